@@ -1,0 +1,32 @@
+"""A model goes in, a smaller model comes out, and how it came to be is recorded and can be measured again."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Artifact": "compress.artifact",
+    "CompressError": "eval.errors",
+    "Inputs": "compress.technique",
+    "Outcome": "compress.technique",
+    "Recipe": "compress.recipe",
+    "Student": "compress.student",
+    "Technique": "compress.technique",
+    "UserError": "eval.errors",
+    "load": "compress.store",
+    "read_recipe": "compress.recipe",
+    "recipe_to_yaml": "compress.recipe",
+    "run": "compress.engine",
+    "run_recipe": "compress.engine",
+}
+
+__all__ = sorted([*_PUBLIC, "__version__"])  # noqa: PLE0605 (built from the one table above)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'compress' has no attribute {name!r}")

@@ -1,0 +1,130 @@
+"""What flows through a recipe: a model that knows how it came to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from eval.errors import UserError
+from eval.task import Task, TaskSpec
+from teachers.taskmodel import TaskModel, load_taskmodel
+
+SOURCE = "source"
+"""The technique name of the first record of every lineage: the model as it came in."""
+
+
+class Record(BaseModel):
+    """One step in the life of an artifact; plain JSON values only.
+
+    Attributes:
+        technique: Name such as ``prune.layers``; ``source`` for the model that came in, ``student`` for a new shape.
+        version: Version of the technique.
+        config: Every hyper-parameter.
+        data: Digests of the examples that were used, by role (train, validation, calibration).
+        teacher: Digest of the teacher, if one was used.
+        seed: What chance was seeded with.
+        structure: Enough to rebuild the shape.
+        facts: Numbers worth knowing, such as the training history.
+        size_before: Size of the model that went in; None for the first record.
+        size_after: Size of the model that came out.
+        weights_before: Digest of the weights that went in; None for the first record.
+        weights_after: Digest of the weights that came out.
+        libraries: Versions of the libraries that computed.
+        seconds: How long it took.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    technique: str
+    version: int = 1
+    config: dict[str, Any] = {}
+    data: dict[str, str] = {}
+    teacher: str | None = None
+    seed: int | None = None
+    structure: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    size_before: dict[str, Any] | None = None
+    size_after: dict[str, Any] = {}
+    weights_before: str | None = None
+    weights_after: str
+    libraries: dict[str, str] = {}
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Artifact(TaskModel):
+    """A model, its tokenizer, its task, and the chain of records that led to it.
+
+    Attributes:
+        lineage: Records, oldest first; each one's ``weights_before`` is the ``weights_after`` of the one before.
+    """
+
+    lineage: tuple[Record, ...] = ()
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, task: Task | TaskSpec | None = None, *, seed: int = 0) -> Artifact:
+        """Load an artifact folder with its lineage, or any stock model folder or hub name as a new source.
+
+        Raises:
+            UserError: If the folder is missing, damaged, or its lineage does not fit its weights.
+        """
+        from compress.store import is_artifact, load
+
+        spec = task.spec if isinstance(task, Task) else task
+        if is_artifact(source):
+            artifact = load(source)
+            if spec is not None and spec.labels != artifact.task.labels:
+                raise UserError(
+                    f"{source}: the model answers {list(artifact.task.labels)}, the task asks for {list(spec.labels)}"
+                )
+            return artifact
+        return cls.from_model(load_taskmodel(source, spec, seed=seed), origin=str(source))
+
+    @classmethod
+    def from_model(cls, model: TaskModel, origin: str = "memory") -> Artifact:
+        """Start a lineage at a model that was not made here."""
+        if isinstance(model, cls):
+            return model
+        record = Record(
+            technique=SOURCE,
+            config={"origin": origin},
+            size_after=size_of(model),
+            weights_after=model.digest,
+            libraries=library_versions(),
+        )
+        return cls(model.model, model.tokenizer, model.task, name=model.name, lineage=(record,))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a Hugging Face folder with ``lineage.json`` and a model card; beside, then renamed."""
+        from compress.store import save
+
+        return save(self, folder)
+
+    def history(self) -> str:
+        """Return the lineage as a table in plain text."""
+        lines = [f"{'step':<24}{'parameters':>14}{'MB':>9}{'seconds':>10}  config"]
+        for record in self.lineage:
+            size = record.size_after
+            config = ", ".join(f"{key}={value}" for key, value in record.config.items() if key != "training")
+            lines.append(
+                f"{record.technique:<24}{size.get('parameters', 0):>14,}{size.get('bytes', 0) / 1e6:>9.1f}"
+                f"{record.seconds:>10.1f}  {config[:100]}"
+            )
+        return "\n".join(lines)
+
+
+def size_of(model: TaskModel) -> dict[str, Any]:
+    """Return the size of a model as plain JSON values."""
+    from dataclasses import asdict
+
+    return asdict(model.size())
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries whose numbers end up in the weights."""
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}

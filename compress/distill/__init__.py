@@ -1,0 +1,1 @@
+"""Distillation: a student learns from what a teacher answers."""

@@ -1,0 +1,126 @@
+"""DistilBERT: soft targets, the labels or masked words, and the direction of the last hidden state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from compress.distill.losses import cosine_distance, logit_mse, paired_logits, soft_kl
+from compress.technique import Inputs, Need, TrainedTechnique
+from teachers.config import Training
+from teachers.encoder import shape_of
+from teachers.features import Batch, Rows
+from teachers.objective import task_loss
+from teachers.signals import Reader, TeacherSource, Wanted
+from teachers.taskmodel import TaskModel, logits_of
+
+
+class DistilBertDistillation(TrainedTechnique):
+    """Train the student with DistilBERT's triple loss, on a task or on unlabelled text.
+
+    ``loss = alpha_soft · T² · KL(teacher / T ‖ student / T) + alpha_task · hard + alpha_cos · mean(1 − cos)``.
+    ``hard`` is the masked-language loss on unlabelled text (general distillation, as in the paper) and the task's own
+    loss otherwise. The cosine compares the last hidden states of all real tokens. Both networks read the same masked
+    input. Initialise the student with ``Student(layers=6, pick="spread")``, which takes the layers 0, 2, 4, 7, 9, 11
+    of 12 as the authors' script does.
+
+    Attributes:
+        temperature: T. Default 2, as in the authors' code.
+        alpha_soft: Weight of the soft targets. Default 5, as in their example for one GPU.
+        alpha_task: Weight of the hard loss. Default 2, likewise.
+        alpha_cos: Weight of the cosine. Default 1, likewise.
+        only_predicted: On unlabelled text, compare logits at masked places only. Default False: at all real tokens.
+        training: Defaults as in the code where they carry over: 3 epochs, warm-up 5%, no weight decay,
+            betas (0.9, 0.98), eps 1e-6, gradients clipped at 5; peak rate 5e-4 there for 4,000-sentence batches, 1e-4
+            here for 32.
+
+    Needs:
+        Training examples and a teacher with the student's labels, tokenizer and hidden size.
+
+    Reduces:
+        Nothing by itself; it heals a student with fewer layers.
+
+    Limits:
+        Hidden sizes must be equal (the loss has no projection).
+
+    Source:
+        Sanh, Debut, Chaumond, Wolf 2019, arXiv 1910.01108.
+    """
+
+    name: ClassVar[str] = "distill.distilbert"
+    needs: ClassVar[frozenset[Need]] = frozenset({"train", "teacher"})
+    source: ClassVar[str] = "Sanh, Debut, Chaumond, Wolf 2019, arXiv 1910.01108"
+
+    temperature: float = Field(default=2.0, gt=0, le=1000)
+    alpha_soft: float = Field(default=5.0, ge=0)
+    alpha_task: float = Field(default=2.0, ge=0)
+    alpha_cos: float = Field(default=1.0, ge=0)
+    only_predicted: bool = False
+    training: Training = Training(
+        epochs=3, learning_rate=1e-4, warmup=0.05, weight_decay=0.0, betas=(0.9, 0.98), eps=1e-6, max_grad_norm=5.0
+    )
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Refuse a teacher of another hidden size."""
+        width = getattr(inputs.teacher, "hidden_size", None)
+        own = shape_of(student.model.config).hidden_size
+        if self.alpha_cos and width is not None and width != own:
+            return [
+                f"{self.name}: the cosine needs equal hidden sizes, the student has {own} and the teacher {width}; "
+                "set alpha_cos: 0 or give the student the teacher's width"
+            ]
+        return []
+
+    def objective(self, inputs: Inputs) -> TripleLoss:
+        """Return the triple loss with the teacher in ``inputs``."""
+        if inputs.teacher is None:
+            raise TypeError("distill.distilbert was applied without a teacher; the engine refuses this earlier")
+        return TripleLoss(inputs.teacher, self)
+
+
+@dataclass(frozen=True)
+class TripleLoss:
+    """The objective of ``distill.distilbert``."""
+
+    teacher: TeacherSource
+    config: DistilBertDistillation
+
+    def bind(self, student: TaskModel, rows: Rows) -> BoundTripleLoss:
+        """Compute or find the teacher's logits and last hidden states for these rows."""
+        last = (self.teacher.layers,) if self.config.alpha_cos else ()
+        reader = self.teacher.read(rows, Wanted(hidden_states=last))
+        reads = frozenset({"hidden_states"} if last else ())
+        return BoundTripleLoss(student, reader, self.config, reads)
+
+
+@dataclass
+class BoundTripleLoss:
+    """The triple loss over known rows."""
+
+    student: TaskModel
+    reader: Reader
+    config: DistilBertDistillation
+    reads: frozenset[str]
+    modules: nn.Module = field(default_factory=nn.Module)
+
+    def __call__(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+        """Return ``{"soft", "task", "cosine"}``; a term whose weight is 0 is left out."""
+        config, spec = self.config, self.student.task
+        signals = self.reader(batch)
+        logits = logits_of(outputs).float()
+        terms: dict[str, Tensor] = {}
+        if config.alpha_soft:
+            pairs = paired_logits(spec, logits, signals.logits, batch, config.only_predicted)
+            soft = logit_mse if spec.kind == "regression" else soft_kl
+            losses = [soft(own, other, config.temperature) for own, other in pairs]
+            terms["soft"] = config.alpha_soft * sum(losses[1:], losses[0]) / len(losses)
+        if config.alpha_task:
+            terms["task"] = config.alpha_task * task_loss(spec, logits, batch)
+        if config.alpha_cos:
+            real = batch.mask.bool()
+            teacher = next(iter(signals.hidden_states.values()))
+            terms["cosine"] = config.alpha_cos * cosine_distance(outputs.hidden_states[-1][real].float(), teacher[real])
+        return terms

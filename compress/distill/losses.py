@@ -1,0 +1,75 @@
+"""The losses of distillation as pure functions of tensors, and the rows of a batch that they count."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+from eval.task import TaskSpec
+from teachers.features import IGNORED, Batch
+
+
+def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return ``T² · mean over rows of KL(softmax(teacher / T) ‖ softmax(student / T))``; 0 for equal logits.
+
+    Hinton et al. 2015, arXiv 1503.02531: the factor T² keeps the size of the gradient when T changes.
+
+    Args:
+        student: Logits ``[n, C]``.
+        teacher: Logits ``[n, C]``.
+        temperature: T.
+    """
+    log_student = F.log_softmax(student / temperature, dim=-1)
+    log_teacher = F.log_softmax(teacher / temperature, dim=-1)
+    return F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True) * temperature**2
+
+
+def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return ``T² · mean over rows of −Σ softmax(teacher / T) · log softmax(student / T)``.
+
+    The gradient is that of ``soft_kl``; the value is larger by the teacher's entropy and not 0 for equal logits.
+    """
+    log_student = F.log_softmax(student / temperature, dim=-1)
+    return -(F.softmax(teacher / temperature, dim=-1) * log_student).sum(dim=-1).mean() * temperature**2
+
+
+def logit_mse(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return the mean squared difference of logits (Ba and Caruana 2014, arXiv 1312.6184); no temperature."""
+    del temperature
+    return F.mse_loss(student, teacher)
+
+
+def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the mean over rows of ``1 − cos``; ``[n, d]`` each (Sanh et al. 2019, arXiv 1910.01108)."""
+    return (1 - F.cosine_similarity(student, teacher, dim=-1)).mean()
+
+
+def counted_rows(spec: TaskSpec, batch: Batch, only_predicted: bool = False) -> Tensor:
+    """Return which tokens of ``[B, L]`` a loss on logits counts, as a boolean mask; padding never is.
+
+    Tagging counts the first piece of each word, which alone is read later. The masked-language objective counts every
+    real token, or only those to be predicted.
+    """
+    if spec.kind == "tagging" or (spec.kind == "masked-lm" and only_predicted):
+        return batch.targets["labels"] != IGNORED
+    return batch.mask.bool()
+
+
+def paired_logits(
+    spec: TaskSpec, student: Tensor, teacher: Tensor, batch: Batch, only_predicted: bool = False
+) -> list[tuple[Tensor, Tensor]]:
+    """Return pairs of logits ``[n, C]`` of student and teacher, row by row, without padding.
+
+    Classification and regression give one pair of ``[B, C]``, tagging and masked-lm one of ``[tokens, C]``, and qa two
+    of ``[B, L]``: the start and the end, each a choice among the tokens, where padding has no probability.
+    """
+    if spec.kind in ("classification", "regression"):
+        return [(student, teacher)]
+    if spec.kind == "qa":
+        padding = batch.mask[..., None] == 0
+        lowest = torch.finfo(student.dtype).min / 4
+        student, teacher = student.masked_fill(padding, lowest), teacher.masked_fill(padding, lowest)
+        return [(student[..., side], teacher[..., side]) for side in (0, 1)]
+    counted = counted_rows(spec, batch, only_predicted)
+    return [(student[counted], teacher[counted])]

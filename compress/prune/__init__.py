@@ -1,0 +1,1 @@
+"""Pruning: parts of a model are taken out."""

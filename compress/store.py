@@ -1,0 +1,102 @@
+"""Artifacts on disk: a Hugging Face folder with ``lineage.json``; written beside and renamed, checked when read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from compress.artifact import Artifact, Record
+from eval.errors import CompressError, UserError
+from teachers.taskmodel import load_taskmodel, save_taskmodel
+
+LINEAGE = "lineage.json"
+FORMAT = 1
+"""Version of ``lineage.json``."""
+
+
+def is_artifact(folder: str | Path) -> bool:
+    """Whether a folder was written by ``save``."""
+    return (Path(folder) / LINEAGE).is_file()
+
+
+def save(artifact: Artifact, folder: str | Path) -> Path:
+    """Write an artifact; whatever stood in ``folder`` is replaced only once all is written.
+
+    Raises:
+        CompressError: If the disk refuses; the old folder stays.
+    """
+    from eval.report.card import model_card
+
+    folder = Path(folder)
+    beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.writing")
+    records = [record.model_dump(mode="json") for record in artifact.lineage]
+    try:
+        beside.mkdir(parents=True)
+        save_taskmodel(artifact, beside)
+        (beside / LINEAGE).write_text(json.dumps({"format": FORMAT, "records": records}, indent=1), encoding="utf-8")
+        card = model_card(name=artifact.name, task=artifact.task, lineage=records, result=None)
+        (beside / "README.md").write_text(card, encoding="utf-8")
+        replace_folder(beside, folder)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise CompressError(f"{folder}: could not be saved ({error}); what stood there is unchanged") from error
+    return folder
+
+
+def replace_folder(new: Path, folder: Path) -> None:
+    """Put ``new`` in the place of ``folder``, which need not exist."""
+    if not folder.exists():
+        os.replace(new, folder)
+        return
+    old = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.old")
+    os.replace(folder, old)
+    try:
+        os.replace(new, folder)
+    except OSError:
+        os.replace(old, folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load(folder: str | Path) -> Artifact:
+    """Load an artifact and check its weights against its lineage.
+
+    Raises:
+        UserError: If a file is missing or damaged, a record is missing, or the weights are not those recorded.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; an artifact is a folder with {LINEAGE}")
+    if not is_artifact(folder):
+        raise UserError(
+            f"{folder}: holds no {LINEAGE}, so it is no artifact; Artifact.from_pretrained takes stock model folders"
+        )
+    records = _read_lineage(folder / LINEAGE)
+    model = load_taskmodel(folder)
+    if model.digest != records[-1].weights_after:
+        raise UserError(
+            f"{folder}: the weights are not those that {LINEAGE} records "
+            f"({model.digest[:12]}, recorded {records[-1].weights_after[:12]}); a file was changed or mixed up"
+        )
+    return Artifact(model.model, model.tokenizer, model.task, name=folder.name, lineage=records)
+
+
+def _read_lineage(file: Path) -> tuple[Record, ...]:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        if values["format"] != FORMAT:
+            raise UserError(f"{file}: format {values['format']}, this version reads format {FORMAT}")
+        records = tuple(Record.model_validate(record) for record in values["records"])
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        raise UserError(f"{file}: not a lineage ({str(error).splitlines()[0]})") from error
+    if not records:
+        raise UserError(f"{file}: holds no record")
+    for number, (before, after) in enumerate(zip(records, records[1:], strict=False), start=2):
+        if after.weights_before != before.weights_after:
+            raise UserError(f"{file}: record {number} ({after.technique}) does not follow from the one before; one is missing")
+    return records

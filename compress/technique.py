@@ -1,0 +1,158 @@
+"""The protocol of every technique: a frozen, typed config that turns one model into another and says what it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from teachers.config import Training
+
+if TYPE_CHECKING:
+    import torch
+
+    from eval.task import Examples
+    from teachers.objective import Objective
+    from teachers.signals import TeacherSource
+    from teachers.taskmodel import TaskModel
+
+Need = Literal["train", "calibration", "teacher"]
+Measure = Literal["parameters", "nonzero", "bytes", "macs", "export_bytes"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a technique may use beside the model itself.
+
+    Attributes:
+        train: Examples to learn from.
+        validation: Examples that choose the best epoch and stop early; never learned from.
+        calibration: Examples whose activations give ranges.
+        teacher: Where soft targets and other signals come from.
+        folder: Where a long step keeps its checkpoints; None keeps nothing.
+    """
+
+    train: Examples | None = None
+    validation: Examples | None = None
+    calibration: Examples | None = None
+    teacher: TeacherSource | None = None
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a technique returns.
+
+    Attributes:
+        student: The new model, with its tokenizer and task.
+        structure: Plain JSON, enough for ``restore`` to rebuild the shape.
+        facts: Numbers worth knowing, as plain JSON.
+    """
+
+    student: TaskModel
+    structure: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Technique(BaseModel):
+    """Base of every technique; its fields are the hyper-parameters, with the paper's defaults.
+
+    A technique writes only the maths. The engine copies the model, seeds, rehearses, verifies, times and records.
+
+    Attributes:
+        name: Equal to its place in the package, such as ``prune.layers``.
+        version: Raised whenever the same config gives other numbers.
+        needs: Inputs without which ``apply`` is refused.
+        reduces: Measures that become smaller (``export_bytes``: only the exported file does).
+        trains: Whether weights are updated by gradient.
+        freezes: Whether the result can no longer be trained.
+        source: Authors, year and arXiv id.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    reduces: ClassVar[frozenset[Measure]] = frozenset()
+    trains: ClassVar[bool] = False
+    freezes: ClassVar[bool] = False
+    source: ClassVar[str] = ""
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Return what makes this technique impossible on this model, one sentence each; it computes nothing."""
+        del student, inputs
+        return []
+
+    def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
+        """Return the changed model; ``student`` is the engine's own copy and may be changed in place.
+
+        Args:
+            student: The model with its tokenizer and task.
+            inputs: Whatever ``needs`` asks for is there.
+            generator: The only source of chance.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement apply")
+
+    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
+        """Give a model the shape that ``structure`` describes; ``apply`` cuts with it and loading replays it."""
+        del structure
+        return student
+
+    def rehearsal(self) -> Technique:
+        """Return the same technique with the least work: one batch, one update."""
+        return self
+
+
+class TrainedTechnique(Technique):
+    """Base of the techniques that update weights: one ``training`` block, one loop, one objective.
+
+    Fields of the block may be written beside the technique's own: ``LogitDistillation(epochs=3)``.
+
+    Attributes:
+        training: How weights are updated.
+    """
+
+    trains: ClassVar[bool] = True
+
+    training: Training = Field(default_factory=Training)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_training(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        short = {key: values[key] for key in values if key in Training.model_fields and key not in cls.model_fields}
+        block = values.get("training", {})
+        if not short or not isinstance(block, dict | Training):
+            return values
+        given = block.model_dump(exclude_unset=True) if isinstance(block, Training) else block
+        own = {key: value for key, value in values.items() if key not in short}
+        return own | {"training": {**given, **short}}
+
+    def objective(self, inputs: Inputs) -> Objective:
+        """Return what is minimised."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement objective")
+
+    def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
+        """Train ``student`` in place with the technique's objective."""
+        from eval.task import Examples
+        from teachers.training import train
+
+        history = train(
+            student,
+            inputs.train or Examples((), "train"),
+            self.objective(inputs),
+            self.training,
+            seed=generator.initial_seed(),
+            validation=inputs.validation,
+            folder=inputs.folder,
+            identity=f"{self.name} {self.version} {self.model_dump_json()}",
+        )
+        return Outcome(student, facts={"history": history})
+
+    def rehearsal(self) -> TrainedTechnique:
+        """Return the technique with a single update."""
+        return self.model_copy(update={"training": self.training.model_copy(update={"max_steps": 1})})

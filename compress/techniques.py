@@ -1,0 +1,125 @@
+"""The one list of techniques; each is loaded on use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from eval.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from compress.technique import Technique
+
+TECHNIQUES: dict[str, str] = {
+    "prune.layers": "compress.prune.layers:LayerPruning",
+    "distill.logits": "compress.distill.logits:LogitDistillation",
+    "distill.distilbert": "compress.distill.distilbert:DistilBertDistillation",
+    "quantize.dynamic": "compress.quantize.dynamic:DynamicQuantization",
+}
+
+
+@dataclass(frozen=True)
+class FieldDescription:
+    """One hyper-parameter: its name in a recipe, what it takes, its default and what it means."""
+
+    name: str
+    type: str
+    default: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a technique says about itself.
+
+    Attributes:
+        name: Its name in a recipe.
+        version: Raised whenever the same config gives other numbers.
+        summary: First line of its docstring.
+        text: The rest of the docstring, formula included, without the fields.
+        needs: Inputs it cannot do without.
+        reduces: Measures that become smaller.
+        trains: Whether it updates weights by gradient.
+        freezes: Whether its result can no longer be trained.
+        source: Authors, year and arXiv id.
+        fields: Its hyper-parameters.
+    """
+
+    name: str
+    version: int
+    summary: str
+    text: str
+    needs: tuple[str, ...]
+    reduces: tuple[str, ...]
+    trains: bool
+    freezes: bool
+    source: str
+    fields: tuple[FieldDescription, ...]
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all techniques, in the order of the list."""
+    return tuple(TECHNIQUES)
+
+
+def get(name: str) -> type[Technique]:
+    """Return the class of a technique.
+
+    Raises:
+        UserError: If there is no technique of this name; the nearest one is named.
+    """
+    if name not in TECHNIQUES:
+        raise UserError(f"unknown technique {name!r}{did_you_mean(name, TECHNIQUES)}")
+    module, _, attribute = TECHNIQUES[name].partition(":")
+    found: type[Technique] = getattr(import_module(module), attribute)
+    return found
+
+
+def describe(name: str) -> Description:
+    """Return what a technique says about itself in its docstring, fields and class attributes.
+
+    Raises:
+        UserError: If there is no technique of this name.
+    """
+    from compress.docstrings import attribute_descriptions, summary_and_text
+    from compress.wording import expected_of
+
+    technique = get(name)
+    summary, text = summary_and_text(technique)
+    documented = attribute_descriptions(technique)
+    fields = tuple(
+        FieldDescription(
+            name=info.alias or field,
+            type=expected_of(info),
+            default=_default(info),
+            description=info.description or documented.get(field, ""),
+        )
+        for field, info in technique.model_fields.items()
+    )
+    return Description(
+        name=technique.name,
+        version=technique.version,
+        summary=summary,
+        text=text,
+        needs=tuple(sorted(technique.needs)),
+        reduces=tuple(sorted(technique.reduces)),
+        trains=technique.trains,
+        freezes=technique.freezes,
+        source=technique.source,
+        fields=fields,
+    )
+
+
+def _default(info: Any) -> str:
+    from pydantic import BaseModel
+
+    if info.is_required():
+        return "required"
+    value = info.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        given = value.model_dump(mode="json", exclude_unset=True)
+        return ", ".join(f"{key}: {item}" for key, item in given.items()) or "its own defaults"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    return {None: "none", True: "true", False: "false"}.get(value, str(value)) if not isinstance(value, float) else f"{value:g}"

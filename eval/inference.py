@@ -1,0 +1,372 @@
+"""From texts to model inputs and from model outputs to answers, with numpy and tokenizers alone.
+
+Whatever predicts (a torch model, an ONNX export, a device with neither torch nor this toolkit) goes through this file,
+so equal weights give equal answers everywhere. It imports nothing of the toolkit: an export carries a copy of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+Array = NDArray[Any]
+Inputs = dict[str, Array]
+Answer = dict[str, Any]
+
+WINDOWED = ("qa", "tagging", "masked-lm")
+"""Kinds whose long inputs are cut into windows; other texts are shortened."""
+LONGEST_ANSWER = 30
+"""Most tokens of an extracted answer, as in the SQuAD scripts of BERT (Devlin et al. 2019)."""
+SPAN_CANDIDATES = 20
+"""Start and end positions that compete for the best span."""
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """All that is needed, beside ``tokenizer.json``, to turn an example into the inputs of one model.
+
+    Attributes:
+        kind: Task kind: classification, regression, tagging, qa or masked-lm.
+        labels: Class names or tags by id.
+        pair: Whether texts come in pairs.
+        max_length: Most tokens of an input, special tokens counted.
+        stride: Tokens shared by neighbouring windows of a long input (qa, tagging).
+        truncation: longest_first, only_first or only_second.
+        truncation_side: left or right.
+        inputs: Names of the arrays the model takes, among input_ids, attention_mask, token_type_ids.
+        pad_id: Token id that fills short rows.
+        pad_type_id: Token type of the padding.
+        pad_side: left or right.
+    """
+
+    kind: str
+    labels: tuple[str, ...] = ()
+    pair: bool = False
+    max_length: int = 128
+    stride: int = 32
+    truncation: str = "longest_first"
+    truncation_side: str = "right"
+    inputs: tuple[str, ...] = ("input_ids", "attention_mask")
+    pad_id: int = 0
+    pad_type_id: int = 0
+    pad_side: str = "right"
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> EncoderSettings:
+        """Build settings from JSON values; lists become tuples."""
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Feature:
+    """One row of model input; a long example gives several.
+
+    Attributes:
+        example: Index of the example it came from.
+        ids: Token ids, special tokens included, no padding.
+        type_ids: Token types, as long as ``ids``.
+        words: For tagging, the word whose first piece stands at each place, else -1.
+        offsets: For qa, the (start, end) characters in the context of each place, or None outside of it.
+    """
+
+    example: int
+    ids: list[int]
+    type_ids: list[int]
+    words: list[int] | None = None
+    offsets: list[tuple[int, int] | None] | None = None
+
+
+class TextEncoder:
+    """Turns examples into padded arrays, and the model's outputs into answers.
+
+    Args:
+        tokenizer: A tokenizer of the tokenizers library; it is copied, not changed.
+        settings: How this model wants its inputs.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, settings: EncoderSettings) -> None:
+        self.settings = settings
+        text = tokenizer.to_str()
+        self.tokenizer = Tokenizer.from_str(_with_prefix_space(text) if settings.kind == "tagging" else text)
+        self.tokenizer.no_padding()
+        self._truncate()
+
+    def _truncate(self) -> None:
+        settings = self.settings
+        windows = settings.kind in WINDOWED
+        # One shared token at least: then a word cut by a window's edge began in the window before.
+        stride = max(1, min(settings.stride, settings.max_length // 4))
+        self.tokenizer.enable_truncation(
+            settings.max_length,
+            stride=stride if settings.kind in ("qa", "tagging") else 0,
+            strategy="only_second" if settings.kind == "qa" else settings.truncation,
+            direction="right" if windows else settings.truncation_side,
+        )
+
+    @classmethod
+    def from_folder(cls, folder: str | Path) -> TextEncoder:
+        """Load ``tokenizer.json`` and ``encoder.json`` from an export folder."""
+        folder = Path(folder)
+        settings = EncoderSettings.from_dict(json.loads((folder / "encoder.json").read_text(encoding="utf-8")))
+        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), settings)
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``tokenizer.json`` and ``encoder.json`` into ``folder``."""
+        folder = Path(folder)
+        self.tokenizer.save(str(folder / "tokenizer.json"))
+        text = json.dumps(self.settings.to_dict(), indent=2, ensure_ascii=False)
+        (folder / "encoder.json").write_text(text + "\n", encoding="utf-8")
+
+    def encode(self, examples: Sequence[Mapping[str, Any]]) -> list[Feature]:
+        """Return the features of all examples, in order; windows of one example stand together."""
+        kind = self.settings.kind
+        if kind == "qa":
+            texts: list[Any] = [(self._short_question(e["question"]), e["context"]) for e in examples]
+        elif kind == "tagging":
+            texts = [list(e["tokens"]) for e in examples]
+        elif self.settings.pair:
+            texts = [(e["text_a"], e["text_b"]) for e in examples]
+        else:
+            texts = [e["text"] for e in examples]
+        features: list[Feature] = []
+        if kind in WINDOWED:
+            encodings = self.tokenizer.encode_batch(texts, is_pretokenized=kind == "tagging")
+            for index, encoding in enumerate(encodings):
+                windows = [encoding, *encoding.overflowing]
+                features += [self._window(index, window, first=number == 0) for number, window in enumerate(windows)]
+        else:
+            encodings = self.tokenizer.encode_batch_fast(texts)
+            features = [Feature(i, encoding.ids, encoding.type_ids) for i, encoding in enumerate(encodings)]
+        return features
+
+    def _window(self, index: int, window: Any, first: bool) -> Feature:
+        feature = Feature(index, window.ids, window.type_ids)
+        if self.settings.kind == "qa":
+            pairs = zip(window.sequence_ids, window.offsets, strict=True)
+            feature.offsets = [offset if sequence == 1 else None for sequence, offset in pairs]
+        elif self.settings.kind == "tagging":
+            previous: int | None = None
+            words: list[int] = []
+            # A later window may begin inside a word: its first piece was seen in the window before.
+            opened = first
+            for word in window.word_ids:
+                starts = word is not None and word != previous and opened
+                words.append(word if starts else -1)
+                opened = opened or word is not None
+                previous = word
+            feature.words = words
+        return feature
+
+    def _short_question(self, question: str) -> str:
+        most = self.settings.max_length // 2
+        if len(question) <= most:
+            return question
+        self.tokenizer.no_truncation()
+        try:
+            offsets = self.tokenizer.encode(question, add_special_tokens=False).offsets
+        finally:
+            self._truncate()
+        return question[: offsets[most - 1][1]] if len(offsets) > most else question
+
+    def collate(self, features: Sequence[Feature], multiple_of: int = 1) -> Inputs:
+        """Pad features to their own longest and stack them.
+
+        Args:
+            features: Rows of the batch.
+            multiple_of: The padded length is rounded up to a multiple of this.
+
+        Returns:
+            int64 arrays ``[rows, length]`` under the names in ``settings.inputs``.
+        """
+        settings = self.settings
+        longest = max((len(feature.ids) for feature in features), default=1)
+        length = -(-longest // multiple_of) * multiple_of
+        shape = (len(features), length)
+        arrays = {
+            "input_ids": np.full(shape, settings.pad_id, dtype=np.int64),
+            "attention_mask": np.zeros(shape, dtype=np.int64),
+            "token_type_ids": np.full(shape, settings.pad_type_id, dtype=np.int64),
+        }
+        for row, feature in enumerate(features):
+            place = self.place(len(feature.ids), length)
+            arrays["input_ids"][row, place] = feature.ids
+            arrays["attention_mask"][row, place] = 1
+            arrays["token_type_ids"][row, place] = feature.type_ids
+        return {name: arrays[name] for name in settings.inputs}
+
+    def place(self, tokens: int, length: int) -> slice:
+        """Return where the ``tokens`` of a row stand among ``length`` padded places."""
+        return slice(length - tokens, length) if self.settings.pad_side == "left" else slice(0, tokens)
+
+    def decode(
+        self,
+        examples: Sequence[Mapping[str, Any]],
+        features: Sequence[Feature],
+        outputs: Sequence[Array],
+    ) -> tuple[list[Answer], list[Array]]:
+        """Turn outputs into answers.
+
+        Args:
+            examples: The examples that were encoded.
+            features: What ``encode`` returned for them.
+            outputs: For each feature its unpadded output: ``[C]``, or ``[tokens, C]`` for tagging and qa.
+
+        Returns:
+            One answer an example, and its raw logits: ``[C]`` (classification), ``[1]`` (regression),
+            ``[words, C]`` (tagging), ``[1]`` the score of the best span (qa).
+        """
+        if self.settings.kind == "tagging":
+            return self._decode_tags(examples, features, outputs)
+        if self.settings.kind == "qa":
+            return self._decode_spans(examples, features, outputs)
+        answers = [self._answer(output) for output in outputs]
+        return answers, list(outputs)
+
+    def _answer(self, logits: Array) -> Answer:
+        if self.settings.kind == "regression":
+            return {"score": float(logits[0])}
+        probabilities = softmax(logits)
+        best = int(probabilities.argmax())
+        return {"label": self.settings.labels[best], "probability": float(probabilities[best])}
+
+    def _decode_tags(
+        self, examples: Sequence[Mapping[str, Any]], features: Sequence[Feature], outputs: Sequence[Array]
+    ) -> tuple[list[Answer], list[Array]]:
+        labels = self.settings.labels
+        outside = labels.index("O") if "O" in labels else 0
+        # A word without a piece of its own (a control character) keeps "O" for certain.
+        blank = np.zeros(len(labels), dtype=np.float32)
+        blank[outside] = 1.0
+        logits = [np.tile(blank, (len(example["tokens"]), 1)) for example in examples]
+        seen: list[set[int]] = [set() for _ in examples]
+        for feature, output in zip(features, outputs, strict=True):
+            for position, word in enumerate(feature.words or ()):
+                if word >= 0 and word not in seen[feature.example]:
+                    seen[feature.example].add(word)
+                    logits[feature.example][word] = output[position]
+        answers: list[Answer] = [{"tags": [labels[i] for i in rows.argmax(axis=-1)]} for rows in logits]
+        return answers, logits
+
+    def _decode_spans(
+        self, examples: Sequence[Mapping[str, Any]], features: Sequence[Feature], outputs: Sequence[Array]
+    ) -> tuple[list[Answer], list[Array]]:
+        best: list[Answer] = [{"text": "", "start": 0, "end": 0, "score": -np.inf} for _ in examples]
+        for feature, output in zip(features, outputs, strict=True):
+            found = best_span(output[:, 0], output[:, 1], feature.offsets or [])
+            if found is not None and found[0] > best[feature.example]["score"]:
+                score, start, end = found
+                text = examples[feature.example]["context"][start:end]
+                best[feature.example] = {"text": text, "start": start, "end": end, "score": float(score)}
+        for answer in best:
+            if answer["score"] == -np.inf:  # an empty context: no place for an answer
+                answer["score"] = 0.0
+        return best, [np.array([answer["score"]], dtype=np.float32) for answer in best]
+
+
+def best_span(
+    start_logits: Array, end_logits: Array, offsets: Sequence[tuple[int, int] | None]
+) -> tuple[float, int, int] | None:
+    """Return (score, first character, last character + 1) of the best answer span inside the context, or None.
+
+    Args:
+        start_logits: ``[tokens]``.
+        end_logits: ``[tokens]``.
+        offsets: Characters of each token in the context, None outside of it.
+    """
+    inside = [i for i, offset in enumerate(offsets) if offset is not None]
+    if not inside:
+        return None
+    allowed = np.array(inside)
+    starts = allowed[np.argsort(-start_logits[allowed], kind="stable")[:SPAN_CANDIDATES]]
+    ends = allowed[np.argsort(-end_logits[allowed], kind="stable")[:SPAN_CANDIDATES]]
+    best: tuple[float, int, int] | None = None
+    for start in starts:
+        for end in ends:
+            if not start <= end < start + LONGEST_ANSWER:
+                continue
+            score = float(start_logits[start] + end_logits[end])
+            first, last = offsets[start], offsets[end]
+            if first is not None and last is not None and (best is None or score > best[0]):
+                best = (score, first[0], last[1])
+    return best
+
+
+def softmax(logits: Array) -> Array:
+    """Return probabilities along the last axis, in float64."""
+    shifted = np.asarray(logits, dtype=np.float64)
+    exponents = np.exp(shifted - shifted.max(axis=-1, keepdims=True))
+    return np.asarray(exponents / exponents.sum(axis=-1, keepdims=True))
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model answered, example by example.
+
+    Attributes:
+        answers: By kind: ``{"label", "probability"}``, ``{"score"}``, ``{"tags"}`` or
+            ``{"text", "start", "end", "score"}``.
+        logits: The raw outputs behind each answer (see ``TextEncoder.decode``).
+    """
+
+    answers: list[Answer]
+    logits: list[Array]
+
+
+class Predictor(Protocol):
+    """Anything that can be measured: a torch model, an export, or a user's own."""
+
+    name: str
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """How examples become inputs."""
+        ...
+
+    def forward(self, inputs: Inputs) -> Array:
+        """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging and qa (C = start, end)."""
+        ...
+
+
+def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """Yield indices of similar length, longest first, so that a run out of memory shows at once."""
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    for first in range(0, len(order), batch_size):
+        yield order[first : first + batch_size]
+
+
+def predict(model: Predictor, examples: Sequence[Mapping[str, Any]], batch_size: int = 32) -> Predictions:
+    """Answer every example, in batches of similar length; answers come in the order of the examples."""
+    encoder = model.encoder
+    features = encoder.encode(examples)
+    outputs: list[Array] = [np.empty(0, dtype=np.float32)] * len(features)
+    for indices in batches_by_length([len(feature.ids) for feature in features], batch_size):
+        rows = model.forward(encoder.collate([features[i] for i in indices]))
+        for row, index in zip(rows, indices, strict=True):
+            output = row
+            if row.ndim == 2:
+                output = row[encoder.place(len(features[index].ids), row.shape[0])]
+            outputs[index] = np.array(output, dtype=np.float32)
+    answers, logits = encoder.decode(examples, features, outputs)
+    return Predictions(answers, logits)
+
+
+def _with_prefix_space(text: str) -> str:
+    """Make a byte-level tokenizer put a space before each given word, as running text has it."""
+    values = json.loads(text)
+    parts = [values.get("pre_tokenizer") or {}]
+    parts += parts[0].get("pretokenizers", [])
+    for part in parts:
+        if part.get("type") == "ByteLevel":
+            part["add_prefix_space"] = True
+    return json.dumps(values, ensure_ascii=False)

@@ -1,0 +1,142 @@
+"""What the figures were taken on: processor and its int8 instructions, memory, accelerator, library versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+FEATURES = (
+    "avx2",
+    "avx_vnni",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "amx_int8",
+    "amx_bf16",
+    "asimddp",  # dot products on ARM
+    "i8mm",
+    "sve",
+)
+"""Processor features that decide how fast, and how exact, narrow arithmetic is; names as Linux writes them."""
+LIBRARIES = ("torch", "transformers", "onnxruntime", "onnx", "tokenizers", "numpy", "nlp-compress")
+
+
+def machine(accelerator: bool = False) -> dict[str, Any]:
+    """Describe this machine in plain JSON.
+
+    Args:
+        accelerator: Load torch to look for a GPU; without it a GPU is named only if torch is loaded already.
+
+    Returns:
+        ``cpu``, ``architecture``, ``cores`` (logical), ``usable_cores`` (of this process), ``threads``, ``features``,
+        ``int8`` (what these features mean for 8-bit products), ``memory_bytes``, ``gpu``, ``system``, ``python`` and
+        ``versions`` of the libraries.
+    """
+    features = cpu_features()
+    return {
+        "cpu": cpu_name(),
+        "architecture": platform.machine(),
+        "cores": os.cpu_count() or 1,
+        "usable_cores": _usable_cores(),
+        "threads": _threads(),
+        "features": list(features),
+        "int8": int8_note(features),
+        "memory_bytes": memory_bytes(),
+        "gpu": _gpu(accelerator),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "versions": versions(),
+    }
+
+
+@cache
+def cpu_name() -> str:
+    """Return the processor's own name for itself, else the name of its architecture."""
+    for line in _lines("/proc/cpuinfo"):
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model") and value.strip():
+            return " ".join(value.split())
+    return platform.processor() or platform.machine() or "unknown"
+
+
+@cache
+def cpu_features() -> tuple[str, ...]:
+    """Return those of ``FEATURES`` that the processor has; empty where the system does not say."""
+    for line in _lines("/proc/cpuinfo"):
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            present = set(value.split())
+            return tuple(feature for feature in FEATURES if feature in present)
+    return ()
+
+
+def int8_note(features: Iterable[str]) -> str:
+    """Say in one sentence what 8-bit products do on a processor with these features."""
+    present = set(features)
+    if present & {"avx512_vnni", "avx_vnni", "amx_int8"}:
+        return "VNNI or AMX: u8 x s8 products are exact and fast"
+    if present & {"asimddp", "i8mm"}:
+        return "ARM dot products: 8-bit products are exact and fast"
+    if present & {"avx2", "avx512f"}:
+        return "no VNNI: u8 x s8 products saturate; exact schemes only"
+    return "no 8-bit dot product is known here: int8 makes files smaller, hardly faster"
+
+
+def memory_bytes() -> int | None:
+    """Return the main memory of the machine, or None where the system does not say."""
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
+    """Return the installed versions of libraries without importing them; absent ones are left out."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _threads() -> dict[str, int | str]:
+    threads: dict[str, int | str] = {}
+    if "OMP_NUM_THREADS" in os.environ:
+        threads["OMP_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"]
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        threads["torch"] = torch.get_num_threads()
+    return threads
+
+
+def _gpu(load: bool) -> str | None:
+    if load:
+        import torch  # noqa: F401
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    return str(torch.cuda.get_device_name())
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,130 @@
+"""What a model is asked to do: the kind of answer, its labels, its metric, and the examples that show it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, overload
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Kind = Literal["classification", "regression", "tagging", "qa", "masked-lm"]
+KINDS: tuple[str, ...] = ("classification", "regression", "tagging", "qa", "masked-lm")
+
+Example = Mapping[str, Any]
+"""One item of data, with the field names of its file:
+
+``text`` or ``text_a`` and ``text_b`` with ``label`` (classification, regression); ``tokens`` with ``tags`` (tagging);
+``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa); ``text`` (masked-lm).
+Unlabelled examples lack the last field.
+"""
+
+
+class TaskSpec(BaseModel):
+    """What a model answers and how texts reach it; plain data that travels with every artifact.
+
+    Attributes:
+        kind: The form of the answer.
+        labels: Class names or BIO tags in the order of their ids; empty for regression, qa and masked-lm.
+        metric: Name of the score that decides (see ``eval.metrics.METRICS``); higher is better.
+        pair: Whether an example is a pair of texts (``text_a``, ``text_b``).
+        max_length: Most tokens of one input, special tokens counted. Longer qa and tagging inputs are cut in windows.
+        stride: Tokens that neighbouring windows share (qa, tagging).
+        truncation: Which text of a pair is shortened.
+        truncation_side: The end at which a text is shortened.
+        class_weights: Weight of each label in the task loss, or None for equal weights.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Kind
+    labels: tuple[str, ...] = ()
+    metric: str = "accuracy"
+    pair: bool = False
+    max_length: int = Field(default=128, ge=4)
+    stride: int = Field(default=32, ge=0)
+    truncation: Literal["longest_first", "only_first", "only_second"] = "longest_first"
+    truncation_side: Literal["left", "right"] = "right"
+    class_weights: tuple[float, ...] | None = None
+
+    @property
+    def outputs(self) -> int:
+        """Width of the last layer: classes, tags, 1 for regression, 2 (start, end) for qa."""
+        return {"regression": 1, "qa": 2}.get(self.kind, len(self.labels))
+
+
+class Examples(Sequence[Example]):
+    """A split of a data set: examples in file order, with a digest of their content.
+
+    Args:
+        items: The examples.
+        name: What messages call the split, such as ``train``.
+        skipped: How many bad lines were left out when the files were read.
+    """
+
+    def __init__(self, items: Sequence[Example], name: str = "examples", skipped: int = 0) -> None:
+        self.items = tuple(items)
+        self.name = name
+        self.skipped = skipped
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> Examples: ...
+    def __getitem__(self, index: int | slice) -> Example | Examples:
+        if isinstance(index, slice):
+            return Examples(self.items[index], self.name, self.skipped)
+        return self.items[index]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the examples, in order; equal for equal content wherever it was read from."""
+        digest = hashlib.sha256()
+        for item in self.items:
+            digest.update(json.dumps(dict(item), sort_keys=True, ensure_ascii=False).encode())
+            digest.update(b"\n")
+        return digest.hexdigest()
+
+    def sample(self, count: int, seed: int) -> Examples:
+        """Return ``count`` examples drawn without replacement, in file order; all of them if there are fewer."""
+        if count >= len(self.items):
+            return self
+        chosen = sorted(random.Random(seed).sample(range(len(self.items)), count))
+        return Examples([self.items[i] for i in chosen], self.name, self.skipped)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task specification with the examples it was read with.
+
+    Attributes:
+        spec: What is asked.
+        splits: Examples by split name (``train``, ``validation``, ``test``, ``unlabeled``).
+        source: Where the data came from, as the user wrote it.
+    """
+
+    spec: TaskSpec
+    splits: Mapping[str, Examples] = field(default_factory=dict)
+    source: str = ""
+
+    @property
+    def train(self) -> Examples:
+        """The training split; empty if there is none."""
+        return self.splits.get("train", Examples((), "train"))
+
+    @property
+    def validation(self) -> Examples:
+        """The validation split; empty if there is none."""
+        return self.splits.get("validation", Examples((), "validation"))
+
+    @property
+    def test(self) -> Examples:
+        """The test split; empty if there is none."""
+        return self.splits.get("test", Examples((), "test"))

@@ -1,0 +1,24 @@
+"""Full models: their anatomy, their training, and the signals they give to students."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "ModelTeacher": "teachers.signals",
+    "TaskLoss": "teachers.objective",
+    "TaskModel": "teachers.taskmodel",
+    "Training": "teachers.config",
+    "finetune": "teachers.finetune",
+    "load_taskmodel": "teachers.taskmodel",
+    "train": "teachers.training",
+}
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'teachers' has no attribute {name!r}")

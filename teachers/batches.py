@@ -1,0 +1,53 @@
+"""Which rows stand together in a batch: grouped by length, shuffled, the same for the same seed and epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from torch.utils.data import Sampler
+
+POOL = 64
+"""Batches whose rows are sorted together; larger pools pad less and shuffle less."""
+
+
+class LengthGroupedBatches(Sampler[list[int]]):
+    """Batches of rows for one epoch, as a pure function of seed and epoch, so that a run resumes exactly.
+
+    Rows are shuffled, cut into pools of ``POOL`` batches, sorted by length inside a pool, cut into batches,
+    and the batches are shuffled. The longest batch comes first in the first epoch: a run out of memory shows at once.
+
+    Args:
+        lengths: Tokens of each row.
+        batch_size: Rows a batch.
+        seed: Seed of the shuffle.
+        group: False leaves the rows shuffled without grouping.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int, group: bool = True) -> None:
+        self.lengths = np.asarray(lengths)
+        self.batch_size, self.seed, self.group = batch_size, seed, group
+        self.drop_last = False
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose order is yielded next."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return -(-len(self.lengths) // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = np.random.default_rng([self.seed, self.epoch])
+        order = generator.permutation(len(self.lengths))
+        if self.group:
+            size = POOL * self.batch_size
+            pools = [order[i : i + size] for i in range(0, len(order), size)]
+            order = np.concatenate([pool[np.argsort(-self.lengths[pool], kind="stable")] for pool in pools])
+        batches = [order[i : i + self.batch_size].tolist() for i in range(0, len(order), self.batch_size)]
+        if self.group:
+            batches = [batches[i] for i in generator.permutation(len(batches))]
+            if self.epoch == 0:
+                longest = max(range(len(batches)), key=lambda i: int(self.lengths[batches[i]].max()))
+                batches[0], batches[longest] = batches[longest], batches[0]
+        return iter(batches)

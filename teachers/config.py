@@ -1,0 +1,51 @@
+"""The ``training`` block of a recipe: plain values, so that a recipe is read without torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Training(BaseModel):
+    """How weights are updated; the same block for teachers, students and every technique that trains.
+
+    Attributes:
+        epochs: Passes over the training examples; a fraction is allowed.
+        max_steps: Stop after this many updates, whatever ``epochs`` says.
+        learning_rate: Peak learning rate of AdamW.
+        batch_size: Examples (windows, for long inputs) of one update, over all devices together.
+        accumulation: Pieces into which each batch is cut to save memory; the update stays the same.
+        schedule: Course of the learning rate after the warm-up.
+        warmup: Part of all updates in which the rate rises from 0.
+        weight_decay: Decay of weight matrices; biases and normalisation gains are never decayed.
+        betas: Decay of AdamW's two moments.
+        eps: AdamW's guard against division by zero.
+        max_grad_norm: Gradients are scaled down to this norm; 0 switches it off.
+        group_by_length: Whether a batch holds examples of similar length.
+        precision: Number format of the forward pass; ``auto`` takes bf16 on a GPU that has it and fp32 elsewhere.
+        freeze: Parts that stay as they are.
+        keep: Whether the epoch with the best validation score or the last one is returned.
+        patience: Stop after this many epochs without a better validation score; None never stops early.
+        checkpoint_seconds: Time between checkpoints of an interruptible run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: float = Field(default=3.0, gt=0, le=10_000)
+    max_steps: int | None = Field(default=None, ge=1)
+    learning_rate: float = Field(default=5e-5, gt=0, le=10)
+    batch_size: int = Field(default=32, ge=1)
+    accumulation: int = Field(default=1, ge=1)
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    weight_decay: float = Field(default=0.01, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0)
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    group_by_length: bool = True
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    freeze: tuple[Literal["embeddings", "encoder"], ...] = ()
+    keep: Literal["best", "last"] = "best"
+    patience: int | None = Field(default=None, ge=1)
+    checkpoint_seconds: float = Field(default=120.0, ge=0)

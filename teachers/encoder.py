@@ -1,0 +1,306 @@
+"""Anatomy of an encoder: its layers, its parts and its shape, the same for every family.
+
+This file and its table, ``teachers.families``, are the only ones that know attribute names of model families.
+Layers count from 0.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from eval.errors import UserError
+from teachers.families import FAMILIES, Family
+
+UNLIMITED = 1 << 20
+"""What ``max_tokens`` returns for a family without a longest input."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dimensions of an encoder.
+
+    Attributes:
+        layers: Transformer layers.
+        hidden_size: Channels of the residual stream.
+        heads: Attention heads of a layer.
+        intermediate_size: Neurons of the feed-forward network.
+        embedding_size: Channels of the word embeddings; None for families where it is the hidden size.
+        vocab_size: Rows of the word embeddings.
+        activation: Activation of the feed-forward network.
+        max_positions: Most tokens of an input; None for a family without a longest input.
+    """
+
+    layers: int
+    hidden_size: int
+    heads: int
+    intermediate_size: int
+    embedding_size: int | None
+    vocab_size: int
+    activation: str
+    max_positions: int | None
+
+
+def family_of(model: Any) -> Family:
+    """Return the family of a model or of its config.
+
+    Raises:
+        UserError: If the toolkit does not know this kind of model.
+    """
+    config = getattr(model, "config", model)
+    name = str(getattr(config, "model_type", type(config).__name__))
+    family = FAMILIES.get(name)
+    if family is None:
+        raise UserError(f"model type {name!r} is not supported; those that work: {', '.join(sorted(FAMILIES))}")
+    if getattr(config, "inner_group_num", 1) != 1:
+        raise UserError(f"{name} with inner_group_num = {config.inner_group_num} is not supported; only 1 is")
+    return family
+
+
+def model_inputs(config: Any) -> tuple[str, ...]:
+    """Return the names of the arrays that a model takes, in its own order."""
+    family = family_of(config)
+    typed = family.token_types == "always" or (
+        family.token_types == "config" and getattr(config, "type_vocab_size", 0) > 1
+    )
+    return ("input_ids", "attention_mask", "token_type_ids") if typed else ("input_ids", "attention_mask")
+
+
+def first_position(config: Any) -> int:
+    """Return the row of the position table that the first token uses: 2 for RoBERTa, 0 elsewhere."""
+    return int(config.pad_token_id) + 1 if family_of(config).positions_after_padding else 0
+
+
+def max_tokens(config: Any) -> int:
+    """Return the most tokens that fit into one input, special tokens counted; ``UNLIMITED`` where nothing bounds it."""
+    name = family_of(config).config.get("max_positions")
+    return UNLIMITED if name is None else int(getattr(config, name)) - first_position(config)
+
+
+def shape_of(config: Any) -> Shape:
+    """Return the dimensions that a config describes."""
+    names = family_of(config).config
+    values = {name: getattr(config, own, None) for name, own in names.items()}
+    values["max_positions"] = max_tokens(config) if "max_positions" in names else None
+    if "embedding_size" in names and values["embedding_size"] is None:
+        values["embedding_size"] = values["hidden_size"]
+    return Shape(**{field.name: values.get(field.name) for field in fields(Shape)})  # type: ignore[arg-type]
+
+
+def attention_width(config: Any) -> int:
+    """Return the channels of all heads of a layer together; MobileBERT's bottleneck, the hidden size elsewhere."""
+    if family_of(config).model_type == "mobilebert" and config.use_bottleneck:
+        return int(config.intra_bottleneck_size)
+    return shape_of(config).hidden_size
+
+
+def reshaped(config: Any, **changes: int | str) -> Any:
+    """Return a copy of a config with other dimensions, named as in ``Shape``; what depends on them follows.
+
+    An embedding size equal to the hidden size stays equal to it unless it is given. The layer kinds of ModernBERT
+    go on in the same rhythm.
+    """
+    old, names = shape_of(config), family_of(config).config
+    new = copy.deepcopy(config)
+    if "hidden_size" in changes and old.embedding_size == old.hidden_size:
+        changes = {"embedding_size": changes["hidden_size"], **changes}
+    for name, value in changes.items():
+        if name == "max_positions":
+            value = int(value) + first_position(config)
+        setattr(new, names[name], value)
+    _follow(new)
+    return new
+
+
+def _follow(config: Any) -> None:
+    shape, kind = shape_of(config), config.model_type
+    if kind == "xlnet":
+        config.d_head = shape.hidden_size // shape.heads
+    elif kind == "deberta-v2":
+        config.pooler_hidden_size = shape.hidden_size
+    elif kind == "mobilebert":
+        config.true_hidden_size = attention_width(config)
+    elif kind == "modernbert":
+        kinds = list(config.layer_types)
+        rhythm = next((i for i in range(1, len(kinds)) if kinds[i] == kinds[0]), len(kinds))
+        config.layer_types = [(kinds[i] if i < len(kinds) else kinds[i % rhythm]) for i in range(shape.layers)]
+
+
+def base_encoder(model: Any) -> Any:
+    """Return the encoder inside a model with a head, or the model itself if it has none."""
+    return getattr(model, family_of(model).base, model)
+
+
+def layer_count(model: Any) -> int:
+    """Return how many layers an input passes through."""
+    return shape_of(model.config).layers
+
+
+def layers(model: Any) -> list[nn.Module]:
+    """Return one module for each layer, in order; ALBERT's shared layer stands there as often as it is run."""
+    return [model.get_submodule(name) for name in layer_names(model)]
+
+
+def layer_names(model: Any) -> list[str]:
+    """Return for each layer the path of its module from the model, which is the prefix of its tensors' names."""
+    family = family_of(model)
+    prefix = family.layers if base_encoder(model) is model else f"{family.base}.{family.layers}"
+    if family.model_type == "albert":
+        return [f"{prefix}.{group}.albert_layers.0" for group in _albert_groups(model.config)]
+    return [f"{prefix}.{i}" for i in range(layer_count(model))]
+
+
+def _albert_groups(config: Any) -> list[int]:
+    per_group = config.num_hidden_layers / config.num_hidden_groups
+    return [int(i / per_group) for i in range(config.num_hidden_layers)]
+
+
+def layer_parts(model: Any, layer: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules of a layer by role (see ``teachers.families``).
+
+    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on. A role that this model
+    lacks is absent; XLNet's attention has bare tensors in place of modules.
+    """
+    found: dict[str, nn.Module] = {}
+    modules = dict(layer.named_modules())
+    for role, path in family_of(model).parts.items():
+        before, star, after = path.partition("*")
+        if not star:
+            found |= {role: modules[path]} if path in modules else {}
+            continue
+        several = modules.get(before.rstrip("."))
+        for i in range(len(several) if isinstance(several, nn.ModuleList) else 0):
+            found[role.replace("*", str(i))] = modules[f"{before}{i}{after}"]
+    return found
+
+
+def embedding_parts(model: Any) -> dict[str, nn.Module]:
+    """Return ``words``, ``positions``, ``token_types`` and ``norm`` of the embeddings, those that exist."""
+    modules = dict(base_encoder(model).named_modules())
+    return {role: modules[path] for role, path in family_of(model).embeddings.items() if path in modules}
+
+
+def word_embeddings(model: Any) -> nn.Embedding:
+    """Return the table of word embeddings ``[V, E]``."""
+    table: nn.Embedding = model.get_input_embeddings()
+    return table
+
+
+def head_parts(model: Any) -> dict[str, nn.Module]:
+    """Return the modules of the head by role, those that exist.
+
+    ``dense`` is the hidden layer of a classifier, ``classifier`` its last layer or a tagger's only one, ``qa`` gives
+    start and end, ``mlm_dense``, ``mlm_norm`` and ``mlm_decoder`` predict words.
+    """
+    family, modules = family_of(model), dict(model.named_modules())
+    paths = {role: path.format(base=family.base) for role, path in family.heads.items()}
+    found = {role: modules[path] for role, path in paths.items() if path in modules}
+    tagger = found.pop("tagger", None)
+    if isinstance(tagger, nn.Linear):
+        found["classifier"] = tagger
+    return found
+
+
+def head_parameters(model: Any) -> dict[str, nn.Parameter]:
+    """Return the parameters of the head by name: all outside of the encoder, and a pooler inside of it."""
+    base = family_of(model).base
+    return {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if not name.startswith(f"{base}.") or name.startswith(f"{base}.pooler.")
+    }
+
+
+def replace_layers(model: Any, indices: Sequence[int]) -> None:
+    """Keep the listed layers, in place, and bring the config in step, so that a stock reload gives the same outputs.
+
+    ALBERT shares its layers: only their number changes. The first layer of ModernBERT has no norm before its
+    attention; if another layer becomes the first, its norm is dropped and the norm's gain moves into the
+    attention's weights.
+
+    Args:
+        model: A model of a supported family, with or without a head.
+        indices: Layers to keep, ascending, without repeats.
+
+    Raises:
+        UserError: If an index does not exist, the order is not ascending, or several groups of shared layers
+            would not be run in equal numbers.
+    """
+    count, kept = layer_count(model), list(indices)
+    if not kept or kept != sorted(set(kept)) or kept[0] < 0 or kept[-1] >= count:
+        raise UserError(f"layers to keep {kept}: expected ascending numbers from 0 to {count - 1}, each once")
+    family, encoder = family_of(model), base_encoder(model)
+    config = encoder.config
+    chosen = list(dict.fromkeys(_kept_groups(config, kept))) if family.model_type == "albert" else kept
+    parent, _, name = family.layers.rpartition(".")
+    modules = encoder.get_submodule(family.layers)
+    setattr(encoder.get_submodule(parent), name, nn.ModuleList([modules[i] for i in chosen]))
+
+    own = family.config["layers"]
+    for holder in {id(holder): holder for holder in (model.config, config)}.values():
+        setattr(holder, own, len(kept))
+        if family.model_type == "albert":
+            holder.num_hidden_groups = len(chosen)
+        if family.model_type == "modernbert":
+            holder.layer_types = [holder.layer_types[i] for i in kept]
+    for module in encoder.modules():
+        if isinstance(getattr(module, own, None), int):
+            setattr(module, own, len(kept))
+    for position, layer in enumerate(layers(model)):
+        for module in layer.modules():
+            if hasattr(module, "layer_idx"):
+                module.layer_idx = position
+    if family.model_type == "modernbert" and kept[0] != 0:
+        _drop_first_norm(layers(model)[0])
+
+
+def _kept_groups(config: Any, kept: list[int]) -> list[int]:
+    groups = _albert_groups(config)
+    wanted = [groups[i] for i in kept]
+    distinct = list(dict.fromkeys(wanted))
+    per_group = len(kept) / len(distinct)
+    if wanted != [distinct[int(i / per_group)] for i in range(len(kept))]:
+        raise UserError(
+            f"layers to keep {kept}: ALBERT runs each of its groups of shared layers equally often, and layers 0 to "
+            f"{len(groups) - 1} belong to the groups {groups}; keep as many layers of each group"
+        )
+    return wanted
+
+
+def _drop_first_norm(layer: Any) -> None:
+    with torch.no_grad():
+        layer.attn.Wqkv.weight.mul_(layer.attn_norm.weight)
+    layer.attn_norm = nn.Identity()
+
+
+def copy_layer(source: Any, source_layer: nn.Module, target: Any, target_layer: nn.Module) -> None:
+    """Copy the weights of one layer into another of the same shape, of the same family or of one with BERT's layer.
+
+    Args:
+        source: The model that ``source_layer`` belongs to.
+        source_layer: Copied from.
+        target: The model that ``target_layer`` belongs to.
+        target_layer: Copied into, in place.
+
+    Raises:
+        UserError: If the two families have different layers, or the shapes differ.
+    """
+    ours, theirs = family_of(target), family_of(source)
+    if ours is not theirs and not (ours.post_norm and theirs.post_norm):
+        raise UserError(
+            f"a layer of {theirs.model_type} cannot become one of {ours.model_type}: they compute differently"
+        )
+    try:
+        if ours is theirs:
+            target_layer.load_state_dict(source_layer.state_dict())
+            return
+        given = layer_parts(source, source_layer)
+        for role, module in layer_parts(target, target_layer).items():
+            module.load_state_dict(given[role].state_dict())
+    except RuntimeError as error:
+        raise UserError(f"the layers of {theirs.model_type} and {ours.model_type} differ in shape: {error}") from error

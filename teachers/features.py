@@ -1,0 +1,189 @@
+"""Rows of training data: features with their targets, and the masks of the masked-language objective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from eval.errors import UserError
+from eval.inference import Feature, TextEncoder
+from eval.task import Examples, TaskSpec
+
+IGNORED = -100
+"""Target of a place that no loss counts."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One update's worth of rows, as tensors.
+
+    Attributes:
+        inputs: What the model takes: int64 ``[B, L]`` each; ``attention_mask`` is always there.
+        targets: By kind: ``labels`` ``[B]`` or ``[B, L]``; ``start_positions`` and ``end_positions`` ``[B]`` for qa.
+        rows: Index of each row among all features, ``[B]``.
+    """
+
+    inputs: dict[str, torch.Tensor]
+    targets: dict[str, torch.Tensor]
+    rows: torch.Tensor
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """1 for real tokens, 0 for padding, ``[B, L]``."""
+        return self.inputs["attention_mask"]
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on a device."""
+        return Batch(
+            {name: tensor.to(device) for name, tensor in self.inputs.items()},
+            {name: tensor.to(device) for name, tensor in self.targets.items()},
+            self.rows.to(device),
+        )
+
+    def split(self, pieces: int) -> list[Batch]:
+        """Cut into at most ``pieces`` batches of nearly equal size."""
+        return [
+            Batch(
+                {name: tensor[part] for name, tensor in self.inputs.items()},
+                {name: tensor[part] for name, tensor in self.targets.items()},
+                self.rows[part],
+            )
+            for part in (torch.arange(len(self.rows)).chunk(pieces) if pieces > 1 else [slice(None)])
+        ]
+
+
+class Rows:
+    """All rows of a split: encoded once, padded batch by batch.
+
+    Args:
+        examples: The examples.
+        encoder: How the student reads them.
+        spec: The task; it says which targets there are.
+        seed: Seeds the masks of the masked-language objective, anew in every epoch (RoBERTa's dynamic masking).
+        special_ids: Token ids that are never masked; only read for masked-lm.
+        mask_id: The id of the mask token; only read for masked-lm.
+        vocab_size: Random replacements are drawn below this; only read for masked-lm.
+
+    Raises:
+        UserError: If examples lack their labels.
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        encoder: TextEncoder,
+        spec: TaskSpec,
+        seed: int = 0,
+        special_ids: Sequence[int] = (),
+        mask_id: int | None = None,
+        vocab_size: int = 0,
+    ) -> None:
+        if spec.kind == "masked-lm" and mask_id is None:
+            raise UserError("the masked-language objective needs a tokenizer with a mask token")
+        self.examples, self.encoder, self.spec = examples, encoder, spec
+        self.features = encoder.encode(examples)
+        self.lengths = [len(feature.ids) for feature in self.features]
+        self.seed, self.mask_id, self.vocab_size = seed, mask_id, vocab_size
+        self.special_ids = np.array(sorted(special_ids), dtype=np.int64)
+        self.targets = [target(spec, feature, examples[feature.example], encoder) for feature in self.features]
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def batch(self, rows: Sequence[int], epoch: int = 0) -> Batch:
+        """Return the padded tensors of these rows."""
+        arrays = self.encoder.collate([self.features[i] for i in rows])
+        targets: dict[str, Any]
+        if self.spec.kind == "masked-lm":
+            generator = np.random.default_rng([self.seed, epoch, *rows[:2], len(rows)])
+            arrays["input_ids"], labels = mask_tokens(
+                arrays["input_ids"], self.special_ids, int(self.mask_id or 0), self.vocab_size, generator
+            )
+            targets = {"labels": labels}
+        else:
+            targets = self._pad_targets(rows, arrays["input_ids"].shape[1])
+        return Batch(
+            {name: torch.from_numpy(values) for name, values in arrays.items()},
+            {name: torch.as_tensor(values) for name, values in targets.items()},
+            torch.tensor(list(rows), dtype=torch.int64),
+        )
+
+    def _pad_targets(self, rows: Sequence[int], length: int) -> dict[str, Any]:
+        chosen = [self.targets[i] for i in rows]
+        places = [self.encoder.place(self.lengths[i], length) for i in rows]
+        if self.spec.kind == "tagging":
+            labels = np.full((len(rows), length), IGNORED, dtype=np.int64)
+            for row, (values, place) in enumerate(zip(chosen, places, strict=True)):
+                labels[row, place] = values
+            return {"labels": labels}
+        if self.spec.kind == "qa":
+            first = np.array([place.start for place in places])
+            spans = np.array(chosen) + first[:, None]
+            return {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
+        kind = np.float32 if self.spec.kind == "regression" else np.int64
+        return {"labels": np.array(chosen, dtype=kind)}
+
+
+def target(spec: TaskSpec, feature: Feature, example: Mapping[str, Any], encoder: TextEncoder) -> Any:
+    """Return what a feature should be answered with.
+
+    A class id, a float, a list of tag ids (``IGNORED`` on all but the first piece of a word), or the first and last
+    token of the answer (the [CLS] place for a window that does not hold the answer).
+    """
+    if spec.kind == "classification":
+        return spec.labels.index(_field(example, "label"))
+    if spec.kind == "regression":
+        return float(_field(example, "label"))
+    if spec.kind == "tagging":
+        tags = _field(example, "tags")
+        return [spec.labels.index(tags[word]) if word >= 0 else IGNORED for word in feature.words or ()]
+    if spec.kind == "qa":
+        answer = _field(example, "answers")[0]
+        start, end = answer["answer_start"], answer["answer_start"] + len(answer["text"])
+        classifier = len(feature.ids) - 1 if encoder.settings.pad_side == "left" else 0
+        return token_span(feature.offsets or [], start, end) or (classifier, classifier)
+    return None
+
+
+def token_span(offsets: Sequence[tuple[int, int] | None], start: int, end: int) -> tuple[int, int] | None:
+    """Return the first and last token that cover the characters ``start`` to ``end``, or None if some lie outside."""
+    covering = [i for i, span in enumerate(offsets) if span and span[0] < end and span[1] > start]
+    if not covering:
+        return None
+    first, last = offsets[covering[0]], offsets[covering[-1]]
+    if first is None or last is None or first[0] > start or last[1] < end:
+        return None
+    return covering[0], covering[-1]
+
+
+def _field(example: Mapping[str, Any], name: str) -> Any:
+    if name not in example:
+        raise UserError(f"an example without {name!r} cannot be trained on: {str(dict(example))[:120]}")
+    return example[name]
+
+
+def mask_tokens(
+    ids: np.ndarray, special_ids: np.ndarray, mask_id: int, vocab_size: int, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose 15% of the tokens; of these 80% become the mask, 10% a random token, 10% stay (Devlin et al. 2019).
+
+    Args:
+        ids: Token ids ``[B, L]``; special tokens and padding are in ``special_ids`` and never chosen.
+        special_ids: Sorted ids.
+        mask_id: Id of the mask token.
+        vocab_size: Random tokens are drawn from 0 to this.
+        generator: The source of chance.
+
+    Returns:
+        The changed ids and the labels, ``IGNORED`` where nothing is predicted; both ``[B, L]``.
+    """
+    chosen = (generator.random(ids.shape) < 0.15) & ~np.isin(ids, special_ids)
+    draw = generator.random(ids.shape)
+    random_ids = generator.integers(0, vocab_size, ids.shape)
+    changed = np.where(chosen & (draw < 0.8), mask_id, ids)
+    changed = np.where(chosen & (draw >= 0.8) & (draw < 0.9), random_ids, changed)
+    return changed, np.where(chosen, ids, IGNORED)

@@ -1,0 +1,87 @@
+"""What training minimises: the protocol of every objective, and the task's own loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+from eval.task import TaskSpec
+from teachers.features import IGNORED, Batch, Rows
+from teachers.taskmodel import logits_of
+
+if TYPE_CHECKING:
+    from teachers.taskmodel import TaskModel
+
+
+class Loss(Protocol):
+    """An objective that is tied to one student and its rows.
+
+    Attributes:
+        reads: Outputs of the student beyond logits: ``hidden_states``, ``attentions``.
+        modules: Parameters that are trained beside the student's, such as projections, and then thrown away.
+    """
+
+    reads: frozenset[str]
+    modules: nn.Module
+
+    def __call__(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+        """Return the terms of the loss, already weighted; their sum is minimised."""
+        ...
+
+
+class Objective(Protocol):
+    """A description of a loss, such as a distillation technique; it becomes a ``Loss`` by being bound."""
+
+    def bind(self, student: TaskModel, rows: Rows) -> Loss:
+        """Prepare for these rows: compute and cache teacher signals, make projections."""
+        ...
+
+
+@dataclass
+class BoundTaskLoss:
+    """The loss of the labels themselves."""
+
+    spec: TaskSpec
+    reads: frozenset[str] = frozenset()
+    modules: nn.Module = field(default_factory=nn.Module)
+
+    def __call__(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+        """Return ``{"task": …}``."""
+        return {"task": task_loss(self.spec, logits_of(outputs), batch)}
+
+
+@dataclass(frozen=True)
+class TaskLoss:
+    """Cross-entropy or mean squared error against the labels; the default objective of everything that trains."""
+
+    def bind(self, student: TaskModel, rows: Rows) -> BoundTaskLoss:
+        """Return the loss of the student's own task."""
+        del rows
+        return BoundTaskLoss(student.task)
+
+
+def task_loss(spec: TaskSpec, logits: Tensor, batch: Batch) -> Tensor:
+    """Return the loss of the labels, averaged over what is counted.
+
+    Args:
+        spec: The task; ``class_weights`` apply to classification and tagging.
+        logits: ``[B, C]``, ``[B, L, C]`` (tagging, masked-lm) or ``[B, L, 2]`` (qa).
+        batch: Holds the targets. Padding, special tokens and later pieces of a word are never counted.
+    """
+    logits = logits.float()
+    if spec.kind == "regression":
+        return F.mse_loss(logits[:, 0], batch.targets["labels"])
+    if spec.kind == "qa":
+        scores = logits.masked_fill(batch.mask[..., None] == 0, torch.finfo(logits.dtype).min)
+        start = F.cross_entropy(scores[..., 0], batch.targets["start_positions"])
+        return (start + F.cross_entropy(scores[..., 1], batch.targets["end_positions"])) / 2
+    weights = None if spec.class_weights is None else logits.new_tensor(spec.class_weights)
+    labels = batch.targets["labels"].reshape(-1)
+    flat = logits.reshape(len(labels), -1)
+    if not bool((labels != IGNORED).any()):  # a batch in which nothing is predicted
+        return flat.sum() * 0.0
+    return F.cross_entropy(flat, labels, weight=weights, ignore_index=IGNORED)

@@ -1,0 +1,318 @@
+"""What a teacher tells a student: logits and, on request, hidden states and attention; computed once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eval.errors import CompressError, UserError
+from eval.inference import batches_by_length
+from teachers.encoder import shape_of
+from teachers.features import Batch, Rows
+from teachers.home import home
+from teachers.taskmodel import TaskModel, logits_of
+
+logger = logging.getLogger("teachers.signals")
+
+VERSION = 1
+"""Raised when the same teacher and data give other numbers or another layout on disk."""
+
+BUDGET_BYTES = 4 * 2**30
+"""Most bytes one cache of signals may take unless the teacher says otherwise; beyond it the teacher runs live."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a loss reads beside logits; nothing else is computed or kept.
+
+    Attributes:
+        hidden_states: Places in ``hidden_states``: 0 is the embedding output, ``i + 1`` comes after layer ``i``.
+        attentions: Layers whose attention probabilities are read.
+    """
+
+    hidden_states: tuple[int, ...] = ()
+    attentions: tuple[int, ...] = ()
+
+    @property
+    def outputs(self) -> dict[str, bool]:
+        """The arguments that make a transformers model return them."""
+        return {f"output_{name}": True for name, places in vars(self).items() if places}
+
+
+@dataclass(frozen=True)
+class Signals:
+    """A teacher's outputs for one batch, without gradient.
+
+    Attributes:
+        logits: ``[B, C]``, or ``[B, L, C]`` for tagging, qa and masked-lm.
+        hidden_states: ``[B, L, d]`` by place, those that were asked for.
+        attentions: ``[B, heads, L, L]`` by layer, those that were asked for.
+    """
+
+    logits: Tensor
+    hidden_states: Mapping[int, Tensor] = field(default_factory=dict)
+    attentions: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+NOTHING = Wanted()
+
+
+class Reader(Protocol):
+    """Gives the signals of any batch of the rows it was made for."""
+
+    def __call__(self, batch: Batch) -> Signals:
+        """Return the signals of the rows in ``batch``."""
+        ...
+
+
+class TeacherSource(Protocol):
+    """Where signals come from: a live network, a cache, later an ensemble."""
+
+    @property
+    def digest(self) -> str:
+        """Names the teacher by its content."""
+        ...
+
+    @property
+    def layers(self) -> int:
+        """How many layers the teacher has."""
+        ...
+
+    def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
+        """Return a reader for these rows.
+
+        Args:
+            rows: What the student is trained on.
+            wanted: Signals beside the logits.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ModelTeacher:
+    """A network as teacher. Its signals are computed once over all rows and kept on disk, named by content.
+
+    Attributes:
+        model: The teacher.
+        cache: Folder of the caches; None is ``signals`` under ``COMPRESS_HOME``.
+        budget_bytes: Signals whose predicted size is larger are computed live in every step.
+    """
+
+    model: TaskModel
+    cache: Path | None = None
+    budget_bytes: int = BUDGET_BYTES
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over weights, tokenizer and settings."""
+        encoder = self.model.encoder
+        digest = hashlib.sha256(self.model.digest.encode())
+        digest.update(encoder.tokenizer.to_str().encode())
+        digest.update(json.dumps(encoder.settings.to_dict(), sort_keys=True).encode())
+        return digest.hexdigest()
+
+    @property
+    def layers(self) -> int:
+        """How many layers the teacher has."""
+        return shape_of(self.model.model.config).layers
+
+    def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
+        """Return a reader from disk if the signals fit the budget and inputs are fixed, else a live one.
+
+        Raises:
+            UserError: If teacher and student read texts differently and the signals are per token.
+        """
+        same = _same_inputs(self.model, rows)
+        per_token = bool(wanted.outputs) or rows.spec.kind not in ("classification", "regression")
+        if per_token and not same:
+            raise UserError(
+                f"teacher {self.model.name} and the student tokenize differently, so their tokens cannot be paired; "
+                "only logits of classification and regression can be distilled between them"
+            )
+        if rows.spec.outputs != self.model.task.outputs or rows.spec.labels != self.model.task.labels:
+            raise UserError(
+                f"teacher {self.model.name} answers {list(self.model.task.labels) or self.model.task.kind}, "
+                f"the student {list(rows.spec.labels) or rows.spec.kind}; they must be the same"
+            )
+        live = LiveReader(self.model, wanted)
+        if rows.spec.kind == "masked-lm":
+            return live  # new masks in every epoch: nothing to keep
+        own = rows if same else _own_rows(self.model, rows)
+        predicted = predicted_bytes(self.model, own.lengths, wanted)
+        if predicted > self.budget_bytes and same:
+            logger.info("signals of %s would take %.1f GB: running it live", self.model.name, predicted / 2**30)
+            return live
+        return self._cached(own, wanted, predicted)
+
+    def _cached(self, rows: Rows, wanted: Wanted, predicted: int) -> CachedReader:
+        words = [self.digest, rows.examples.digest, str(wanted), str(VERSION)]
+        folder = (self.cache or home() / "signals") / hashlib.sha256("|".join(words).encode()).hexdigest()[:32]
+        if not (folder / "layout.json").is_file():
+            logger.info("computing signals of %s over %d rows (%.1f MB)", self.model.name, len(rows), predicted / 2**20)
+            _write_cache(folder, self.model, rows, wanted)
+        return CachedReader(folder, rows, wanted)
+
+
+def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: Wanted) -> int:
+    """Return the size on disk of a teacher's signals for inputs of these lengths, in bytes."""
+    shape = shape_of(model.model.config)
+    tokens, squares = sum(lengths), sum(n * n for n in lengths)
+    per_token = model.task.kind not in ("classification", "regression")
+    outputs = model.model.config.vocab_size if model.task.kind == "masked-lm" else model.task.outputs
+    numbers = (tokens if per_token else len(lengths)) * outputs
+    numbers += tokens * len(wanted.hidden_states) * shape.hidden_size
+    return 4 * (numbers + squares * len(wanted.attentions) * shape.heads)
+
+
+@dataclass(frozen=True)
+class LiveReader:
+    """Runs the teacher on the student's own inputs."""
+
+    model: TaskModel
+    wanted: Wanted
+
+    def __call__(self, batch: Batch) -> Signals:
+        """Return the teacher's outputs on this batch."""
+        network = self.model.model
+        if self.wanted.attentions:
+            network.set_attn_implementation("eager")  # other implementations give no attention and do not say so
+        if next(network.parameters()).device != batch.rows.device:
+            network.to(batch.rows.device)
+        network.eval()
+        with torch.no_grad():
+            outputs = network(**batch.inputs, **self.wanted.outputs)
+        return Signals(
+            logits_of(outputs).float(),
+            {place: outputs.hidden_states[place] for place in self.wanted.hidden_states},
+            {layer: outputs.attentions[layer] for layer in self.wanted.attentions},
+        )
+
+
+class CachedReader:
+    """Reads signals from a folder written by ``ModelTeacher``; arrays are mapped, not loaded.
+
+    Args:
+        folder: Holds ``layout.json`` and one flat float32 array a signal.
+        rows: The rows in the order they were written.
+
+    Raises:
+        UserError: If the folder is damaged.
+    """
+
+    def __init__(self, folder: Path, rows: Rows, wanted: Wanted) -> None:
+        self.rows, self.wanted = rows, wanted
+        try:
+            layout: dict[str, list[Any]] = json.loads((folder / "layout.json").read_text(encoding="utf-8"))
+            self.arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in layout}
+        except (OSError, ValueError) as error:
+            raise UserError(f"{folder}: this cache of teacher signals is damaged ({error}); remove the folder") from error
+        self.layout = layout
+        self.starts = {name: _starts(shape, rows.lengths) for name, shape in layout.items()}
+        for name, starts in self.starts.items():
+            if len(self.arrays[name]) != starts[-1]:
+                raise UserError(f"{folder}: {name}.npy does not fit the data; remove the folder")
+
+    def __call__(self, batch: Batch) -> Signals:
+        """Return the signals of these rows, padded with 0 like the batch."""
+        length = batch.inputs["input_ids"].shape[1]
+        arrays = {name: self._padded(name, batch.rows.tolist(), length) for name in self.layout}
+        tensors = {name: torch.from_numpy(array).to(batch.rows.device) for name, array in arrays.items()}
+        return Signals(
+            tensors["logits"],
+            {place: tensors["hidden_states"][:, i] for i, place in enumerate(self.wanted.hidden_states)},
+            {layer: tensors["attentions"][:, i] for i, layer in enumerate(self.wanted.attentions)},
+        )
+
+    def _padded(self, name: str, rows: list[int], length: int) -> np.ndarray:
+        shape = self.layout[name]
+        starts, flat = self.starts[name], self.arrays[name]
+        full = np.zeros((len(rows), *(length if part == "L" else part for part in shape)), dtype=np.float32)
+        for position, row in enumerate(rows):
+            tokens = self.rows.lengths[row]
+            values = flat[starts[row] : starts[row + 1]].reshape([tokens if part == "L" else part for part in shape])
+            place = self.rows.encoder.place(tokens, length)
+            full[(position, *(place if part == "L" else slice(None) for part in shape))] = values
+        return full
+
+
+def _starts(shape: list[Any], lengths: Sequence[int]) -> np.ndarray:
+    fixed = int(np.prod([part for part in shape if part != "L"], dtype=np.int64))
+    sizes = np.asarray(lengths, dtype=np.int64) ** shape.count("L") * fixed
+    return np.concatenate([[0], np.cumsum(sizes)])
+
+
+def _write_cache(folder: Path, model: TaskModel, rows: Rows, wanted: Wanted) -> None:
+    beside = folder.with_name(f"{folder.name}.{os.getpid()}.writing")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        beside.mkdir(parents=True)
+        layout: dict[str, list[Any]] = {}
+        arrays: dict[str, np.ndarray] = {}
+        live = LiveReader(model, wanted)
+        starts: dict[str, np.ndarray] = {}
+        for indices in batches_by_length(rows.lengths, 32):
+            batch = rows.batch(indices).to(next(model.model.parameters()).device)
+            for name, array in _stacked(live(batch)).items():
+                if name not in layout:
+                    layout[name] = _layout(name, array)
+                    starts[name] = _starts(layout[name], rows.lengths)
+                    arrays[name] = np.lib.format.open_memmap(
+                        beside / f"{name}.npy", mode="w+", dtype=np.float32, shape=(int(starts[name][-1]),)
+                    )
+                _store(arrays[name], starts[name], layout[name], array, indices, rows)
+        for mapped in arrays.values():
+            mapped.flush()  # type: ignore[attr-defined]
+        (beside / "layout.json").write_text(json.dumps(layout), encoding="utf-8")
+        os.replace(beside, folder)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        if (folder / "layout.json").is_file():  # another process was faster
+            return
+        raise CompressError(f"{folder}: teacher signals could not be written ({error})") from error
+
+
+def _stacked(signals: Signals) -> dict[str, np.ndarray]:
+    found = {"logits": signals.logits.cpu().numpy()}
+    for name, tensors in (("hidden_states", signals.hidden_states), ("attentions", signals.attentions)):
+        if tensors:
+            found[name] = torch.stack(list(tensors.values()), dim=1).float().cpu().numpy()
+    return found
+
+
+def _layout(name: str, array: np.ndarray) -> list[Any]:
+    if name == "logits":
+        return ["L", array.shape[-1]] if array.ndim == 3 else [array.shape[-1]]
+    if name == "hidden_states":
+        return [array.shape[1], "L", array.shape[-1]]
+    return [array.shape[1], array.shape[2], "L", "L"]
+
+
+def _store(
+    flat: np.ndarray, starts: np.ndarray, shape: list[Any], array: np.ndarray, indices: list[int], rows: Rows
+) -> None:
+    length = max(rows.lengths[i] for i in indices)
+    for values, row in zip(array, indices, strict=True):
+        place = rows.encoder.place(rows.lengths[row], length)
+        own = values[tuple(place if part == "L" else slice(None) for part in shape)]
+        flat[starts[row] : starts[row + 1]] = own.reshape(-1)
+
+
+def _same_inputs(model: TaskModel, rows: Rows) -> bool:
+    own, other = model.encoder, rows.encoder
+    return own.settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
+
+
+def _own_rows(model: TaskModel, rows: Rows) -> Rows:
+    return Rows(rows.examples, model.encoder, model.task)

@@ -1,0 +1,271 @@
+"""A network with its tokenizer and its task: loading, building, predicting, saving."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import transformers
+
+from eval.errors import UserError
+from eval.inference import Array, EncoderSettings, Inputs, TextEncoder
+from eval.task import TaskSpec
+from teachers.encoder import family_of, max_tokens, model_inputs
+
+if TYPE_CHECKING:
+    from eval.size import Size
+
+AUTO_CLASSES = {
+    "classification": "AutoModelForSequenceClassification",
+    "regression": "AutoModelForSequenceClassification",
+    "tagging": "AutoModelForTokenClassification",
+    "qa": "AutoModelForQuestionAnswering",
+    "masked-lm": "AutoModelForMaskedLM",
+}
+"""The stock class that holds the model of each kind of task."""
+
+
+@dataclass(frozen=True)
+class TaskModel:
+    """A stock transformers network with a head, the tokenizer that feeds it, and the task it answers.
+
+    It is a ``Predictor``: ``eval.predict`` and ``eval.measure`` take it as it is.
+
+    Attributes:
+        model: A ``…ForSequenceClassification``, ``…ForTokenClassification``, ``…ForQuestionAnswering`` or
+            ``…ForMaskedLM`` module.
+        tokenizer: A fast tokenizer of transformers.
+        task: What is asked.
+        name: What reports call it.
+    """
+
+    model: torch.nn.Module
+    tokenizer: Any
+    task: TaskSpec
+    name: str = field(default="model", kw_only=True)
+
+    @cached_property
+    def encoder(self) -> TextEncoder:
+        """How examples become inputs; made once from the tokenizer and the task."""
+        return TextEncoder(self.tokenizer.backend_tokenizer, encoder_settings(self.model, self.tokenizer, self.task))
+
+    def forward(self, inputs: Inputs) -> Array:
+        """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging, qa and masked-lm."""
+        device = next(self.model.parameters()).device
+        tensors = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
+        with evaluating(self.model):
+            return logits_of(self.model(**tensors)).float().cpu().numpy()
+
+    def size(self) -> Size:
+        """Parameters, bytes and multiply-accumulates of the network."""
+        from eval.size import model_size
+
+        return model_size(self.model)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over names, shapes and bytes of all weights; do not read it while the weights still change."""
+        return weights_digest(self.model)
+
+
+def logits_of(outputs: Any) -> torch.Tensor:
+    """Return the logits of a transformers output; start and end logits of qa are stacked to ``[B, L, 2]``."""
+    if "start_logits" in outputs:
+        return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1)
+    logits: torch.Tensor = outputs["logits"]
+    return logits
+
+
+@contextlib.contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Switch dropout and gradients off for a while."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(training)
+
+
+def weights_digest(model: torch.nn.Module) -> str:
+    """Return the SHA-256 over names, shapes, types and bytes of all parameters and persistent buffers."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSettings:
+    """Return how this network wants its inputs."""
+    return EncoderSettings(
+        kind=task.kind,
+        labels=task.labels,
+        pair=task.pair,
+        max_length=min(task.max_length, max_tokens(model.config)),
+        stride=task.stride,
+        truncation=task.truncation,
+        truncation_side=task.truncation_side,
+        inputs=model_inputs(model.config),
+        pad_id=int(tokenizer.pad_token_id or 0),
+        pad_type_id=int(getattr(tokenizer, "pad_token_type_id", 0)),
+        pad_side=str(tokenizer.padding_side),
+    )
+
+
+def set_task(config: Any, task: TaskSpec) -> None:
+    """Write labels and the kind of problem into a transformers config, where stock code looks for them."""
+    if task.kind in ("classification", "tagging"):
+        config.id2label = dict(enumerate(task.labels))
+        config.label2id = {label: i for i, label in enumerate(task.labels)}
+    elif task.kind == "regression":
+        config.id2label, config.label2id = {0: "score"}, {"score": 0}
+        config.problem_type = "regression"
+    if task.kind == "classification":
+        config.problem_type = "single_label_classification"
+
+
+def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, name: str = "model") -> TaskModel:
+    """Build a network with random weights; equal seeds give equal weights and the global random state stays.
+
+    Raises:
+        UserError: If the family is not supported or the tokenizer does not fit the vocabulary.
+    """
+    family_of(config)
+    set_task(config, task)
+    with torch.random.fork_rng(), quiet():
+        torch.manual_seed(seed)
+        model = getattr(transformers, AUTO_CLASSES[task.kind]).from_config(config)
+    _check_tokenizer(tokenizer, config, where=name)
+    return TaskModel(model.eval(), tokenizer, task, name=name)
+
+
+def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int = 0) -> TaskModel:
+    """Load a stock model from a folder or by its hub name; a head that is missing starts with random weights.
+
+    Args:
+        source: A folder with ``config.json``, weights and tokenizer files, or a hub name.
+        task: What is asked; None takes ``task.json`` of the folder, or the labels in its config.
+        seed: Seeds a new head.
+
+    Raises:
+        UserError: If the model is missing, damaged, of an unsupported family, or does not answer the task.
+    """
+    source = str(source)
+    where = Path(source)
+    if where.exists() and not (where / "config.json").is_file():
+        raise UserError(f"{source}: no config.json here; a model folder holds config.json, model.safetensors, tokenizer")
+    config = _loaded(source, "configuration", lambda: transformers.AutoConfig.from_pretrained(source))
+    family_of(config)
+    task = task or _own_task(where, config)
+    tokenizer = _loaded(source, "tokenizer", lambda: transformers.AutoTokenizer.from_pretrained(source))
+    if not getattr(tokenizer, "is_fast", False):
+        raise UserError(f"{source}: the tokenizer has no tokenizer.json; convert it to a fast tokenizer first")
+    _check_labels(source, config, task)
+    _check_tokenizer(tokenizer, config, where=source)
+    set_task(config, task)
+    loader = getattr(transformers, AUTO_CLASSES[task.kind])
+    with torch.random.fork_rng(), quiet():
+        torch.manual_seed(seed)
+        model = _loaded(source, "weights", lambda: loader.from_pretrained(source, config=config, dtype=torch.float32))
+    return TaskModel(model.eval(), tokenizer, task, name=where.name or source)
+
+
+def save_taskmodel(model: TaskModel, folder: str | Path) -> None:
+    """Write a plain Hugging Face folder and ``task.json`` into ``folder``, which must exist."""
+    folder = Path(folder)
+    with quiet():
+        model.model.save_pretrained(folder)
+        model.tokenizer.save_pretrained(folder)
+    (folder / "task.json").write_text(model.task.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from reporting each new head and each file; its errors still come through."""
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    logger.setLevel(logging.ERROR)
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
+
+
+def _loaded(source: str, part: str, load: Any) -> Any:
+    try:
+        return load()
+    except UserError:
+        raise
+    except Exception as error:  # libraries raise a dozen kinds for a damaged or missing file
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        if not Path(source).exists():
+            raise UserError(
+                f"model {source!r}: no such folder, and as a hub name its {part} could not be read ({reason})"
+            ) from error
+        raise UserError(f"{source}: the {part} could not be read ({reason}); is the folder complete?") from error
+
+
+def _own_task(folder: Path, config: Any) -> TaskSpec:
+    file = folder / "task.json"
+    if file.is_file():
+        try:
+            return TaskSpec.model_validate_json(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(f"{file}: not a task description ({error})") from error
+    labels = tuple(config.id2label[i] for i in sorted(config.id2label))
+    architecture = (config.architectures or [""])[0]
+    if architecture.endswith("ForTokenClassification"):
+        return TaskSpec(kind="tagging", labels=labels, metric="entity_f1")
+    if architecture.endswith("ForQuestionAnswering"):
+        return TaskSpec(kind="qa", metric="f1", max_length=384, stride=128)
+    if architecture.endswith("ForMaskedLM"):
+        return TaskSpec(kind="masked-lm", metric="masked_accuracy")
+    if architecture.endswith("ForSequenceClassification"):
+        if len(labels) == 1:
+            return TaskSpec(kind="regression", metric="spearman")
+        return TaskSpec(kind="classification", labels=labels)
+    raise UserError(f"{folder}: holds {architecture or 'a model without a head'}; say which task it is for")
+
+
+def _check_labels(source: str, config: Any, task: TaskSpec) -> None:
+    architecture = (config.architectures or [""])[0]
+    trained = architecture.endswith(("ForSequenceClassification", "ForTokenClassification"))
+    if not trained or not task.labels:
+        return
+    own = tuple(str(config.id2label[i]) for i in sorted(config.id2label))
+    generic = tuple(f"LABEL_{i}" for i in range(len(own)))
+    if own != task.labels and not (own == generic and len(own) == len(task.labels)):
+        unknown = sorted(set(task.labels) - set(own))
+        hint = f"; unknown to the model: {', '.join(unknown)}" if unknown else "; the order differs"
+        raise UserError(f"{source}: the model answers {list(own)}, the task asks for {list(task.labels)}{hint}")
+
+
+def _check_tokenizer(tokenizer: Any, config: Any, where: str) -> None:
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    if highest >= config.vocab_size:
+        raise UserError(
+            f"{where}: the tokenizer gives ids up to {highest}, the model knows {config.vocab_size} tokens; "
+            "they do not belong together"
+        )
+    if tokenizer.pad_token_id is None:
+        raise UserError(f"{where}: the tokenizer has no padding token; set pad_token in tokenizer_config.json")
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """Return a float32 array on the CPU."""
+    return tensor.detach().float().cpu().numpy()

@@ -1,0 +1,268 @@
+"""Tiny encoders of every family, their tokenizers and small learnable tasks; all seeded, none needs a network.
+
+Three layers, hidden size 32, four heads, FFN 64 and a few hundred word pieces: a forward pass takes about a
+millisecond, yet every tokenizer is of the family's own kind (WordPiece, byte-level BPE, unigram) and class.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import TYPE_CHECKING, Any
+
+from eval.task import Examples, Kind, Task, TaskSpec
+
+if TYPE_CHECKING:
+    from teachers.taskmodel import TaskModel
+
+FAMILIES: tuple[str, ...] = (
+    "bert",
+    "roberta",
+    "ernie",
+    "distilbert",
+    "albert",
+    "electra",
+    "xlnet",
+    "mobilebert",
+    "deberta-v2",
+    "modernbert",
+)
+
+LAYERS, HIDDEN, HEADS, FFN, POSITIONS = 3, 32, 4, 64, 64
+
+GOOD = ("good", "great", "lovely", "fine", "superb", "warm", "bright", "happy")
+BAD = ("bad", "awful", "dull", "poor", "sad", "cold", "weak", "boring")
+THINGS = ("film", "book", "meal", "song", "room", "game", "story", "show")
+PEOPLE = ("ann", "bob", "carla", "dave", "emma", "frank", "grace", "henry")
+PLACES = ("paris", "rome", "oslo", "lima", "cairo", "delhi", "tokyo", "quito")
+FUNCTION = ("the", "a", "is", "was", "and", "very", "in", "where", "lives", "likes", "it", "not", "of", "to", "quite")
+WORDS = (*FUNCTION, *GOOD, *BAD, *THINGS, *PEOPLE, *PLACES)
+CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"
+
+
+def tiny_config(family: str, **changes: Any) -> Any:
+    """Return a transformers config of ``family``; ``changes`` go by the family's own names or the common ones."""
+    from transformers import AutoConfig
+
+    tokenizer = tiny_tokenizer(family)
+    values: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "num_hidden_layers": LAYERS,
+        "hidden_size": HIDDEN,
+        "num_attention_heads": HEADS,
+        "intermediate_size": FFN,
+        "max_position_embeddings": POSITIONS,
+        "initializer_range": 0.1,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    values |= _OWN.get(family, {})
+    if family in _RENAMED:
+        values = {_RENAMED[family].get(name, name): value for name, value in values.items()}
+        values.pop("", None)
+    if family == "modernbert":
+        values |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
+    renamed = _RENAMED.get(family, {})
+    values |= {renamed.get(name) or name: value for name, value in changes.items()}
+    return AutoConfig.for_model(family, **values)
+
+
+_OWN: dict[str, dict[str, Any]] = {
+    "roberta": {"max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1},
+    "albert": {"embedding_size": 16},
+    "electra": {"embedding_size": 16},
+    "xlnet": {"mem_len": None},
+    "mobilebert": {
+        "embedding_size": 16,
+        "intra_bottleneck_size": 16,
+        "num_feedforward_networks": 2,
+        "classifier_activation": False,
+    },
+    "deberta-v2": {
+        "type_vocab_size": 0,
+        "relative_attention": True,
+        "position_buckets": 8,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": False,
+    },
+    "modernbert": {"local_attention": 8},
+}
+
+# transformers accepts most common names for these families; an empty name is a field they do not have.
+_RENAMED: dict[str, dict[str, str]] = {
+    "distilbert": {
+        "num_hidden_layers": "n_layers",
+        "hidden_size": "dim",
+        "num_attention_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+    },
+    "xlnet": {
+        "num_hidden_layers": "n_layer",
+        "hidden_size": "d_model",
+        "num_attention_heads": "n_head",
+        "intermediate_size": "d_inner",
+        "max_position_embeddings": "",
+    },
+}
+
+
+@functools.cache
+def tiny_tokenizer(family: str) -> Any:
+    """Return the family's fast tokenizer over the tiny vocabulary; shared between callers, so do not change it."""
+    import transformers
+
+    if family in ("roberta", "modernbert"):
+        return _byte_tokenizer(family)
+    if family in ("albert", "xlnet", "deberta-v2"):
+        return _unigram_tokenizer(family)
+    classes = {"distilbert": "DistilBertTokenizer"}
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CHARACTERS, *(f"##{c}" for c in CHARACTERS[:36]), *WORDS]
+    vocabulary = {piece: index for index, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer_class = getattr(transformers, classes.get(family, "BertTokenizer"))
+    return tokenizer_class(vocab=vocabulary, model_max_length=POSITIONS)
+
+
+def _unigram_tokenizer(family: str) -> Any:
+    import transformers
+
+    special = {
+        "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+        "xlnet": ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"],
+        "deberta-v2": ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"],
+    }[family]
+    pieces = [(piece, 0.0) for piece in special]
+    pieces += [("▁", -4.0)]
+    pieces += [(f"▁{word}", -3.0) for word in WORDS if len(word) > 1]
+    pieces += [(character, -6.0) for character in CHARACTERS]
+    unknown = next(index for index, piece in enumerate(special) if "unk" in piece.lower())
+    name = {"albert": "AlbertTokenizer", "xlnet": "XLNetTokenizer", "deberta-v2": "DebertaV2Tokenizer"}[family]
+    own = {} if family == "albert" else {"unk_id": unknown}
+    return getattr(transformers, name)(vocab=pieces, model_max_length=POSITIONS, **own)
+
+
+def _byte_tokenizer(family: str) -> Any:
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+
+    special = (
+        ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        if family == "roberta"
+        else ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
+    )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=special,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([" " + " ".join(WORDS)], trainer)
+    if family == "roberta":
+        import json
+
+        model = json.loads(tokenizer.to_str())["model"]
+        merges = [tuple(merge) for merge in model["merges"]]
+        return transformers.RobertaTokenizer(vocab=model["vocab"], merges=merges, model_max_length=POSITIONS)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", tokenizer.token_to_id("[CLS]")), ("[SEP]", tokenizer.token_to_id("[SEP]"))],
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=POSITIONS,
+    )
+
+
+def tiny_spec(kind: Kind = "classification", *, pair: bool = False, max_length: int = 32) -> TaskSpec:
+    """Return the specification that ``tiny_task`` uses."""
+    labels = {"classification": ("bad", "good"), "tagging": ("O", "B-PER", "B-LOC")}.get(kind, ())
+    metrics = {"classification": "accuracy", "regression": "pearson", "tagging": "f1", "qa": "f1"}
+    metric = metrics.get(kind, "perplexity")
+    return TaskSpec(kind=kind, labels=labels, metric=metric, pair=pair, max_length=max_length, stride=8)
+
+
+def tiny_task(kind: Kind = "classification", *, pair: bool = False, examples: int = 40, seed: int = 13) -> Task:
+    """Return a task whose answers follow a rule that a tiny encoder can learn.
+
+    Classification: whether good or bad words are more (of a pair: whether both texts are of one mood); regression:
+    the share of good words; tagging: people and places; qa: where a person lives; masked-lm: the same sentences.
+
+    Args:
+        kind: What is asked.
+        pair: Two texts an example (classification and regression).
+        examples: How many in each of train, validation and test.
+        seed: Draws the examples; splits differ.
+    """
+    splits = {}
+    for index, name in enumerate(("train", "validation", "test")):
+        chance = random.Random(f"{seed}-{index}-{kind}-{pair}")
+        splits[name] = Examples([_example(kind, pair, chance, number) for number in range(examples)], name)
+    return Task(tiny_spec(kind, pair=pair), splits, source="tiny")
+
+
+def _mood(chance: random.Random, good: bool) -> str:
+    words = GOOD if good else BAD
+    parts = [f"the {chance.choice(THINGS)} {chance.choice(('is', 'was'))} {chance.choice(('', 'very ', 'quite '))}"]
+    parts.append(" and ".join(chance.sample(words, chance.randint(1, 3))))
+    return "".join(parts) + chance.choice((" .", " !", ""))
+
+
+def _example(kind: Kind, pair: bool, chance: random.Random, number: int) -> dict[str, Any]:
+    good = number % 2 == 1
+    if kind in ("classification", "regression"):
+        first = chance.random() < 0.5
+        second = first if good else not first
+        texts = {"text_a": _mood(chance, first), "text_b": _mood(chance, second)} if pair else {}
+        if kind == "classification":
+            return (texts or {"text": _mood(chance, good)}) | {"label": ("bad", "good")[good]}
+        if pair:
+            return texts | {"label": float(good)}
+        count = chance.randint(0, 4)
+        words = [*chance.sample(GOOD, count), *chance.sample(BAD, 4 - count)]
+        chance.shuffle(words)
+        return {"text": "it is " + " and ".join(words), "label": count / 4}
+    people, places = chance.sample(PEOPLE, 2), chance.sample(PLACES, 2)
+    if kind == "tagging":
+        tokens = [people[0], "lives", "in", places[0], "and", "likes", "the", chance.choice(THINGS), "of", people[1]]
+        return {"tokens": tokens, "tags": [_tag(token) for token in tokens]}
+    if kind == "qa":
+        context = f"{people[0]} lives in {places[0]} . {people[1]} lives in {places[1]} ."
+        asked = number % 2
+        answer = {"text": places[asked], "answer_start": context.index(places[asked])}
+        return {"id": str(number), "question": f"where is {people[asked]} ?", "context": context, "answers": [answer]}
+    return {"text": f"{people[0]} lives in {places[0]} and {_mood(chance, good)}"}
+
+
+def _tag(word: str) -> str:
+    return "B-PER" if word in PEOPLE else "B-LOC" if word in PLACES else "O"
+
+
+def tiny_taskmodel(family: str, spec: TaskSpec | None = None, seed: int = 0, **changes: Any) -> TaskModel:
+    """Return a random encoder with a head for ``spec``; ``changes`` go to its config.
+
+    Biases and gains are drawn too, so that no test passes because all of them are 0 or 1.
+    """
+    import torch
+
+    from teachers.taskmodel import build_taskmodel
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        built = build_taskmodel(tiny_config(family, **changes), tiny_tokenizer(family), spec or tiny_spec())
+        with torch.no_grad():
+            for parameter in built.model.parameters():
+                if parameter.ndim == 1:
+                    parameter.add_(0.1 * torch.randn_like(parameter))
+    built.model.eval()
+    return built
