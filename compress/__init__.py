@@ -20,10 +20,10 @@ _PUBLIC = {
     "read_recipe": "compress.recipe",
     "recipe_to_yaml": "compress.recipe",
     "run": "compress.engine",
-    "run_recipe": "compress.engine",
+    "run_recipe": "compress.pipeline",
 }
 
-__all__ = sorted([*_PUBLIC, "__version__"])  # noqa: PLE0605 (built from the one table above)
+__all__ = sorted([*_PUBLIC, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

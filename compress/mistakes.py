@@ -43,11 +43,15 @@ def _mistake(detail: Any, model: type[BaseModel], given: Mapping[str, Any], also
     context: dict[str, Any] = detail.get("ctx") or {}
     if kind == "extra_forbidden":
         allowed = [*field_names(_owner(model, location[:-1])), *(also if len(location) == 1 else ())]
-        field = f"unknown field {str(location[-1])!r}{did_you_mean(str(location[-1]), allowed)}"
+        hint = did_you_mean(str(location[-1]), allowed) or "; it takes none"
+        field = f"unknown field {str(location[-1])!r}{hint}"
         return Mistake(location, _under(location[:-1], field))
     if kind == "value_error":
         return Mistake(location, _under(location, str(context.get("error", detail["msg"]))))
     known, annotation, bounds = _type_at(model, location)
+    if kind == "missing" and isinstance(location[-1], int):
+        known, annotation, bounds = _type_at(model, location[:-1])
+        return Mistake(known, _under(known, f"got {shown(detail['input'])}, must be {expected(annotation, bounds)}"))
     if kind == "missing":
         words = f"the field {str(location[-1])!r} is missing; it must be {expected(annotation, bounds)}"
         return Mistake(location, _under(location[:-1], words))
@@ -57,7 +61,9 @@ def _mistake(detail: Any, model: type[BaseModel], given: Mapping[str, Any], also
 
 def _demand(detail: Any, context: Mapping[str, Any], annotation: Any, bounds: list[Any], value: Any) -> str:
     if detail["type"] == "too_short":
-        return f"must have at least {context['min_length']} items"
+        return (
+            "must not be empty" if context["min_length"] == 1 else f"must have at least {context['min_length']} items"
+        )
     if detail["type"] == "too_long":
         return f"must have at most {context['max_length']} items"
     if detail["type"] == "string_too_short":
@@ -65,7 +71,9 @@ def _demand(detail: Any, context: Mapping[str, Any], annotation: Any, bounds: li
     wanted = expected(annotation, bounds)
     if wanted == "a value of another kind":
         return str(detail["msg"][:1]).lower() + str(detail["msg"][1:])
-    return f"must be {wanted}{'; put it in quotes' if wanted == 'text' and isinstance(value, (bool, int, float)) else ''}"
+    return (
+        f"must be {wanted}{'; put it in quotes' if wanted == 'text' and isinstance(value, (bool, int, float)) else ''}"
+    )
 
 
 def numbers_from_booleans(given: Any, read: Any, location: Location = ()) -> Iterator[Location]:

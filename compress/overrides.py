@@ -26,10 +26,13 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> None:
             continue
         try:
             value = read_yaml(text, source)
-            document.problems += value.problems
+            document.problems += [problem.replace(f"{source}:1: ", f"{source}: ", 1) for problem in value.problems]
             location = _set(document.data, keys, value.data)
         except UserError as error:
-            document.problems += [p if p.startswith(source) else f"{source}: {p}" for p in error.problems]
+            sentences = [
+                problem.removeprefix(source).removeprefix(":1").removeprefix(": ") for problem in error.problems
+            ]
+            document.problems += [f"{source}: {sentence}" for sentence in sentences]
             continue
         document.places = {at: where for at, where in document.places.items() if at[: len(location)] != location}
         document.places[location] = source

@@ -7,12 +7,16 @@ import os
 import shutil
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from compress.artifact import Artifact, Record
 from eval.errors import CompressError, UserError
 from teachers.taskmodel import load_taskmodel, save_taskmodel
+
+if TYPE_CHECKING:
+    from eval.result import Result
 
 LINEAGE = "lineage.json"
 FORMAT = 1
@@ -24,8 +28,13 @@ def is_artifact(folder: str | Path) -> bool:
     return (Path(folder) / LINEAGE).is_file()
 
 
-def save(artifact: Artifact, folder: str | Path) -> Path:
-    """Write an artifact; whatever stood in ``folder`` is replaced only once all is written.
+def save(artifact: Artifact, folder: str | Path, result: Result | None = None) -> Path:
+    """Write an artifact with its model card; whatever stood in ``folder`` is replaced only once all is written.
+
+    Args:
+        artifact: What is written.
+        folder: Its place.
+        result: Figures for the model card.
 
     Raises:
         CompressError: If the disk refuses; the old folder stays.
@@ -39,7 +48,7 @@ def save(artifact: Artifact, folder: str | Path) -> Path:
         beside.mkdir(parents=True)
         save_taskmodel(artifact, beside)
         (beside / LINEAGE).write_text(json.dumps({"format": FORMAT, "records": records}, indent=1), encoding="utf-8")
-        card = model_card(name=artifact.name, task=artifact.task, lineage=records, result=None)
+        card = model_card(name=artifact.name, task=artifact.task, lineage=records, result=result)
         (beside / "README.md").write_text(card, encoding="utf-8")
         replace_folder(beside, folder)
     except OSError as error:
@@ -83,7 +92,7 @@ def load(folder: str | Path) -> Artifact:
             f"{folder}: the weights are not those that {LINEAGE} records "
             f"({model.digest[:12]}, recorded {records[-1].weights_after[:12]}); a file was changed or mixed up"
         )
-    return Artifact(model.model, model.tokenizer, model.task, name=folder.name, lineage=records)
+    return Artifact(model.model, model.tokenizer, model.task, name=folder.name, folder=folder, lineage=records)
 
 
 def _read_lineage(file: Path) -> tuple[Record, ...]:
@@ -98,5 +107,7 @@ def _read_lineage(file: Path) -> tuple[Record, ...]:
         raise UserError(f"{file}: holds no record")
     for number, (before, after) in enumerate(zip(records, records[1:], strict=False), start=2):
         if after.weights_before != before.weights_after:
-            raise UserError(f"{file}: record {number} ({after.technique}) does not follow from the one before; one is missing")
+            raise UserError(
+                f"{file}: record {number} ({after.technique}) does not follow from the one before; one is missing"
+            )
     return records

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from teachers.config import Training
 
@@ -131,6 +131,14 @@ class TrainedTechnique(Technique):
         given = block.model_dump(exclude_unset=True) if isinstance(block, Training) else block
         own = {key: value for key, value in values.items() if key not in short}
         return own | {"training": {**given, **short}}
+
+    @field_validator("training")
+    @classmethod
+    def _keep_defaults(cls, training: Training) -> Training:
+        """Give what was not said the technique's own default, not the general one."""
+        default: Training = cls.model_fields["training"].get_default(call_default_factory=True)
+        given = {name: getattr(training, name) for name in training.model_fields_set}
+        return Training.model_construct(set(given), **(dict(default) | given))
 
     def objective(self, inputs: Inputs) -> Objective:
         """Return what is minimised."""

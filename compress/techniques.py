@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 TECHNIQUES: dict[str, str] = {
     "prune.layers": "compress.prune.layers:LayerPruning",
+    "distill.labels": "compress.distill.labels:LabelTraining",
     "distill.logits": "compress.distill.logits:LogitDistillation",
     "distill.distilbert": "compress.distill.distilbert:DistilBertDistillation",
     "quantize.dynamic": "compress.quantize.dynamic:DynamicQuantization",
@@ -122,4 +123,8 @@ def _default(info: Any) -> str:
         return ", ".join(f"{key}: {item}" for key, item in given.items()) or "its own defaults"
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
-    return {None: "none", True: "true", False: "false"}.get(value, str(value)) if not isinstance(value, float) else f"{value:g}"
+    return (
+        {None: "none", True: "true", False: "false"}.get(value, str(value))
+        if not isinstance(value, float)
+        else f"{value:g}"
+    )

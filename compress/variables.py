@@ -25,7 +25,9 @@ def expand(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
             return "${"
         name, default = match["name"], match["default"]
         if name is None:
-            problems.append(f"{match[0]!r} is no variable; write ${{NAME}}, ${{NAME:-default}}, or $${{ for a plain ${{")
+            problems.append(
+                f"{match[0]!r} is no variable; write ${{NAME}}, ${{NAME:-default}}, or $${{ for a plain ${{"
+            )
         elif default is not None:
             return environment.get(name) or default
         elif name not in environment:

@@ -1,4 +1,4 @@
-"""What a field takes, in plain words: ``a number between 0 and 1``, ``a list of whole numbers``, ``one of 'a', 'b'``."""
+"""What a field takes, in plain words such as ``a number between 0 and 1`` or ``a list of whole numbers``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt, MinLen
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -45,7 +45,9 @@ def expected(annotation: Any, metadata: Sequence[Any] = ()) -> str:
 def _collection(annotation: Any, origin: Any, arguments: tuple[Any, ...]) -> str:
     kind = origin or annotation
     if isinstance(kind, type) and issubclass(kind, Mapping):
-        return f"a mapping from {_plural(arguments[0])} to {_plural(arguments[1])}" if len(arguments) == 2 else "a mapping"
+        return (
+            f"a mapping from {_plural(arguments[0])} to {_plural(arguments[1])}" if len(arguments) == 2 else "a mapping"
+        )
     if isinstance(kind, type) and issubclass(kind, (tuple, list, set, frozenset, Sequence)):
         if kind is tuple and arguments and arguments[-1] is not Ellipsis:
             if len(set(arguments)) == 1:
@@ -116,8 +118,3 @@ def _choices(choices: Sequence[str]) -> str:
 def _either(choices: Sequence[str]) -> str:
     distinct = list(dict.fromkeys(choices))
     return " or ".join([", ".join(distinct[:-1]), distinct[-1]]) if len(distinct) > 1 else distinct[0]
-
-
-def least_length(metadata: Sequence[Any]) -> int:
-    """Return the fewest items a list may have."""
-    return max((item.min_length for item in metadata if isinstance(item, MinLen)), default=0)

@@ -6,10 +6,7 @@ time slows both; a ratio of such rows is worth far more than one of rows taken a
 
 from __future__ import annotations
 
-import gc
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,17 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from eval.errors import UserError
 from eval.inference import Feature, Inputs, Predictor, TextEncoder, predict
-from eval.machine import cpu_name
+from eval.machine import device_name
+from eval.timing import interleave
 
 Lengths = Literal["data"] | int
 """``data``: sentences at their own lengths, padded to the longest of their batch; a number: exactly so many tokens."""
 
 MOST_EXAMPLES = 2048
 """Examples from the start of the data that are timed; they come round again when time is left."""
-WARM_UP = 3
-"""Untimed rounds before the first timed one."""
-FEWEST_ROUNDS = 5
-"""Timed rounds even when the time is up."""
 
 
 class LatencyPlan(BaseModel):
@@ -74,7 +68,7 @@ class LatencyRow:
         p99_ms: 99th percentile; close to the maximum when there are fewer than 100 rounds.
         examples_per_second: Examples through the model in a second, over all rounds.
         tokens_per_second: Tokens without padding in a second, over all rounds.
-        machine: The processor.
+        machine: The processor or accelerator.
     """
 
     name: str
@@ -100,7 +94,7 @@ class StreamRow:
         passes: Timed passes; the figures are those of the median one.
         seconds: Seconds of a pass.
         examples_per_second: Examples answered in a second.
-        machine: The processor.
+        machine: The processor or accelerator.
     """
 
     name: str
@@ -143,7 +137,8 @@ def latency(
             batches = {name: _batches(model.encoder, chosen, size, length) for name, model in predictors.items()}
             runs = {name: _runner(model, batches[name]) for name, model in predictors.items()}
             times = interleave(runs, seconds)
-            rows += [_row(name, size, length, times[name], batches[name]) for name in predictors]
+            for name, model in predictors.items():
+                rows.append(_row(name, device_name(model), size, length, times[name], batches[name]))
     return rows
 
 
@@ -186,7 +181,7 @@ def _batches(encoder: TextEncoder, examples: Sequence[Mapping[str, Any]], size: 
 def _fixed(features: Sequence[Feature], length: int) -> list[Feature]:
     """Cut the running text of all features into rows of exactly ``length`` tokens."""
     ids = [token for feature in features for token in feature.ids]
-    ids *= -(-length // len(ids))
+    ids = (ids or [0]) * -(-length // max(1, len(ids)))
     return [Feature(0, ids[start : start + length], [0] * length) for start in range(0, len(ids) - length + 1, length)]
 
 
@@ -197,44 +192,9 @@ def _runner(model: Predictor, batches: Sequence[_Batch]) -> Callable[[int], None
     return run
 
 
-def interleave(runs: Mapping[str, Callable[[int], None]], seconds: float) -> dict[str, list[float]]:
-    """Run things in turns, each turn in another order, and return the seconds of every run.
-
-    Args:
-        runs: What to time by name; it gets the number of the round.
-        seconds: Time for each, warm-up apart; every one runs equally often.
-    """
-    names = list(runs)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for name in names:
-        for number in range(WARM_UP):
-            runs[name](number)
-    with _no_collection():
-        end = time.perf_counter() + seconds * len(names)
-        number = 0
-        while number < FEWEST_ROUNDS or time.perf_counter() < end:
-            shift = number % len(names)
-            for name in names[shift:] + names[:shift]:
-                start = time.perf_counter()
-                runs[name](number)
-                times[name].append(time.perf_counter() - start)
-            number += 1
-    return times
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _row(name: str, size: int, length: Lengths, times: Sequence[float], batches: Sequence[_Batch]) -> LatencyRow:
+def _row(
+    name: str, device: str, size: int, length: Lengths, times: Sequence[float], batches: Sequence[_Batch]
+) -> LatencyRow:
     total = sum(times)
     done = [batches[number % len(batches)] for number in range(len(times))]
     p50, p95, p99 = (float(value) * 1000 for value in np.percentile(times, [50, 95, 99]))
@@ -248,7 +208,7 @@ def _row(name: str, size: int, length: Lengths, times: Sequence[float], batches:
         p99_ms=p99,
         examples_per_second=sum(part.examples for part in done) / total,
         tokens_per_second=sum(part.tokens for part in done) / total,
-        machine=cpu_name(),
+        machine=device,
     )
 
 
@@ -282,8 +242,8 @@ def stream(
     times = interleave({name: passing(model) for name, model in predictors.items()}, seconds)
     rows = []
     for name, taken in times.items():
-        middle = float(np.median(taken))
-        rows.append(StreamRow(name, batch, len(chosen), len(taken), middle, len(chosen) / middle, cpu_name()))
+        middle, device = float(np.median(taken)), device_name(predictors[name])
+        rows.append(StreamRow(name, batch, len(chosen), len(taken), middle, len(chosen) / middle, device))
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import sys
@@ -63,6 +64,14 @@ def cpu_name() -> str:
         if key.strip() in ("model name", "Model") and value.strip():
             return " ".join(value.split())
     return platform.processor() or platform.machine() or "unknown"
+
+
+def device_name(model: object) -> str:
+    """Return the accelerator that a model stands on if it says so by a ``device``, else the processor."""
+    device = getattr(model, "device", None) or getattr(getattr(model, "model", None), "device", None)
+    if str(device).startswith("cuda"):
+        return _gpu(load=False) or str(device)
+    return cpu_name()
 
 
 @cache
@@ -128,7 +137,7 @@ def _threads() -> dict[str, int | str]:
 
 def _gpu(load: bool) -> str | None:
     if load:
-        import torch  # noqa: F401
+        importlib.import_module("torch")
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return None

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import BeforeValidator, PlainSerializer
 
 from eval.errors import UserError
 from eval.inference import Answer
@@ -19,6 +20,12 @@ from eval.inference import Answer
 Metric = Callable[[NDArray[np.int64]], float]
 """The metric of one model on the examples with these indices (see ``eval.metrics.resampler``)."""
 Verdict = Literal["non-inferior", "inferior", "not shown"]
+Number = Annotated[
+    float,
+    BeforeValidator(lambda value: float("nan") if value is None else value),
+    PlainSerializer(lambda value: value if np.isfinite(value) else None, when_used="json"),
+]
+"""A float that stands in JSON as null where it is not finite; null is read back as NaN."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +38,9 @@ class Interval:
         high: Upper bound.
     """
 
-    value: float
-    low: float
-    high: float
+    value: Number
+    low: Number
+    high: Number
 
 
 @dataclass(frozen=True)
@@ -255,7 +262,9 @@ def agreement(kind: str, candidate: Sequence[Answer], reference: Sequence[Answer
         UserError: The numbers of answers differ, or the kind has no answers to compare.
     """
     if len(candidate) != len(reference):
-        raise UserError(f"agreement: {len(candidate)} answers against {len(reference)}; both must be on the same examples")
+        raise UserError(
+            f"agreement: {len(candidate)} answers against {len(reference)}; both must be on the same examples"
+        )
     if kind not in ("classification", "regression", "tagging", "qa"):
         raise UserError(f"agreement: a {kind} model gives no answers to compare")
     pairs = list(zip(candidate, reference, strict=True))

@@ -123,12 +123,42 @@ def _follow(config: Any) -> None:
         config.d_head = shape.hidden_size // shape.heads
     elif kind == "deberta-v2":
         config.pooler_hidden_size = shape.hidden_size
+    elif kind == "albert":
+        config.num_hidden_groups = min(config.num_hidden_groups, shape.layers)
     elif kind == "mobilebert":
         config.true_hidden_size = attention_width(config)
     elif kind == "modernbert":
         kinds = list(config.layer_types)
         rhythm = next((i for i in range(1, len(kinds)) if kinds[i] == kinds[0]), len(kinds))
         config.layer_types = [(kinds[i] if i < len(kinds) else kinds[i % rhythm]) for i in range(shape.layers)]
+
+
+def new_config(model_type: str, like: Any, tokenizer: Any) -> Any:
+    """Return a config of another family with the dimensions and special tokens of ``like``; the rest is its default.
+
+    Args:
+        model_type: The wanted family.
+        like: The config whose dimensions are taken, as far as the family has them.
+        tokenizer: The tokenizer that will feed the model.
+    """
+    from transformers import AutoConfig
+
+    family, source = FAMILIES[model_type], shape_of(like)
+    new = AutoConfig.for_model(model_type)
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
+        value = getattr(tokenizer, name)
+        if hasattr(new, name) and (value is not None or name == "pad_token_id"):
+            setattr(new, name, value)
+    if family.token_types == "config":
+        new.type_vocab_size = max(getattr(like, "type_vocab_size", 1), 1)
+    if hasattr(like, "layer_norm_eps") and hasattr(new, "layer_norm_eps"):
+        new.layer_norm_eps = like.layer_norm_eps
+    if model_type == "xlnet":
+        # Its own tokenizer puts the token that stands for the text last; all others put it first.
+        new.mem_len = None
+        new.summary_type = "last" if tokenizer.padding_side == "left" else "first"
+    wanted = {name: value for name in family.config if (value := getattr(source, name)) is not None}
+    return reshaped(new, **wanted)
 
 
 def base_encoder(model: Any) -> Any:
@@ -235,41 +265,50 @@ def replace_layers(model: Any, indices: Sequence[int]) -> None:
     if not kept or kept != sorted(set(kept)) or kept[0] < 0 or kept[-1] >= count:
         raise UserError(f"layers to keep {kept}: expected ascending numbers from 0 to {count - 1}, each once")
     family, encoder = family_of(model), base_encoder(model)
-    config = encoder.config
-    chosen = list(dict.fromkeys(_kept_groups(config, kept))) if family.model_type == "albert" else kept
+    chosen = _kept_groups(encoder.config, kept) if family.model_type == "albert" else kept
     parent, _, name = family.layers.rpartition(".")
     modules = encoder.get_submodule(family.layers)
     setattr(encoder.get_submodule(parent), name, nn.ModuleList([modules[i] for i in chosen]))
 
+    for holder in {id(holder): holder for holder in (model.config, encoder.config)}.values():
+        keep_layers_in_config(holder, kept)
     own = family.config["layers"]
-    for holder in {id(holder): holder for holder in (model.config, config)}.values():
-        setattr(holder, own, len(kept))
-        if family.model_type == "albert":
-            holder.num_hidden_groups = len(chosen)
-        if family.model_type == "modernbert":
-            holder.layer_types = [holder.layer_types[i] for i in kept]
     for module in encoder.modules():
         if isinstance(getattr(module, own, None), int):
             setattr(module, own, len(kept))
     for position, layer in enumerate(layers(model)):
-        for module in layer.modules():
-            if hasattr(module, "layer_idx"):
-                module.layer_idx = position
+        _renumber(layer, position)
     if family.model_type == "modernbert" and kept[0] != 0:
         _drop_first_norm(layers(model)[0])
 
 
-def _kept_groups(config: Any, kept: list[int]) -> list[int]:
+def keep_layers_in_config(config: Any, kept: Sequence[int]) -> None:
+    """Write into a config, in place, that only these of its layers are left."""
+    family = family_of(config)
+    if family.model_type == "albert":
+        config.num_hidden_groups = len(_kept_groups(config, kept))
+    if family.model_type == "modernbert":
+        config.layer_types = [config.layer_types[i] for i in kept]
+    setattr(config, family.config["layers"], len(kept))
+
+
+def _renumber(layer: Any, position: int) -> None:
+    for module in layer.modules():
+        if hasattr(module, "layer_idx"):
+            module.layer_idx = position
+
+
+def _kept_groups(config: Any, kept: Sequence[int]) -> list[int]:
     groups = _albert_groups(config)
     wanted = [groups[i] for i in kept]
     distinct = list(dict.fromkeys(wanted))
     per_group = len(kept) / len(distinct)
     if wanted != [distinct[int(i / per_group)] for i in range(len(kept))]:
         raise UserError(
-            f"layers to keep {kept}: ALBERT runs each of its groups of shared layers equally often, and layers 0 to "
-            f"{len(groups) - 1} belong to the groups {groups}; keep as many layers of each group"
+            f"layers to keep {list(kept)}: ALBERT runs each group of its shared layers equally often, and its layers "
+            f"belong to the groups {groups}; keep as many layers of each group"
         )
-    return wanted
+    return distinct
 
 
 def _drop_first_norm(layer: Any) -> None:

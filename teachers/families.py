@@ -77,6 +77,7 @@ class Family:
         rotary: Queries and keys are rotated by position, so their channels come in pairs of fixed frequency.
         post_norm: The layer is BERT's: attention, add, norm, two-layer FFN, add, norm. Layers of two such families
             can be exchanged.
+        predicts_words: Whether transformers has a masked-language head for it.
     """
 
     model_type: str
@@ -92,6 +93,7 @@ class Family:
     positions_after_padding: bool = False
     rotary: bool = False
     post_norm: bool = True
+    predicts_words: bool = True
 
 
 _ROBERTA = Family(
@@ -217,6 +219,7 @@ _XLNET = Family(
     token_types="always",
     pad_type_id=3,
     post_norm=False,
+    predicts_words=False,
 )
 _MOBILEBERT = Family(
     "mobilebert",
@@ -259,14 +262,7 @@ _MODERNBERT = Family(
         "ffn_norm": "mlp_norm",
     },
     embeddings={"words": "embeddings.tok_embeddings", "norm": "embeddings.norm"},
-    heads={
-        "dense": "head.dense",
-        "classifier": "classifier",
-        "qa": "classifier",
-        "mlm_dense": "head.dense",
-        "mlm_norm": "head.norm",
-        "mlm_decoder": "decoder",
-    },
+    heads={"dense": "head.dense", "norm": "head.norm", "classifier": "classifier", "mlm_decoder": "decoder"},
     token_types="never",
     rotary=True,
     post_norm=False,
@@ -277,7 +273,7 @@ FAMILIES: Mapping[str, Family] = {
     for family in (
         Family("bert", "bert"),
         _ROBERTA,
-        Family("ernie", "ernie"),
+        Family("ernie", "ernie", embeddings={**_EMBEDDINGS, "task_types": "embeddings.task_type_embeddings"}),
         _DISTILBERT,
         _ALBERT,
         _ELECTRA,

@@ -46,12 +46,14 @@ class TaskModel:
         tokenizer: A fast tokenizer of transformers.
         task: What is asked.
         name: What reports call it.
+        folder: Where it was loaded from or saved to, if it was.
     """
 
     model: torch.nn.Module
     tokenizer: Any
     task: TaskSpec
     name: str = field(default="model", kw_only=True)
+    folder: Path | None = field(default=None, kw_only=True, compare=False)
 
     @cached_property
     def encoder(self) -> TextEncoder:
@@ -178,7 +180,9 @@ def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int =
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(seed)
         model = _loaded(source, "weights", lambda: loader.from_pretrained(source, config=config, dtype=torch.float32))
-    return TaskModel(model.eval(), tokenizer, task, name=where.name or source)
+    return TaskModel(
+        model.eval(), tokenizer, task, name=where.name or source, folder=where if where.is_dir() else None
+    )
 
 
 def save_taskmodel(model: TaskModel, folder: str | Path) -> None:

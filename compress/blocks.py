@@ -1,0 +1,171 @@
+"""The blocks of a recipe: task, teacher, export and evaluation, as typed values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from eval.task import Kind
+from teachers.config import Training
+
+if TYPE_CHECKING:
+    from eval.task import Task
+
+
+class Block(BaseModel):
+    """Base of the blocks of a recipe: values that do not change, and no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TaskBlock(Block):
+    """What is asked, and where the data is; see ``eval.data.load_task``.
+
+    Attributes:
+        kind: The form of the answer.
+        data: Folder, file or hub name.
+        metric: The score that decides; by default the usual one of the kind.
+        labels: Class names or tags in the order of their ids; by default those in the data, sorted.
+        label_map: New name of each label in the files.
+        max_length: Most tokens of one input.
+        stride: Tokens that neighbouring windows of a long input share.
+        truncation: Which text of a pair is shortened.
+        truncation_side: The end at which a text is shortened.
+        class_weights: Weight of each label in the task loss, or ``balanced``.
+        on_bad: Whether bad lines refuse the run or are skipped and counted.
+        files: File of each split, if their names are not the splits' own.
+        columns: The file's column for each of our fields.
+        limit: Most examples of a split.
+    """
+
+    kind: Kind
+    data: str | None = None
+    metric: str | None = None
+    labels: tuple[str, ...] | None = None
+    label_map: dict[str, str] | None = None
+    max_length: int | None = Field(default=None, ge=4)
+    stride: int | None = Field(default=None, ge=0)
+    truncation: Literal["longest_first", "only_first", "only_second"] | None = None
+    truncation_side: Literal["left", "right"] | None = None
+    class_weights: Literal["balanced"] | dict[str, float] | None = None
+    on_bad: Literal["refuse", "skip"] = "refuse"
+    files: dict[str, str] | None = None
+    columns: dict[str, str] | None = None
+    limit: dict[str, Annotated[int, Field(ge=1)]] | None = None
+
+    @model_validator(mode="after")
+    def _has_data(self) -> TaskBlock:
+        if self.data is None and not self.files:
+            raise ValueError("say where the data is: data (a folder, a file or a hub name), or files with one a split")
+        return self
+
+    def load(self, seed: int) -> Task:
+        """Read the data; ``seed`` draws the examples where ``limit`` leaves some out."""
+        from eval.data import load_task
+
+        # What was left out keeps the reader's own defaults.
+        given = {key: value for key, value in dict(self).items() if value is not None and key not in ("kind", "data")}
+        return load_task(self.kind, data=self.data, seed=seed, **given)
+
+
+class FinetuneBlock(Block):
+    """How a teacher is fine-tuned on the task; fields of ``training`` may stand here directly.
+
+    Attributes:
+        training: How weights are updated.
+        seed: Seeds the teacher's head and order; by default the recipe's seed.
+    """
+
+    training: Training = Field(default_factory=Training)
+    seed: int | None = Field(default=None, ge=0, lt=2**32)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_training(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        short = {key: values[key] for key in values if key in Training.model_fields}
+        block = values.get("training", {})
+        if not short or not isinstance(block, (dict, Training)):
+            return values
+        given = block.model_dump(exclude_unset=True) if isinstance(block, Training) else block
+        return {key: value for key, value in values.items() if key not in short} | {"training": {**given, **short}}
+
+
+class TeacherBlock(Block):
+    """The model that is compressed and that teaches.
+
+    Attributes:
+        model: A model folder, a hub name, or several of them (an ensemble).
+        finetune: If given, ``model`` is a base that is fine-tuned on the task first; the result is kept under
+            ``COMPRESS_HOME`` and found again by its content.
+    """
+
+    model: str | tuple[str, ...] = Field(min_length=1)
+    finetune: FinetuneBlock | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The model or models, always as a tuple."""
+        return (self.model,) if isinstance(self.model, str) else self.model
+
+
+class OnnxBlock(Block):
+    """An ONNX export.
+
+    Attributes:
+        int8: Whether weights become int8, with activations quantized as they come; a step ``quantize.dynamic`` asks
+            for the same.
+    """
+
+    int8: bool = False
+
+
+class ExportBlock(Block):
+    """One export; exactly one format.
+
+    Attributes:
+        onnx: For ONNX Runtime and whatever else reads ONNX.
+    """
+
+    onnx: OnnxBlock
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, values: Any) -> Any:
+        if isinstance(values, str):
+            return {values: {}}
+        if isinstance(values, dict):
+            return {key: {} if value is None else value for key, value in values.items()}
+        return values
+
+
+class LatencyBlock(Block):
+    """What latency is measured at.
+
+    Attributes:
+        batch: Batch sizes.
+        lengths: Tokens of each input, or ``data`` for the lengths of the data itself.
+    """
+
+    batch: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 8, 32), min_length=1)
+    lengths: Literal["data"] | Annotated[int, Field(ge=1)] = "data"
+
+
+class EvaluateBlock(Block):
+    """How the result is judged.
+
+    Attributes:
+        against: What it is compared with: ``teacher``, ``none``, or a model folder.
+        margin: Loss of the score that still counts as no worse.
+        split: The examples it is judged on.
+        latency: What latency is measured at; nothing leaves it out.
+        baseline: Whether the same student is also trained on the labels alone, to see what the teacher brought.
+    """
+
+    against: str = "teacher"
+    margin: float = Field(default=0.01, ge=0)
+    split: str = "validation"
+    latency: LatencyBlock | None = Field(default_factory=LatencyBlock)
+    baseline: bool = False

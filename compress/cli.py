@@ -1,0 +1,67 @@
+"""The command line: ``compress run``, ``check``, ``plan`` and the others; nothing heavy loads before a command needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from compress import __version__
+from compress.commands import check, doctor, evaluate, export, init, plan, predict, run, teach, techniques
+from compress.commands.failures import Command
+
+app = typer.Typer(
+    help="Make a BERT-class encoder smaller, prove what it lost, and export it for any runtime.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nlp-compress {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", envvar="COMPRESS_DEBUG", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Make a BERT-class encoder smaller, prove what it lost, and export it for any runtime."""
+    del debug, version
+
+
+app.command("run", cls=Command)(run.run)
+app.command("check", cls=Command)(check.check)
+app.command("plan", cls=Command)(plan.plan)
+app.command("list", cls=Command)(techniques.list_techniques)
+app.command("show", cls=Command)(techniques.show_technique)
+app.command("init", cls=Command)(init.init)
+app.command("teach", cls=Command)(teach.teach)
+app.command("eval", cls=Command)(evaluate.evaluate)
+app.command("export", cls=Command)(export.export)
+app.command("history", cls=Command)(evaluate.history)
+app.command("predict", cls=Command)(predict.predict)
+app.command("doctor", cls=Command)(doctor.doctor)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: What stands after ``compress``; None takes the command line's own.
+
+    Returns:
+        0 when done; 2 for a mistake in the recipe, the data, the model or the arguments; 130 after Ctrl-C; else 1.
+    """
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="compress")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    return 0

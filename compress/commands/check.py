@@ -1,0 +1,55 @@
+"""``compress check``: every mistake of a recipe, before any compute."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from compress.commands.output import write_json
+from compress.commands.run import Json, Overrides, RecipeFile
+from eval.errors import UserError
+
+
+def check(
+    recipe: RecipeFile,
+    overrides: Overrides = None,
+    file_only: Annotated[
+        bool, typer.Option("--file-only", help="Look at the file alone, not at the data and models that it names.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Find every mistake of a recipe, its data and its models at once; nothing is trained."""
+    try:
+        found = _look(recipe, overrides, file_only)
+    except UserError as error:
+        if json:
+            write_json({"ok": False, "problems": list(error.problems)})
+            raise typer.Exit(error.exit_code) from error
+        raise
+    if json:
+        write_json({"ok": True, "problems": [], **found})
+        return
+    typer.echo(f"{recipe}: no mistakes found")
+    for key, value in found.items():
+        typer.echo(f"{key}: {value if isinstance(value, str) else ', '.join(map(str, value)) or 'none'}")
+
+
+def _look(recipe: Any, overrides: list[str] | None, file_only: bool) -> dict[str, Any]:
+    from compress.recipe import read_recipe
+
+    wanted = read_recipe(recipe, overrides or ())
+    found: dict[str, Any] = {"name": wanted.name, "steps": [step.name for step in wanted.steps]}
+    if file_only:
+        return found
+
+    from compress.preview import preview
+
+    prepared = preview(wanted)
+    if prepared.task is not None:
+        found["data"] = [f"{name} {len(split):,}" for name, split in prepared.task.splits.items()]
+        skipped = sum(split.skipped for split in prepared.task.splits.values())
+        found["data"] += [f"{skipped:,} bad lines skipped"] if skipped else []
+        found["labels"] = list(prepared.task.spec.labels)
+    found["student"] = f"{prepared.student.size().parameters:,} parameters"
+    return found

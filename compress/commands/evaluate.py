@@ -1,0 +1,94 @@
+"""``compress eval`` and ``compress history``: what a model scores, and how it came to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compress.commands.models import is_export, open_model, spec_of, task_for
+from compress.commands.output import write_json
+from compress.commands.run import Json
+from eval.errors import UserError
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An artifact, a transformers folder or an export.")],
+    data: Annotated[str, typer.Option(help="Folder, file or hub name of the data.")],
+    task: Annotated[str | None, typer.Option(help="Kind of task; by default the model's own.")] = None,
+    against: Annotated[str | None, typer.Option(metavar="MODEL", help="The model it is compared with.")] = None,
+    split: Annotated[str, typer.Option(help="Which examples.")] = "validation",
+    metric: Annotated[str | None, typer.Option(help="The score that decides.")] = None,
+    margin: Annotated[float, typer.Option(min=0.0, help="Loss of the score that still counts as no worse.")] = 0.01,
+    latency: Annotated[bool, typer.Option("--latency/--no-latency", help="Measure milliseconds too.")] = True,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 13,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Keep the result; - prints it.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one page.")] = None,
+) -> None:
+    """Measure a model on data: score, size, latency, and the paired difference to another model."""
+    candidate = open_model(model)
+    problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
+    if problems:
+        raise UserError(*problems)
+    wanted = task_for(spec_of(candidate), data, task, metric)
+    reference = None if against is None else open_model(against, wanted.spec)
+
+    from eval.latency import LatencyPlan
+    from eval.measure import measure
+
+    timing = LatencyPlan() if latency else None
+    results = []
+    if reference is not None:
+        results.append(measure(reference, wanted, split=split, latency=timing, seed=seed))
+    results.append(
+        measure(
+            candidate,
+            wanted,
+            against=results[0] if results else None,
+            split=split,
+            margin=margin,
+            latency=timing,
+            seed=seed,
+        )
+    )
+    if html is not None:
+        from eval.report.page import write_page
+
+        write_page(html, title=f"{model} on {data}", results=results)
+    figures = [result.model_dump(mode="json", exclude={"kept"}) for result in results]
+    if str(json) == "-":
+        write_json(figures)
+        return
+    if json is not None:
+        _write(json, figures)
+    from eval.report.console import to_text
+
+    typer.echo(to_text(results))
+
+
+def history(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An artifact folder.")], json: Json = False
+) -> None:
+    """Show how an artifact came to be: every step with its config, seed, sizes and digests."""
+    from compress.artifact import Artifact
+
+    if is_export(model):
+        raise UserError(f"{model}: is an export; ask for the history of the model folder it was made from")
+    found = Artifact.from_pretrained(model)
+    if json:
+        write_json([record.model_dump(mode="json") for record in found.lineage])
+    else:
+        typer.echo(found.history())
+
+
+def _write(path: Path, figures: object) -> None:
+    import json
+    import os
+
+    beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
+    try:
+        beside.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

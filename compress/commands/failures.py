@@ -1,0 +1,116 @@
+"""How a command ends when something goes wrong: a plain message on standard error and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import tempfile
+import traceback
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from eval.errors import CompressError, UserError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells give it."""
+LOGGERS = ("compress", "teachers", "eval")
+
+
+class Command(TyperCommand):
+    """A command that turns whatever its function raises into a message and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the function of the command."""
+        debug = bool(ctx.find_root().params.get("debug"))
+        handler = _Messages()
+        handler.attach()
+        try:
+            return super().invoke(ctx)
+        except typer.Exit:
+            raise
+        except (KeyboardInterrupt, typer.Abort):
+            typer.echo("stopped", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            raise typer.Exit(report(error, debug)) from error
+        finally:
+            handler.detach()
+
+
+def report(error: Exception, debug: bool = False) -> int:
+    """Print what went wrong on standard error.
+
+    Args:
+        error: What was raised.
+        debug: Whether the traceback is printed too.
+
+    Returns:
+        The exit code: 2 for a user's mistake, else 1.
+    """
+    if isinstance(error, BrokenPipeError):
+        # Whoever read the output has gone; without this, Python complains once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if debug:
+        typer.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    for line in _lines(error, debug):
+        typer.echo(line, err=True)
+    return error.exit_code if isinstance(error, CompressError) else 1
+
+
+def _lines(error: Exception, debug: bool) -> list[str]:
+    if isinstance(error, UserError):
+        count = len(error.problems)
+        return [*error.problems, *([f"{count} mistakes"] if count > 1 else [])]
+    if isinstance(error, CompressError):
+        return [str(error)]
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        return [f"out of memory ({_first_line(error)}); a smaller batch_size, or accumulation, needs less"]
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return [f"the disk is full{_at(error)}; free some space, then go on with --resume or the same command"]
+    if isinstance(error, OSError) and error.filename is not None:
+        return [f"{error.filename}: {error.strerror}"]
+    where = "" if debug else f"; the traceback is in {_keep_traceback(error)}, and --debug shows it here"
+    return [f"unexpected error, most likely a bug: {type(error).__name__}: {_first_line(error)}{where}"]
+
+
+def _at(error: OSError) -> str:
+    return f" ({error.filename})" if error.filename else ""
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def _keep_traceback(error: Exception) -> str:
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="compress-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
+        ) as file:
+            file.write("".join(traceback.format_exception(error)))
+            return file.name
+    except OSError:
+        return "no file (none could be written)"
+
+
+class _Messages(logging.Handler):
+    """Sends what the toolkit logs to standard error while a command runs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(self.format(record), err=True)
+
+    def attach(self) -> None:
+        for name in LOGGERS:
+            logger = logging.getLogger(name)
+            logger.addHandler(self)
+            logger.setLevel(logging.INFO)
+
+    def detach(self) -> None:
+        for name in LOGGERS:
+            logger = logging.getLogger(name)
+            logger.removeHandler(self)
+            logger.setLevel(logging.NOTSET)

@@ -1,0 +1,94 @@
+"""``compress init``: a few questions, or flags, and a commented recipe."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from compress.questions import KINDS, Answers, recipe_text, teacher_facts
+from eval.errors import UserError, did_you_mean
+
+
+def init(
+    task: Annotated[str | None, typer.Option(help=f"Kind of task: {', '.join(KINDS)}.")] = None,
+    data: Annotated[str | None, typer.Option(help="Folder, file or hub name of the data.")] = None,
+    teacher: Annotated[str | None, typer.Option(help="Folder or hub name of the model to compress.")] = None,
+    finetune: Annotated[
+        bool | None, typer.Option("--finetune/--trained", help="Whether it still has to learn the task, or has.")
+    ] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers of the student.")] = None,
+    int8: Annotated[bool | None, typer.Option("--int8/--no-int8", help="Quantize the export.")] = None,
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("recipe.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+) -> None:
+    """Write a commented recipe; what no flag says is asked."""
+    if out.exists() and not force:
+        raise UserError(f"{out}: is there already; --force replaces it, --out names another file")
+    try:
+        answers = _ask(task, data, teacher, finetune, layers, int8)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise UserError(
+            "the answers ended early; give --task, --data, --teacher, --layers and --int8 as flags"
+        ) from None
+    text = recipe_text(answers, str(out))
+
+    from compress.recipe import parse_recipe
+
+    parse_recipe(text, str(out))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text, encoding="utf-8")
+    typer.echo(f"wrote {out}; next: compress check {out}")
+
+
+def _ask(
+    task: str | None,
+    data: str | None,
+    teacher: str | None,
+    finetune: bool | None,
+    layers: int | None,
+    int8: bool | None,
+) -> Answers:
+    if task is None:
+        for kind, meaning in KINDS.items():
+            typer.echo(f"  {kind}: {meaning}", err=True)
+        task = _until_known("What is asked of the model?", "classification")
+    elif task not in KINDS:
+        raise UserError(f"--task: got {task!r}{did_you_mean(task, KINDS)}")
+    if data is None:
+        data = str(_prompt("Where is the data (folder, file or hub name)?"))
+    if teacher is None:
+        teacher = str(_prompt("Which model is compressed (folder or hub name)?"))
+    facts = teacher_facts(teacher)
+    if finetune is None:
+        known = facts.get("trained")
+        finetune = not known if known is not None else _confirm("Does it still have to learn the task?", True)
+    if task == "masked-lm":
+        finetune, int8 = False, False
+    if layers is None:
+        layers = int(_prompt("How many layers shall the student have?", max(1, facts.get("layers", 6) // 2), int))
+    if layers < 1:
+        raise UserError(f"--layers: got {layers}, must be at least 1")
+    if int8 is None:
+        int8 = _confirm("Shall the export be quantized to int8 for CPUs?", True)
+    return Answers(task, data, teacher, finetune, layers, int8)
+
+
+def _until_known(question: str, default: str) -> str:
+    while True:
+        given = str(_prompt(question, default))
+        if given in KINDS:
+            return given
+        typer.echo(f"{given!r} is no kind of task{did_you_mean(given, KINDS)}", err=True)
+
+
+def _prompt(question: str, default: Any = None, kind: Any = None) -> Any:
+    return typer.prompt(question, default=default, type=kind, err=True)
+
+
+def _confirm(question: str, default: bool) -> bool:
+    return bool(typer.confirm(question, default=default, err=True))

@@ -1,0 +1,61 @@
+"""Opening whatever a user names as a model: an artifact, a stock transformers folder or hub name, or an export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eval.inference import Predictor
+    from eval.task import Task, TaskSpec
+
+EXPORT_FILE = "export.json"
+
+
+def is_export(source: str | Path) -> bool:
+    """Whether a folder was written by ``compress export``."""
+    return (Path(source) / EXPORT_FILE).is_file()
+
+
+def open_model(source: str, task: TaskSpec | None = None) -> Predictor:
+    """Load a model to be measured.
+
+    Args:
+        source: An artifact folder, a stock transformers folder, a hub name, or an export folder.
+        task: What it is to answer; None takes what the model itself says.
+
+    Raises:
+        UserError: If it is none of these, or does not answer the task.
+    """
+    if is_export(source):
+        from compress.export.runtime import Runtime
+
+        return Runtime(source)
+    from compress.artifact import Artifact
+
+    return Artifact.from_pretrained(source, task)
+
+
+def spec_of(model: Any) -> TaskSpec:
+    """Return the task that a model was made for."""
+    from eval.task import TaskSpec
+
+    task = model.task
+    return task if isinstance(task, TaskSpec) else TaskSpec.model_validate(task)
+
+
+def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | None = None) -> Task:
+    """Read data for a model, with the labels and lengths that the model was made with."""
+    from eval.data import load_task
+
+    same = kind in (None, spec.kind)
+    return load_task(
+        kind or spec.kind,
+        data=data,
+        labels=spec.labels or None if same else None,
+        metric=metric or (spec.metric if same else None),
+        max_length=spec.max_length,
+        stride=spec.stride,
+        truncation=spec.truncation,
+        truncation_side=spec.truncation_side,
+    )

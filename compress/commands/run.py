@@ -1,0 +1,56 @@
+"""``compress run``: a recipe from beginning to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compress.commands.output import write_json
+
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A YAML file; 'compress init' writes one.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a value, such as training.epochs=1; may be repeated."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def run(
+    recipe: RecipeFile,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; by default runs/NAME.")] = None,
+    overrides: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a recipe: prepare the teacher, build the student, apply the steps, export, measure, report."""
+    from compress.recipe import read_recipe
+
+    wanted = read_recipe(recipe, overrides or ())
+
+    from compress.pipeline import run_recipe
+
+    done = run_recipe(wanted, out or Path("runs") / wanted.name, resume=resume)
+    if json:
+        write_json(
+            {
+                "folder": str(done.folder),
+                "model": str(done.folder / "model"),
+                "exports": {name: str(folder) for name, folder in done.exports.items()},
+                "report": None if done.page is None else str(done.page),
+                "results": [result.model_dump(mode="json", exclude={"kept"}) for result in done.results],
+            }
+        )
+        return
+    if done.results:
+        from eval.report.console import to_text
+
+        typer.echo(to_text(done.results))
+    else:
+        typer.echo(done.artifact.history())
+    typer.echo(f"model: {done.folder / 'model'}")
+    for name, folder in done.exports.items():
+        typer.echo(f"{name}: {folder}")
+    if done.page is not None:
+        typer.echo(f"report: {done.page}")

@@ -1,0 +1,110 @@
+"""``compress teach``: fine-tune a teacher, or train one from its shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from compress.commands.run import Overrides
+from eval.errors import UserError
+
+if TYPE_CHECKING:
+    from compress.recipe import Recipe
+    from teachers.taskmodel import TaskModel
+
+
+def teach(
+    recipe: Annotated[Path | None, typer.Option(help="A YAML file with a task and a teacher to fine-tune.")] = None,
+    base: Annotated[str | None, typer.Option(help="Folder or hub name of the model to start from.")] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(help="Start from random weights in this shape, such as 'layers: 4, hidden_size: 128, heads: 2'."),
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="Kind of task; masked-lm learns from unlabelled text.")] = None,
+    data: Annotated[str | None, typer.Option(help="Folder, file or hub name of the data.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the teacher, beside the copy in COMPRESS_HOME.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seeds head, order and dropout.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Most updates.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples of an update.")] = None,
+    warmup: Annotated[float | None, typer.Option(help="Part of the updates in which the rate rises.")] = None,
+    patience: Annotated[int | None, typer.Option(help="Epochs without a better score before it stops.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Fine-tune a teacher on a task, or pretrain one on unlabelled text; the same call later finds it again."""
+    flags = {"base": base, "task": task, "data": data}
+    training = {
+        "epochs": epochs,
+        "max_steps": max_steps,
+        "learning_rate": learning_rate,
+        "batch_size": batch_size,
+        "warmup": warmup,
+        "patience": patience,
+    }
+    given = {key: value for key, value in training.items() if value is not None}
+    wanted = _from_file(recipe, flags, given, seed, overrides) if recipe else _from_flags(flags, given, seed, overrides)
+    if wanted.task is None or wanted.teacher is None or wanted.teacher.finetune is None:
+        raise UserError(f"{recipe}: has no task, or no teacher with a finetune block; there is nothing to teach")
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
+
+    from compress.artifact import Artifact
+    from teachers.finetune import finetune
+
+    block = wanted.teacher.finetune
+    used_seed = wanted.seed if block.seed is None else block.seed
+    source = wanted.teacher.models[0]
+    data_task = wanted.task.load(wanted.seed)
+    start: Any = source if shape is None else _random(source, shape, data_task.spec, used_seed)
+    teacher, folder = finetune(start, data_task, block.training, seed=used_seed, name=out.name if out else "teacher")
+    if out is not None:
+        Artifact.from_model(teacher, origin=source).save(out)
+    typer.echo(f"teacher: {out or folder}")
+
+
+def _from_file(
+    recipe: Path, flags: dict[str, Any], training: dict[str, Any], seed: int | None, overrides: list[str] | None
+) -> Recipe:
+    from compress.recipe import read_recipe
+
+    names = [f"--{name}" for name, value in flags.items() if value is not None]
+    if names:
+        raise UserError(f"{', '.join(names)}: the recipe says this already; change it with --set")
+    changes = [f"teacher.finetune.{key}={value}" for key, value in training.items()]
+    changes += [] if seed is None else [f"seed={seed}"]
+    return read_recipe(recipe, [*changes, *(overrides or ())])
+
+
+def _from_flags(
+    flags: dict[str, Any], training: dict[str, Any], seed: int | None, overrides: list[str] | None
+) -> Recipe:
+    from compress.recipe import recipe_from_plain
+
+    missing = [f"--{name}" for name, value in flags.items() if value is None]
+    if missing:
+        raise UserError(f"{', '.join(missing)} must be given, or --recipe with a file that says it")
+    values = {
+        "name": "teacher",
+        "task": {"kind": flags["task"], "data": flags["data"]},
+        "teacher": {"model": flags["base"], "finetune": training},
+    }
+    return recipe_from_plain(values if seed is None else values | {"seed": seed}, "arguments", overrides or ())
+
+
+def _random(base: str, shape: str, task: Any, seed: int) -> TaskModel:
+    """Build a network of the given shape with random weights and the tokenizer of ``base``."""
+    from compress.block_reader import BlockReader
+    from compress.student import Student
+    from compress.yaml_places import read_yaml
+    from teachers.taskmodel import load_taskmodel
+
+    document = read_yaml(f"{{{shape}}}", "--shape")
+    reader = BlockReader(document)
+    values = document.data if isinstance(document.data, dict) else {}
+    student = reader.block(Student, {"init": "random"} | values, (), "--shape")
+    if student is None or reader.problems:
+        raise UserError(*(problem.removeprefix("--shape:1: ") for problem in reader.problems))
+    return student.build(load_taskmodel(base, task), seed=seed)

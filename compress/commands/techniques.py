@@ -1,0 +1,52 @@
+"""``compress list`` and ``compress show``: what there is, and what it takes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from compress.commands.output import table, write_json
+from compress.commands.run import Json
+
+
+def list_techniques(json: Json = False) -> None:
+    """List the techniques: what each needs, what it reduces, and its paper."""
+    from compress.techniques import describe, names
+
+    found = [describe(name) for name in names()]
+    if json:
+        write_json([asdict(description) for description in found])
+        return
+    rows = [
+        (each.name, each.summary, ", ".join(each.needs) or "-", ", ".join(each.reduces) or "-", each.source)
+        for each in found
+    ]
+    table(("technique", "what it does", "needs", "reduces", "source"), rows)
+
+
+def show_technique(
+    name: Annotated[str, typer.Argument(metavar="TECHNIQUE", help="A name from 'compress list'.")], json: Json = False
+) -> None:
+    """Show one technique: how it works, its fields with their defaults, its formula and source."""
+    from compress.techniques import describe
+
+    found = describe(name)
+    if json:
+        write_json(asdict(found))
+        return
+    typer.echo(f"{found.name} (version {found.version})\n\n{found.summary}\n\n{found.text}\n")
+    if found.fields:
+        table(
+            ("field", "takes", "default", "meaning"),
+            [(field.name, field.type, field.default, field.description) for field in found.fields],
+        )
+    else:
+        typer.echo("It takes no fields.")
+    typer.echo(f"\nneeds: {', '.join(found.needs) or 'nothing beside the model'}")
+    typer.echo(f"reduces: {', '.join(found.reduces) or 'nothing by itself'}")
+    typer.echo(
+        f"trains: {'yes' if found.trains else 'no'}; can be trained afterwards: {'no' if found.freezes else 'yes'}"
+    )
+    typer.echo(f"source: {found.source}")

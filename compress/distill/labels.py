@@ -1,0 +1,39 @@
+"""No teacher at all: the labels alone. The baseline that every distillation has to beat."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from compress.technique import Inputs, Need, TrainedTechnique
+from teachers.objective import TaskLoss
+
+
+class LabelTraining(TrainedTechnique):
+    """Train the student on the labels, without a teacher.
+
+    ``loss = hard``, the task's own loss: cross-entropy, squared error, or masked words on unlabelled text.
+
+    Attributes:
+        training: How weights are updated.
+
+    Needs:
+        Training examples.
+
+    Reduces:
+        Nothing; it heals a student that is smaller already.
+
+    Limits:
+        It is the baseline: report a distillation beside it, with the same seeds and the same training block.
+
+    Source:
+        Devlin et al. 2019, arXiv 1810.04805 (fine-tuning).
+    """
+
+    name: ClassVar[str] = "distill.labels"
+    needs: ClassVar[frozenset[Need]] = frozenset({"train"})
+    source: ClassVar[str] = "Devlin et al. 2019, arXiv 1810.04805"
+
+    def objective(self, inputs: Inputs) -> TaskLoss:
+        """Return the task's own loss."""
+        del inputs
+        return TaskLoss()

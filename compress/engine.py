@@ -1,0 +1,184 @@
+"""Runs the steps of a recipe on a model: check, rehearse, run, verify, record, resume."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from compress.artifact import Artifact, Record, library_versions, size_of
+from compress.recipe_check import step_problems
+from compress.store import is_artifact, load, save
+from compress.technique import Inputs, Outcome, Technique
+from eval.errors import CompressError, UserError
+from eval.inference import predict
+from teachers.taskmodel import TaskModel
+
+if TYPE_CHECKING:
+    from compress.recipe import Recipe
+
+logger = logging.getLogger("compress.engine")
+
+REHEARSED = 4
+"""Examples that a rehearsal sees."""
+
+
+def run(
+    recipe: Recipe,
+    student: TaskModel,
+    inputs: Inputs | None = None,
+    *,
+    folder: str | Path | None = None,
+    rehearse: bool = True,
+) -> Artifact:
+    """Apply the steps of a recipe to ``student``, which stays as it is.
+
+    Args:
+        recipe: Its ``steps`` and ``seed`` are used; ``compress.pipeline`` handles the other blocks.
+        student: The model to start from.
+        inputs: Data and teacher for the steps.
+        folder: Where every step is kept, and where an interrupted training goes on; None keeps nothing.
+        rehearse: Whether the whole recipe first runs with one update a step, to fail early.
+
+    Returns:
+        The result with its lineage.
+
+    Raises:
+        UserError: With every reason why the recipe cannot run, before any compute.
+        CompressError: If a step fails or gives a model that is not sound.
+    """
+    inputs = inputs or Inputs()
+    artifact = Artifact.from_model(student)
+    found = problems(recipe.steps, artifact, inputs)
+    if found:
+        raise UserError(*found)
+    if rehearse and recipe.steps and not _all_done(recipe, folder):
+        logger.info("rehearsing %d steps", len(recipe.steps))
+        _rehearse(recipe, artifact, inputs)
+    for index, step in enumerate(recipe.steps):
+        place = None if folder is None else Path(folder) / f"{index + 1}-{step.name}"
+        artifact = _step(step, artifact, inputs, recipe.seed + index, place)
+    return artifact
+
+
+def problems(steps: Sequence[Technique], student: TaskModel, inputs: Inputs) -> list[str]:
+    """Return every reason why these steps cannot run on this model; nothing is computed."""
+    have = {name for name in ("train", "calibration", "teacher") if getattr(inputs, name) is not None}
+    found = [sentence for _, sentence in step_problems(list(enumerate(steps)), have)]
+    for index, step in enumerate(steps):
+        found += [f"step {index + 1}, {sentence}" for sentence in step.check(student, inputs)]
+    return found
+
+
+def _rehearse(recipe: Recipe, artifact: Artifact, inputs: Inputs) -> None:
+    few = {
+        name: None if split is None else split[:REHEARSED]
+        for name, split in (("train", inputs.train), ("calibration", inputs.calibration))
+    }
+    small = Inputs(teacher=inputs.teacher, **few)
+    model: TaskModel = artifact
+    for index, step in enumerate(recipe.steps):
+        try:
+            model = _apply(step.rehearsal(), model, small, recipe.seed + index).student
+            _verify(step, model, inputs)
+        except CompressError as error:
+            raise type(error)(f"step {index + 1}, {step.name} (in the rehearsal): {error}") from error
+
+
+def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place: Path | None) -> Artifact:
+    found = None if place is None else _kept(place, step, artifact, inputs, seed)
+    if found is not None:
+        logger.info("%s: already there", step.name)
+        return found
+    working = None if place is None else place.with_name(place.name + ".working")
+    logger.info("%s: started", step.name)
+    started = time.perf_counter()
+    outcome = _apply(step, artifact, replace(inputs, folder=working), seed)
+    seconds = time.perf_counter() - started
+    _verify(step, outcome.student, inputs)
+    fresh = replace(outcome.student)  # digests are computed once an object, and the weights have changed
+    record = Record(
+        **identity(step, artifact, inputs, seed),
+        structure=outcome.structure,
+        facts=outcome.facts,
+        size_before=size_of(artifact),
+        size_after=size_of(fresh),
+        weights_after=fresh.digest,
+        libraries=library_versions(),
+        seconds=round(seconds, 3),
+    )
+    result = Artifact(fresh.model, fresh.tokenizer, fresh.task, name=artifact.name, lineage=(*artifact.lineage, record))
+    logger.info("%s: done in %.1f s", step.name, seconds)
+    if place is not None and working is not None:
+        save(result, place)
+        shutil.rmtree(working, ignore_errors=True)
+    return result
+
+
+def _apply(step: Technique, model: TaskModel, inputs: Inputs, seed: int) -> Outcome:
+    own = TaskModel(copy.deepcopy(model.model), model.tokenizer, model.task, name=model.name)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return step.apply(own, inputs, generator)
+
+
+def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> dict[str, Any]:
+    """Return what decides the outcome of a step: the part of its record that is known beforehand."""
+    used = {
+        name: getattr(inputs, name).digest
+        for name in ("train", "validation", "calibration")
+        if getattr(inputs, name) is not None and (name in step.needs or (name == "validation" and step.trains))
+    }
+    return {
+        "technique": step.name,
+        "version": step.version,
+        "config": step.model_dump(mode="json"),
+        "data": used,
+        "teacher": inputs.teacher.digest if inputs.teacher is not None and "teacher" in step.needs else None,
+        "seed": seed,
+        "weights_before": artifact.lineage[-1].weights_after,
+    }
+
+
+def _kept(place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> Artifact | None:
+    """Return the result of this very step from an earlier run, or None; another step's result is refused."""
+    if not is_artifact(place):
+        return None
+    found = load(place)
+    wanted = identity(step, artifact, inputs, seed)
+    last = found.lineage[-1].model_dump(mode="json")
+    differing = sorted(key for key in wanted if json.dumps(last[key]) != json.dumps(wanted[key]))
+    if differing:
+        raise UserError(
+            f"{place}: holds the result of another run ({', '.join(differing)} differ); choose another --out, "
+            "or remove the folder to run the step anew"
+        )
+    return replace(found, name=artifact.name)
+
+
+def _all_done(recipe: Recipe, folder: str | Path | None) -> bool:
+    places = [Path(folder or "") / f"{i + 1}-{step.name}" for i, step in enumerate(recipe.steps)]
+    return folder is not None and all(is_artifact(place) for place in places)
+
+
+def _verify(step: Technique, model: TaskModel, inputs: Inputs) -> None:
+    """Refuse weights and outputs that are not finite."""
+    bad = [name for name, tensor in model.model.state_dict().items() if not bool(torch.isfinite(tensor).all())]
+    if bad:
+        raise CompressError(f"{step.name}: weights are no longer finite in {', '.join(bad[:3])}")
+    examples = next((split for split in (inputs.validation, inputs.train, inputs.calibration) if split), None)
+    if examples is None or model.task.kind == "masked-lm":
+        return
+    outputs = predict(replace(model), examples[:REHEARSED]).logits
+    if not all(np.isfinite(output).all() for output in outputs):
+        raise CompressError(f"{step.name}: the model gives outputs that are not finite")

@@ -1,0 +1,279 @@
+"""A whole recipe, from data and teacher to exports and report; every stage is kept, so that a stopped run goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compress.artifact import Artifact
+from compress.distill.labels import LabelTraining
+from compress.engine import problems, run
+from compress.recipe import Recipe, recipe_to_yaml
+from compress.store import is_artifact, load, save
+from compress.student import Student
+from compress.technique import Inputs, Technique, TrainedTechnique
+from eval.errors import CompressError, UserError
+from eval.latency import LatencyPlan
+from eval.measure import measure
+from eval.result import Result
+from teachers.finetune import finetune
+from teachers.signals import ModelTeacher
+from teachers.taskmodel import load_taskmodel
+
+if TYPE_CHECKING:
+    from eval.inference import Predictor
+    from eval.task import Task
+    from teachers.taskmodel import TaskModel
+
+logger = logging.getLogger("compress.pipeline")
+
+RECIPE_FILE = "recipe.yaml"
+CALIBRATION = 512
+"""Training examples that steps with ``calibration`` among their needs get."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a recipe made.
+
+    Attributes:
+        artifact: The compressed model, saved in ``folder / "model"``.
+        folder: Where everything lies.
+        exports: Export folders by name.
+        results: One for each model that was measured: teacher, student, baseline, exports.
+        page: The report as one HTML page, if the recipe evaluates.
+    """
+
+    artifact: Artifact
+    folder: Path
+    exports: dict[str, Path]
+    results: tuple[Result, ...]
+    page: Path | None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a recipe needs before its first step.
+
+    Attributes:
+        task: The data, if the recipe has a task.
+        teacher: The model that teaches, if there is one.
+        student: The model that the first step gets.
+        inputs: Data and teacher for the steps.
+    """
+
+    task: Task | None
+    teacher: TaskModel | None
+    student: Artifact
+    inputs: Inputs
+
+
+def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
+    """Run a recipe from beginning to end.
+
+    Args:
+        recipe: What to do.
+        out: Folder for results; it must be new, empty, or hold an interrupted run of the same recipe.
+        resume: Go on with what ``out`` holds.
+
+    Raises:
+        UserError: If recipe, data, teacher or folder are unusable.
+        CompressError: If training, export or the disk fails.
+    """
+    out = Path(out)
+    _claim(recipe, out, resume)
+    prepared = prepare(recipe, out)
+    artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps")
+    artifact = replace(artifact, name=recipe.name, folder=out / "model")
+    artifact.save(out / "model")
+    exports = _export(recipe, artifact, prepared.task, out)
+    results: tuple[Result, ...] = ()
+    page = None
+    if recipe.evaluate is not None and prepared.task is not None:
+        results = evaluate(recipe, prepared, artifact, exports, out)
+        save(artifact, out / "model", result=_of(results, artifact.name))
+        page = _report(recipe, artifact, results, out)
+    return Run(artifact, out, exports, results, page)
+
+
+def prepare(recipe: Recipe, out: Path | None = None) -> Prepared:
+    """Read the data, load or fine-tune the teacher, build the student, and check every step against them.
+
+    Raises:
+        UserError: With every reason why the recipe cannot run.
+    """
+    task = None if recipe.task is None else recipe.task.load(recipe.seed)
+    teacher = _teacher(recipe, task)
+    student = _student(recipe, teacher, task)
+    train = task.train if task is not None and len(task.train) else None
+    inputs = Inputs(
+        train=train,
+        validation=task.validation if task is not None and len(task.validation) else None,
+        calibration=None if train is None else train.sample(CALIBRATION, recipe.seed),
+        teacher=None if teacher is None else ModelTeacher(teacher),
+    )
+    del out
+    found = problems(recipe.steps, student, inputs)
+    if found:
+        raise UserError(*found)
+    return Prepared(task, teacher, student, inputs)
+
+
+def _claim(recipe: Recipe, out: Path, resume: bool) -> None:
+    """Take ``out`` for this recipe, or refuse."""
+    text = recipe_to_yaml(recipe)
+    mark = out / RECIPE_FILE
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file; --out takes a folder")
+    if out.is_dir() and any(out.iterdir()):
+        if not resume:
+            raise UserError(
+                f"{out}: is not empty; add --resume to go on with the run it holds, or choose another --out"
+            )
+        if not mark.is_file() or mark.read_text(encoding="utf-8") != text:
+            raise UserError(f"{out}: holds a run of another recipe (see {RECIPE_FILE} there); choose another --out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        mark.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CompressError(f"{out}: cannot be written ({error})") from error
+
+
+def _teacher(recipe: Recipe, task: Task | None) -> TaskModel | None:
+    block = recipe.teacher
+    if block is None:
+        return None
+    if len(block.models) > 1:
+        raise UserError(f"teacher.model: names {len(block.models)} models; this version takes one")
+    source = block.models[0]
+    if block.finetune is None:
+        spec = None if task is None else task.spec
+        teacher = Artifact.from_pretrained(source, spec) if is_artifact(source) else load_taskmodel(source, spec)
+        return replace(teacher, name="teacher")
+    if task is None:
+        raise UserError("teacher.finetune: needs a task")
+    seed = recipe.seed if block.finetune.seed is None else block.finetune.seed
+    return finetune(source, task, block.finetune.training, seed=seed)[0]
+
+
+def _student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) -> Artifact:
+    design = recipe.student
+    if design is None:
+        if teacher is None:
+            raise UserError("the recipe names neither a teacher nor a student")
+        return replace(Artifact.from_model(teacher), name="student")
+    source: TaskModel | None = teacher
+    if design.from_ not in (None, "teacher"):
+        source = Artifact.from_pretrained(str(design.from_), None if task is None else task.spec)
+    if source is None:
+        raise UserError("student: there is no teacher to take shape or tokenizer from; give from: a model folder")
+    logger.info("student design\n%s", design.describe(source))
+    built = design.build(Artifact.from_model(source), seed=recipe.seed)
+    return replace(Artifact.from_model(built), name="student")
+
+
+def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) -> dict[str, Path]:
+    from compress.export.onnx import export_onnx
+
+    exports: dict[str, Path] = {}
+    examples = task.validation if task is not None else ()
+    for block in recipe.export:
+        for int8 in (False, True) if block.onnx.int8 else (False,):
+            name = "onnx-int8" if int8 else "onnx"
+            if name in exports:
+                continue
+            folder = out / name
+            if not (folder / "export.json").is_file():
+                export_onnx(artifact, folder, int8=int8, examples=examples, name=f"{recipe.name} {name}")
+            exports[name] = folder
+    return exports
+
+
+def evaluate(
+    recipe: Recipe, prepared: Prepared, artifact: Artifact, exports: dict[str, Path], out: Path
+) -> tuple[Result, ...]:
+    """Measure teacher, student, baseline and exports on the same examples; keep every result in ``out / "results"``."""
+    from compress.export.runtime import Runtime
+
+    block, task = recipe.evaluate, prepared.task
+    if block is None or task is None:
+        return ()
+    reference: Predictor | None = None
+    if block.against == "teacher":
+        reference = prepared.teacher
+    elif block.against != "none":
+        reference = load_taskmodel(block.against, task.spec)
+    models: dict[str, Predictor] = {artifact.name: artifact}
+    if block.baseline:
+        models["no teacher"] = replace(_baseline(recipe, prepared, out), name="no teacher")
+    for name, folder in exports.items():
+        models[name] = Runtime(folder, name=name)
+    latency = None
+    if block.latency is not None:
+        latency = LatencyPlan(batch=tuple(block.latency.batch), lengths=block.latency.lengths)
+    first: Result | None = None
+    results: list[Result] = []
+    if reference is not None:
+        first = measure(reference, task, split=block.split, latency=latency, seed=recipe.seed)
+        results.append(first)
+    for model in models.values():
+        results.append(
+            measure(
+                model, task, against=first, split=block.split, margin=block.margin, latency=latency, seed=recipe.seed
+            )
+        )
+    for result in results:
+        result.save(out / "results" / result.name.replace(" ", "-"))
+    return tuple(results)
+
+
+def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
+    """Run the recipe with every teacher taken away: the same student, trained on the labels alone."""
+    steps = without_teacher(recipe.steps)
+    inputs = replace(prepared.inputs, teacher=None)
+    folder = out / "baseline"
+    if is_artifact(folder):
+        return load(folder)
+    found = run(
+        recipe.model_copy(update={"steps": steps}),
+        prepared.student,
+        inputs,
+        folder=out / "baseline-steps",
+        rehearse=False,
+    )
+    found.save(folder)
+    return found
+
+
+def without_teacher(steps: Sequence[Technique]) -> tuple[Technique, ...]:
+    """Return the steps with every one that needs a teacher replaced by training on labels, the same training block."""
+    return tuple(
+        LabelTraining(training=step.training)
+        if isinstance(step, TrainedTechnique) and "teacher" in step.needs
+        else step
+        for step in steps
+    )
+
+
+def _of(results: Sequence[Result], name: str) -> Result | None:
+    return next((result for result in results if result.name == name), None)
+
+
+def _report(recipe: Recipe, artifact: Artifact, results: Sequence[Result], out: Path) -> Path:
+    from eval.report.page import write_page
+
+    records: list[dict[str, Any]] = [record.model_dump(mode="json") for record in artifact.lineage]
+    curves = {
+        f"{number}. {record.technique}": record.facts["history"]
+        for number, record in enumerate(artifact.lineage)
+        if record.facts.get("history")
+    }
+    page = out / "report.html"
+    write_page(page, title=recipe.name, results=results, curves=curves, lineage=records, notes=[])
+    figures = [result.model_dump(mode="json", exclude={"kept"}) for result in results]
+    (out / "results.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    return page

@@ -1,0 +1,44 @@
+"""What a recipe would start from, without training anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eval.errors import UserError
+from eval.task import TaskSpec
+
+if TYPE_CHECKING:
+    from compress.pipeline import Prepared
+    from compress.recipe import Recipe
+
+
+def preview(recipe: Recipe) -> Prepared:
+    """Read the data, load the models, build the student and check every step, but train nothing.
+
+    A teacher that would be fine-tuned is represented by its base with a new head: shapes and costs are the same.
+
+    Raises:
+        UserError: With every reason why the recipe cannot run, those of data and of models together.
+    """
+    from compress.pipeline import prepare
+
+    untrained = recipe
+    if recipe.teacher is not None and recipe.teacher.finetune is not None:
+        untrained = recipe.model_copy(update={"teacher": recipe.teacher.model_copy(update={"finetune": None})})
+    try:
+        return prepare(untrained)
+    except UserError as error:
+        raise UserError(*error.problems, *_unreadable_models(untrained)) from error
+
+
+def _unreadable_models(recipe: Recipe) -> list[str]:
+    """Return what is wrong with the models by themselves, which wrong data would hide."""
+    from teachers.taskmodel import load_taskmodel
+
+    found: list[str] = []
+    for source in recipe.teacher.models if recipe.teacher is not None else ():
+        try:
+            load_taskmodel(source, TaskSpec(kind="masked-lm"))
+        except UserError as error:
+            found += error.problems
+    return found

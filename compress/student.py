@@ -1,0 +1,239 @@
+"""The shape of the student and the weights it starts from."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from compress.layer_choice import Pick, choose_layers
+from eval.errors import UserError
+
+if TYPE_CHECKING:
+    from compress.prediction import Prediction
+    from compress.width import Inheritance
+    from eval.task import TaskSpec
+    from teachers.taskmodel import TaskModel
+
+    Model = TypeVar("Model", bound=TaskModel)
+
+logger = logging.getLogger("compress.student")
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Student(BaseModel):
+    """A smaller network: a shape, and where its first weights come from. What is left out is as in the teacher.
+
+    Attributes:
+        from_: ``teacher``, or a model folder or hub name that gives shape, tokenizer and weights in its place;
+            written ``from`` in a recipe.
+        layers: A number of layers, or the teacher's layers to keep, counted from 0.
+        pick: Which layers a number means. ``stride``: evenly from the first, 3 of 12 are 0, 4, 8 and 3 of 6 are
+            0, 2, 4. ``spread``: evenly with first and last, 3 of 12 are 0, 6, 11. ``first``, ``last``: a block.
+        hidden_size: Channels of the hidden states.
+        heads: Attention heads of a layer.
+        intermediate_size: Neurons of the feed-forward network.
+        embedding_size: Channels of factorised word embeddings (ALBERT, ELECTRA, MobileBERT, DeBERTa).
+        vocab_size: Rows of the word embeddings; only with ``init: random`` may it differ, and never be fewer than the
+            tokenizer needs.
+        activation: Activation of the feed-forward network, by its name in transformers.
+        family: Model type. With weights, BERT, RoBERTa, ERNIE, DistilBERT and unfactorised ELECTRA can become one
+            another (see ``teachers.conversion``); with ``init: random`` any family can follow any.
+        max_positions: Most tokens of an input; fewer than the teacher's cut its position table.
+        init: ``teacher``: all tensors of the kept layers, of equal width. ``width``: the best part of each tensor of
+            a wider teacher (see ``compress.width``). ``random``: new weights.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    from_: str = Field(default="teacher", alias="from", min_length=1)
+    layers: Positive | tuple[int, ...] | None = None
+    pick: Pick = "stride"
+    hidden_size: Positive | None = None
+    heads: Positive | None = None
+    intermediate_size: Positive | None = None
+    embedding_size: Positive | None = None
+    vocab_size: Positive | None = None
+    activation: str | None = None
+    family: str | None = None
+    max_positions: Positive | None = None
+    init: Literal["teacher", "random", "width"] = "teacher"
+
+    def build(self, teacher: Model, seed: int = 0) -> Model:
+        """Return the student; the teacher stays as it is.
+
+        Args:
+            teacher: A ``TaskModel`` gives a ``TaskModel``; an ``Artifact`` gives an ``Artifact`` whose lineage has one
+                more record, ``student``. It also says the task if the weights come from elsewhere.
+            seed: Seeds all weights that are not taken over.
+
+        Raises:
+            UserError: With every reason why there can be no such student.
+        """
+        started = time.perf_counter()
+        source = self.source(teacher)
+        self._refuse(source)
+        built, inherited = self._build(source, seed)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("%s", self._table(source, self._prediction(source, teacher)))
+        changes: dict[str, Any] = {"model": built.model, "tokenizer": built.tokenizer, "name": "student"}
+        if hasattr(source, "lineage"):
+            seconds = time.perf_counter() - started
+            changes["lineage"] = (*source.lineage, self._record(source, built, inherited, seed, seconds))
+        return replace(teacher, **changes)
+
+    def source(self, teacher: Model) -> Model:
+        """Return the model that gives shape and weights: the teacher, or what ``from`` names, of the same class."""
+        if self.from_ == "teacher":
+            return teacher
+        if hasattr(teacher, "lineage"):
+            from compress.artifact import Artifact
+
+            return Artifact.from_pretrained(self.from_, teacher.task)  # type: ignore[return-value]
+        return _load(self.from_, teacher.task)  # type: ignore[return-value]
+
+    def kept_layers(self, source: TaskModel) -> tuple[int, ...]:
+        """Return the layers of ``source`` that the student starts with; none with ``init: random``."""
+        from teachers.encoder import layer_count
+
+        count = layer_count(source.model)
+        if self.init == "random":
+            return ()
+        if isinstance(self.layers, tuple):
+            return self.layers
+        return choose_layers(count, self.layers or count, self.pick)
+
+    def config(self, source: TaskModel) -> Any:
+        """Return the transformers config of the student of ``source``, its own tokenizer and all."""
+        from teachers.encoder import keep_layers_in_config, new_config, reshaped
+
+        config: Any = copy.deepcopy(source.model.config)
+        kept = self.kept_layers(source)
+        if kept:
+            keep_layers_in_config(config, kept)
+        if self.family is not None and self.family != _family(source):
+            config = new_config(self.family, config, source.tokenizer)
+        names = ("hidden_size", "heads", "intermediate_size", "embedding_size", "vocab_size", "activation")
+        changes = {name: getattr(self, name) for name in (*names, "max_positions") if getattr(self, name) is not None}
+        if not kept and self.layers is not None:
+            changes["layers"] = self.layers
+        return reshaped(config, **changes)
+
+    def problems(self, teacher: TaskModel) -> list[str]:
+        """Return every reason why there can be no such student of this teacher; no weight is allocated."""
+        from compress.shapes import shape_problems
+
+        return shape_problems(self, self.source(teacher))
+
+    def predict(self, teacher: TaskModel) -> Prediction:
+        """Return the exact parameters, file size and multiply-accumulates of student and teacher, from configs alone.
+
+        Raises:
+            UserError: With every reason why there can be no such student.
+        """
+        source = self.source(teacher)
+        self._refuse(source)
+        return self._prediction(source, teacher)
+
+    def describe(self, teacher: TaskModel) -> str:
+        """Return a table of what the student will be, beside its teacher.
+
+        Raises:
+            UserError: With every reason why there can be no such student.
+        """
+        source = self.source(teacher)
+        self._refuse(source)
+        return self._table(source, self._prediction(source, teacher))
+
+    def _prediction(self, source: TaskModel, teacher: TaskModel) -> Prediction:
+        from compress.prediction import Prediction, predicted_cost
+
+        return Prediction(
+            student=predicted_cost(self.config(source), teacher.task),
+            teacher=predicted_cost(teacher.model.config, teacher.task),
+        )
+
+    def _table(self, source: TaskModel, found: Prediction) -> str:
+        from compress.shapes import describe_shape
+
+        small, large = found.student, found.teacher
+        rows = {
+            "parameters": (small.parameters, large.parameters),
+            "bytes on disk": (small.bytes, large.bytes),
+            f"MACs at 1x{small.length}": (small.macs, large.macs),
+        }
+        return "\n".join(
+            [
+                f"student: {describe_shape(self.config(source))}",
+                f"weights: {self._weights(source)}",
+                f"{'':<16}{'student':>16}{'teacher':>16}{'ratio':>8}",
+                *(f"{name:<16}{own:>16,}{other:>16,}{own / other:>8.3f}" for name, (own, other) in rows.items()),
+            ]
+        )
+
+    def _weights(self, source: TaskModel) -> str:
+        from compress.width import RULE
+
+        if self.init == "random":
+            return "random"
+        text = f"from {self.from_}, layers {', '.join(map(str, self.kept_layers(source)))}"
+        return f"{text}; {RULE}" if self.init == "width" else text
+
+    def _refuse(self, source: TaskModel) -> None:
+        from compress.shapes import shape_problems
+
+        found = shape_problems(self, source)
+        if found:
+            raise UserError(*found)
+
+    def _build(self, source: TaskModel, seed: int) -> tuple[TaskModel, Inheritance]:
+        from compress.width import Inheritance, inherit
+        from teachers.conversion import convert
+        from teachers.encoder import replace_layers
+        from teachers.taskmodel import TaskModel, build_taskmodel
+
+        built = build_taskmodel(self.config(source), source.tokenizer, source.task, seed=seed, name="student")
+        if self.init == "random":
+            return built, Inheritance(new=[name for name, _ in built.model.named_parameters()])
+        giver = TaskModel(copy.deepcopy(source.model), source.tokenizer, source.task)
+        replace_layers(giver.model, self.kept_layers(source))
+        if self.family is not None and self.family != _family(source):
+            giver = convert(giver, self.family, seed=seed)
+        inherited = inherit(giver.model, built.model)
+        if inherited.new:
+            logger.warning("not in the teacher, so random: %s", ", ".join(inherited.new))
+        return built, inherited
+
+    def _record(self, source: Any, built: TaskModel, inherited: Inheritance, seed: int, seconds: float) -> Any:
+        from compress.artifact import Record, library_versions, size_of
+
+        return Record(
+            technique="student",
+            config=self.model_dump(mode="json", by_alias=True),
+            seed=seed,
+            structure={"layers": list(self.kept_layers(source))},
+            facts={"copied": len(inherited.copied), "cut": len(inherited.cut), "random": inherited.new},
+            size_before=size_of(source),
+            size_after=size_of(built),
+            weights_before=source.lineage[-1].weights_after,
+            weights_after=built.digest,
+            libraries=library_versions(),
+            seconds=round(seconds, 3),
+        )
+
+
+def _family(source: TaskModel) -> str:
+    from teachers.encoder import family_of
+
+    return family_of(source.model).model_type
+
+
+def _load(source: str, task: TaskSpec) -> TaskModel:
+    from teachers.taskmodel import load_taskmodel
+
+    return load_taskmodel(source, task)

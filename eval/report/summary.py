@@ -1,0 +1,127 @@
+"""Results in words: the sentence at the top of a report, and numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from eval.result import Result
+
+VERDICTS = {
+    "non-inferior": "as good as {reference} within {margin}",
+    "inferior": "worse than {reference} by more than {margin}",
+    "not shown": "not shown to be within {margin} of {reference}",
+}
+
+
+def headline(result: Result) -> str:
+    """Return the sentence that says what came out: score kept, verdict, speed, size."""
+    comparison = result.comparison
+    if comparison is None:
+        return f"{result.name}: {result.metric} {number(result.score)} on {count(result.examples)} examples"
+    kept = comparison.retention
+    if math.isfinite(kept.value):
+        interval = f"{percent(comparison.confidence, 0)} interval {percent(kept.low)} to {percent(kept.high)}"
+        what = f"{percent(kept.value)} of the {comparison.metric} of {comparison.reference}"
+        parts = [f"{result.name} keeps {what} ({interval})"]
+    else:
+        change = signed(comparison.difference.value)
+        parts = [f"{result.name}: {comparison.metric} {change} to {comparison.reference}"]
+    speed, shrinkage = result.speedup(), result.shrinkage()
+    if speed:
+        parts.append(f"{times(speed, 'faster', 'slower')} at batch 1")
+    if shrinkage:
+        parts.append(times(shrinkage, "smaller", "larger"))
+    return ", ".join(parts)
+
+
+def verdict(result: Result) -> str:
+    """Return the verdict with the difference behind it; empty without a reference."""
+    comparison = result.comparison
+    if comparison is None:
+        return ""
+    said = VERDICTS[comparison.verdict].format(
+        reference=comparison.reference, margin=f"{comparison.margin:g} {comparison.metric}"
+    )
+    seeds = f", {comparison.seeds} seeds pooled" if comparison.seeds > 1 else ""
+    return (
+        f"{said[0].upper()}{said[1:]}: the difference is {difference(result)} "
+        f"({percent(comparison.confidence, 0)} interval, {count(result.examples)} examples{seeds})"
+    )
+
+
+def difference(result: Result) -> str:
+    """Return candidate minus reference with its interval, such as ``-0.0040 [-0.0092, +0.0011]``."""
+    if result.comparison is None:
+        return ""
+    found = result.comparison.difference
+    return f"{signed(found.value)} [{signed(found.low)}, {signed(found.high)}]"
+
+
+def reference_result(results: Sequence[Result]) -> Result | None:
+    """Return the reference's figures as a result of its own, when the results hold them but not its row."""
+    known = {result.name for result in results}
+    for result in results:
+        comparison = result.comparison
+        if comparison is not None and comparison.reference not in known and comparison.reference_scores:
+            return result.model_copy(
+                update={
+                    "name": comparison.reference,
+                    "scores": comparison.reference_scores,
+                    "size": comparison.reference_size,
+                    "file_bytes": comparison.reference_bytes,
+                    "folder_bytes": None,
+                    "comparison": None,
+                    "calibration_error": None,
+                    "slices": (),
+                    "confusion": None,
+                    "kept": None,
+                }
+            )
+    return None
+
+
+def with_reference(results: Sequence[Result]) -> list[Result]:
+    """Return the results with the reference first, also where only its figures are known."""
+    reference = reference_result(results)
+    named = {result.comparison.reference for result in results if result.comparison}
+    ordered = sorted(results, key=lambda result: result.name not in named)
+    return ordered if reference is None else [reference, *ordered]
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Return a score; a dash where there is none."""
+    return f"{value:.{digits}f}" if value is not None and math.isfinite(value) else "-"
+
+
+def signed(value: float, digits: int = 4) -> str:
+    """Return a difference with its sign."""
+    return f"{value:+.{digits}f}" if math.isfinite(value) else "-"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """Return a share as a percentage."""
+    return f"{100 * value:.{digits}f}%" if math.isfinite(value) else "-"
+
+
+def times(ratio: float, more: str, less: str) -> str:
+    """Return ``2.1 times faster`` or, below 1, ``1.3 times slower``."""
+    word, ratio = (more, ratio) if ratio >= 1 else (less, 1 / ratio)
+    return f"{ratio:.1f} times {word}" if round(ratio, 1) > 1 else f"no {word}"
+
+
+def count(value: float | None) -> str:
+    """Return a count with thin groups, such as ``67,348``; a dash where there is none."""
+    return f"{value:,.0f}" if value is not None else "-"
+
+
+def short(value: float | None, unit: str = "") -> str:
+    """Return a large number in three digits, such as ``4.39 M`` or ``17.6 MB``; a dash where there is none."""
+    if value is None:
+        return "-"
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k" if unit else "K")):
+        if abs(value) >= size * 0.9995:
+            scaled = value / size
+            digits = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
+            return f"{scaled:.{digits}f} {prefix}{unit}"
+    return f"{value:.0f} {unit}".rstrip()

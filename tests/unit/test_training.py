@@ -1,0 +1,218 @@
+"""The loop: order, targets, masks, checkpoints, early stopping, collapse."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from eval.errors import DivergedError, UserError
+from eval.task import Examples, TaskSpec
+from teachers.batches import LengthGroupedBatches
+from teachers.config import Training
+from teachers.features import IGNORED, mask_tokens, token_span
+from teachers.objective import BoundTaskLoss, TaskLoss
+from teachers.taskmodel import weights_digest
+from teachers.training import rate, train
+from tests.tiny import tiny_task, tiny_taskmodel
+
+
+@pytest.fixture
+def task():
+    return tiny_task("classification")
+
+
+def test_batches_hold_every_row_once_and_group_lengths():
+    lengths = np.random.default_rng(0).integers(3, 60, 1000).tolist()
+    grouped = LengthGroupedBatches(lengths, 16, seed=5)
+    batches = list(grouped)
+    assert sorted(row for batch in batches for row in batch) == list(range(1000))
+    spread = np.mean([np.ptp([lengths[row] for row in batch]) for batch in batches])
+    shuffled = np.mean(
+        [np.ptp([lengths[row] for row in batch]) for batch in LengthGroupedBatches(lengths, 16, 5, group=False)]
+    )
+    assert spread < shuffled / 5
+    assert max(lengths) in [lengths[row] for row in batches[0]], "the longest batch comes first"
+
+
+def test_batches_depend_on_seed_and_epoch_alone():
+    batches = LengthGroupedBatches(list(range(5, 105)), 8, seed=1)
+    first = list(batches)
+    assert list(batches) == first
+    batches.set_epoch(1)
+    assert list(batches) != first
+    assert list(LengthGroupedBatches(list(range(5, 105)), 8, seed=2)) != first
+
+
+def test_mask_tokens_keeps_the_rates_of_bert():
+    ids = np.tile(np.arange(10, 110), (700, 1))
+    ids[:, 0] = 1
+    changed, labels = mask_tokens(ids, np.array([0, 1, 2]), mask_id=2, vocab_size=5000, generator=np.random.default_rng(3))
+    chosen = labels != IGNORED
+    total = chosen.sum()
+    assert not chosen[:, 0].any(), "special tokens are never chosen"
+    assert (labels[chosen] == ids[chosen]).all()
+    assert total == pytest.approx(0.15 * 700 * 99, rel=0.03)
+    assert (changed[chosen] == 2).sum() / total == pytest.approx(0.8, abs=0.016)
+    assert (changed[chosen] == ids[chosen]).sum() / total == pytest.approx(0.1, abs=0.012)
+    assert (changed[~chosen] == ids[~chosen]).all()
+
+
+def test_token_span_finds_the_tokens_of_an_answer():
+    offsets = [None, (0, 3), (4, 8), (8, 10), (11, 15), None]
+    assert token_span(offsets, 4, 10) == (2, 3)
+    assert token_span(offsets, 5, 9) == (2, 3), "an answer inside tokens takes the tokens around it"
+    assert token_span(offsets, 11, 20) is None, "an answer that leaves the window is not in it"
+
+
+def test_schedules():
+    training = Training(warmup=0.1, schedule="linear")
+    rates = [rate(training, step, 100) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == rates[9] == rates[10] == 1.0
+    assert rates[55] == pytest.approx(0.5)
+    assert rate(Training(warmup=0, schedule="cosine"), 50, 100) == pytest.approx(0.5)
+    assert rate(Training(warmup=0, schedule="constant"), 99, 100) == 1.0
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "tagging", "qa", "masked-lm"])
+def test_training_lowers_the_loss(kind):
+    task = tiny_task(kind)
+    student = tiny_taskmodel("bert", task.spec)
+    history = train(student, task.train, training=Training(epochs=6, learning_rate=3e-3, batch_size=8), seed=1)
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert [entry["step"] for entry in history] == [history[0]["step"] * n for n in range(1, 7)]
+
+
+def test_training_is_deterministic_and_leaves_the_global_random_state(task):
+    digests = []
+    for _ in range(2):
+        student = tiny_taskmodel("bert", task.spec)
+        before = torch.get_rng_state()
+        train(student, task.train, training=Training(epochs=2, batch_size=8), seed=3)
+        assert torch.equal(torch.get_rng_state(), before)
+        digests.append(weights_digest(student.model))
+    assert digests[0] == digests[1]
+
+
+def test_accumulation_gives_the_same_update(task):
+    losses = []
+    for pieces in (1, 4):
+        student = tiny_taskmodel("bert", task.spec)
+        student.model.config.hidden_dropout_prob = 0
+        for module in student.model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        train(student, task.train, training=Training(epochs=1, batch_size=8, accumulation=pieces), seed=3)
+        losses.append(torch.cat([p.detach().flatten() for p in student.model.parameters()]))
+    assert torch.allclose(losses[0], losses[1], atol=1e-5)
+
+
+class StopsAt:
+    """An objective that stops the process's training at one update, as a kill would."""
+
+    def __init__(self, update):
+        self.update = update
+
+    def bind(self, student, rows):
+        inner = TaskLoss().bind(student, rows)
+        stop = self
+
+        class Loss(BoundTaskLoss):
+            def __call__(self, outputs, batch):
+                stop.update -= 1
+                if stop.update < 0:
+                    raise KeyboardInterrupt
+                return inner(outputs, batch)
+
+        return Loss(student.task)
+
+
+@pytest.mark.parametrize("update", [1, 3, 5, 7, 9])
+def test_a_stopped_training_goes_on_to_the_same_weights(task, tmp_path, update):
+    training = Training(epochs=2, batch_size=8, checkpoint_seconds=0)
+    whole = tiny_taskmodel("bert", task.spec)
+    expected = train(whole, task.train, training=training, seed=3, validation=task.validation)
+    stopped = tiny_taskmodel("bert", task.spec)
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            stopped,
+            task.train,
+            StopsAt(update),
+            training,
+            seed=3,
+            validation=task.validation,
+            folder=tmp_path,
+        )
+    again = tiny_taskmodel("bert", task.spec)
+    history = train(again, task.train, training=training, seed=3, validation=task.validation, folder=tmp_path)
+    assert weights_digest(again.model) == weights_digest(whole.model)
+    assert [entry["loss"] for entry in history] == [entry["loss"] for entry in expected]
+
+
+def test_a_checkpoint_of_another_run_is_refused(task, tmp_path):
+    training = Training(epochs=2, batch_size=8, checkpoint_seconds=0)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_taskmodel("bert", task.spec), task.train, StopsAt(3), training, seed=3, folder=tmp_path)
+    with pytest.raises(UserError, match="belongs to another run"):
+        train(tiny_taskmodel("bert", task.spec), task.train, training=training, seed=4, folder=tmp_path)
+
+
+def test_a_truncated_checkpoint_is_named(task, tmp_path):
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"\x10\x00\x00")
+    with pytest.raises(UserError, match="checkpoint.safetensors: this checkpoint cannot be read"):
+        train(tiny_taskmodel("bert", task.spec), task.train, training=Training(max_steps=1), folder=tmp_path)
+
+
+def test_a_loss_that_is_no_number_stops_with_a_message(task):
+    student = tiny_taskmodel("bert", task.spec)
+    with torch.no_grad():
+        student.model.classifier.bias.fill_(float("nan"))
+    with pytest.raises(DivergedError, match=r"update 1 of 1 is nan.*learning rate"):
+        train(student, task.train, training=Training(max_steps=1))
+
+
+def test_a_collapsed_student_stops_with_a_message(task):
+    student = tiny_taskmodel("bert", task.spec)
+    with torch.no_grad():
+        student.model.classifier.weight.zero_()
+    training = Training(epochs=1, learning_rate=1e-12)
+    with pytest.raises(DivergedError, match="same output for every input"):
+        train(student, task.train, training=training, validation=task.validation)
+
+
+def test_early_stopping_keeps_the_best_epoch(task):
+    student = tiny_taskmodel("bert", task.spec)
+    training = Training(epochs=20, learning_rate=1e-9, patience=2, batch_size=8)
+    history = train(student, task.train, training=training, validation=task.validation)
+    assert len(history) == 3, "one best epoch and two that were not better"
+
+
+def test_frozen_embeddings_stay(task):
+    student = tiny_taskmodel("bert", task.spec)
+    words = student.model.bert.embeddings.word_embeddings.weight
+    before = words.detach().clone()
+    train(student, task.train, training=Training(max_steps=3, learning_rate=1e-2, freeze=("embeddings",)))
+    assert torch.equal(words, before)
+    assert words.requires_grad
+
+
+def test_class_weights_change_the_loss(task):
+    weighted = TaskSpec(kind="classification", labels=task.spec.labels, class_weights=(1.0, 9.0))
+    histories = [
+        train(tiny_taskmodel("bert", spec), task.train, training=Training(max_steps=1), seed=1)
+        for spec in (task.spec, weighted)
+    ]
+    assert histories[0][0]["loss"] != histories[1][0]["loss"]
+
+
+def test_nothing_to_train_on_is_refused(task):
+    with pytest.raises(UserError, match="train is empty"):
+        train(tiny_taskmodel("bert", task.spec), Examples((), "train"))
+
+
+def test_history_is_plain_json(task):
+    student = tiny_taskmodel("bert", task.spec)
+    history = train(student, task.train, training=Training(max_steps=2), validation=task.validation)
+    assert json.loads(json.dumps(history)) == history
+    assert {"step", "loss", "terms", "seconds", "tokens_per_second", "score", "scores"} == set(history[0])
