@@ -95,9 +95,7 @@ class Artifact(TaskModel):
             weights_after=model.digest,
             libraries=library_versions(),
         )
-        return cls(
-            model.model, model.tokenizer, model.task, name=model.name, folder=model.folder, lineage=(record,)
-        )
+        return cls(model.model, model.tokenizer, model.task, name=model.name, folder=model.folder, lineage=(record,))
 
     def save(self, folder: str | Path) -> Path:
         """Write a Hugging Face folder with ``lineage.json`` and a model card; beside, then renamed."""

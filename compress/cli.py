@@ -1,4 +1,4 @@
-"""The command line: ``compress run``, ``check``, ``plan`` and the others; nothing heavy loads before a command needs it."""
+"""The command line: twelve commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 

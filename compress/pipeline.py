@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from compress.store import is_artifact, load, save
 from compress.student import Student
 from compress.technique import Inputs, Technique, TrainedTechnique
 from eval.errors import CompressError, UserError
-from eval.latency import LatencyPlan
+from eval.latency import latency
 from eval.measure import measure
 from eval.result import Result
 from teachers.finetune import finetune
@@ -25,6 +25,7 @@ from teachers.signals import ModelTeacher
 from teachers.taskmodel import load_taskmodel
 
 if TYPE_CHECKING:
+    from compress.blocks import EvaluateBlock
     from eval.inference import Predictor
     from eval.task import Task
     from teachers.taskmodel import TaskModel
@@ -212,23 +213,32 @@ def evaluate(
         models["no teacher"] = replace(_baseline(recipe, prepared, out), name="no teacher")
     for name, folder in exports.items():
         models[name] = Runtime(folder, name=name)
-    latency = None
-    if block.latency is not None:
-        latency = LatencyPlan(batch=tuple(block.latency.batch), lengths=block.latency.lengths)
     first: Result | None = None
     results: list[Result] = []
     if reference is not None:
-        first = measure(reference, task, split=block.split, latency=latency, seed=recipe.seed)
+        first = measure(reference, task, split=block.split, seed=recipe.seed)
         results.append(first)
     for model in models.values():
-        results.append(
-            measure(
-                model, task, against=first, split=block.split, margin=block.margin, latency=latency, seed=recipe.seed
-            )
-        )
+        results.append(measure(model, task, first, block.split, block.margin, seed=recipe.seed))
+    if block.latency is not None:
+        results = _timed(results, ({} if reference is None else {reference.name: reference}) | models, task, block)
     for result in results:
         result.save(out / "results" / result.name.replace(" ", "-"))
     return tuple(results)
+
+
+def _timed(
+    results: Sequence[Result], models: Mapping[str, Predictor], task: Task, block: EvaluateBlock
+) -> list[Result]:
+    """Add timings, all models in turns, so that their ratios are of one run."""
+    if block.latency is None:
+        return list(results)
+    rows = latency(models, task.splits[block.split], block.latency.batch, block.latency.lengths)
+    timed = []
+    for result in results:
+        names = {result.name, result.comparison.reference if result.comparison else ""}
+        timed.append(result.model_copy(update={"latency": tuple(row for row in rows if row.name in names)}))
+    return timed
 
 
 def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:

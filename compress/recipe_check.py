@@ -90,8 +90,8 @@ def block_problems(
             yield ("teacher", "finetune"), "teacher.finetune: needs a task to fine-tune on"
         if len(teacher.models) > 1:
             yield ("teacher", "model"), "teacher.finetune: takes one base, and model names several"
-    if student is not None and "teacher" not in given and getattr(student, "from_", None) == "teacher":
-        yield ("student",), "student: is made from the teacher, and the recipe has none"
+    if student is not None and "teacher" not in given and student.from_ == "teacher":
+        yield ("student",), "student: is made from a teacher, and there is none; give from: a model folder or hub name"
     if evaluate is not None:
         if "task" not in given:
             yield ("evaluate",), "evaluate: needs a task"

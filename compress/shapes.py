@@ -33,6 +33,8 @@ def shape_problems(student: Student, source: TaskModel) -> list[str]:
         return found
     config, before = student.config(source), config
     found += _division(shape_of(config), attention_width(config), family)
+    if family.model_type == "mobilebert" and source.task.kind == "masked-lm":
+        found += _mobilebert_words(shape_of(config))
     if student.init != "random" and not found:
         found += _inherited(student, before, config)
     return found
@@ -50,7 +52,8 @@ def _layers(student: Student, own: Shape) -> Iterator[str]:
         if outside:
             yield f"student.layers: {outside} do not exist; the teacher has layers 0 to {last}"
         if not layers or list(layers) != sorted(set(layers)):
-            yield f"student.layers: {list(layers)} must ascend, each layer once, such as {sorted(set(layers)) or [0]}"
+            example = sorted(set(layers) - set(outside)) or [0]
+            yield f"student.layers: {list(layers)} must ascend, each layer once, such as {example}"
     elif layers is not None and layers > own.layers and student.init != "random":
         yield (
             f"student.layers: {layers} layers, and the teacher has {own.layers} to start from; "
@@ -111,6 +114,14 @@ def _division(wanted: Shape, width: int, family: Family) -> Iterator[str]:
         yield f"student.hidden_size: {wanted.hidden_size}, and XLNet needs an even number (half sines, half cosines)"
 
 
+def _mobilebert_words(wanted: Shape) -> Iterator[str]:
+    if (wanted.embedding_size or 0) >= wanted.hidden_size:
+        yield (
+            f"student.embedding_size: {wanted.embedding_size} beside hidden_size {wanted.hidden_size}; the "
+            f"masked-language head of MobileBERT needs fewer, at most {wanted.hidden_size - 1}"
+        )
+
+
 def _inherited(student: Student, before: Any, after: Any) -> Iterator[str]:
     own, wanted = shape_of(before), shape_of(after)
     changed = [
@@ -127,7 +138,7 @@ def _inherited(student: Student, before: Any, after: Any) -> Iterator[str]:
     if student.init == "width":
         yield from _wider(own, wanted, changed)
         yield from _wider_heads(attention_width(before) // own.heads, attention_width(after), own, wanted)
-        yield from _projection(own, wanted)
+        yield from _projection(own, wanted, family_of(after))
     if own.max_positions is not None and (wanted.max_positions or 0) > own.max_positions:
         yield (
             f"student.max_positions: {wanted.max_positions}, and the teacher has {own.max_positions} to start from; "
@@ -145,19 +156,17 @@ def _wider(own: Shape, wanted: Shape, changed: list[str]) -> Iterator[str]:
 
 
 def _wider_heads(most: int, width: int, own: Shape, wanted: Shape) -> Iterator[str]:
-    if width // wanted.heads > most and wanted.heads <= own.heads:
+    if width // wanted.heads > most and wanted.heads <= own.heads and wanted.hidden_size <= own.hidden_size:
         possible = (n for n in range(1, own.heads + 1) if width % n == 0 and width // n <= most)
         yield (
             f"student.heads: {wanted.heads} heads of {width // wanted.heads} channels, and the teacher's heads have "
-            f"{most}; init: width only takes away. Nearest heads: {nearest(wanted.heads, possible)}; or use init: random"
+            f"{most}; init: width only takes away; nearest heads: {nearest(wanted.heads, possible)}, or init: random"
         )
 
 
-def _projection(own: Shape, wanted: Shape) -> Iterator[str]:
-    if own.embedding_size is None or wanted.embedding_size is None:
-        return
-    before, after = own.embedding_size != own.hidden_size, wanted.embedding_size != wanted.hidden_size
-    if before != after:
+def _projection(own: Shape, wanted: Shape, family: Family) -> Iterator[str]:
+    before, after = (shape.embedding_size not in (None, shape.hidden_size) for shape in (own, wanted))
+    if before != after and not (before and family.projects_always):
         yield (
             f"student.embedding_size: {wanted.embedding_size} beside hidden_size {wanted.hidden_size}; the teacher "
             f"{'has a' if before else 'has no'} projection between embeddings and hidden states, so the two sizes "

@@ -48,7 +48,7 @@ def save(artifact: Artifact, folder: str | Path, result: Result | None = None) -
         beside.mkdir(parents=True)
         save_taskmodel(artifact, beside)
         (beside / LINEAGE).write_text(json.dumps({"format": FORMAT, "records": records}, indent=1), encoding="utf-8")
-        card = model_card(name=artifact.name, task=artifact.task, lineage=records, result=result)
+        card = model_card(artifact.name, artifact.task, [] if result is None else [result], records)
         (beside / "README.md").write_text(card, encoding="utf-8")
         replace_folder(beside, folder)
     except OSError as error:

@@ -123,8 +123,6 @@ def _default(info: Any) -> str:
         return ", ".join(f"{key}: {item}" for key, item in given.items()) or "its own defaults"
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
-    return (
-        {None: "none", True: "true", False: "false"}.get(value, str(value))
-        if not isinstance(value, float)
-        else f"{value:g}"
-    )
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

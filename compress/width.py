@@ -52,8 +52,10 @@ def inherit(source: Any, target: Any) -> Inheritance:
         source: The wider model.
         target: The narrower model; nothing of it may be wider.
     """
-    axes = tensor_axes(source)
-    keep = _Choice(source, axes, target).keep()
+    axes, keep = {}, {}
+    if _widths(source) != _widths(target):
+        axes = tensor_axes(source)
+        keep = _Choice(source, axes, target).keep()
     scale = _query_scale(source, target, keep)
     given = dict(source.named_parameters())
     positions: Any = embedding_parts(target).get("positions")
@@ -64,7 +66,7 @@ def inherit(source: Any, target: Any) -> Inheritance:
                 result.new.append(name)
                 continue
             old = given[name]
-            tensor = cut(old, axes[name], keep, scale)
+            tensor = cut(old, axes.get(name, ()), keep, scale)
             if positions is not None and parameter is positions.weight:
                 tensor = tensor[: len(parameter)]
             if tensor.numel() != parameter.numel():
@@ -73,6 +75,11 @@ def inherit(source: Any, target: Any) -> Inheritance:
             parameter.copy_(tensor.reshape(parameter.shape))
             (result.copied if old.shape == parameter.shape else result.cut).append(name)
     return result
+
+
+def _widths(model: Any) -> tuple[int | None, ...]:
+    shape = shape_of(model.config)
+    return shape.hidden_size, shape.heads, shape.intermediate_size, shape.embedding_size
 
 
 def _query_scale(source: Any, target: Any, keep: dict[str, torch.Tensor]) -> dict[str, float]:

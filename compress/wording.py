@@ -14,6 +14,9 @@ from pydantic.fields import FieldInfo
 PLAIN = {bool: "true or false", str: "text", Path: "a path", type(None): "nothing"}
 PLURAL = {"a number": "numbers", "a whole number": "whole numbers", "text": "texts", "true or false": "true or false"}
 SHOWN = 60
+"""Characters of a value that a message shows."""
+NAMED = 5
+"""Fields of a block that a message names."""
 
 
 def expected_of(info: FieldInfo) -> str:
@@ -55,9 +58,15 @@ def _collection(annotation: Any, origin: Any, arguments: tuple[Any, ...]) -> str
             return f"a list of {', '.join(map(expected, arguments))}"
         return f"a list of {_plural(arguments[0])}" if arguments else "a list"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        fields = [info.alias or name for name, info in kind.model_fields.items()]
-        return f"a block with the fields {', '.join(fields)}" if fields else "a block"
+        return _block([info.alias or name for name, info in kind.model_fields.items()])
     return "a value of another kind"
+
+
+def _block(fields: Sequence[str]) -> str:
+    if not fields:
+        return "a block without fields"
+    more = f" and {len(fields) - NAMED} more" if len(fields) > NAMED else ""
+    return f"a block with the fields {', '.join(fields[:NAMED])}{more}"
 
 
 def bounds_in(metadata: Sequence[Any]) -> list[Any]:

@@ -86,7 +86,7 @@ def read_yaml(text: str, source: str, environment: Mapping[str, str] | None = No
     except RecursionError as error:
         raise UserError(f"{source}: nested deeper than {DEEPEST} levels") from error
     except (ValueError, OverflowError) as error:  # PyYAML lets those of int() and chr() through
-        raise UserError(f"{source}: not valid YAML ({error})") from error
+        raise UserError(f"{source}: not valid YAML: a number or an escape is out of range") from error
     reader = _Reader(source, os.environ if environment is None else environment)
     if node is not None:
         reader.document.data = reader.value(node, ())

@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     from compress import read_recipe, run_recipe
-    from eval.report.console import print_results
+    from eval.report.console import to_text
 
     out, data, base = folder / "run", folder / "data", folder / "base"
     os.environ["DEMO"] = str(folder)
@@ -74,9 +74,8 @@ def main(folder: Path) -> None:
         make_base(data, base)
     words = bag_of_words(data)
     result = run_recipe(read_recipe(Path(__file__).parent.parent / "recipes" / "demo.yaml"), out, resume=out.exists())
-    print_results(result.results)
     sys.stdout.write(
-        f"\nA bag of words reaches {words:.3f} on these sentences.\n"
+        f"\n{to_text(result.results)}\nA bag of words reaches {words:.3f} on these sentences.\n"
         f"Model   {result.folder / 'model'}\n"
         f"Export  {result.exports['onnx-int8']}\n"
         f"Report  {result.page}\n"

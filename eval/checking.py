@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.errors import did_you_mean
-from eval.readers import Row
+from eval.rows import Row
 
 FIELDS = {
     "classification": ("text", "text_a", "text_b", "label"),
@@ -64,16 +64,139 @@ class Checker:
         """
         if row.problem:
             raise BadItemError(row.problem)
-        named = {field: row.values.get(self.columns.get(field, field)) for field in FIELDS[self.kind]}
-        values = {field: value for field, value in named.items() if value is not None}
+        found = {name: row.values.get(self.columns.get(name, name)) for name in FIELDS[self.kind]}
+        values = {name: value for name, value in found.items() if value is not None}
         if row.written:
-            values = self._parsed(values)
-        example = getattr(self, f"_{self.kind.replace('-', '_')}_inputs")(values, row)
+            values = {name: _parsed(self.kind, name, value) for name, value in values.items()}
         truth = TRUTH.get(self.kind)
-        if labelled and truth is not None:
-            if truth not in values:
-                raise BadItemError(self._missing(truth, row))
-            example[truth] = getattr(self, f"_{truth}")(values[truth], example)
-        if self.kind in ("classification", "regression"):
-            self._same_form(example)
-        return dict(example)
+        fields = [*self._inputs(values), *([truth] if labelled and truth else [])]
+        for name in fields:
+            if name not in values:
+                raise BadItemError(self._missing(name, row))
+        example: dict[str, Any] = {}
+        for name in fields:
+            example[name] = self._truth(values[name], example) if name == truth else _input(name, values[name])
+        self._same_form(example)
+        return example
+
+    def _inputs(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        if self.kind == "tagging":
+            return ("tokens",)
+        if self.kind == "qa":
+            return ("id", "question", "context")
+        pair = self.kind != "masked-lm" and ("text_a" in values or "text_b" in values)
+        return ("text_a", "text_b") if pair else ("text",)
+
+    def _missing(self, name: str, row: Row) -> str:
+        column = self.columns.get(name, name)
+        there = ", ".join(map(repr, list(row.values)[:SHOWN_LABELS])) or "no fields"
+        if column in row.values:
+            return f"the field {column!r} is empty"
+        return f"the field {column!r} is missing; there are {there}; name its column with columns: {{{name}: ...}}"
+
+    def _same_form(self, example: Mapping[str, Any]) -> None:
+        if self.kind not in ("classification", "regression"):
+            return
+        pair = "text_a" in example
+        if self.pair is None:
+            self.pair = pair
+        elif self.pair != pair:
+            forms = ("a single text", "a pair of texts")
+            raise BadItemError(f"has {forms[pair]}, but the items before it have {forms[not pair]}; use one form")
+
+    def _truth(self, value: Any, example: Mapping[str, Any]) -> Any:
+        if self.kind == "regression":
+            return _score(value)
+        if self.kind == "classification":
+            return self._label(value)
+        if self.kind == "qa":
+            return _answers(value, example["context"])
+        if not isinstance(value, list):
+            raise BadItemError(f"'tags' must be a list of strings, not {_shown(value)}")
+        tags = [self._label(tag) for tag in value]
+        if len(tags) != len(example["tokens"]):
+            raise BadItemError(f"has {len(example['tokens'])} tokens but {len(tags)} tags; give one tag a token")
+        return tags
+
+    def _label(self, value: Any) -> str:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise BadItemError(f"a label must be a string or a whole number, not {_shown(value)}")
+        name = _text("label", str(value))
+        name = self.label_map.get(name, name)
+        if self.labels is not None and name not in self.labels:
+            raise BadItemError(f"unknown label {name!r}{_allowed(name, self.labels)}")
+        return name
+
+
+def _allowed(name: str, labels: Sequence[str]) -> str:
+    near = did_you_mean(name, labels)
+    if near.startswith("; did") or len(labels) <= SHOWN_LABELS:
+        return near
+    return f"; allowed: {', '.join(labels[:SHOWN_LABELS])} and {len(labels) - SHOWN_LABELS} more"
+
+
+def _parsed(kind: str, name: str, value: str) -> Any:
+    """Return the value of a cell of a text table: words split at white space, scores as numbers."""
+    if name in ("tokens", "tags"):
+        return value.split()
+    if (kind, name) == ("regression", "label"):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _input(name: str, value: Any) -> Any:
+    if name == "id" and isinstance(value, int):
+        return str(value)
+    if name != "tokens":
+        return _text(name, value)
+    if not isinstance(value, list) or not value:
+        raise BadItemError(f"'tokens' must be a list of one string or more, not {_shown(value)}")
+    return [_text("tokens", token) for token in value]
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadItemError(f"{name!r} must hold text, not {_shown(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadItemError(f"{name!r} holds half of a surrogate pair, which no UTF-8 text can hold") from None
+    return value
+
+
+def _score(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise BadItemError(f"'label' must be a finite number, not {_shown(value)}")
+    return float(value)
+
+
+def _answers(value: Any, context: str) -> list[dict[str, Any]]:
+    """Return answers as a list of text and place; the datasets library's form (two parallel lists) is understood."""
+    if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list):
+        if len(value["text"]) != len(value["answer_start"]):
+            raise BadItemError("'answers' has texts and starts of different number")
+        value = [{"text": t, "answer_start": s} for t, s in zip(value["text"], value["answer_start"], strict=True)]
+    if not isinstance(value, list) or not all(isinstance(answer, dict) for answer in value):
+        raise BadItemError(f"'answers' must be a list of {{text, answer_start}}, not {_shown(value)}")
+    if not value:
+        raise BadItemError("has no answer; questions without one are not supported, skip them with on_bad: skip")
+    answers = []
+    for answer in value:
+        text, start = answer.get("text"), answer.get("answer_start")
+        if not isinstance(text, str) or isinstance(start, bool) or not isinstance(start, int) or not text:
+            raise BadItemError(f"an answer must have a text and a whole number answer_start, not {_shown(answer)}")
+        there = context[start : start + len(text)] if start >= 0 else ""
+        if there != text:
+            raise BadItemError(f"the answer {_shown(text)} does not stand at answer_start {start}; there is {there!r}")
+        answers.append({"text": text, "answer_start": start})
+    return answers
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

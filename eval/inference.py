@@ -24,8 +24,6 @@ WINDOWED = ("qa", "tagging", "masked-lm")
 """Kinds whose long inputs are cut into windows; other texts are shortened."""
 LONGEST_ANSWER = 30
 """Most tokens of an extracted answer, as in the SQuAD scripts of BERT (Devlin et al. 2019)."""
-SPAN_CANDIDATES = 20
-"""Start and end positions that compete for the best span."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,8 @@ class EncoderSettings:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderSettings:
         """Build settings from JSON values; lists become tuples."""
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        fields: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in values.items()}
+        return cls(**fields)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
@@ -77,7 +76,8 @@ class Feature:
         ids: Token ids, special tokens included, no padding.
         type_ids: Token types, as long as ``ids``.
         words: For tagging, the word whose first piece stands at each place, else -1.
-        offsets: For qa, the (start, end) characters in the context of each place, or None outside of it.
+        offsets: For qa, the (start, end) characters in the context of each place, without outer white space; None for
+            places outside of the context and for pieces of white space alone.
     """
 
     example: int
@@ -93,6 +93,9 @@ class TextEncoder:
     Args:
         tokenizer: A tokenizer of the tokenizers library; it is copied, not changed.
         settings: How this model wants its inputs.
+
+    Raises:
+        ValueError: ``max_length`` leaves no room for text beside the special tokens (qa, tagging).
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: EncoderSettings) -> None:
@@ -104,15 +107,31 @@ class TextEncoder:
 
     def _truncate(self) -> None:
         settings = self.settings
-        windows = settings.kind in WINDOWED
-        # One shared token at least: then a word cut by a window's edge began in the window before.
-        stride = max(1, min(settings.stride, settings.max_length // 4))
+        stride, strategy = 0, settings.truncation if settings.pair else "longest_first"
+        if settings.kind == "qa":
+            # A window of the context has the places that the longest question leaves, and must move on by one at least.
+            stride, strategy = min(settings.stride, self._room(2) - self._longest_question() - 1), "only_second"
+        elif settings.kind == "tagging":
+            # One shared token at least: then a word cut by a window's edge began in the window before.
+            stride = max(1, min(settings.stride, self._room(1) // 2))
         self.tokenizer.enable_truncation(
             settings.max_length,
-            stride=stride if settings.kind in ("qa", "tagging") else 0,
-            strategy="only_second" if settings.kind == "qa" else settings.truncation,
-            direction="right" if windows else settings.truncation_side,
+            stride=stride,
+            strategy=strategy,
+            direction="right" if settings.kind in WINDOWED else settings.truncation_side,
         )
+
+    def _room(self, texts: int) -> int:
+        """Return how many tokens of text fit beside the special tokens."""
+        special = int(self.tokenizer.num_special_tokens_to_add(texts == 2))
+        if self.settings.max_length < special + 2:
+            raise ValueError(
+                f"max_length={self.settings.max_length} leaves no room for text; use {special + 2} or more"
+            )
+        return self.settings.max_length - special
+
+    def _longest_question(self) -> int:
+        return self._room(2) // 2
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> TextEncoder:
@@ -129,10 +148,15 @@ class TextEncoder:
         (folder / "encoder.json").write_text(text + "\n", encoding="utf-8")
 
     def encode(self, examples: Sequence[Mapping[str, Any]]) -> list[Feature]:
-        """Return the features of all examples, in order; windows of one example stand together."""
+        """Return the features of all examples, in order; windows of one example stand together.
+
+        A question is cut to half of the room of an input. Where only one text of a pair may be shortened, but is too
+        short for that, both are.
+        """
         kind = self.settings.kind
         if kind == "qa":
-            texts: list[Any] = [(self._short_question(e["question"]), e["context"]) for e in examples]
+            questions = self._short_questions([e["question"] for e in examples])
+            texts: list[Any] = list(zip(questions, (e["context"] for e in examples), strict=True))
         elif kind == "tagging":
             texts = [list(e["tokens"]) for e in examples]
         elif self.settings.pair:
@@ -144,17 +168,35 @@ class TextEncoder:
             encodings = self.tokenizer.encode_batch(texts, is_pretokenized=kind == "tagging")
             for index, encoding in enumerate(encodings):
                 windows = [encoding, *encoding.overflowing]
-                features += [self._window(index, window, first=number == 0) for number, window in enumerate(windows)]
+                example = examples[index]
+                features += [self._window(index, example, part, number == 0) for number, part in enumerate(windows)]
         else:
-            encodings = self.tokenizer.encode_batch_fast(texts)
+            encodings = self._shortened(texts)
             features = [Feature(i, encoding.ids, encoding.type_ids) for i, encoding in enumerate(encodings)]
         return features
 
-    def _window(self, index: int, window: Any, first: bool) -> Feature:
+    def _shortened(self, texts: list[Any]) -> list[Any]:
+        try:
+            return list(self.tokenizer.encode_batch_fast(texts))
+        except Exception:  # the library raises no narrower type
+            if not self.settings.pair or self.settings.truncation == "longest_first":
+                raise
+        encodings = []
+        for pair in texts:
+            try:
+                encodings.append(self.tokenizer.encode(*pair))
+            except Exception:
+                self.tokenizer.enable_truncation(self.settings.max_length, direction=self.settings.truncation_side)
+                encodings.append(self.tokenizer.encode(*pair))
+                self._truncate()
+        return encodings
+
+    def _window(self, index: int, example: Mapping[str, Any], window: Any, first: bool) -> Feature:
         feature = Feature(index, window.ids, window.type_ids)
         if self.settings.kind == "qa":
+            context = example["context"]
             pairs = zip(window.sequence_ids, window.offsets, strict=True)
-            feature.offsets = [offset if sequence == 1 else None for sequence, offset in pairs]
+            feature.offsets = [_trimmed(context, *offset) if sequence == 1 else None for sequence, offset in pairs]
         elif self.settings.kind == "tagging":
             previous: int | None = None
             words: list[int] = []
@@ -168,16 +210,22 @@ class TextEncoder:
             feature.words = words
         return feature
 
-    def _short_question(self, question: str) -> str:
-        most = self.settings.max_length // 2
-        if len(question) <= most:
-            return question
+    def _short_questions(self, questions: list[str]) -> list[str]:
         self.tokenizer.no_truncation()
         try:
-            offsets = self.tokenizer.encode(question, add_special_tokens=False).offsets
+            encodings = self.tokenizer.encode_batch(questions, add_special_tokens=False)
+            return [self._short(text, encoding) for text, encoding in zip(questions, encodings, strict=True)]
         finally:
             self._truncate()
-        return question[: offsets[most - 1][1]] if len(offsets) > most else question
+
+    def _short(self, text: str, encoding: Any) -> str:
+        most = self._longest_question()
+        # A cut may fall inside a word or a character, whose rest then needs other, and more, tokens.
+        while len(encoding.offsets) > most:
+            end = encoding.offsets[most - 1][1]
+            text = text[: min(end, len(text) - 1)]
+            encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        return text
 
     def collate(self, features: Sequence[Feature], multiple_of: int = 1) -> Inputs:
         """Pad features to their own longest and stack them.
@@ -190,7 +238,7 @@ class TextEncoder:
             int64 arrays ``[rows, length]`` under the names in ``settings.inputs``.
         """
         settings = self.settings
-        longest = max((len(feature.ids) for feature in features), default=1)
+        longest = max(1, *(len(feature.ids) for feature in features)) if features else 1
         length = -(-longest // multiple_of) * multiple_of
         shape = (len(features), length)
         arrays = {
@@ -279,27 +327,34 @@ def best_span(
 ) -> tuple[float, int, int] | None:
     """Return (score, first character, last character + 1) of the best answer span inside the context, or None.
 
+    The best is the span of at most ``LONGEST_ANSWER`` tokens with the largest sum of its start and end logit; among
+    equals the shortest, then the first.
+
     Args:
         start_logits: ``[tokens]``.
         end_logits: ``[tokens]``.
         offsets: Characters of each token in the context, None outside of it.
     """
-    inside = [i for i, offset in enumerate(offsets) if offset is not None]
-    if not inside:
-        return None
-    allowed = np.array(inside)
-    starts = allowed[np.argsort(-start_logits[allowed], kind="stable")[:SPAN_CANDIDATES]]
-    ends = allowed[np.argsort(-end_logits[allowed], kind="stable")[:SPAN_CANDIDATES]]
+    inside = np.array([offset is not None for offset in offsets], dtype=bool)
+    starts = np.where(inside, start_logits, -np.inf)
+    ends = np.where(inside, end_logits, -np.inf)
     best: tuple[float, int, int] | None = None
-    for start in starts:
-        for end in ends:
-            if not start <= end < start + LONGEST_ANSWER:
-                continue
-            score = float(start_logits[start] + end_logits[end])
-            first, last = offsets[start], offsets[end]
-            if first is not None and last is not None and (best is None or score > best[0]):
-                best = (score, first[0], last[1])
+    for further in range(min(LONGEST_ANSWER, len(offsets))):
+        scores = starts[: len(starts) - further] + ends[further:]
+        start = int(scores.argmax())
+        first, last = offsets[start], offsets[start + further]
+        if first is not None and last is not None and (best is None or scores[start] > best[0]):
+            best = (float(scores[start]), first[0], last[1])
     return best
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return the range without outer white space, or None if nothing is left: byte-level pieces begin with a space."""
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return (start, end) if start < end else None
 
 
 def softmax(logits: Array) -> Array:
@@ -364,9 +419,13 @@ def predict(model: Predictor, examples: Sequence[Mapping[str, Any]], batch_size:
 def _with_prefix_space(text: str) -> str:
     """Make a byte-level tokenizer put a space before each given word, as running text has it."""
     values = json.loads(text)
-    parts = [values.get("pre_tokenizer") or {}]
-    parts += parts[0].get("pretokenizers", [])
-    for part in parts:
-        if part.get("type") == "ByteLevel":
-            part["add_prefix_space"] = True
+    whole = values.get("pre_tokenizer") or {}
+    stages = whole.get("pretokenizers", [whole])
+    kinds = [stage.get("type") for stage in stages]
+    if kinds[:1] == ["ByteLevel"]:
+        stages[0]["add_prefix_space"] = True
+    elif "ByteLevel" in kinds:
+        # Its own space would go before every part that the stages before it split off.
+        before = [values["normalizer"]] if values.get("normalizer") else []
+        values["normalizer"] = {"type": "Sequence", "normalizers": [*before, {"type": "Prepend", "prepend": " "}]}
     return json.dumps(values, ensure_ascii=False)

@@ -48,31 +48,27 @@ def tensor_axes(model: Any) -> dict[str, tuple[Axis, ...]]:
     """Return the axes of every parameter of a model that run over a unit, by the parameter's name.
 
     The attention and the feed-forward networks are read from the table of families. The hidden and the embedding
-    axes are found by trial: those that grow when the same model is built with a greater hidden (embedding) size.
+    axes are found by trial: those that change in proportion when the same model is built with another hidden
+    (embedding) size.
     """
     shape = shape_of(model.config)
     sizes = {"hidden": shape.hidden_size}
     if shape.embedding_size not in (None, shape.hidden_size):
         sizes["embedding"] = int(shape.embedding_size or 0)
-    # Growing one size to exactly the other would make a family drop the projection between the two.
-    grown = {
-        unit: _shapes_with(model, **{f"{unit}_size": _grown(size, [*sizes.values()])}) for unit, size in sizes.items()
-    }
+    # One channel of embeddings can always be built, twice the hidden size keeps every head whole.
+    probes = {"hidden": 2 * shape.hidden_size, "embedding": 1}
+    tried = {unit: _shapes_with(model, **{f"{unit}_size": probes[unit]}) for unit in sizes}
     known = _layer_axes(model)
     found = {}
     for name, size in _shapes(model).items():
         axes = {axis.dim: axis for axis in known.get(name, ())}
         taken = {dim + i for dim, axis in axes.items() for i in range(axis.span)}
-        for unit, shapes in grown.items():
+        for unit, shapes in tried.items():
             for dim, (now, then) in enumerate(zip(size, shapes[name], strict=True)):
-                if dim not in taken and now != then and now % sizes[unit] == 0:
+                if dim not in taken and now != then and now * probes[unit] == then * sizes[unit]:
                     axes[dim] = Axis(dim, (unit,) * (now // sizes[unit]))
         found[name] = tuple(axes[dim] for dim in sorted(axes))
     return found
-
-
-def _grown(size: int, others: list[int]) -> int:
-    return 3 * size if 2 * size in others else 2 * size
 
 
 def _shapes_with(model: Any, **changes: int) -> dict[str, tuple[int, ...]]:

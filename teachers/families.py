@@ -77,6 +77,8 @@ class Family:
         rotary: Queries and keys are rotated by position, so their channels come in pairs of fixed frequency.
         post_norm: The layer is BERT's: attention, add, norm, two-layer FFN, add, norm. Layers of two such families
             can be exchanged.
+        projects_always: With factorised embeddings, the projection to the hidden size is there even if the two sizes
+            are equal.
         predicts_words: Whether transformers has a masked-language head for it.
     """
 
@@ -93,6 +95,7 @@ class Family:
     positions_after_padding: bool = False
     rotary: bool = False
     post_norm: bool = True
+    projects_always: bool = False
     predicts_words: bool = True
 
 
@@ -165,6 +168,7 @@ _ALBERT = Family(
         "mlm_decoder": "predictions.decoder",
         **_TAGGING,
     },
+    projects_always=True,
 )
 _ELECTRA = Family(
     "electra",
@@ -232,6 +236,7 @@ _MOBILEBERT = Family(
         "ffn_norm.*": "ffn.*.output.LayerNorm",
     },
     post_norm=False,
+    projects_always=True,
 )
 _DEBERTA = Family(
     "deberta-v2",

@@ -90,6 +90,11 @@ class TeacherSource(Protocol):
         """How many layers the teacher has."""
         ...
 
+    @property
+    def hidden_size(self) -> int:
+        """Width of the teacher's hidden states."""
+        ...
+
     def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
         """Return a reader for these rows.
 
@@ -127,6 +132,11 @@ class ModelTeacher:
     def layers(self) -> int:
         """How many layers the teacher has."""
         return shape_of(self.model.model.config).layers
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the teacher's hidden states."""
+        return shape_of(self.model.model.config).hidden_size
 
     def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
         """Return a reader from disk if the signals fit the budget and inputs are fixed, else a live one.

@@ -69,9 +69,9 @@ class TaskModel:
 
     def size(self) -> Size:
         """Parameters, bytes and multiply-accumulates of the network."""
-        from eval.size import model_size
+        from eval.size import MACS_LENGTH, model_size
 
-        return model_size(self.model)
+        return model_size(self.model, min(MACS_LENGTH, max_tokens(self.model.config)))
 
     @cached_property
     def digest(self) -> str:

@@ -28,7 +28,7 @@ FAMILIES: tuple[str, ...] = (
     "modernbert",
 )
 
-LAYERS, HIDDEN, HEADS, FFN, POSITIONS = 3, 32, 4, 64, 64
+LAYERS, HIDDEN, HEADS, FFN, POSITIONS = 3, 32, 4, 64, 128
 
 GOOD = ("good", "great", "lovely", "fine", "superb", "warm", "bright", "happy")
 BAD = ("bad", "awful", "dull", "poor", "sad", "cold", "weak", "boring")
@@ -187,8 +187,8 @@ def _byte_tokenizer(family: str) -> Any:
 def tiny_spec(kind: Kind = "classification", *, pair: bool = False, max_length: int = 32) -> TaskSpec:
     """Return the specification that ``tiny_task`` uses."""
     labels = {"classification": ("bad", "good"), "tagging": ("O", "B-PER", "B-LOC")}.get(kind, ())
-    metrics = {"classification": "accuracy", "regression": "pearson", "tagging": "f1", "qa": "f1"}
-    metric = metrics.get(kind, "perplexity")
+    metrics = {"classification": "accuracy", "regression": "pearson", "tagging": "entity_f1", "qa": "f1"}
+    metric = metrics.get(kind, "masked_accuracy")
     return TaskSpec(kind=kind, labels=labels, metric=metric, pair=pair, max_length=max_length, stride=8)
 
 

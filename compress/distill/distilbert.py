@@ -65,14 +65,13 @@ class DistilBertDistillation(TrainedTechnique):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse a teacher of another hidden size."""
-        width = getattr(inputs.teacher, "hidden_size", None)
         own = shape_of(student.model.config).hidden_size
-        if self.alpha_cos and width is not None and width != own:
-            return [
-                f"{self.name}: the cosine needs equal hidden sizes, the student has {own} and the teacher {width}; "
-                "set alpha_cos: 0 or give the student the teacher's width"
-            ]
-        return []
+        if not self.alpha_cos or inputs.teacher is None or inputs.teacher.hidden_size == own:
+            return []
+        return [
+            f"{self.name}: the cosine needs equal hidden sizes, the student has {own} and the teacher "
+            f"{inputs.teacher.hidden_size}; set alpha_cos: 0 or give the student the teacher's width"
+        ]
 
     def objective(self, inputs: Inputs) -> TripleLoss:
         """Return the triple loss with the teacher in ``inputs``."""

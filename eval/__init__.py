@@ -1,0 +1,64 @@
+"""The common harness: tasks, data, metrics, size, speed, paired statistics and reports.
+
+The names below load on use, so that importing this package costs nothing. Write ``from eval import load_task``; a bare
+``import eval`` would hide the builtin.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eval.data import load_task as load_task
+    from eval.errors import CompressError as CompressError
+    from eval.errors import DivergedError as DivergedError
+    from eval.errors import UserError as UserError
+    from eval.inference import EncoderSettings as EncoderSettings
+    from eval.inference import Predictions as Predictions
+    from eval.inference import Predictor as Predictor
+    from eval.inference import TextEncoder as TextEncoder
+    from eval.inference import predict as predict
+    from eval.measure import measure as measure
+    from eval.measure import pair as pair
+    from eval.metrics import METRICS as METRICS
+    from eval.metrics import score as score
+    from eval.result import Result as Result
+    from eval.task import Examples as Examples
+    from eval.task import Task as Task
+    from eval.task import TaskSpec as TaskSpec
+
+_MODULES = {
+    "data": ("load_task",),
+    "errors": ("CompressError", "DivergedError", "UserError"),
+    "inference": ("EncoderSettings", "Predictions", "Predictor", "TextEncoder", "predict"),
+    "measure": ("measure", "pair"),
+    "metrics": ("METRICS", "score"),
+    "result": ("Result",),
+    "task": ("Examples", "Task", "TaskSpec"),
+}
+_HOMES = {name: f"eval.{module}" for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'eval' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Loading the module eval.measure must not hide the function of that name.
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

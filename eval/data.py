@@ -1,0 +1,181 @@
+"""Loading a task: its examples, checked item by item, and the specification that follows from them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from eval.arguments import Weights, specification, wrong_arguments
+from eval.checking import TRUTH, BadItemError, Checker
+from eval.errors import UserError, did_you_mean
+from eval.metrics import unfit
+from eval.sources import Source, find_sources
+from eval.task import Example, Examples, Task, TaskSpec
+
+logger = logging.getLogger(__name__)
+
+SHOWN = 20
+"""Problems that one message lists."""
+
+
+def load_task(
+    kind: str,
+    data: str | Path | None = None,
+    *,
+    metric: str | None = None,
+    labels: Sequence[str] | None = None,
+    label_map: Mapping[str, str] | None = None,
+    max_length: int | None = None,
+    stride: int | None = None,
+    truncation: str = "longest_first",
+    truncation_side: str = "right",
+    class_weights: Weights | None = None,
+    on_bad: str = "refuse",
+    files: Mapping[str, str | Path] | None = None,
+    columns: Mapping[str, str] | None = None,
+    limit: Mapping[str, int] | None = None,
+    seed: int = 13,
+) -> Task:
+    """Read a data set and say what it asks.
+
+    Args:
+        kind: classification, regression, tagging, qa or masked-lm.
+        data: A folder with a file a split (``train``, ``validation``, ``test``, ``unlabeled``; .jsonl, .json, .csv,
+            .tsv, .parquet, .txt, also with .gz), one file (``validation``, unless it is called after another split), a
+            folder written by ``datasets.save_to_disk``, or a hub name ``owner/name[:config]``.
+        metric: The score that decides; by default accuracy, spearman, entity_f1, f1 or masked_accuracy.
+        labels: Labels in the order of their ids; by default those of the train split (or else of the first split that
+            has any) in alphabetical order, for tagging with O first.
+        label_map: New name of labels in the files; it is applied before all else.
+        max_length: Most tokens of one input; by default 128, for qa 384.
+        stride: Tokens that neighbouring windows share; by default 32, for qa 128.
+        truncation: longest_first, only_first or only_second.
+        truncation_side: left or right.
+        class_weights: ``balanced`` (n / (classes * count), over the whole train split), or the weight of some labels,
+            where others weigh 1.
+        on_bad: Whether bad items refuse the data (``refuse``) or are left out and counted (``skip``).
+        files: The file of a split, or the data set's own name of a split.
+        columns: The file's column for each of our fields, such as ``{"text": "sentence"}``.
+        limit: Most examples of a split; a sample is drawn.
+        seed: Draws the samples.
+
+    A ``test`` split whose first item has no label counts as unlabelled. Items of ``unlabeled`` never keep one.
+
+    Raises:
+        UserError: An argument is wrong, nothing can be read, or items are bad; all of it at once, as far as possible.
+    """
+    spec = specification(kind, metric, max_length, stride, truncation, truncation_side)
+    columns, label_map, limit = dict(columns or {}), dict(label_map or {}), dict(limit or {})
+    problems = wrong_arguments(kind, labels, class_weights, on_bad, columns, limit)
+    if problems:
+        raise UserError(*problems)
+    sources = find_sources(data, files or {})
+    unknown = [
+        f"limit: there is no split {name!r}{did_you_mean(name, sources)}" for name in limit if name not in sources
+    ]
+    if unknown:
+        raise UserError(*unknown)
+    checker = Checker(kind, columns, {str(old): str(new) for old, new in label_map.items()})
+    checker.labels = None if labels is None else [str(label) for label in labels]
+    splits = _read(sources, checker, on_bad)
+    spec = spec.model_copy(update={"labels": tuple(checker.labels or ()), "pair": bool(checker.pair)})
+    spec = spec.model_copy(update={"class_weights": _weights(spec, class_weights, splits.get("train", ()))})
+    misfit = unfit(spec.metric, spec)
+    if misfit:
+        raise UserError(f"metric: {misfit}")
+    splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
+    source = str(data) if data is not None else ", ".join(str(file) for file in (files or {}).values())
+    return Task(spec, splits, source)
+
+
+def _read(sources: Mapping[str, Source], checker: Checker, on_bad: str) -> dict[str, Examples]:
+    """Read every split, the one that the labels come from first.
+
+    Raises:
+        UserError: Items are bad and may not be skipped, or a split has none.
+    """
+    splits: dict[str, Examples] = {}
+    problems: list[str] = []
+    bad: list[str] = []
+    for name, source in sources.items():
+        try:
+            items, wrong = _read_split(name, source, checker)
+        except UserError as error:
+            problems += error.problems
+            continue
+        if wrong and on_bad == "skip":
+            logger.warning(
+                "%s: left out %d bad items of %d: %s", source.name, len(wrong), len(items) + len(wrong), wrong[0]
+            )
+        elif wrong:
+            bad += wrong
+        if not items and not wrong:
+            problems.append(f"{source.name}: is empty; put items into it, or take the file away")
+        elif not items and on_bad == "skip":
+            problems.append(f"{source.name}: nothing is left of it; all {len(wrong)} items are bad, such as {wrong[0]}")
+        if checker.labels is None:
+            checker.labels = _labels(checker.kind, items)
+            if checker.kind == "classification" and checker.labels is not None and len(checker.labels) < 2:
+                problems.append(f"{source.name}: all labels are {checker.labels[0]!r}; there must be two or more")
+        splits[name] = Examples(items, name, len(wrong))
+    if len(bad) > SHOWN:
+        bad = [*bad[:SHOWN], f"... and {len(bad) - SHOWN} more bad items; on_bad: skip leaves them out"]
+    if problems or bad:
+        raise UserError(*problems, *bad)
+    return splits
+
+
+def _read_split(name: str, source: Source, checker: Checker) -> tuple[list[Example], list[str]]:
+    items: list[Example] = []
+    bad: list[str] = []
+    labelled = name != "unlabeled"
+    for number, row in enumerate(source.rows()):
+        if name == "test" and number == 0:
+            labelled = bool(row.problem) or checker.has_truth(row)
+        try:
+            items.append(checker.check(row, labelled))
+        except BadItemError as error:
+            bad.append(f"{row.where}: {error}")
+    return items, bad
+
+
+def _truths(kind: str, items: Iterable[Example]) -> Iterable[str]:
+    truth = TRUTH[kind]
+    for item in items:
+        if truth in item:
+            yield from item[truth] if kind == "tagging" else (item[truth],)
+
+
+def _labels(kind: str, items: Iterable[Example]) -> list[str] | None:
+    if kind not in ("classification", "tagging"):
+        return None
+    return sorted(set(_truths(kind, items)), key=lambda label: (kind == "tagging" and label != "O", label)) or None
+
+
+def _weights(spec: TaskSpec, given: Weights | None, train: Iterable[Example]) -> tuple[float, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        counts = Counter(_truths(spec.kind, train))
+        never = [label for label in spec.labels if not counts[label]]
+        if never:
+            raise UserError(
+                f"class_weights: balanced needs every label in the train split; missing: {', '.join(never)}"
+            )
+        return tuple(counts.total() / (len(spec.labels) * counts[label]) for label in spec.labels)
+    problems = [
+        f"class_weights: there is no label {label!r}{did_you_mean(label, spec.labels)}"
+        for label in given
+        if label not in spec.labels
+    ]
+    problems += [
+        f"class_weights: {label}: got {weight!r}; must be a finite number above 0"
+        for label, weight in given.items()
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < math.inf
+    ]
+    if problems:
+        raise UserError(*problems)
+    return tuple(float(given.get(label, 1.0)) for label in spec.labels)

@@ -1,0 +1,42 @@
+"""What a reader yields: rows with the place they stand at, and the lines of text files that they come from."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a file.
+
+    Attributes:
+        where: The place, such as ``data/train.jsonl:12``.
+        values: Its fields by name.
+        problem: Why there are no values, or empty.
+        written: Whether every value is as written in a text table, so that numbers and lists are still strings.
+    """
+
+    where: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    written: bool = False
+
+
+def text_lines(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Yield (place, text without its line break), with None for a line that is not UTF-8."""
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            data = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+            try:
+                text = data.decode("utf-8")
+            except UnicodeDecodeError:
+                yield f"{path}:{number}", None
+            else:
+                yield f"{path}:{number}", text.removesuffix("\n").removesuffix("\r")
+
+
+NOT_UTF8 = "is not valid UTF-8; save the file as UTF-8"

@@ -1,0 +1,116 @@
+"""Teacher signals: live and from disk they are the same numbers, and the cache knows what it holds."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from eval.errors import UserError
+from eval.task import Examples, TaskSpec
+from teachers.scoring import rows_of
+from teachers.signals import LiveReader, ModelTeacher, Wanted, predicted_bytes
+from tests.tiny import tiny_task, tiny_taskmodel
+
+EVERYTHING = Wanted(hidden_states=(0, 3), attentions=(1,))
+
+
+@pytest.mark.parametrize("family", ["bert", "xlnet"])
+@pytest.mark.parametrize("kind", ["classification", "tagging", "qa"])
+def test_the_cache_equals_the_live_teacher(family, kind, tmp_path):
+    task = tiny_task(kind)
+    teacher = tiny_taskmodel(family, task.spec)
+    rows = rows_of(teacher, task.train, seed=1)
+    reader = ModelTeacher(teacher, cache=tmp_path).read(rows, EVERYTHING)
+    assert type(reader).__name__ == "CachedReader"
+    batch = rows.batch([5, 0, 11])
+    cached, live = reader(batch), LiveReader(teacher, EVERYTHING)(batch)
+    real = batch.mask.bool()
+    if kind == "classification":
+        assert torch.allclose(cached.logits, live.logits, atol=1e-5)
+    else:
+        assert torch.allclose(cached.logits[real], live.logits[real], atol=1e-5)
+    for place in EVERYTHING.hidden_states:
+        assert torch.allclose(cached.hidden_states[place][real], live.hidden_states[place][real], atol=1e-5)
+    both = (real[:, None, :, None] & real[:, None, None, :]).expand_as(cached.attentions[1])
+    assert torch.allclose(cached.attentions[1][both], live.attentions[1][both], atol=1e-5)
+
+
+def test_the_predicted_size_is_the_size_on_disk(tmp_path):
+    task = tiny_task("tagging")
+    teacher = tiny_taskmodel("bert", task.spec)
+    rows = rows_of(teacher, task.train, seed=1)
+    ModelTeacher(teacher, cache=tmp_path).read(rows, EVERYTHING)
+    (folder,) = tmp_path.iterdir()
+    numbers = sum(np.load(file, mmap_mode="r").size for file in folder.glob("*.npy"))
+    assert predicted_bytes(teacher, rows.lengths, EVERYTHING) == 4 * numbers
+
+
+def test_a_second_read_computes_nothing(tmp_path, monkeypatch):
+    task = tiny_task("classification")
+    teacher = tiny_taskmodel("bert", task.spec)
+    rows = rows_of(teacher, task.train, seed=1)
+    source = ModelTeacher(teacher, cache=tmp_path)
+    first = source.read(rows)(rows.batch([0, 1]))
+    monkeypatch.setattr(LiveReader, "__call__", lambda *_: pytest.fail("the teacher ran again"))
+    second = ModelTeacher(teacher, cache=tmp_path).read(rows)(rows.batch([0, 1]))
+    assert torch.equal(first.logits, second.logits)
+
+
+def test_other_weights_or_data_get_another_cache(tmp_path):
+    task = tiny_task("classification")
+    for seed in (0, 1):
+        teacher = tiny_taskmodel("bert", task.spec, seed=seed)
+        ModelTeacher(teacher, cache=tmp_path).read(rows_of(teacher, task.train, seed=1))
+    other = Examples([*task.train[1:], task.train[0]], "train")
+    ModelTeacher(teacher, cache=tmp_path).read(rows_of(teacher, other, seed=1))
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_beyond_the_budget_the_teacher_runs_live(tmp_path):
+    task = tiny_task("tagging")
+    teacher = tiny_taskmodel("bert", task.spec)
+    rows = rows_of(teacher, task.train, seed=1)
+    reader = ModelTeacher(teacher, cache=tmp_path, budget_bytes=10).read(rows)
+    assert isinstance(reader, LiveReader)
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_tokenizer_still_teaches_sentences(tmp_path):
+    task = tiny_task("classification")
+    teacher, student = tiny_taskmodel("roberta", task.spec), tiny_taskmodel("bert", task.spec)
+    rows = rows_of(student, task.train, seed=1)
+    signals = ModelTeacher(teacher, cache=tmp_path).read(rows)(rows.batch([3, 1]))
+    own = teacher.forward(teacher.encoder.collate(teacher.encoder.encode([task.train[3], task.train[1]])))
+    assert np.allclose(signals.logits.numpy(), own, atol=1e-5)
+
+
+def test_another_tokenizer_cannot_teach_tokens(tmp_path):
+    task = tiny_task("tagging")
+    rows = rows_of(tiny_taskmodel("bert", task.spec), task.train, seed=1)
+    with pytest.raises(UserError, match="tokenize differently"):
+        ModelTeacher(tiny_taskmodel("roberta", task.spec), cache=tmp_path).read(rows)
+
+
+def test_other_labels_are_refused(tmp_path):
+    task = tiny_task("classification")
+    rows = rows_of(tiny_taskmodel("bert", task.spec), task.train, seed=1)
+    other = tiny_taskmodel("bert", TaskSpec(kind="classification", labels=("x", "y", "z"), max_length=32))
+    with pytest.raises(UserError, match="they must be the same"):
+        ModelTeacher(other, cache=tmp_path).read(rows)
+
+
+def test_a_damaged_cache_is_named(tmp_path):
+    task = tiny_task("classification")
+    teacher = tiny_taskmodel("bert", task.spec)
+    rows = rows_of(teacher, task.train, seed=1)
+    ModelTeacher(teacher, cache=tmp_path).read(rows)
+    (folder,) = tmp_path.iterdir()
+    layout = json.loads((folder / "layout.json").read_text())
+    np.save(folder / "logits.npy", np.zeros(3, dtype=np.float32))
+    with pytest.raises(UserError, match=r"logits\.npy does not fit the data; remove the folder"):
+        ModelTeacher(teacher, cache=tmp_path).read(rows)
+    (folder / "logits.npy").write_bytes(b"\x00")
+    with pytest.raises(UserError, match="damaged"):
+        ModelTeacher(teacher, cache=tmp_path).read(rows)
+    assert layout == {"logits": [2]}
