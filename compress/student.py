@@ -81,7 +81,12 @@ class Student(BaseModel):
         built, inherited = self._build(source, seed)
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s", self._table(source, self._prediction(source, teacher)))
-        changes: dict[str, Any] = {"model": built.model, "tokenizer": built.tokenizer, "name": "student"}
+        changes: dict[str, Any] = {
+            "model": built.model,
+            "tokenizer": built.tokenizer,
+            "name": "student",
+            "folder": None,
+        }
         if hasattr(source, "lineage"):
             seconds = time.perf_counter() - started
             changes["lineage"] = (*source.lineage, self._record(source, built, inherited, seed, seconds))

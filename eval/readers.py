@@ -76,8 +76,8 @@ def _not_object(value: Any) -> str:
 
 def read_json(path: Path) -> Iterator[Row]:
     """Yield the questions of a SQuAD file, the objects of a JSON array, or one object a line: whichever it holds."""
-    first = next((line for _, line in text_lines(path) if line is None or line.strip()), "") or ""
-    if _is_record(first):
+    first = next((line for _, line in text_lines(path) if line is None or line.strip()), "")
+    if first == "" or (first is not None and _is_record(first)):
         yield from read_jsonl(path)
         return
     texts = list(text_lines(path))
@@ -86,7 +86,7 @@ def read_json(path: Path) -> Iterator[Row]:
         yield from (Row(where, problem=NOT_UTF8) for where in broken)
         return
     try:
-        value = json.loads("\n".join(line or "" for _, line in texts) or "[]")
+        value = json.loads("\n".join(line or "" for _, line in texts))
     except (ValueError, RecursionError) as error:
         yield Row(str(path), problem=f"is not JSON ({error})")
         return

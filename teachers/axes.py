@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from teachers.encoder import family_of, layer_names, reshaped, shape_of
+from teachers.encoder import family_of, layer_names, layers, part_names, reshaped, shape_of
 from teachers.families import PART_AXES
 
 
@@ -81,20 +81,16 @@ def _shapes(model: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _layer_axes(model: Any) -> dict[str, tuple[Axis, ...]]:
-    family, found = family_of(model), {}
-    for layer_name in dict.fromkeys(layer_names(model)):
-        for path, spec in family.tensors.items():
-            found[f"{layer_name}.{path}"] = _parse(spec, layer_name)
-        for role, path in family.parts.items():
-            role, _, several = role.partition(".")
-            if role not in PART_AXES:
-                continue
-            for number in range(model.config.num_feedforward_networks - 1) if several else [None]:
-                module = path if number is None else path.replace("*", str(number))
-                suffix = "" if number is None else f".{number}"
-                axes = _parse(PART_AXES[role], layer_name, suffix)
-                found[f"{layer_name}.{module}.weight"] = axes
-                found[f"{layer_name}.{module}.bias"] = tuple(axis for axis in axes if axis.dim == 0)
+    found = {}
+    for name, layer in dict(zip(layer_names(model), layers(model), strict=True)).items():
+        for path, spec in family_of(model).tensors.items():
+            found[f"{name}.{path}"] = _parse(spec, name)
+        for role, path in part_names(model, layer).items():
+            kind, _, number = role.partition(".")
+            if kind in PART_AXES:
+                axes = _parse(PART_AXES[kind], name, f".{number}" if number else "")
+                found[f"{name}.{path}.weight"] = axes
+                found[f"{name}.{path}.bias"] = tuple(axis for axis in axes if axis.dim == 0)
     return found
 
 

@@ -190,23 +190,24 @@ def _albert_groups(config: Any) -> list[int]:
     return [int(i / per_group) for i in range(config.num_hidden_layers)]
 
 
-def layer_parts(model: Any, layer: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules of a layer by role (see ``teachers.families``).
+def part_names(model: Any, layer: nn.Module) -> dict[str, str]:
+    """Return role -> path of the module from the layer, for the roles in ``teachers.families`` that this layer has.
 
-    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on. A role that this model
-    lacks is absent; XLNet's attention has bare tensors in place of modules.
+    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on. XLNet's attention has bare
+    tensors in place of modules.
     """
-    found: dict[str, nn.Module] = {}
     modules = dict(layer.named_modules())
+    found: dict[str, str] = {}
     for role, path in family_of(model).parts.items():
-        before, star, after = path.partition("*")
-        if not star:
-            found |= {role: modules[path]} if path in modules else {}
-            continue
-        several = modules.get(before.rstrip("."))
-        for i in range(len(several) if isinstance(several, nn.ModuleList) else 0):
-            found[role.replace("*", str(i))] = modules[f"{before}{i}{after}"]
-    return found
+        before, star, _ = path.partition(".*")
+        numbers = [str(i) for i in range(len(list(modules[before].children())))] if star and before in modules else [""]
+        found |= {role.replace("*", number): path.replace("*", number) for number in numbers}
+    return {role: path for role, path in found.items() if path in modules}
+
+
+def layer_parts(model: Any, layer: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules of a layer by role; see ``part_names``."""
+    return {role: layer.get_submodule(path) for role, path in part_names(model, layer).items()}
 
 
 def embedding_parts(model: Any) -> dict[str, nn.Module]:
@@ -259,7 +260,7 @@ def replace_layers(model: Any, indices: Sequence[int]) -> None:
 
     Raises:
         UserError: If an index does not exist, the order is not ascending, or several groups of shared layers
-            would not be run in equal numbers.
+            could not be run as often as the kept layers ask.
     """
     count, kept = layer_count(model), list(indices)
     if not kept or kept != sorted(set(kept)) or kept[0] < 0 or kept[-1] >= count:
@@ -303,10 +304,11 @@ def _kept_groups(config: Any, kept: Sequence[int]) -> list[int]:
     wanted = [groups[i] for i in kept]
     distinct = list(dict.fromkeys(wanted))
     per_group = len(kept) / len(distinct)
-    if wanted != [distinct[int(i / per_group)] for i in range(len(kept))]:
+    run = [distinct[int(i / per_group)] for i in range(len(kept))]
+    if wanted != run:
         raise UserError(
-            f"layers to keep {list(kept)}: ALBERT runs each group of its shared layers equally often, and its layers "
-            f"belong to the groups {groups}; keep as many layers of each group"
+            f"layers to keep {list(kept)}: they run the groups of shared weights {wanted}, and ALBERT with "
+            f"{len(kept)} layers would run {run}; choose others (layers 0 to {len(groups) - 1} run {groups})"
         )
     return distinct
 

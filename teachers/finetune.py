@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +66,14 @@ def finetune(
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = home() / "teachers" / f"{task.spec.kind}-{key}"
     if not (folder / "teacher.json").is_file():
-        model = TaskModel(model.model, model.tokenizer, model.task, name=name)
+        model = replace(model, name=name)
         working = folder.with_name(folder.name + ".working")
         logger.info("training teacher %s in %s", key, folder)
         history = train(model, task.train, training=training, seed=seed, validation=task.validation, folder=working)
         facts = {"identity": identity, "history": history}
         _keep(model, facts, folder)
         shutil.rmtree(working, ignore_errors=True)
-    teacher = load_taskmodel(folder)
-    return TaskModel(teacher.model, teacher.tokenizer, teacher.task, name=name), folder
+    return replace(load_taskmodel(folder), name=name), folder
 
 
 def _keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:

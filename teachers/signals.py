@@ -227,7 +227,9 @@ class CachedReader:
             layout: dict[str, list[Any]] = json.loads((folder / "layout.json").read_text(encoding="utf-8"))
             self.arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in layout}
         except (OSError, ValueError) as error:
-            raise UserError(f"{folder}: this cache of teacher signals is damaged ({error}); remove the folder") from error
+            raise UserError(
+                f"{folder}: this cache of teacher signals is damaged ({error}); remove the folder"
+            ) from error
         self.layout = layout
         self.starts = {name: _starts(shape, rows.lengths) for name, shape in layout.items()}
         for name, starts in self.starts.items():

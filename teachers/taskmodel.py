@@ -120,7 +120,7 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
         truncation_side=task.truncation_side,
         inputs=model_inputs(model.config),
         pad_id=int(tokenizer.pad_token_id or 0),
-        pad_type_id=int(getattr(tokenizer, "pad_token_type_id", 0)),
+        pad_type_id=family_of(model.config).pad_type_id,
         pad_side=str(tokenizer.padding_side),
     )
 
@@ -166,7 +166,9 @@ def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int =
     source = str(source)
     where = Path(source)
     if where.exists() and not (where / "config.json").is_file():
-        raise UserError(f"{source}: no config.json here; a model folder holds config.json, model.safetensors, tokenizer")
+        raise UserError(
+            f"{source}: no config.json here; a model folder holds config.json, model.safetensors, tokenizer"
+        )
     config = _loaded(source, "configuration", lambda: transformers.AutoConfig.from_pretrained(source))
     family_of(config)
     task = task or _own_task(where, config)
@@ -180,9 +182,7 @@ def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int =
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(seed)
         model = _loaded(source, "weights", lambda: loader.from_pretrained(source, config=config, dtype=torch.float32))
-    return TaskModel(
-        model.eval(), tokenizer, task, name=where.name or source, folder=where if where.is_dir() else None
-    )
+    return TaskModel(model.eval(), tokenizer, task, name=where.name or source, folder=where if where.is_dir() else None)
 
 
 def save_taskmodel(model: TaskModel, folder: str | Path) -> None:

@@ -326,4 +326,3 @@ def _accelerator(precision: str) -> Any:
         mixed_precision="no" if precision == "fp32" else precision,
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
     )
-

@@ -18,6 +18,8 @@ from eval.errors import CompressError, UserError
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
 LOGGERS = ("compress", "teachers", "eval")
+LONG = ("run", "teach", "export", "eval")
+"""Commands that tell what they are doing; the others only warn."""
 
 
 class Command(TyperCommand):
@@ -26,10 +28,12 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the function of the command."""
         debug = bool(ctx.find_root().params.get("debug"))
-        handler = _Messages()
+        handler = _Messages(logging.INFO if ctx.info_name in LONG else logging.WARNING)
         handler.attach()
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except typer.Exit:
             raise
         except (KeyboardInterrupt, typer.Abort):

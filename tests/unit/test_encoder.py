@@ -111,7 +111,8 @@ def test_parts_are_found(family):
             assert {"key", "value", "attention_output", "ffn_in"} <= parts.keys()
     assert embedding_parts(model)["words"] is word_embeddings(model)
     names = head_parameters(model)
-    assert "classifier" in head_parts(model) and any("classifier" in name or "logits" in name for name in names)
+    assert "classifier" in head_parts(model)
+    assert any("classifier" in name or "logits" in name for name in names)
     assert not any(name.startswith(tuple(layer_names(model))) for name in names)
 
 
@@ -170,12 +171,12 @@ def test_modernbert_keeps_kinds_of_attention_and_a_new_first_layer_loses_its_nor
     assert torch.equal(logits(stock, inputs), logits(taskmodel.model, inputs))
 
 
-def test_albert_groups_are_kept_in_equal_numbers():
+def test_albert_groups_are_kept_as_albert_divides_them():
     model = tiny_taskmodel("albert", num_hidden_layers=4, num_hidden_groups=2).model
     inputs = batch(tiny("albert"))
     expected = run_without(model, {1, 3}, inputs)
-    with pytest.raises(UserError, match=r"\[0, 0, 1, 1\]"):
-        replace_layers(model, (0, 1, 2))
+    with pytest.raises(UserError, match=r"run the groups of shared weights \[0, 1, 1\].* would run \[0, 0, 1\]"):
+        replace_layers(model, (0, 2, 3))
     replace_layers(model, (0, 2))
     torch.testing.assert_close(logits(model, inputs), expected, atol=1e-6, rtol=0)
 
@@ -254,12 +255,14 @@ def permutations(model, axes):
     return found
 
 
-@pytest.mark.parametrize("kind", ["classification", "masked-lm"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(family, "classification") for family in FAMILIES]
+    # XLNet has no masked-language head, that of MobileBERT takes hidden channels apart.
+    + [(family, "masked-lm") for family in FAMILIES if family not in ("xlnet", "mobilebert")],
+)
 def test_units_run_through_exactly_the_axes_named(family, kind):
     """A network whose channels, heads and neurons are reordered everywhere alike computes the same."""
-    if (family, kind) in {("xlnet", "masked-lm"), ("mobilebert", "masked-lm")}:
-        pytest.skip("no such head, or one that takes channels apart")
     model = copy.deepcopy(tiny(family, kind).model)
     inputs = batch(tiny(family, kind), kind)
     expected = logits(model, inputs)
@@ -272,8 +275,6 @@ def test_units_run_through_exactly_the_axes_named(family, kind):
         for name, parameter in model.named_parameters():
             parameter.copy_(cut(parameter, axes[name], keep).reshape(parameter.shape))
     torch.testing.assert_close(logits(model, inputs), expected, atol=2e-5, rtol=0)
-    moved = [name for name, parameter in model.named_parameters() if axes[name]]
-    assert len(moved) >= len(axes) - 20
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""The SST-2 result of docs/results/sst2.md: one teacher, 3-layer students with and without it, paired statistics.
+
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.sst2 [--out runs/sst2] [--only full|part]
+
+Resumable: whatever stands in the output folder is not made again. The full training set with one seed, and a fixed part of
+20,000 sentences with three seeds, all with the teacher that was fine-tuned on the full set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+
+from compress.pipeline import Run, run_recipe
+from compress.recipe import read_recipe
+from eval.measure import pair
+from eval.report.console import to_text
+from eval.result import Result
+from teachers.finetune import finetune
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "sst2-distilbert.yaml"
+SEEDS = (13, 14, 15)
+PART = 20_000
+
+
+def full(out: Path) -> Run:
+    """Run the recipe as it stands: all sentences, one seed."""
+    return run_recipe(read_recipe(RECIPE), out / "full-13", resume=True)
+
+
+def part(out: Path, teacher: Path, seed: int) -> Run:
+    """Run it on the fixed part, with the teacher of the full set.
+
+    The part is drawn by the recipe's seed, so it is written once and read by every seed.
+    """
+    data = out / "part"
+    if not (data / "train.jsonl").is_file():
+        _write_part(data)
+    overrides = [f"task.data={data}", "teacher.finetune=null", f"teacher.model={teacher}", f"seed={seed}"]
+    overrides.append(f"name=sst2-part-{seed}")
+    return run_recipe(read_recipe(RECIPE, overrides), out / f"part-{seed}", resume=True)
+
+
+def teacher_folder() -> Path:
+    """Return the folder of the fine-tuned teacher, which is trained if it is not there."""
+    recipe = read_recipe(RECIPE)
+    if recipe.task is None or recipe.teacher is None or recipe.teacher.finetune is None:
+        raise SystemExit(f"{RECIPE} no longer fine-tunes a teacher")
+    task, block = recipe.task.load(recipe.seed), recipe.teacher.finetune
+    return finetune(recipe.teacher.models[0], task, block.training, seed=block.seed or recipe.seed)[1]
+
+
+def _write_part(folder: Path) -> None:
+    recipe = read_recipe(RECIPE)
+    if recipe.task is None:
+        raise SystemExit(f"{RECIPE} has no task")
+    task = recipe.task.load(recipe.seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, examples in (("validation", task.validation), ("train", task.train.sample(PART, seed=13))):
+        lines = [json.dumps(dict(example), ensure_ascii=False) for example in examples]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _named(run: Run, name: str) -> Result:
+    return next(result for result in run.results if result.name == name)
+
+
+def main() -> None:
+    """Run what is missing and print every figure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/sst2"))
+    parser.add_argument("--only", choices=("full", "part"))
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    if arguments.only != "part":
+        print("Full training set, seed 13\n")
+        print(to_text(full(arguments.out).results))
+    if arguments.only == "full":
+        return
+    folder = teacher_folder()
+    runs = [part(arguments.out, folder, seed) for seed in SEEDS]
+    for seed, run in zip(SEEDS, runs, strict=True):
+        print(f"\n{PART} sentences, seed {seed}\n")
+        print(to_text(run.results))
+    students = [_named(run, run.artifact.name) for run in runs]
+    for other in ("no teacher", "teacher"):
+        found = pair(students, [_named(run, other) for run in runs], margin=0.018)
+        print(f"\nDistilled against {other!r}, seeds and sentences pooled")
+        print(json.dumps(found.model_dump(mode="json"), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The house: imports go one way, files have subjects, every technique has its test, documents are in step."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compress.techniques import names
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("compress", "teachers", "eval")
+BELOW = {"compress": {"compress", "teachers", "eval"}, "teachers": {"teachers", "eval"}, "eval": {"eval"}}
+FAMILIES = ("distill", "prune", "quantize", "share", "replace")
+ATTRIBUTES = re.compile(r"\.(bert|roberta|distilbert|albert|electra|deberta|mobilebert)\.(encoder|transformer|embeddings)")
+
+
+def files():
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def imports(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_one_way(path):
+    package = path.relative_to(ROOT).parts[0]
+    for module in imports(path):
+        top = module.split(".")[0]
+        if top in PACKAGES:
+            assert top in BELOW[package], f"{path.name} imports {module}"
+            assert module != "eval", "a bare 'import eval' hides the builtin"
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_family_of_techniques_imports_no_other(path):
+    parts = path.relative_to(ROOT).parts
+    if parts[0] != "compress" or parts[1] not in FAMILIES:
+        return
+    for module in imports(path):
+        for family in FAMILIES:
+            if module.startswith(f"compress.{family}"):
+                assert family == parts[1], f"{path.name} imports {module}"
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_have_a_subject_and_a_size(path):
+    assert path.stem not in {"utils", "util", "helpers", "common", "misc"}
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= 400, f"{path.name} has {text.count(chr(10))} lines; can it be told in two files?"
+    assert path.name == "__init__.py" or ast.get_docstring(ast.parse(text)), f"{path.name} does not say what it is"
+    assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_the_anatomy_knows_attribute_names(path):
+    if path.name in {"encoder.py", "families.py"}:
+        return
+    assert not ATTRIBUTES.search(path.read_text(encoding="utf-8")), path
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_technique_has_a_parity_test_and_a_place_in_the_docs(name):
+    test = ROOT / "tests" / "parity" / f"test_{name.replace('.', '_')}.py"
+    assert test.is_file(), f"{name} needs {test.relative_to(ROOT)}"
+    assert f"`{name}`" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_file_of_a_technique_is_in_the_list():
+    listed = {name.replace(".", "/") for name in names()}
+    for family in FAMILIES:
+        for path in (ROOT / "compress" / family).glob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            if re.search(r"^    name: ClassVar\[str\] = ", text, re.MULTILINE):
+                assert f"{family}/{path.stem}" in listed, f"compress/techniques.py lacks {family}.{path.stem}"
+
+
+def test_importing_the_packages_is_cheap():
+    code = (
+        "import sys, compress, teachers, eval as harness, compress.recipe, compress.cli\n"
+        "heavy = [m for m in ('torch', 'transformers', 'onnxruntime', 'matplotlib', 'sklearn') if m in sys.modules]\n"
+        "print(heavy)"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert printed.stdout.strip() == "[]"
+
+
+def test_links_in_the_documents_lead_somewhere():
+    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
+            assert (document.parent / target).exists(), f"{document.name}: {target} does not exist"
+
+
+def test_no_document_or_code_names_a_machine():
+    wrong = re.compile(r"/work/|/root/|pythonhosted|pypi\.org/simple")
+    tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()
+    for name in tracked:
+        path = ROOT / name
+        if path.suffix in {".py", ".md", ".yaml", ".toml"} and path != Path(__file__) and path.is_file():
+            assert not wrong.search(path.read_text(encoding="utf-8")), name

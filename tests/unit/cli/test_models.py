@@ -1,0 +1,123 @@
+"""``compress teach``, ``run``, ``history`` and ``eval``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+from tests.unit.cli.conftest import cells
+
+
+class TestTeach:
+    def test_from_flags(self, call, place, tmp_path):
+        out = tmp_path / "taught"
+        flags = ("--base", place / "teacher", "--task", "classification", "--data", place / "data")
+        code, said, _ = call("teach", *flags, "--max-steps", 2, "--batch-size", 8, "--out", out)
+        assert (code, said) == (0, f"teacher: {out}\n")
+        assert json.loads((out / "task.json").read_text(encoding="utf-8"))["labels"] == ["bad", "good"]
+        assert len(list((tmp_path / "home" / "teachers").iterdir())) == 1
+
+    def test_from_a_recipe_and_from_random_weights(self, call, place, tmp_path):
+        text = (
+            f"task: {{kind: masked-lm, data: {place / 'data'}}}\n"
+            f"teacher: {{model: {place / 'teacher'}, finetune: {{max_steps: 1}}}}\n"
+        )
+        path = tmp_path / "teach.yaml"
+        path.write_text(text, encoding="utf-8")
+        out = tmp_path / "pretrained"
+        code, _, err = call("teach", "--recipe", path, "--shape", "layers: 1, hidden_size: 16, heads: 2", "--out", out)
+        assert code == 0, err
+        config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+        assert (config["num_hidden_layers"], config["hidden_size"]) == (1, 16)
+        assert config["architectures"] == ["BertForMaskedLM"]
+
+    def test_what_is_missing(self, call, place):
+        assert call("teach", "--base", "b") == (
+            2,
+            "",
+            "--task, --data must be given, or --recipe with a file that says it\n",
+        )
+        code, _, err = call("teach", "--recipe", place / "recipe.yaml")
+        assert code == 2
+        assert "no teacher with a finetune block; there is nothing to teach" in err
+
+    def test_wrong_values(self, call):
+        code, _, err = call("teach", "--base", "b", "--task", "clasification", "--data", "d", "--epochs", "-1")
+        assert code == 2
+        assert "arguments: task: kind: got 'clasification', must be one of 'classification'" in err
+        assert "arguments: teacher: finetune.training.epochs: got -1.0, must be a number above 0" in err
+
+
+class TestRun:
+    def test_json_on_standard_output_and_progress_on_standard_error(self, ran):
+        out, found, said = ran
+        assert found["folder"] == str(out)
+        assert found["model"] == str(out / "model")
+        assert found["exports"] == {"onnx": str(out / "onnx")}
+        assert Path(found["report"]).is_file()
+        assert [result["name"] for result in found["results"]] == ["teacher", "small", "onnx"]
+        assert found["results"][1]["size"]["parameters"] < found["results"][0]["size"]["parameters"]
+        assert "distill.logits: started" in said
+        assert "prune.layers: done" in said
+
+    def test_a_folder_that_holds_a_run_is_refused_without_resume(self, call, place, ran):
+        out, _, _ = ran
+        code, _, err = call("run", place / "recipe.yaml", "--out", out)
+        assert code == 2
+        assert "add --resume" in err
+        code, _, err = call("run", place / "recipe.yaml", "--out", out, "--resume")
+        assert code == 2
+        assert "holds a run of another recipe" in err
+
+    def test_history(self, call, ran):
+        out, _, _ = ran
+        code, said, err = call("history", out / "model")
+        assert (code, err) == (0, "")
+        assert [line.split()[0] for line in said.splitlines()] == [
+            *("step", "source", "student", "distill.logits", "prune.layers")
+        ]
+        records = json.loads(call("history", out / "model", "--json")[1])
+        assert records[2]["config"]["training"]["epochs"] == 2
+        assert all(one["weights_after"] == two["weights_before"] for one, two in itertools.pairwise(records))
+
+    def test_history_of_what_has_none(self, call, place, ran):
+        code, _, err = call("history", ran[0] / "onnx")
+        assert (code, err) == (
+            2,
+            f"{ran[0] / 'onnx'}: is an export; ask for the history of the model folder it was made from\n",
+        )
+        code, _, err = call("history", place / "data")
+        assert code == 2
+        assert f"{place / 'data'}: no config.json here" in err
+
+
+class TestEval:
+    def test_against_another_model(self, call, place, ran, tmp_path):
+        page, kept = tmp_path / "page.html", tmp_path / "result.json"
+        flags = ("--data", place / "data", "--against", place / "teacher", "--no-latency", "--split", "test")
+        code, out, _ = call("eval", ran[0] / "model", *flags, "--json", kept, "--html", page)
+        assert code == 0
+        assert cells(out, "teacher")[0] == "teacher"
+        assert "non-inferior" in out or "not shown" in out or "inferior" in out
+        teacher, model = json.loads(kept.read_text(encoding="utf-8"))
+        assert teacher["split"] == model["split"] == "test"
+        assert model["comparison"]["reference"] == "teacher"
+        assert page.read_text(encoding="utf-8").startswith("<!")
+
+    def test_an_export(self, call, place, ran):
+        code, out, _ = call("eval", ran[0] / "onnx", "--data", place / "data", "--no-latency", "--json", "-")
+        assert code == 0
+        (found,) = json.loads(out)
+        (same,) = [result for result in ran[1]["results"] if result["name"] == "onnx"]
+        assert found["score"]["value"] == same["score"]["value"]
+
+    def test_mistakes(self, call, place):
+        code, _, err = call("eval", place / "teacher", "--data", place / "nowhere")
+        assert code == 2
+        assert "nowhere" in err
+        code, _, err = call("eval", place / "teacher", "--data", place / "data", "--split", "tset", "--no-latency")
+        assert code == 2
+        assert "tset" in err
+        code, _, err = call("eval", place / "teacher", "--data", place / "data", "--json", place / "no" / "x.json")
+        assert (code, err) == (2, f"{place / 'no' / 'x.json'}: its folder does not exist\n")

@@ -1,0 +1,147 @@
+"""``compress init``, ``check`` and ``plan``."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+
+import pytest
+
+from tests.unit.cli.conftest import cells
+
+
+class TestInit:
+    @pytest.mark.parametrize("kind", ["classification", "regression", "tagging", "qa", "masked-lm"])
+    def test_what_it_writes_is_a_sound_recipe(self, call, tmp_path, kind):
+        from compress.recipe import read_recipe
+
+        out = tmp_path / "new.yaml"
+        flags = ("--task", kind, "--data", "data/it's: #1", "--teacher", "a/b", "--finetune", "--layers", "3", "--int8")
+        assert call("init", *flags, "--out", out) == (0, f"wrote {out}; next: compress check {out}\n", "")
+        recipe = read_recipe(out)
+        assert recipe.task.kind == kind
+        assert recipe.task.data == "data/it's: #1"
+        assert recipe.teacher.model == "a/b"
+        assert recipe.student.layers == 3
+        assert (recipe.teacher.finetune is not None) == (kind != "masked-lm")
+        assert [block.onnx.int8 for block in recipe.export] == ([True] if kind != "masked-lm" else [])
+        assert "#" in out.read_text(encoding="utf-8")
+
+    def test_the_recipe_passes_check(self, call, place, tmp_path):
+        out = tmp_path / "new.yaml"
+        flags = ("--task", "classification", "--data", place / "data", "--teacher", place / "teacher", "--layers", 2)
+        assert call("init", *flags, "--no-int8", "--out", out)[0] == 0
+        code, said, _ = call("check", out)
+        assert code == 0
+        assert "no mistakes found" in said
+        # The teacher's config says that it has a trained head.
+        assert "finetune:" not in re.sub("#.*", "", out.read_text(encoding="utf-8"))
+
+    def test_questions(self, call, tmp_path, monkeypatch):
+        out = tmp_path / "new.yaml"
+        self.answers(monkeypatch, "sentiment", "classification", "reviews", "bert-base-uncased", "y", "4", "n")
+        code, said, err = call("init", "--out", out)
+        assert code == 0
+        assert said.strip() == f"wrote {out}; next: compress check {out}"
+        assert "'sentiment' is no kind of task; allowed: classification" in err
+        text = out.read_text(encoding="utf-8")
+        assert "name: reviews-4l\n" in text
+        assert 'model: "bert-base-uncased"' in text
+        assert "int8: false" in text
+
+    def test_answers_that_end_early(self, call, tmp_path, monkeypatch):
+        self.answers(monkeypatch, "classification")
+        code, _, err = call("init", "--out", tmp_path / "new.yaml")
+        assert code == 2
+        assert "the answers ended early; give --task, --data, --teacher" in err
+        assert not (tmp_path / "new.yaml").exists()
+
+    def test_it_never_replaces_a_file_unasked(self, call, tmp_path):
+        out = tmp_path / "new.yaml"
+        out.write_text("mine", encoding="utf-8")
+        code, _, err = call("init", "--out", out)
+        assert (code, err) == (2, f"{out}: is there already; --force replaces it, --out names another file\n")
+        assert out.read_text(encoding="utf-8") == "mine"
+
+    def test_wrong_flags(self, call, tmp_path):
+        code, _, err = call("init", "--task", "clasification", "--out", tmp_path / "new.yaml")
+        assert (code, err) == (2, "--task: got 'clasification'; did you mean 'classification'?\n")
+
+    @staticmethod
+    def answers(monkeypatch, *lines):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+
+
+class TestCheck:
+    def test_a_sound_recipe(self, call, place):
+        code, out, err = call("check", place / "recipe.yaml")
+        assert (code, err) == (0, "")
+        assert out.splitlines()[0] == f"{place / 'recipe.yaml'}: no mistakes found"
+        assert "steps: distill.logits, prune.layers\n" in out
+        assert "data: train 40, validation 40, test 40\n" in out
+        assert "labels: bad, good\n" in out
+
+    def test_mistakes_of_the_file(self, call, place, tmp_path):
+        text = (place / "recipe.yaml").read_text(encoding="utf-8")
+        path = tmp_path / "recipe.yaml"
+        path.write_text(text.replace("temperature", "temprature").replace("seed: 13", "seed: x"), encoding="utf-8")
+        problems = [
+            f"{path}:2: seed: got 'x', must be a whole number of at least 0 and below 4294967296",
+            f"{path}:8: step 1, distill.logits: unknown field 'temprature'; did you mean 'temperature'?",
+        ]
+        assert call("check", path) == (2, "", "\n".join([*problems, "2 mistakes\n"]))
+        code, out, _ = call("check", path, "--json")
+        assert code == 2
+        assert json.loads(out) == {"ok": False, "problems": problems}
+
+    def test_mistakes_of_data_and_model_are_told_together(self, call, place):
+        changes = ("--set", "task.data=nowhere", "--set", f"teacher.model={place / 'data'}")
+        code, _, err = call("check", place / "recipe.yaml", *changes)
+        assert code == 2
+        assert "nowhere" in err
+        assert f"{place / 'data'}: no config.json here" in err
+
+    def test_steps_that_do_not_fit_the_student(self, call, place):
+        code, _, err = call("check", place / "recipe.yaml", "--set", "steps.prune.layers.keep=[0, 7]")
+        assert code == 2
+        assert "step 2, prune.layers" in err
+
+    def test_file_only_needs_neither_data_nor_models(self, call, place):
+        changes = ("--set", "task.data=nowhere", "--set", "teacher.model=missing")
+        code, out, _ = call("check", place / "recipe.yaml", *changes, "--file-only", "--json")
+        assert code == 0
+        assert json.loads(out) == {
+            "ok": True,
+            "problems": [],
+            "name": "small",
+            "steps": ["distill.logits", "prune.layers"],
+        }
+
+
+class TestPlan:
+    def test_sizes_updates_and_time(self, call, place):
+        code, out, _ = call("plan", place / "recipe.yaml", "--set", "training.epochs=2", "--json")
+        assert code == 0
+        found = json.loads(out)
+        teacher, student, pruned = found["sizes"]
+        assert (teacher["name"], student["name"], pruned["name"]) == ("teacher", "student", "after 2. prune.layers")
+        layer = teacher["parameters"] - student["parameters"]
+        assert student["parameters"] - pruned["parameters"] == layer
+        assert layer == 4 * (32 * 32 + 32) + 2 * 32 * 64 + 64 + 32 + 4 * 32
+        signals, distil, prune = found["steps"]
+        assert (signals["name"], signals["rows"], signals["updates"]) == ("teacher signals", 40, 0)
+        assert (distil["name"], distil["rows"], distil["updates"]) == ("1. distill.logits", 40, 10)
+        assert 4 < distil["tokens"] < 12
+        assert prune["updates"] == 0
+        assert 0 < found["seconds"] < 60
+        assert found["seconds"] == pytest.approx(sum(step["seconds"] for step in found["steps"]))
+
+    def test_as_a_table(self, call, place):
+        code, out, _ = call("plan", place / "recipe.yaml")
+        assert code == 0
+        assert cells(out, "teacher")[-1] == "100%"
+        assert cells(out, "1. distill.logits")[1] == "40"
+        assert cells(out, "1. distill.logits")[3] == "5"
+        assert re.search(r"all together about \d+ s on this machine", out)

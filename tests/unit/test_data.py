@@ -1,0 +1,605 @@
+"""Tasks read from files: what is kept, what is refused and how it is said."""
+
+import json
+import logging
+import os
+import re
+from pathlib import Path
+
+import datasets
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from eval.data import SHOWN, load_task
+from eval.errors import UserError
+from eval.task import TaskSpec
+
+GOOD = [{"text": "so good", "label": "positive"}, {"text": "so bad", "label": "negative"}]
+PAIRS = [{"text_a": "a", "text_b": "b", "label": "same"}, {"text_a": "c", "text_b": "d", "label": "different"}]
+SCORES = [{"text_a": "a", "text_b": "b", "label": 1}, {"text_a": "c", "text_b": "d", "label": 2.5}]
+SENTENCES = [{"tokens": ["Ann", "left"], "tags": ["B-PER", "O"]}, {"tokens": ["in", "Oslo"], "tags": ["O", "B-LOC"]}]
+ASKED = [
+    {"id": "1", "question": "who?", "context": "Ann left", "answers": [{"text": "Ann", "answer_start": 0}]},
+    {"id": "2", "question": "what?", "context": "Ann left", "answers": [{"text": "left", "answer_start": 4}]},
+]
+PARAGRAPHS = [{"text": "one paragraph"}, {"text": "and one more"}]
+BY_KIND = {
+    "classification": GOOD,
+    "regression": SCORES,
+    "tagging": SENTENCES,
+    "qa": ASKED,
+    "masked-lm": PARAGRAPHS,
+}
+
+
+def lines(path, items):
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text("".join((i if isinstance(i, str) else json.dumps(i)) + "\n" for i in items), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Writes splits as JSON lines and returns their folder."""
+
+    def write(**splits):
+        for name, items in splits.items():
+            lines(tmp_path / "data" / f"{name}.jsonl", items)
+        return tmp_path / "data"
+
+    return write
+
+
+def refused(*args, **kwargs):
+    """The sentences of the error, with the folder of the test left out."""
+    with pytest.raises(UserError) as caught:
+        load_task(*args, **kwargs)
+    return [re.sub(r"\S*/data/", "", problem) for problem in caught.value.problems]
+
+
+class TestWhatIsKept:
+    @pytest.mark.parametrize("kind", BY_KIND)
+    def test_fields_of_the_kind_in_file_order(self, folder, kind):
+        items = BY_KIND[kind]
+        noisy = [{"extra": 1, **item, "domain": "in", "doc": 3} for item in items]
+        task = load_task(kind, folder(train=noisy, validation=items[:1], test=items[1:]))
+        assert [dict(item) for item in task.train] == items
+        assert [dict(item) for item in task.validation] == items[:1]
+        assert [dict(item) for item in task.test] == items[1:]
+        assert {name: split.name for name, split in task.splits.items()} == {n: n for n in task.splits}
+        assert task.train.skipped == 0
+
+    def test_specification(self, folder):
+        path = folder(train=GOOD)
+        task = load_task("classification", path)
+        assert task.spec == TaskSpec(kind="classification", labels=("negative", "positive"), metric="accuracy")
+        assert task.source == str(path)
+        given = {"max_length": 64, "stride": 8, "truncation": "only_first", "truncation_side": "left"}
+        spec = load_task("classification", path, metric="matthews", **given).spec
+        assert spec == TaskSpec(kind="classification", labels=("negative", "positive"), metric="matthews", **given)
+
+    @pytest.mark.parametrize(
+        ("kind", "metric", "max_length", "stride"),
+        [
+            ("regression", "spearman", 128, 32),
+            ("tagging", "entity_f1", 128, 32),
+            ("qa", "f1", 384, 128),
+            ("masked-lm", "masked_accuracy", 128, 32),
+        ],
+    )
+    def test_defaults_of_the_kind(self, folder, kind, metric, max_length, stride):
+        spec = load_task(kind, folder(train=BY_KIND[kind])).spec
+        assert (spec.metric, spec.max_length, spec.stride) == (metric, max_length, stride)
+
+    def test_the_digest_depends_on_the_content_alone(self, folder, tmp_path):
+        task = load_task("regression", folder(train=[{**SCORES[0], "doc": 1}, SCORES[1]]))
+        (tmp_path / "train.csv").write_text("id,text_b,text_a,label\n7,b,a,1.0\n8,d,c,2.50\n")
+        other = load_task("regression", tmp_path / "train.csv")
+        assert other.train.digest == task.train.digest
+        assert other.train.digest != load_task("regression", folder(train=SCORES[::-1])).train.digest
+
+    def test_pairs_are_found(self, folder):
+        assert load_task("classification", folder(train=PAIRS)).spec.pair
+        both = [{**pair, "text": "a b"} for pair in PAIRS]
+        task = load_task("classification", folder(train=both))
+        assert task.spec.pair
+        assert "text" not in task.train[0]
+
+    def test_unlabeled_and_unlabelled_test_items_have_no_label(self, folder):
+        bare = [{"text": "who knows"}, GOOD[0]]
+        task = load_task("classification", folder(train=GOOD, test=bare, unlabeled=GOOD))
+        assert [dict(item) for item in task.test] == [{"text": "who knows"}, {"text": "so good"}]
+        assert [dict(item) for item in task.splits["unlabeled"]] == [{"text": "so good"}, {"text": "so bad"}]
+        wrong = refused("classification", folder(train=GOOD, test=[GOOD[0], bare[0]]))
+        assert wrong == [
+            "test.jsonl:2: the field 'label' is missing; there are 'text'; name its column with columns: {label: ...}"
+        ]
+
+
+class TestFormats:
+    def test_csv_and_tsv(self, tmp_path):
+        (tmp_path / "train.csv").write_text('sentence,gold\n"a, b",1\nc,0\n')
+        (tmp_path / "validation.tsv").write_text('gold\tsentence\n1\t"quoted\n')
+        task = load_task("classification", tmp_path, columns={"text": "sentence", "label": "gold"})
+        assert [dict(item) for item in task.train] == [{"text": "a, b", "label": "1"}, {"text": "c", "label": "0"}]
+        assert [dict(item) for item in task.validation] == [{"text": '"quoted', "label": "1"}]
+        assert task.spec.labels == ("0", "1")
+
+    def test_tagged_csv(self, tmp_path):
+        (tmp_path / "train.csv").write_text("tokens,tags\nAnn  left .,B-PER O O\nin Oslo,O\n")
+        assert refused("tagging", tmp_path)[0].endswith("train.csv:3: has 2 tokens but 1 tags; give one tag a token")
+        task = load_task("tagging", tmp_path, on_bad="skip")
+        assert task.train[0] == {"tokens": ["Ann", "left", "."], "tags": ["B-PER", "O", "O"]}
+
+    def test_paragraphs_of_text(self, tmp_path):
+        (tmp_path / "train.txt").write_text("one\ntwo\n\nthree\n")
+        task = load_task("masked-lm", tmp_path)
+        assert [dict(item) for item in task.train] == [{"text": "one"}, {"text": "two"}, {"text": "three"}]
+        (tmp_path / "unlabeled.txt").write_text("loose text\n")
+        lines(tmp_path / "train.jsonl", GOOD)
+        (tmp_path / "train.txt").unlink()
+        task = load_task("classification", tmp_path)
+        assert [dict(item) for item in task.splits["unlabeled"]] == [{"text": "loose text"}]
+
+    def test_parquet(self, tmp_path):
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(SENTENCES), tmp_path / "train.parquet")
+        assert [dict(item) for item in load_task("tagging", tmp_path).train] == SENTENCES
+
+    def test_questions(self, tmp_path):
+        asked = [{key: value for key, value in item.items() if key != "context"} for item in ASKED]
+        squad = {"data": [{"paragraphs": [{"context": "Ann left", "qas": asked}]}]}
+        (tmp_path / "train.json").write_text(json.dumps(squad))
+        columns = {"text": ["Ann"], "answer_start": [0]}
+        lines(tmp_path / "validation.jsonl", [{**ASKED[0], "answers": columns, "id": 1}])
+        task = load_task("qa", tmp_path)
+        assert [dict(item) for item in task.train] == ASKED
+        assert [dict(item) for item in task.validation] == ASKED[:1]
+
+
+class TestPlaces:
+    def test_a_single_file(self, tmp_path):
+        assert set(load_task("classification", lines(tmp_path / "mine.jsonl", GOOD)).splits) == {"validation"}
+        assert set(load_task("classification", lines(tmp_path / "test.jsonl", GOOD)).splits) == {"test"}
+        path = lines(tmp_path / "dev.jsonl", GOOD)
+        assert set(load_task("classification", path, files={"train": "dev.jsonl"}).splits) == {"train"}
+        assert load_task("classification", str(path)).source == str(path)
+
+    def test_named_files(self, folder, tmp_path):
+        path = folder(train=GOOD, dev=GOOD[:1], old=GOOD[1:])
+        elsewhere = lines(tmp_path / "other.jsonl", GOOD[1:])
+        task = load_task("classification", path, files={"validation": "dev.jsonl", "hard": elsewhere})
+        assert {name: len(split) for name, split in task.splits.items()} == {"train": 2, "validation": 1, "hard": 1}
+        alone = load_task("classification", files={"train": path / "train.jsonl", "test": elsewhere})
+        assert list(alone.splits) == ["train", "test"]
+        assert alone.source == f"{path / 'train.jsonl'}, {elsewhere}"
+
+    def test_labels_come_from_train_wherever_it_is_named(self, folder):
+        path = folder(zzz=GOOD, aaa=GOOD[:1])
+        files = {"validation": "aaa.jsonl", "train": "zzz.jsonl"}
+        assert load_task("classification", path, files=files).spec.labels == ("negative", "positive")
+
+    def test_a_split_of_another_name_is_read_once(self, folder):
+        task = load_task("classification", folder(train=GOOD, validation=GOOD), files={"test": "validation.jsonl"})
+        assert list(task.splits) == ["train", "test"]
+
+    def test_nothing_there(self, folder, tmp_path):
+        (tmp_path / "empty").mkdir()
+        assert refused("classification")[0].startswith("load_task: say where the data is")
+        assert (
+            "no file of a split here; expected train, validation, test or unlabeled"
+            in refused("classification", tmp_path / "empty")[0]
+        )
+        path = folder(dev=GOOD)
+        assert refused("classification", path)[0].endswith("there is dev.jsonl; name others with files: {train: ...}")
+        assert refused("classification", path, files={"train": "no.jsonl", "test": "x.csv"}) == [
+            "files: train: there is no file no.jsonl",
+            "files: test: there is no file x.csv",
+        ]
+        assert (
+            "is no hub name" in refused("classification", "/no/such/place")[0]
+            or "no hub name" in refused("classification", "/no/such/place")[0]
+        )
+
+    def test_two_files_of_one_split(self, folder):
+        path = folder(train=GOOD)
+        (path / "train.csv").write_text("text,label\na,b\n")
+        assert refused("classification", path)[0].endswith(
+            "several files of train: train.csv, train.jsonl; choose with files: {train: ...}"
+        )
+        assert len(load_task("classification", path, files={"train": "train.jsonl"}).train) == 2
+
+    def test_unknown_format(self, tmp_path):
+        path = lines(tmp_path / "data" / "train.xlsx", GOOD)
+        assert refused("classification", path)[0].startswith("train.xlsx: unknown format; allowed: .jsonl")
+
+    def test_empty_files(self, folder):
+        assert refused("classification", folder(train=GOOD, validation=[], test=[])) == [
+            "validation.jsonl: is empty; put items into it, or take the file away",
+            "test.jsonl: is empty; put items into it, or take the file away",
+        ]
+
+
+class TestHub:
+    @pytest.fixture
+    def data(self):
+        features = datasets.Features(
+            {"sentence": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
+        )
+        splits = {
+            "train": {"sentence": ["a", "b", "c"], "label": [0, 1, 1]},
+            "validation_matched": {"sentence": ["d"], "label": [1]},
+            "test": {"sentence": ["e", "f"], "label": [-1, -1]},
+        }
+        return datasets.DatasetDict(
+            {name: datasets.Dataset.from_dict(split, features=features) for name, split in splits.items()}
+        )
+
+    def check(self, source, **options):
+        task = load_task(
+            "classification",
+            source,
+            columns={"text": "sentence"},
+            files={"validation": "validation_matched"},
+            **options,
+        )
+        assert [dict(item) for item in task.train] == [
+            {"text": "a", "label": "neg"},
+            {"text": "b", "label": "pos"},
+            {"text": "c", "label": "pos"},
+        ]
+        assert [dict(item) for item in task.validation] == [{"text": "d", "label": "pos"}]
+        assert [dict(item) for item in task.test] == [{"text": "e"}, {"text": "f"}]
+        assert task.spec.labels == ("neg", "pos")
+        assert task.source == str(source)
+
+    def test_a_saved_folder(self, data, tmp_path):
+        data.save_to_disk(tmp_path / "saved")
+        self.check(tmp_path / "saved")
+        data["train"].save_to_disk(tmp_path / "one")
+        task = load_task("classification", tmp_path / "one", columns={"text": "sentence"})
+        assert {name: len(split) for name, split in task.splits.items()} == {"validation": 3}
+
+    def test_a_hub_name(self, data, monkeypatch):
+        asked = []
+        monkeypatch.setattr(datasets, "load_dataset", lambda *args: asked.append(args) or data)
+        self.check("nyu-mll/glue:sst2")
+        self.check("owner/na.me")
+        assert asked == [("nyu-mll/glue", "sst2"), ("owner/na.me", None)]
+
+    def test_places_and_unknown_splits(self, data, tmp_path):
+        data.save_to_disk(tmp_path / "data")
+        wrong = refused("classification", tmp_path / "data")
+        assert wrong[0] == (
+            f"{tmp_path}/data (train): row 1: the field 'text' is missing; there are 'sentence', 'label'; "
+            "name its column with columns: {text: ...}"
+        )
+        assert refused("classification", tmp_path / "data", files={"validation": "validation_match"}) == [
+            f"{tmp_path}/data: files: validation: there is no split 'validation_match'; "
+            "did you mean 'validation_matched'?"
+        ]
+        del data["train"], data["test"]
+        data.save_to_disk(tmp_path / "other")
+        assert refused("classification", tmp_path / "other")[0].endswith(
+            "has the splits validation_matched; name one with files: {train: ...}"
+        )
+
+    def test_a_hub_that_cannot_be_reached(self, monkeypatch):
+        def fail(*_):
+            raise ConnectionError("no route")
+
+        monkeypatch.setattr(datasets, "load_dataset", fail)
+        assert refused("classification", "runs/sst2") == [
+            "runs/sst2: there is no such folder, so it was taken as the name of a data set on the hub, which could not "
+            "be loaded (ConnectionError: no route); give a folder that exists, or check the name and the connection"
+        ]
+
+    def test_a_broken_saved_folder(self, tmp_path):
+        (tmp_path / "dataset_dict.json").write_text("nothing")
+        assert "cannot be read by datasets.load_from_disk" in refused("classification", tmp_path)[0]
+
+
+class TestLabels:
+    def test_of_tagging_with_outside_first(self, folder):
+        assert load_task("tagging", folder(train=SENTENCES)).spec.labels == ("O", "B-LOC", "B-PER")
+        words = [{"tokens": ["a", "dog"], "tags": ["DET", "NOUN"]}]
+        spec = load_task("tagging", folder(train=words), metric="token_accuracy").spec
+        assert spec.labels == ("DET", "NOUN")
+
+    def test_given_order_is_kept(self, folder):
+        given = ["positive", "neutral", "negative"]
+        assert load_task("classification", folder(train=GOOD), labels=given).spec.labels == tuple(given)
+
+    def test_numbers_are_names(self, folder):
+        items = [{"text": "a", "label": label} for label in (1, 0, "1", 1.0)]
+        task = load_task("classification", folder(train=items))
+        assert [item["label"] for item in task.train] == ["1", "0", "1", "1"]
+        task = load_task("classification", folder(train=items), labels=[1, 0])
+        assert task.spec.labels == ("1", "0")
+
+    def test_the_map_comes_first(self, folder):
+        items = [{"text": "a", "label": label} for label in (1, 0, 2)]
+        task = load_task("classification", folder(train=items), label_map={0: "bad", 1: "good", "2": "good"})
+        assert [item["label"] for item in task.train] == ["good", "bad", "good"]
+        assert task.spec.labels == ("bad", "good")
+        task = load_task("tagging", folder(train=SENTENCES), label_map={"B-LOC": "O"})
+        assert task.spec.labels == ("O", "B-PER")
+
+    def test_unknown_labels(self, folder):
+        path = folder(train=GOOD, validation=[{"text": "x", "label": "postive"}, {"text": "y", "label": "?"}])
+        assert refused("classification", path) == [
+            "validation.jsonl:1: unknown label 'postive'; did you mean 'positive'?",
+            "validation.jsonl:2: unknown label '?'; allowed: negative, positive",
+        ]
+        assert refused("classification", path, labels=["negative", "neutral"])[0] == (
+            "train.jsonl:1: unknown label 'positive'; allowed: negative, neutral"
+        )
+        many = [{"text": "a", "label": f"class {i:02}"} for i in range(15)]
+        sentence = refused("classification", folder(train=many, validation=[{"text": "x", "label": "?"}]))[0]
+        assert sentence.endswith(
+            "allowed: class 00, class 01, class 02, class 03, class 04, class 05, class 06, "
+            "class 07, class 08, class 09 and 5 more"
+        )
+
+    def test_labels_without_a_train_split(self, folder):
+        path = folder(validation=GOOD, test=[{"text": "x", "label": "other"}])
+        assert refused("classification", path) == ["test.jsonl:1: unknown label 'other'; allowed: negative, positive"]
+
+    def test_one_label_is_too_few(self, folder):
+        assert refused("classification", folder(train=GOOD[:1])) == [
+            "train.jsonl: all labels are 'positive'; there must be two or more"
+        ]
+
+    @pytest.mark.parametrize("label", [True, 1.5, ["a"], {"a": 1}])
+    def test_what_is_no_label(self, folder, label):
+        path = folder(train=[*GOOD, {"text": "x", "label": label}])
+        assert refused("classification", path) == [
+            f"train.jsonl:3: a label must be a string or a whole number, not {label!r}"
+        ]
+
+
+class TestBadItems:
+    @pytest.mark.parametrize(
+        ("kind", "item", "sentence"),
+        [
+            ("classification", {"label": "x"}, "the field 'text' is missing; there are 'label'; name its column with "),
+            ("classification", {"text": None, "label": "positive"}, "the field 'text' is empty"),
+            ("classification", {}, "the field 'text' is missing; there are no fields; name its column with"),
+            ("classification", {"text": 3, "label": "positive"}, "'text' must hold text, not 3"),
+            ("classification", PAIRS[0], "unknown label 'same'; allowed: negative, positive"),
+            (
+                "classification",
+                {**PAIRS[0], "label": "positive"},
+                "has a pair of texts, but the items before it have a ",
+            ),
+            ("classification", {"text": "\ud800", "label": "positive"}, "'text' holds half of a surrogate pair"),
+            ("classification", '{"text": "a", "label": ', "is not JSON (Expecting value"),
+            ("classification", "[]", "must be a JSON object {...}, not []"),
+            (
+                "regression",
+                {"text": "a", "label": 1},
+                "has a single text, but the items before it have a pair of texts",
+            ),
+            ("regression", {"text_a": "a", "label": 1}, "the field 'text_b' is missing"),
+            ("regression", '{"text_a": "a", "text_b": "b", "label": NaN}', "'label' must be a finite number, not nan"),
+            ("regression", {**SCORES[0], "label": "3"}, "'label' must be a finite number, not '3'"),
+            ("regression", {**SCORES[0], "label": True}, "'label' must be a finite number, not True"),
+            ("tagging", {"tokens": ["a", "b"], "tags": ["O"]}, "has 2 tokens but 1 tags; give one tag a token"),
+            (
+                "tagging",
+                {"tokens": "a b", "tags": ["O", "O"]},
+                "'tokens' must be a list of one string or more, not 'a b'",
+            ),
+            ("tagging", {"tokens": [], "tags": []}, "'tokens' must be a list of one string or more, not []"),
+            ("tagging", {"tokens": ["a", 5], "tags": ["O", "O"]}, "'tokens' must hold text, not 5"),
+            ("tagging", {"tokens": ["a"], "tags": "O"}, "'tags' must be a list of strings, not 'O'"),
+            ("tagging", {"tokens": ["a"], "tags": ["B-ORG"]}, "unknown label 'B-ORG'; did you mean 'B-LOC'?"),
+            ("tagging", {"tokens": ["a"], "tags": [None]}, "a label must be a string or a whole number, not None"),
+            (
+                "qa",
+                {**ASKED[0], "answers": [{"text": "Bob", "answer_start": 0}]},
+                "the answer 'Bob' does not stand at ",
+            ),
+            (
+                "qa",
+                {**ASKED[0], "answers": [{"text": "Ann", "answer_start": -8}]},
+                "the answer 'Ann' does not stand at ",
+            ),
+            ("qa", {**ASKED[0], "answers": [{"text": "Ann"}]}, "an answer must have a text and a whole number answer_"),
+            (
+                "qa",
+                {**ASKED[0], "answers": [{"text": "", "answer_start": 0}]},
+                "an answer must have a text and a whole",
+            ),
+            ("qa", {**ASKED[0], "answers": []}, "has no answer; questions without one are not supported, skip them"),
+            ("qa", {**ASKED[0], "answers": "Ann"}, "'answers' must be a list of {text, answer_start}, not 'Ann'"),
+            (
+                "qa",
+                {**ASKED[0], "answers": {"text": ["Ann"], "answer_start": []}},
+                "'answers' has texts and starts of ",
+            ),
+            ("qa", {**ASKED[0], "question": ["who"]}, "'question' must hold text, not ['who']"),
+            ("masked-lm", {"label": "x"}, "the field 'text' is missing"),
+        ],
+    )
+    def test_each_with_its_place(self, folder, kind, item, sentence):
+        known = BY_KIND[kind]
+        wrong = refused(kind, folder(train=known, validation=[*known, item]))
+        assert len(wrong) == 1
+        assert wrong[0].startswith(f"validation.jsonl:3: {sentence}")
+        task = load_task(kind, folder(train=known, validation=[known[0], item, known[1]]), on_bad="skip")
+        assert [dict(example) for example in task.validation] == known
+        assert (task.train.skipped, task.validation.skipped) == (0, 1)
+
+    def test_bytes_that_are_not_utf8(self, folder):
+        path = folder(train=GOOD)
+        (path / "train.jsonl").write_bytes((path / "train.jsonl").read_bytes() + b'{"text": "\xff"}\n')
+        assert refused("classification", path) == ["train.jsonl:3: is not valid UTF-8; save the file as UTF-8"]
+
+    def test_all_at_once_up_to_a_number(self, folder):
+        path = folder(train=[*GOOD, *["no"] * 15], validation=["no"] * 15, test=[])
+        wrong = refused("classification", path)
+        assert wrong[0] == "test.jsonl: is empty; put items into it, or take the file away"
+        assert len(wrong) == SHOWN + 2
+        assert wrong[1].startswith("train.jsonl:3: is not JSON")
+        assert wrong[SHOWN].startswith("validation.jsonl:5: is not JSON")
+        assert wrong[-1] == "... and 10 more bad items; on_bad: skip leaves them out"
+
+    def test_skipping_is_told_and_counted(self, folder, caplog):
+        path = folder(train=[*GOOD, "no", {"text": "x"}], validation=GOOD)
+        with caplog.at_level(logging.WARNING, logger="eval"):
+            task = load_task("classification", path, on_bad="skip")
+        assert task.train.skipped == task.train[:1].skipped == 2
+        assert len(caplog.records) == 1
+        assert f"{path}/train.jsonl: left out 2 bad items of 4: {path}/train.jsonl:3: is not" in caplog.text
+
+    def test_nothing_left(self, folder):
+        wrong = refused("classification", folder(train=GOOD, validation=["no", "no"]), on_bad="skip")
+        assert len(wrong) == 1
+        assert wrong[0].startswith("validation.jsonl: nothing is left of it; all 2 items are bad, such as ")
+
+    def test_a_broken_archive_beside_bad_items(self, folder):
+        path = folder(train=[*GOOD, "no"])
+        (path / "validation.jsonl.gz").write_bytes(b"none")
+        wrong = refused("classification", path)
+        assert wrong[0].startswith("validation.jsonl.gz: cannot be read: ")
+        assert wrong[1].startswith("train.jsonl:3: is not JSON")
+
+    def test_empty_texts_are_texts(self, folder):
+        assert (
+            load_task("classification", folder(train=[*GOOD, {"text": "", "label": "positive"}])).train[2]["text"] == ""
+        )
+
+
+class TestWeights:
+    def test_balanced(self, folder):
+        items = [{"text": "a", "label": label} for label in "aaab"]
+        path = folder(train=items, validation=items[2:])
+        spec = load_task("classification", path, class_weights="balanced").spec
+        assert spec.class_weights == pytest.approx((4 / (2 * 3), 4 / (2 * 1)))
+        limited = load_task("classification", path, class_weights="balanced", limit={"train": 2}).spec
+        assert limited.class_weights == spec.class_weights
+        spec = load_task("tagging", folder(train=SENTENCES), class_weights="balanced").spec
+        assert spec.class_weights == pytest.approx((4 / 6, 4 / 3, 4 / 3))
+
+    def test_given(self, folder):
+        path = folder(train=GOOD)
+        spec = load_task("classification", path, class_weights={"positive": 3}).spec
+        assert spec.class_weights == (1.0, 3.0)
+        assert load_task("classification", path).spec.class_weights is None
+        assert refused(
+            "classification", path, class_weights={"postive": 1, "negative": -1, "positive": float("inf")}
+        ) == [
+            "class_weights: there is no label 'postive'; did you mean 'positive'?",
+            "class_weights: negative: got -1; must be a finite number above 0",
+            "class_weights: positive: got inf; must be a finite number above 0",
+        ]
+
+    def test_a_label_that_never_occurs(self, folder):
+        path = folder(train=GOOD)
+        labels = ["negative", "positive", "neutral"]
+        assert refused("classification", path, labels=labels, class_weights="balanced") == [
+            "class_weights: balanced needs every label in the train split; missing: neutral"
+        ]
+
+
+class TestLimits:
+    def test_the_same_sample_for_everyone(self, folder):
+        items = [{"text": str(i), "label": "ab"[i % 2]} for i in range(50)]
+        path = folder(train=items, validation=items)
+        task = load_task("classification", path, limit={"train": 7})
+        assert len(task.train) == 7
+        assert len(task.validation) == 50
+        assert [int(item["text"]) for item in task.train] == sorted(int(item["text"]) for item in task.train)
+        assert task.train.digest == load_task("classification", path, limit={"train": 7, "validation": 99}).train.digest
+        assert task.train.digest != load_task("classification", path, limit={"train": 7}, seed=14).train.digest
+
+    def test_unknown_splits(self, folder):
+        assert refused("classification", folder(train=GOOD), limit={"tran": 1, "test": 1}) == [
+            "limit: there is no split 'tran'; did you mean 'train'?",
+            "limit: there is no split 'test'; allowed: train",
+        ]
+
+
+class TestArguments:
+    def test_kind_and_metric(self, folder):
+        path = folder(train=GOOD)
+        assert refused("classificaton", path) == [
+            "kind: there is no kind 'classificaton'; did you mean 'classification'?"
+        ]
+        assert refused("classification", path, metric="acc") == [
+            "metric: classification has no metric 'acc'; allowed: accuracy, f1, macro_f1, matthews"
+        ]
+        assert refused("classification", folder(train=[*GOOD, {"text": "x", "label": "neutral"}]), metric="f1") == [
+            "metric: 'f1' is for two labels (the last is the positive one), here are 3; use macro_f1"
+        ]
+        words = [{"tokens": ["a", "dog"], "tags": ["DET", "NOUN"]}]
+        assert refused("tagging", folder(train=words))[0].endswith("use token_accuracy")
+
+    def test_values_of_the_specification(self, folder):
+        wrong = refused(
+            "classification", folder(train=GOOD), max_length=2, stride=-1, truncation="none", truncation_side="up"
+        )
+        assert [sentence.split(";")[0] for sentence in wrong] == [
+            "max_length: got 2",
+            "stride: got -1",
+            "truncation: got 'none'",
+            "truncation_side: got 'up'",
+        ]
+        assert "only_first" in wrong[2]
+
+    def test_all_others_at_once(self, folder):
+        wrong = refused(
+            "classification",
+            folder(train=GOOD),
+            on_bad="ignore",
+            columns={"txt": "sentence"},
+            limit={"train": 0, "test": True},
+            labels=["a", "b", "a"],
+            class_weights="equal",
+        )
+        assert wrong == [
+            "on_bad: got 'ignore'; allowed: refuse, skip",
+            "columns: classification has no field 'txt'; did you mean 'text'?",
+            "limit: train: got 0; must be a whole number of 1 or more",
+            "limit: test: got True; must be a whole number of 1 or more",
+            "labels: named twice: a",
+            "class_weights: got 'equal'; allowed: balanced, or a weight for each label",
+        ]
+        assert refused("qa", folder(train=ASKED), labels=["a"], class_weights="balanced") == [
+            "labels: qa has no labels; leave it out",
+            "class_weights: qa has no labels; leave it out",
+        ]
+        assert refused("classification", folder(train=GOOD), labels="positive") == [
+            "labels: got the string 'positive'; give a list of names"
+        ]
+        assert refused("classification", folder(train=GOOD), labels=["positive"]) == [
+            "labels: got ['positive']; a classification needs two labels or more"
+        ]
+
+
+REAL = {
+    "mrpc": ("classification", {"train": 3668, "validation": 408, "test": 1725}, ("equivalent", "not_equivalent")),
+    "tnews_few": ("classification", {"train": 1185, "validation": 1098, "test": 2010, "unlabeled": 20000}, None),
+    "stsb_zh": ("regression", {"train": 5716, "validation": 1500, "test": 1379}, ()),
+    "msra_ner": (
+        "tagging",
+        {"train": 6000, "validation": 600},
+        ("O", "B-LOC", "B-ORG", "B-PER", "I-LOC", "I-ORG", "I-PER"),
+    ),
+    "drcd": ("qa", {"train": 3014, "validation": 510}, ()),
+    "wikitext2": ("masked-lm", {"validation": 2461, "test": 2891}, ()),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_data_is_read_whole(name):
+    root = Path(os.environ.get("COMPRESS_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
+    if not (root / name).is_dir():
+        pytest.skip(f"the data set {name} is not here; set COMPRESS_DATA to the folder of the data sets")
+    kind, counts, labels = REAL[name]
+    task = load_task(kind, root / name)
+    assert {split: len(items) for split, items in task.splits.items()} == counts
+    assert sum(items.skipped for items in task.splits.values()) == 0
+    assert task.spec.pair == (name in ("mrpc", "stsb_zh"))
+    assert labels is None or task.spec.labels == labels
