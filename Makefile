@@ -38,7 +38,6 @@ lint: install
 
 bench: install
 	$(BIN)/python -m benchmarks.distillation_step
-	$(BIN)/python -m benchmarks.length_grouping
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

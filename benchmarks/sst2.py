@@ -2,8 +2,8 @@
 
     COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.sst2 [--out runs/sst2] [--only full|part]
 
-Resumable: whatever stands in the output folder is not made again. The full training set with one seed, and a fixed part of
-20,000 sentences with three seeds, all with the teacher that was fine-tuned on the full set.
+Resumable: whatever stands in the output folder is not made again. The full training set with one seed, and a fixed
+part of 20,000 sentences with three seeds, all with the teacher that was fine-tuned on the full set.
 """
 
 from __future__ import annotations

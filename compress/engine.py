@@ -80,11 +80,8 @@ def problems(steps: Sequence[Technique], student: TaskModel, inputs: Inputs) -> 
 
 
 def _rehearse(recipe: Recipe, artifact: Artifact, inputs: Inputs) -> None:
-    few = {
-        name: None if split is None else split[:REHEARSED]
-        for name, split in (("train", inputs.train), ("calibration", inputs.calibration))
-    }
-    small = Inputs(teacher=inputs.teacher, **few)
+    train, calibration = (None if split is None else split[:REHEARSED] for split in (inputs.train, inputs.calibration))
+    small = Inputs(train=train, calibration=calibration, teacher=inputs.teacher)
     model: TaskModel = artifact
     for index, step in enumerate(recipe.steps):
         try:

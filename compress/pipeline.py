@@ -14,7 +14,6 @@ from compress.distill.labels import LabelTraining
 from compress.engine import problems, run
 from compress.recipe import Recipe, recipe_to_yaml
 from compress.store import is_artifact, load, save
-from compress.student import Student
 from compress.technique import Inputs, Technique, TrainedTechnique
 from eval.errors import CompressError, UserError
 from eval.latency import latency

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import uuid
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,7 @@ def _read_lineage(file: Path) -> tuple[Record, ...]:
         raise UserError(f"{file}: not a lineage ({str(error).splitlines()[0]})") from error
     if not records:
         raise UserError(f"{file}: holds no record")
-    for number, (before, after) in enumerate(zip(records, records[1:], strict=False), start=2):
+    for number, (before, after) in enumerate(pairwise(records), start=2):
         if after.weights_before != before.weights_after:
             raise UserError(
                 f"{file}: record {number} ({after.technique}) does not follow from the one before; one is missing"

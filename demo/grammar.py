@@ -12,19 +12,24 @@ from pathlib import Path
 
 LABELS = ("negative", "positive")
 
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 ADJECTIVES = {
-    1: "good great lovely gripping funny warm clever honest moving fresh sharp elegant delightful brilliant".split(),
-    0: "bad dull awful boring silly cold clumsy fake tired stale flat messy dreadful forgettable".split(),
+    1: _words("good great lovely gripping funny warm clever honest moving fresh sharp elegant delightful brilliant"),
+    0: _words("bad dull awful boring silly cold clumsy fake tired stale flat messy dreadful forgettable"),
 }
 NOUNS = {
-    1: "charm wit heart grace energy suspense craft beauty".split(),
-    0: "clichés noise padding gloom filler mistakes gaps nonsense".split(),
+    1: _words("charm wit heart grace energy suspense craft beauty"),
+    0: _words("clichés noise padding gloom filler mistakes gaps nonsense"),
 }
-VERBS = {1: "enjoyed liked loved admired recommend".split(), 0: "hated disliked regretted endured resent".split()}
-ASPECTS = "film movie story plot cast script music ending acting dialogue camera pacing".split()
-OTHERS = "trailer poster book sequel remake series queue popcorn weather cinema".split()
+VERBS = {1: _words("enjoyed liked loved admired recommend"), 0: _words("hated disliked regretted endured resent")}
+ASPECTS = _words("film movie story plot cast script music ending acting dialogue camera pacing")
+OTHERS = _words("trailer poster book sequel remake series queue popcorn weather cinema")
 PEOPLE = ["my brother", "the critic", "everyone", "my neighbour", "the reviewer", "a friend"]
-STRONG = "very really truly utterly deeply quite surprisingly".split()
+STRONG = _words("very really truly utterly deeply quite surprisingly")
 NEGATIONS = ["not", "never", "hardly", "not at all", "far from", "anything but"]
 NEUTRAL = [
     "we saw it on a tuesday",
@@ -107,13 +112,16 @@ class Grammar:
     def hearsay(self, label: int) -> str:
         """Somebody else's opinion, and whether the writer shares it."""
         said = self.random.randrange(2)
-        answer = self.pick(["and i agree", "and that is true"] if said == label else ["but i disagree", "which is wrong"])
+        answer = self.pick(
+            ["and i agree", "and that is true"] if said == label else ["but i disagree", "which is wrong"]
+        )
         return f"{self.pick(PEOPLE)} called it {self.adjective(said)} , {answer}"
 
     def comparison(self, label: int) -> str:
         """The other film is praised or blamed; this one is the opposite."""
         other = "worse" if label else "better"
-        return f"the {self.pick(OTHERS[2:6])} was {self.adjective(1 - label)} and this one is its opposite , the other is {other}"
+        adjective = self.adjective(1 - label)
+        return f"the {self.pick(OTHERS[2:6])} was {adjective} and this one is its opposite , the other is {other}"
 
     def pair(self, label: int) -> str:
         """Two statements that agree."""

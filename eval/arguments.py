@@ -17,6 +17,8 @@ MAX_LENGTH = {"qa": 384}
 """Most tokens of an input by kind, where it is not 128."""
 STRIDE = {"qa": 128}
 """Tokens shared by windows by kind, where it is not 32."""
+LABELLED = ("classification", "tagging")
+"""Kinds whose answers are labels."""
 Weights = Literal["balanced"] | Mapping[str, float]
 
 
@@ -70,11 +72,10 @@ def wrong_arguments(
         for name, count in limit.items()
         if isinstance(count, bool) or not isinstance(count, int) or count < 1
     ]
-    classes = kind in ("classification", "tagging")
     problems += [
         f"{name}: {kind} has no labels; leave it out"
         for name, value in (("labels", labels), ("class_weights", class_weights))
-        if value is not None and not classes
+        if value is not None and kind not in LABELLED
     ]
     if isinstance(labels, str):
         problems.append(f"labels: got the string {labels!r}; give a list of names")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from eval.arguments import Weights, specification, wrong_arguments
+from eval.arguments import LABELLED, Weights, specification, wrong_arguments
 from eval.checking import TRUTH, BadItemError, Checker
 from eval.errors import UserError, did_you_mean
 from eval.metrics import unfit
@@ -121,6 +121,8 @@ def _read(sources: Mapping[str, Source], checker: Checker, on_bad: str) -> dict[
             if checker.kind == "classification" and checker.labels is not None and len(checker.labels) < 2:
                 problems.append(f"{source.name}: all labels are {checker.labels[0]!r}; there must be two or more")
         splits[name] = Examples(items, name, len(wrong))
+    if checker.labels is None and checker.kind in LABELLED and not (problems or bad):
+        problems.append("labels: no split has any; add a train split, or name them with labels: [...]")
     if len(bad) > SHOWN:
         bad = [*bad[:SHOWN], f"... and {len(bad) - SHOWN} more bad items; on_bad: skip leaves them out"]
     if problems or bad:
@@ -150,7 +152,7 @@ def _truths(kind: str, items: Iterable[Example]) -> Iterable[str]:
 
 
 def _labels(kind: str, items: Iterable[Example]) -> list[str] | None:
-    if kind not in ("classification", "tagging"):
+    if kind not in LABELLED:
         return None
     return sorted(set(_truths(kind, items)), key=lambda label: (kind == "tagging" and label != "O", label)) or None
 

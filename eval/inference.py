@@ -381,7 +381,10 @@ class Predictions:
 class Predictor(Protocol):
     """Anything that can be measured: a torch model, an export, or a user's own."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
 
     @property
     def encoder(self) -> TextEncoder:

@@ -1,4 +1,4 @@
-"""What a teacher tells a student: logits and, on request, hidden states and attention; computed once and kept on disk."""
+"""What a teacher tells a student: logits and, on request, hidden states and attention; computed once, kept on disk."""
 
 from __future__ import annotations
 
@@ -255,7 +255,8 @@ class CachedReader:
             tokens = self.rows.lengths[row]
             values = flat[starts[row] : starts[row + 1]].reshape([tokens if part == "L" else part for part in shape])
             place = self.rows.encoder.place(tokens, length)
-            full[(position, *(place if part == "L" else slice(None) for part in shape))] = values
+            index: tuple[Any, ...] = (position, *(place if part == "L" else slice(None) for part in shape))
+            full[index] = values
         return full
 
 

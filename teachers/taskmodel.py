@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -49,7 +48,7 @@ class TaskModel:
         folder: Where it was loaded from or saved to, if it was.
     """
 
-    model: torch.nn.Module
+    model: Any
     tokenizer: Any
     task: TaskSpec
     name: str = field(default="model", kw_only=True)
@@ -125,6 +124,13 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
     )
 
 
+def check_kind(config: Any, task: TaskSpec) -> None:
+    """Refuse a family that has no head for this kind of task."""
+    family = family_of(config)
+    if task.kind == "masked-lm" and not family.predicts_words:
+        raise UserError(f"{family.model_type} has no masked-language head; it is not trained that way")
+
+
 def set_task(config: Any, task: TaskSpec) -> None:
     """Write labels and the kind of problem into a transformers config, where stock code looks for them."""
     if task.kind in ("classification", "tagging"):
@@ -143,7 +149,7 @@ def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, 
     Raises:
         UserError: If the family is not supported or the tokenizer does not fit the vocabulary.
     """
-    family_of(config)
+    check_kind(config, task)
     set_task(config, task)
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(seed)
@@ -172,6 +178,7 @@ def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int =
     config = _loaded(source, "configuration", lambda: transformers.AutoConfig.from_pretrained(source))
     family_of(config)
     task = task or _own_task(where, config)
+    check_kind(config, task)
     tokenizer = _loaded(source, "tokenizer", lambda: transformers.AutoTokenizer.from_pretrained(source))
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(f"{source}: the tokenizer has no tokenizer.json; convert it to a fast tokenizer first")

@@ -21,7 +21,7 @@ from teachers.taskmodel import TaskModel, logits_of
 class DistilBertDistillation(TrainedTechnique):
     """Train the student with DistilBERT's triple loss, on a task or on unlabelled text.
 
-    ``loss = alpha_soft · T² · KL(teacher / T ‖ student / T) + alpha_task · hard + alpha_cos · mean(1 − cos)``.
+    ``loss = alpha_soft · T² · KL(teacher / T ‖ student / T) + alpha_task · hard + alpha_cos · mean(1 - cos)``.
     ``hard`` is the masked-language loss on unlabelled text (general distillation, as in the paper) and the task's own
     loss otherwise. The cosine compares the last hidden states of all real tokens. Both networks read the same masked
     input. Initialise the student with ``Student(layers=6, pick="spread")``, which takes the layers 0, 2, 4, 7, 9, 11

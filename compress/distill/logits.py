@@ -27,7 +27,7 @@ SOFT_LOSSES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
 class LogitDistillation(TrainedTechnique):
     """Train the student on the teacher's soft targets and on the labels.
 
-    ``loss = alpha · soft + (1 − alpha) · hard`` with
+    ``loss = alpha · soft + (1 - alpha) · hard`` with
     ``soft = T² · mean over rows of KL(softmax(teacher / T) ‖ softmax(student / T))`` and ``hard`` the task's own loss.
     Regression always takes the squared difference of the scores; qa averages start and end.
 
@@ -76,9 +76,7 @@ class SoftTargets:
     def bind(self, student: TaskModel, rows: Rows) -> BoundSoftTargets:
         """Compute or find the teacher's logits for these rows."""
         soft = "mse" if student.task.kind == "regression" else self.loss
-        return BoundSoftTargets(
-            student.task, self.teacher.read(rows), self.temperature, self.alpha, SOFT_LOSSES[soft]
-        )
+        return BoundSoftTargets(student.task, self.teacher.read(rows), self.temperature, self.alpha, SOFT_LOSSES[soft])
 
 
 @dataclass

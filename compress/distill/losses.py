@@ -26,7 +26,7 @@ def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tenso
 
 
 def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return ``T² · mean over rows of −Σ softmax(teacher / T) · log softmax(student / T)``.
+    """Return ``T² · mean over rows of -Σ softmax(teacher / T) · log softmax(student / T)``.
 
     The gradient is that of ``soft_kl``; the value is larger by the teacher's entropy and not 0 for equal logits.
     """
@@ -41,7 +41,7 @@ def logit_mse(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Ten
 
 
 def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean over rows of ``1 − cos``; ``[n, d]`` each (Sanh et al. 2019, arXiv 1910.01108)."""
+    """Return the mean over rows of ``1 - cos``; ``[n, d]`` each (Sanh et al. 2019, arXiv 1910.01108)."""
     return (1 - F.cosine_similarity(student, teacher, dim=-1)).mean()
 
 

@@ -51,7 +51,7 @@ class LayerPruning(Technique):
     def _one_choice(self) -> LayerPruning:
         if self.keep is not None and self.count is not None:
             raise ValueError("give keep or count, not both")
-        if self.keep is not None and list(self.keep) != sorted(set(self.keep)) or self.keep == ():
+        if (self.keep is not None and list(self.keep) != sorted(set(self.keep))) or self.keep == ():
             raise ValueError(f"keep must list layers once each and ascending, got {list(self.keep or ())}")
         return self
 

@@ -12,12 +12,13 @@ from eval.report.markup import Markup, data_uri, element, plain
 from eval.report.style import STYLE
 from eval.report.summary import count, headline, verdict, with_reference
 from eval.report.tables import (
+    cost_table,
     heat_map,
     latency_table,
     lineage_table,
     mistakes_table,
     pill,
-    results_table,
+    quality_table,
     slices_table,
     tiles,
 )
@@ -67,8 +68,9 @@ def page(
     rows = with_reference(results)
     sections = [
         _header(title, results[0]),
-        [_verdict(result) for result in results if result.comparison] or _plain_verdict(results[0]),
-        _section("Results", results_table(rows)),
+        _verdicts(results),
+        _section("Scores", quality_table(rows)),
+        _section("Cost", cost_table(rows)),
         _section("Trade-off", _tradeoffs(rows)),
         _section("Training", _training(curves or {})),
         _section("Where it is right", [_parts(result, first=result is results[0]) for result in results]),
@@ -98,16 +100,24 @@ def _section(title: str, *content: object) -> Markup | None:
 def _header(title: str, result: Result) -> Markup:
     facts = f"{result.task.kind}, {count(result.examples)} examples of {result.split}"
     source = f" of {result.source}" if result.source else ""
-    return element("header", element("h1", title), element("p", f"{facts}{source}, {result.created}", class_="muted"))
+    when = result.created.replace("T", " ").replace("+00:00", " UTC")
+    return element("header", element("h1", title), element("p", f"{facts}{source}, {when}", class_="muted"))
 
 
-def _verdict(result: Result) -> Markup:
-    said = element("div", pill(result), element("span", verdict(result) + "."), class_="verdict")
-    return element("section", element("p", headline(result) + ".", class_="lead"), said, tiles(result))
-
-
-def _plain_verdict(result: Result) -> Markup:
-    return element("section", element("p", headline(result) + ".", class_="lead"))
+def _verdicts(results: Sequence[Result]) -> list[Markup]:
+    """Return the first compared result in large type, the others a line each."""
+    compared = [result for result in results if result.comparison]
+    if not compared:
+        return [element("section", element("p", headline(results[0]) + ".", class_="lead"))]
+    first, *others = compared
+    said = element("div", pill(first), element("span", verdict(first) + "."), class_="verdict")
+    parts = [element("section", element("p", headline(first) + ".", class_="lead"), said, tiles(first))]
+    if others:
+        lines = [
+            element("div", pill(other), element("span", headline(other) + "."), class_="verdict") for other in others
+        ]
+        parts.append(element("section", element("h2", "Also measured"), lines))
+    return parts
 
 
 def _tradeoffs(results: Sequence[Result]) -> Markup | None:

@@ -90,7 +90,7 @@ def _dress(axes: Axes, theme: Theme) -> None:
         spine.set_visible(side == "bottom")
         spine.set_color(theme.muted)
     axes.tick_params(colors=theme.muted, length=0, labelsize=8.5)
-    for label in (axes.xaxis.label, axes.yaxis.label, axes.title):
+    for label in (axes.xaxis.label, axes.yaxis.label):
         label.set_color(theme.muted)
 
 
@@ -198,7 +198,7 @@ def training_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:
                     markersize=3.5,
                     label=label,
                 )
-            axes.set_title(key, loc="left", fontsize=9.5)
+            axes.set_title(key, loc="left", fontsize=9.5, color=theme.ink)
             axes.set_xlabel("step")
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             if place == 0 and len(curves) > 1:

@@ -38,7 +38,9 @@ section {
 .good { background: var(--good-tint); color: var(--good); }
 .bad { background: var(--bad-tint); color: var(--bad); }
 .unsure { background: var(--unsure-tint); color: var(--unsure); }
-.verdict { display: flex; gap: 12px; align-items: baseline; flex-wrap: wrap; color: var(--muted); }
+.verdict { display: flex; gap: 12px; align-items: baseline; color: var(--muted); }
+.verdict .pill { flex: none; min-width: 8em; text-align: center; }
+.verdict + .verdict { margin-top: 8px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin-top: 18px; }
 .tile { background: var(--tint); border-radius: 10px; padding: 12px 16px; }
 .tile b { display: block; font-size: 24px; font-weight: 650; letter-spacing: -0.02em; }
@@ -47,30 +49,34 @@ section {
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th {
   text-align: left; font-weight: 600; color: var(--muted); font-size: 12.5px; vertical-align: bottom;
-  border-bottom: 1px solid var(--line); padding: 6px 14px 6px 0;
+  border-bottom: 1px solid var(--line); padding: 6px 12px 6px 0;
 }
-td { border-bottom: 1px solid var(--line); padding: 8px 14px 8px 0; vertical-align: top; }
+td { border-bottom: 1px solid var(--line); padding: 8px 12px 8px 0; vertical-align: top; }
 tr:last-child td { border-bottom: 0; }
 th:last-child, td:last-child { padding-right: 0; }
-.n { text-align: right; white-space: nowrap; }
-.name { font-weight: 600; overflow-wrap: anywhere; min-width: 8em; max-width: 22em; unicode-bidi: isolate; }
-.facts { overflow-wrap: anywhere; unicode-bidi: isolate; min-width: 14em; }
+.n { text-align: right; }
+td.n { white-space: nowrap; }
+td small { display: block; color: var(--muted); font-size: 12px; }
+.name { font-weight: 600; overflow-wrap: anywhere; min-width: 7em; max-width: 22em; unicode-bidi: isolate; }
+.facts { overflow-wrap: anywhere; unicode-bidi: isolate; min-width: 5.5em; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 20px; }
 figure { margin: 0; }
 figure img { display: block; width: 100%; height: auto; }
 figcaption { color: var(--muted); font-size: 13px; margin-top: 6px; }
 .bar {
-  position: relative; height: 14px; min-width: 160px; margin-top: 4px; background: var(--tint); border-radius: 4px;
+  position: relative; height: 14px; min-width: 5.5em; margin-top: 4px; background: var(--tint); border-radius: 4px;
 }
 .bar i { position: absolute; inset: 0 auto 0 0; background: var(--accent); border-radius: 4px; opacity: 0.85; }
 .bar u { position: absolute; top: -3px; bottom: -3px; width: 2px; background: var(--ink); }
-.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 8px 32px; }
+.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 12px 40px; margin-bottom: 14px; }
+.two > div { min-width: 0; }
+.two table:not(.heat) { width: 100%; }
 .heat { width: auto; border-collapse: separate; border-spacing: 2px; font-size: 12.5px; }
 .heat th, .heat td { border: 0; padding: 0; }
 .heat th { color: var(--ink); font-weight: 400; unicode-bidi: isolate; }
-.heat thead th { height: auto; padding: 0 0 6px; text-align: center; min-width: 34px; }
+.heat thead th { padding: 0 6px 6px; text-align: center; min-width: 34px; }
 .heat thead th span { writing-mode: vertical-rl; transform: rotate(180deg); max-height: 190px; white-space: nowrap; }
-.heat tbody th { text-align: right; padding-right: 10px; white-space: nowrap; }
+.heat tbody th { text-align: right; padding-right: 10px; white-space: nowrap; vertical-align: middle; }
 .heat td { min-width: 34px; height: 30px; text-align: center; vertical-align: middle; border-radius: 4px; }
 .heat .hit { background: color-mix(in srgb, var(--accent) calc(var(--v) * 62%), var(--tint)); }
 .heat .miss { background: color-mix(in srgb, var(--bad) calc(var(--v) * 75%), var(--tint)); }

@@ -13,6 +13,8 @@ from eval.slices import Confusion, Slice
 
 PILLS = {"non-inferior": "good", "inferior": "bad", "not shown": "unsure"}
 LONGEST_HEADING = 24
+MOST_LISTED = 12
+"""Entries up to which a list is written out."""
 SIZES = ("parameters", "bytes", "macs")
 
 
@@ -34,33 +36,53 @@ def pill(result: Result) -> Markup | str:
     )
 
 
-def results_table(results: Sequence[Result]) -> Markup:
-    """Return one row a result: score, difference, verdict, agreement, calibration, size and speed."""
-    metric = results[0].metric
+def quality_table(results: Sequence[Result]) -> Markup:
+    """Return one row a result: scores, difference, verdict, agreement and calibration."""
+    names = list(dict.fromkeys(name for result in results for name in result.scores))
     compared = any(result.comparison for result in results)
-    others = list(results[0].scores)[1:]
-    headings = ["model", metric, *others]
-    if compared:
-        headings += ["difference [95% interval]", "verdict", "agreement"]
-    headings += ["calibration error", "parameters", "bytes", "MACs", "p50 ms, batch 1", "examples/s"]
-    return grid(headings, [_result_cells(result, others, compared) for result in results])
+    calibrated = any(result.calibration_error is not None for result in results)
+    headings = ["model", *names]
+    headings += ["difference, 95% interval", "verdict", "agreement"] if compared else []
+    headings += ["calibration error"] if calibrated else []
+    rows = []
+    for result in results:
+        cells: list[object] = [result.name, *(number(result.scores.get(name)) for name in names)]
+        if compared:
+            value, _, interval = difference(result).partition(" ")
+            agreed = next(iter(result.comparison.agreement.values()), None) if result.comparison else None
+            cells += [[value or "-", element("small", interval) if interval else None], pill(result), number(agreed)]
+        rows.append([*cells, number(result.calibration_error)][: len(headings)])
+    return grid(headings, rows)
 
 
-def _result_cells(result: Result, others: Sequence[str], compared: bool) -> list[object]:
-    size, timing, comparison = result.size, result.row(1), result.comparison
-    cells: list[object] = [result.name, number(result.score), *(number(result.scores.get(name)) for name in others)]
-    if compared:
-        agreed = next(iter(comparison.agreement.values()), None) if comparison else None
-        cells += [difference(result) or "-", pill(result), number(agreed)]
-    return [
-        *cells,
-        number(result.calibration_error),
-        short(size.parameters if size else None),
-        short(result.bytes, "B"),
-        short(size.macs if size else None),
-        number(timing.p50_ms if timing else None, 2),
-        count(timing.examples_per_second if timing else None),
+def cost_table(results: Sequence[Result], batch: int = 1) -> Markup:
+    """Return one row a result: parameters, bytes, multiply-accumulates and speed."""
+    headings = [
+        "model",
+        "parameters",
+        "not zero",
+        "bytes",
+        "MACs",
+        f"p50 ms, batch {batch}",
+        "examples/s",
+        "times faster",
     ]
+    rows: list[list[object]] = []
+    for result in results:
+        size, timing, speed = result.size, result.row(batch), result.speedup(batch)
+        rows.append(
+            [
+                result.name,
+                short(size.parameters if size else None),
+                percent(size.nonzero / size.parameters) if size and size.parameters else "-",
+                short(result.bytes, "B"),
+                short(size.macs if size else None),
+                number(timing.p50_ms if timing else None, 2),
+                count(timing.examples_per_second if timing else None),
+                number(speed, 2),
+            ]
+        )
+    return grid(headings, rows)
 
 
 def tiles(result: Result) -> Markup | None:
@@ -187,11 +209,22 @@ def lineage_table(lineage: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def listed(values: Any, longest: int = 300) -> str:
-    """Return settings or facts as ``key value`` pairs; nested ones as they are written."""
+    """Return settings or facts as ``key value`` pairs; of long lists only how many entries they have."""
     if not isinstance(values, Mapping):
         return "-"
-    pairs = (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in values.items())
-    return plain(", ".join(pairs), longest) or "-"
+    return plain(", ".join(f"{key} {_said(value)}" for key, value in values.items()), longest) or "-"
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return f"({listed(value)})" if value else "none"
+    if isinstance(value, list | tuple) and (
+        len(value) > MOST_LISTED or any(isinstance(part, Mapping) for part in value)
+    ):
+        return f"({len(value)} entries)"
+    return "none" if value is None else str(value)
 
 
 def _change(record: Mapping[str, Any], key: str, unit: str) -> str:

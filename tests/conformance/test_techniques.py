@@ -62,7 +62,9 @@ def test_the_class_is_where_its_name_says_and_says_what_it_does(name):
     assert module == f"compress.{name}"
     text = inspect.getdoc(technique)
     places = [text.find(heading) for heading in HEADINGS]
-    assert -1 not in places, f"{name}: its docstring lacks {[h for h, p in zip(HEADINGS, places) if p < 0]}"
+    assert -1 not in places, (
+        f"{name}: its docstring lacks {[h for h, p in zip(HEADINGS, places, strict=True) if p < 0]}"
+    )
     assert places == sorted(places), f"{name}: headings out of order"
     assert technique.source
     assert technique.source.split(";")[0] in " ".join(text.split())

@@ -14,7 +14,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("compress", "teachers", "eval")
 BELOW = {"compress": {"compress", "teachers", "eval"}, "teachers": {"teachers", "eval"}, "eval": {"eval"}}
 FAMILIES = ("distill", "prune", "quantize", "share", "replace")
-ATTRIBUTES = re.compile(r"\.(bert|roberta|distilbert|albert|electra|deberta|mobilebert)\.(encoder|transformer|embeddings)")
+ATTRIBUTES = re.compile(
+    r"\.(bert|roberta|distilbert|albert|electra|deberta|mobilebert)\.(encoder|transformer|embeddings)"
+)
 
 
 def files():

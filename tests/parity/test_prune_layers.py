@@ -36,7 +36,9 @@ def test_a_cut_equals_identities(family):
     task = tiny_task("classification")
     cut, whole = tiny_taskmodel(family, task.spec), tiny_taskmodel(family, task.spec)
     outcome = LayerPruning(keep=(0, 2)).apply(cut, Inputs(), torch.Generator())
-    module_list = next(m for m in whole.model.modules() if isinstance(m, nn.ModuleList) and m[0] is layers(whole.model)[0])
+    module_list = next(
+        m for m in whole.model.modules() if isinstance(m, nn.ModuleList) and m[0] is layers(whole.model)[0]
+    )
     module_list[1] = Skip(module_list[1])
     inputs = whole.encoder.collate(whole.encoder.encode(task.validation[:6]))
     assert outcome.structure == {"layers": [0, 2]}

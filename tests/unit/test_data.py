@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import datasets
@@ -196,10 +198,9 @@ class TestPlaces:
             "files: train: there is no file no.jsonl",
             "files: test: there is no file x.csv",
         ]
-        assert (
-            "is no hub name" in refused("classification", "/no/such/place")[0]
-            or "no hub name" in refused("classification", "/no/such/place")[0]
-        )
+        assert refused("classification", "/no/such/place") == [
+            "/no/such/place: no such file or folder, and no hub name (owner/name or owner/name:config) either"
+        ]
 
     def test_two_files_of_one_split(self, folder):
         path = folder(train=GOOD)
@@ -289,9 +290,9 @@ class TestHub:
             raise ConnectionError("no route")
 
         monkeypatch.setattr(datasets, "load_dataset", fail)
-        assert refused("classification", "runs/sst2") == [
-            "runs/sst2: there is no such folder, so it was taken as the name of a data set on the hub, which could not "
-            "be loaded (ConnectionError: no route); give a folder that exists, or check the name and the connection"
+        assert refused("classification", "nobody/nothing") == [
+            "nobody/nothing: there is no such folder, so it was taken as the name of a data set on the hub, "
+            "which could not be loaded (ConnectionError: no route); give a folder that exists, or check the name and the connection"
         ]
 
     def test_a_broken_saved_folder(self, tmp_path):
@@ -345,6 +346,13 @@ class TestLabels:
         path = folder(validation=GOOD, test=[{"text": "x", "label": "other"}])
         assert refused("classification", path) == ["test.jsonl:1: unknown label 'other'; allowed: negative, positive"]
 
+    def test_no_labels_at_all(self, folder):
+        path = folder(unlabeled=[{"text": "x"}], test=[{"text": "y"}])
+        assert refused("classification", path) == [
+            "labels: no split has any; add a train split, or name them with labels: [...]"
+        ]
+        assert load_task("classification", path, labels=["a", "b"]).spec.labels == ("a", "b")
+
     def test_one_label_is_too_few(self, folder):
         assert refused("classification", folder(train=GOOD[:1])) == [
             "train.jsonl: all labels are 'positive'; there must be two or more"
@@ -393,7 +401,7 @@ class TestBadItems:
             ("tagging", {"tokens": [], "tags": []}, "'tokens' must be a list of one string or more, not []"),
             ("tagging", {"tokens": ["a", 5], "tags": ["O", "O"]}, "'tokens' must hold text, not 5"),
             ("tagging", {"tokens": ["a"], "tags": "O"}, "'tags' must be a list of strings, not 'O'"),
-            ("tagging", {"tokens": ["a"], "tags": ["B-ORG"]}, "unknown label 'B-ORG'; did you mean 'B-LOC'?"),
+            ("tagging", {"tokens": ["a"], "tags": ["I-LOC"]}, "unknown label 'I-LOC'; did you mean 'B-LOC'?"),
             ("tagging", {"tokens": ["a"], "tags": [None]}, "a label must be a string or a whole number, not None"),
             (
                 "qa",
@@ -479,7 +487,9 @@ class TestWeights:
         assert spec.class_weights == pytest.approx((4 / (2 * 3), 4 / (2 * 1)))
         limited = load_task("classification", path, class_weights="balanced", limit={"train": 2}).spec
         assert limited.class_weights == spec.class_weights
-        spec = load_task("tagging", folder(train=SENTENCES), class_weights="balanced").spec
+        spec = load_task(
+            "tagging", files={"train": lines(path / "tags.jsonl", SENTENCES)}, class_weights="balanced"
+        ).spec
         assert spec.class_weights == pytest.approx((4 / 6, 4 / 3, 4 / 3))
 
     def test_given(self, folder):
@@ -603,3 +613,31 @@ def test_real_data_is_read_whole(name):
     assert sum(items.skipped for items in task.splits.values()) == 0
     assert task.spec.pair == (name in ("mrpc", "stsb_zh"))
     assert labels is None or task.spec.labels == labels
+
+
+class TestPackage:
+    def test_every_public_name_is_found(self):
+        package = sys.modules["eval"]
+        assert {name: getattr(package, name).__class__.__name__ for name in package.__all__ if name.islower()} == {
+            "load_task": "function",
+            "measure": "function",
+            "pair": "function",
+            "predict": "function",
+            "score": "function",
+        }
+        assert set(package.__all__) <= set(dir(package))
+        with pytest.raises(ImportError, match="nothing_such"):
+            from eval import nothing_such  # noqa: F401
+
+    def test_a_module_does_not_hide_the_function_of_its_name(self):
+        from eval.measure import measure
+
+        assert sys.modules["eval"].measure is measure
+        assert sys.modules["eval.measure"].measure is measure
+
+    def test_importing_it_loads_nothing(self):
+        code = (
+            "import sys, eval; print(sorted({n.split('.')[0] for n in sys.modules} & {'numpy', 'pydantic', 'torch'}))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[]"

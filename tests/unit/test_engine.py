@@ -38,7 +38,9 @@ def teacher(task):
 
 @pytest.fixture
 def inputs(task, teacher, tmp_path):
-    return Inputs(train=task.train, validation=task.validation, teacher=ModelTeacher(teacher, cache=tmp_path / "signals"))
+    return Inputs(
+        train=task.train, validation=task.validation, teacher=ModelTeacher(teacher, cache=tmp_path / "signals")
+    )
 
 
 def test_every_step_leaves_a_complete_record(teacher, inputs):

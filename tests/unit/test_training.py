@@ -47,7 +47,9 @@ def test_batches_depend_on_seed_and_epoch_alone():
 def test_mask_tokens_keeps_the_rates_of_bert():
     ids = np.tile(np.arange(10, 110), (700, 1))
     ids[:, 0] = 1
-    changed, labels = mask_tokens(ids, np.array([0, 1, 2]), mask_id=2, vocab_size=5000, generator=np.random.default_rng(3))
+    changed, labels = mask_tokens(
+        ids, np.array([0, 1, 2]), mask_id=2, vocab_size=5000, generator=np.random.default_rng(3)
+    )
     chosen = labels != IGNORED
     total = chosen.sum()
     assert not chosen[:, 0].any(), "special tokens are never chosen"
@@ -160,7 +162,7 @@ def test_a_checkpoint_of_another_run_is_refused(task, tmp_path):
 
 def test_a_truncated_checkpoint_is_named(task, tmp_path):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"\x10\x00\x00")
-    with pytest.raises(UserError, match="checkpoint.safetensors: this checkpoint cannot be read"):
+    with pytest.raises(UserError, match=r"checkpoint\.safetensors: this checkpoint cannot be read"):
         train(tiny_taskmodel("bert", task.spec), task.train, training=Training(max_steps=1), folder=tmp_path)
 
 

@@ -1,0 +1,107 @@
+"""Every shipped recipe, run whole at tiny size through the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from compress.cli import main
+from compress.recipe import read_recipe
+from compress.store import load
+from teachers.taskmodel import save_taskmodel
+from tests.tiny import tiny_task, tiny_taskmodel
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+
+
+def write_data(task, folder):
+    folder.mkdir(parents=True)
+    for name, examples in task.splits.items():
+        if task.spec.kind == "qa":
+            paragraphs = [
+                {"context": e["context"], "qas": [{k: e[k] for k in ("id", "question", "answers")}]} for e in examples
+            ]
+            (folder / f"{name}.json").write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
+        else:
+            (folder / f"{name}.jsonl").write_text("".join(json.dumps(dict(e)) + "\n" for e in examples))
+
+
+@pytest.fixture
+def tiny_overrides(tmp_path, monkeypatch):
+    """Return what makes a recipe tiny: its data, its teacher, and a few updates."""
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+
+    def overrides(path):
+        recipe = read_recipe(path)
+        kind = recipe.task.kind
+        task = tiny_task(kind, pair=kind == "regression")
+        write_data(task, tmp_path / "data")
+        teacher = tmp_path / "teacher"
+        teacher.mkdir()
+        save_taskmodel(tiny_taskmodel("bert", task.spec, num_hidden_layers=6), teacher)
+        values = [f"task.data={tmp_path / 'data'}", f"teacher.model={teacher}"]
+        if recipe.teacher.finetune is not None:
+            values += ["teacher.finetune.max_steps=3", "teacher.finetune.batch_size=8"]
+        if recipe.training is not None:
+            values += ["training.max_steps=3", "training.batch_size=8"]
+        for number, step in enumerate(recipe.steps):
+            if step.trains and recipe.training is None:
+                values += [f"steps.{number}.training.max_steps=3", f"steps.{number}.training.batch_size=8"]
+        if recipe.evaluate is not None:
+            values.append("evaluate.latency=null")
+        if recipe.task.max_length is not None:
+            values.append("task.max_length=64")
+        return values
+
+    return overrides
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_runs_whole(path, tiny_overrides, tmp_path, capsys):
+    sets = [word for value in tiny_overrides(path) for word in ("--set", value)]
+    recipe = read_recipe(path, sets[1::2])
+    assert main(["check", str(path), *sets]) == 0, capsys.readouterr().err
+    if not recipe.steps:
+        assert main(["teach", "--recipe", str(path), *sets, "--out", str(tmp_path / "out")]) == 0, (
+            capsys.readouterr().err
+        )
+        assert load(tmp_path / "out").task.kind == recipe.task.kind
+        return
+    out = tmp_path / "out"
+    assert main(["run", str(path), *sets, "--out", str(out)]) == 0, capsys.readouterr().err
+    artifact = load(out / "model")
+    techniques = [record.technique for record in artifact.lineage]
+    assert techniques[-len(recipe.steps) :] == [step.name for step in recipe.steps]
+    for block in recipe.export:
+        assert (out / "onnx" / "model.onnx").is_file()
+        assert (out / "onnx-int8" / "model.onnx").is_file() == (block.onnx.int8 or "quantize.dynamic" in techniques)
+    if recipe.evaluate is not None:
+        check_report(out, recipe)
+    capsys.readouterr()
+    assert main(["history", str(out / "model")]) == 0
+    assert all(step.name in capsys.readouterr().out for step in recipe.steps[:1])
+
+
+def check_report(out, recipe):
+    figures = json.loads((out / "results.json").read_text())
+    named = {result["name"] for result in figures}
+    assert {"teacher", recipe.name} <= named
+    assert ("no teacher" in named) == recipe.evaluate.baseline
+    assert "<html" in (out / "report.html").read_text()
+    assert recipe.name in (out / "model" / "README.md").read_text()
+    assert all(result["examples"] == figures[0]["examples"] for result in figures)
+
+
+def test_a_finished_run_resumes_to_the_same_thing(tiny_overrides, tmp_path, capsys):
+    path = ROOT / "recipes" / "demo.yaml"
+    sets = [word for value in tiny_overrides(path) for word in ("--set", value)]
+    out = tmp_path / "out"
+    assert main(["run", str(path), *sets, "--out", str(out)]) == 0
+    digest = load(out / "model").digest
+    assert main(["run", str(path), *sets, "--out", str(out)]) == 2
+    assert "add --resume to go on" in capsys.readouterr().err
+    assert main(["run", str(path), *sets, "--out", str(out), "--resume"]) == 0
+    assert load(out / "model").digest == digest
+    assert main(["run", str(path), *sets, "--set", "seed=77", "--out", str(out), "--resume"]) == 2
+    assert "holds a run of another recipe" in capsys.readouterr().err
