@@ -2,8 +2,9 @@
 
     COMPRESS_DATA=… python -m benchmarks.distillation_step [--rounds 12]
 
-One student of 3 layers x 384 cut from MiniLM-L6, real sentences of SST-2, batches of 32 through the project's own loop. Every round
-trains a few dozen updates each way, in turns, on the same batches; the figures are medians over rounds and ratios of these.
+One student of 3 layers x 384 cut from MiniLM-L6, real sentences of SST-2, batches of 32 through the project's own
+loop. Every round trains a few dozen updates each way, in turns, on the same batches; the figures are medians over
+rounds and ratios of these.
 """
 
 from __future__ import annotations
@@ -75,14 +76,10 @@ def main() -> None:
     for name, value in medians.items():
         low, high = min(seconds[name]), max(seconds[name])
         print(f"{name:<38} {SENTENCES / value:8.1f} sentences/s   {value:.2f} s ({low:.2f} to {high:.2f})")
-    pairs = zip(*seconds.values(), strict=True)
-    ratios = sorted((d / p, s / p) for p, d, s in pairs)
-    print(
-        f"\nsoft targets / labels alone  {distilled / plain:.3f}  (median of round ratios {median(r[0] for r in ratios):.3f})"
-    )
-    print(
-        f"grouped / shuffled speed     {shuffled / plain:.3f}  (median of round ratios {median(r[1] for r in ratios):.3f})"
-    )
+    triples = list(zip(*seconds.values(), strict=True))
+    by_round = median(d / p for p, d, _ in triples), median(s / p for p, _, s in triples)
+    print(f"\nsoft targets / labels alone  {distilled / plain:.3f}  (median of the rounds' ratios {by_round[0]:.3f})")
+    print(f"grouped / shuffled speed     {shuffled / plain:.3f}  (median of the rounds' ratios {by_round[1]:.3f})")
     print(json.dumps({"rounds": rounds, "machine": machine()}, indent=1))
 
 

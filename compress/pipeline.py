@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from eval.inference import Predictor
     from eval.task import Task
     from teachers.taskmodel import TaskModel
-
-logger = logging.getLogger("compress.pipeline")
 
 RECIPE_FILE = "recipe.yaml"
 CALIBRATION = 512
@@ -171,7 +168,6 @@ def _student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) -> Ar
         source = Artifact.from_pretrained(str(design.from_), None if task is None else task.spec)
     if source is None:
         raise UserError("student: there is no teacher to take shape or tokenizer from; give from: a model folder")
-    logger.info("student design\n%s", design.describe(source))
     built = design.build(Artifact.from_model(source), seed=recipe.seed)
     return replace(Artifact.from_model(built), name="student")
 

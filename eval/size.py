@@ -53,7 +53,7 @@ def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -
     """
     import torch
 
-    weights = list(module.parameters())
+    weights: list[torch.Tensor] = list(module.parameters())
     buffers = list(_persistent_buffers(module))
     # Quantized layers keep their weights as integer codes in buffers.
     weights += [buffer for buffer in buffers if buffer.dtype in (torch.int8, torch.uint8)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,9 @@ class Slice:
     """The score of a part of the examples.
 
     Attributes:
-        group: What the parts are of: ``label`` or ``tokens``.
-        name: The label, or the range of token lengths.
-        examples: How many there are.
+        group: What the parts are of: ``label``, ``entity`` or ``tokens``.
+        name: The label, the type of entity, or the range of token lengths.
+        examples: How many there are; of an entity, the sentences that hold one.
         score: By label the share of its examples that are right (mean per-example score), else the task's metric.
         reference: The same of the reference, if there is one.
     """
@@ -91,7 +91,7 @@ def groups(spec: TaskSpec, encoder: TextEncoder, examples: Sequence[Mapping[str,
 
 
 def slices(spec: TaskSpec, parts: Sequence[Group], kept: Kept, reference: Kept | None = None) -> tuple[Slice, ...]:
-    """Score each part of the examples.
+    """Score each part of the examples, and each type of entity alone (tagging with an entity metric).
 
     Args:
         spec: What was asked.
@@ -99,15 +99,22 @@ def slices(spec: TaskSpec, parts: Sequence[Group], kept: Kept, reference: Kept |
         kept: The model's answers.
         reference: The reference's answers to the same examples.
     """
-    scorers = [_scorer(spec, kept), None if reference is None else _scorer(spec, reference)]
-    found = []
-    for part in parts:
-        score, other = (None if scorer is None else scorer(part) for scorer in scorers)
-        found.append(Slice(group=part.group, name=part.name, examples=len(part.indices), score=score, reference=other))
+    score = _scorer(spec, kept)
+    other = None if reference is None else _scorer(spec, reference)
+    found = [
+        Slice(part.group, part.name, len(part.indices), score(part), None if other is None else other(part))
+        for part in parts
+    ]
+    if spec.kind == "tagging" and spec.metric.startswith("entity"):
+        for name in dict.fromkeys(tag[2:] for tag in spec.labels if tag[1:2] == "-"):
+            present = sum(any(tag[2:] == name for tag in gold["tags"]) for gold in kept.gold)
+            if present:
+                against = None if reference is None else _entity_score(spec, reference, name)
+                found.append(Slice("entity", name, present, _entity_score(spec, kept, name), against))
     return tuple(found)
 
 
-def _scorer(spec: TaskSpec, kept: Kept) -> Any:
+def _scorer(spec: TaskSpec, kept: Kept) -> Callable[[Group], float]:
     metric, values = resampler(spec, kept.answers, kept.gold), np.asarray(kept.values, dtype=np.float64)
 
     def score(part: Group) -> float:
@@ -115,6 +122,14 @@ def _scorer(spec: TaskSpec, kept: Kept) -> Any:
         return float(values[part.indices].mean()) if part.group == "label" else metric(part.indices)
 
     return score
+
+
+def _entity_score(spec: TaskSpec, kept: Kept, name: str) -> float:
+    def only(tags: Sequence[str]) -> list[str]:
+        return [tag if tag[2:] == name else "O" for tag in tags]
+
+    answers, gold = ([{"tags": only(row["tags"])} for row in rows] for rows in (kept.answers, kept.gold))
+    return resampler(spec, answers, gold)(np.arange(len(gold), dtype=np.int64))
 
 
 def confusion(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Mapping[str, Any]]) -> Confusion | None:

@@ -138,7 +138,7 @@ def paired_bootstrap(
 
 def _ratio(values: NDArray[np.float64]) -> NDArray[np.float64]:
     candidate, reference = values[:, 0], values[:, 1]
-    return np.divide(candidate, reference, out=np.full(len(values), np.nan), where=reference > 0)
+    return np.asarray(np.divide(candidate, reference, out=np.full(len(values), np.nan), where=reference > 0))
 
 
 def _interval(value: float, drawn: NDArray[np.float64], confidence: float) -> Interval:

@@ -12,6 +12,7 @@ from eval.report.markup import Markup, data_uri, element, plain
 from eval.report.style import STYLE
 from eval.report.summary import count, headline, verdict, with_reference
 from eval.report.tables import (
+    MOST_SLICES,
     cost_table,
     heat_map,
     latency_table,
@@ -25,6 +26,8 @@ from eval.report.tables import (
 from eval.result import Result
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+WIDE_FROM = 8
+"""Labels from which the confusion table gets the full width."""
 
 
 def write_page(
@@ -174,13 +177,21 @@ def _parts(result: Result, first: bool) -> Markup | None:
     reference = result.comparison.reference if result.comparison else None
     confusion = result.confusion
     mistakes = mistakes_table(confusion) if confusion else None
+    labels = sum(part.group == "label" for part in result.slices)
+    weakest = f", the {MOST_SLICES} weakest of {labels}" if labels > MOST_SLICES else ""
+    wide = "wide" if confusion and len(confusion.labels) > WIDE_FROM else None
     tables = [
-        ("By label: share of its examples that are right", slices_table(result.slices, "label", reference)),
-        ("By length in tokens", slices_table(result.slices, "tokens", reference)),
-        ("True label (rows) and answer (columns)", heat_map(confusion) if confusion else None),
-        ("Most frequent mistakes", mistakes),
+        (
+            f"By label: share of its examples that are right{weakest}",
+            slices_table(result.slices, "label", reference),
+            None,
+        ),
+        ("By type of entity", slices_table(result.slices, "entity", reference), None),
+        ("By length in tokens", slices_table(result.slices, "tokens", reference), None),
+        ("True label (rows) and answer (columns)", heat_map(confusion) if confusion else None, wide),
+        ("Most frequent mistakes", mistakes, None),
     ]
-    shown = [element("div", element("h3", title), table) for title, table in tables if table]
+    shown = [element("div", element("h3", title), table, class_=kind) for title, table, kind in tables if table]
     if not shown:
         return None
     content = element("div", shown, class_="two")

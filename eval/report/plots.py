@@ -61,7 +61,7 @@ class Point:
 
 def render(draw: Callable[[Figure, Theme], None], theme: Theme, width: float = 5.4, height: float = 3.5) -> bytes:
     """Draw a figure and return it as SVG; the same input gives the same bytes."""
-    settings = {
+    settings: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": "nlp-compress",
         "font.family": ["DejaVu Sans"],

@@ -56,8 +56,9 @@ tr:last-child td { border-bottom: 0; }
 th:last-child, td:last-child { padding-right: 0; }
 .n { text-align: right; }
 td.n { white-space: nowrap; }
+td:has(> .bar) { width: 26%; }
 td small { display: block; color: var(--muted); font-size: 12px; }
-.name { font-weight: 600; overflow-wrap: anywhere; min-width: 7em; max-width: 22em; unicode-bidi: isolate; }
+.name { font-weight: 600; overflow-wrap: anywhere; min-width: 10.5em; max-width: 22em; unicode-bidi: isolate; }
 .facts { overflow-wrap: anywhere; unicode-bidi: isolate; min-width: 5.5em; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 20px; }
 figure { margin: 0; }
@@ -68,8 +69,11 @@ figcaption { color: var(--muted); font-size: 13px; margin-top: 6px; }
 }
 .bar i { position: absolute; inset: 0 auto 0 0; background: var(--accent); border-radius: 4px; opacity: 0.85; }
 .bar u { position: absolute; top: -3px; bottom: -3px; width: 2px; background: var(--ink); }
-.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 12px 40px; margin-bottom: 14px; }
+.two {
+  display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 12px 40px; margin-bottom: 14px;
+}
 .two > div { min-width: 0; }
+.two > .wide { grid-column: 1 / -1; }
 .two table:not(.heat) { width: 100%; }
 .heat { width: auto; border-collapse: separate; border-spacing: 2px; font-size: 12.5px; }
 .heat th, .heat td { border: 0; padding: 0; }

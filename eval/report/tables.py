@@ -15,6 +15,8 @@ PILLS = {"non-inferior": "good", "inferior": "bad", "not shown": "unsure"}
 LONGEST_HEADING = 24
 MOST_LISTED = 12
 """Entries up to which a list is written out."""
+MOST_SLICES = 20
+"""Parts of the data that one table shows."""
 SIZES = ("parameters", "bytes", "macs")
 
 
@@ -119,11 +121,13 @@ def _direction(ratio: float, more: str, less: str) -> str:
 
 
 def slices_table(parts: Sequence[Slice], group: str, reference: str | None) -> Markup | None:
-    """Return scores of the parts of one group as bars; a tick marks the reference."""
+    """Return scores of the parts of one group as bars; a tick marks the reference. Of many, only the weakest."""
     chosen = [part for part in parts if part.group == group]
     if not chosen:
         return None
-    headings = ["tokens" if group == "tokens" else group, "", "score", *([reference] if reference else []), "examples"]
+    if len(chosen) > MOST_SLICES:
+        chosen = sorted(chosen, key=lambda part: part.score)[:MOST_SLICES]
+    headings = [group, "", "score", *([reference] if reference else []), "examples"]
     rows: list[list[object]] = []
     for part in chosen:
         mark = None if part.reference is None else element("u", style=f"left: {_share(part.reference)}%")

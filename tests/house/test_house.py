@@ -39,7 +39,8 @@ def test_imports_go_one_way(path):
         top = module.split(".")[0]
         if top in PACKAGES:
             assert top in BELOW[package], f"{path.name} imports {module}"
-            assert module != "eval", "a bare 'import eval' hides the builtin"
+    bare = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import)]
+    assert "eval" not in {alias.name for node in bare for alias in node.names}, "'import eval' hides the builtin"
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -103,7 +104,7 @@ def test_links_in_the_documents_lead_somewhere():
 
 
 def test_no_document_or_code_names_a_machine():
-    wrong = re.compile(r"/work/|/root/|pythonhosted|pypi\.org/simple")
+    wrong = re.compile(r"/work/main|/work/shared|/root/\.|pythonhosted|pypi\.org/simple")
     tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()
     for name in tracked:
         path = ROOT / name

@@ -292,7 +292,8 @@ class TestHub:
         monkeypatch.setattr(datasets, "load_dataset", fail)
         assert refused("classification", "nobody/nothing") == [
             "nobody/nothing: there is no such folder, so it was taken as the name of a data set on the hub, "
-            "which could not be loaded (ConnectionError: no route); give a folder that exists, or check the name and the connection"
+            "which could not be loaded (ConnectionError: no route); "
+            "give a folder that exists, or check the name and the connection"
         ]
 
     def test_a_broken_saved_folder(self, tmp_path):
