@@ -32,7 +32,7 @@ steps:
 
 def start(recipe, out, home):
     return subprocess.Popen(
-        [sys.executable, "-m", "compress.cli", "run", str(recipe), "--out", str(out), "--resume"],
+        [sys.executable, "-m", "compress", "run", str(recipe), "--out", str(out), "--resume"],
         cwd=ROOT,
         env={**os.environ, "COMPRESS_HOME": str(home), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,

@@ -1,0 +1,185 @@
+"""Paired statistics against hand counts and known values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from eval.errors import UserError
+from eval.statistics import (
+    Interval,
+    agreement,
+    expected_calibration_error,
+    mcnemar,
+    non_inferior,
+    paired_bootstrap,
+    pearson,
+)
+
+
+def mean_of(values):
+    array = np.asarray(values, dtype=np.float64)
+    return lambda indices: float(array[indices].mean())
+
+
+def test_paired_bootstrap_of_equal_models_is_exactly_zero():
+    right = np.random.default_rng(0).integers(0, 2, 200)
+    found = paired_bootstrap([(mean_of(right), mean_of(right))], 200)
+    assert found.difference == Interval(0.0, 0.0, 0.0)
+    assert found.retention == Interval(1.0, 1.0, 1.0)
+    assert found.p_value == 1.0
+
+
+def test_paired_bootstrap_agrees_with_the_normal_approximation():
+    generator = np.random.default_rng(1)
+    reference = generator.normal(0.8, 0.1, 400)
+    candidate = reference + generator.normal(0.02, 0.05, 400)
+    found = paired_bootstrap([(mean_of(candidate), mean_of(reference))], 400, resamples=4000)
+    gaps = candidate - reference
+    error = 1.96 * gaps.std(ddof=1) / math.sqrt(400)
+    assert found.difference.value == pytest.approx(gaps.mean())
+    assert found.difference.low == pytest.approx(gaps.mean() - error, abs=0.0006)
+    assert found.difference.high == pytest.approx(gaps.mean() + error, abs=0.0006)
+    assert found.retention.value == pytest.approx(candidate.mean() / reference.mean())
+    assert found.p_value == pytest.approx(1 / 4001)
+
+
+def test_pairing_is_sharper_than_two_separate_intervals():
+    generator = np.random.default_rng(2)
+    reference = (generator.random(500) < 0.8).astype(float)
+    candidate = reference.copy()
+    candidate[:5] = 1 - candidate[:5]
+    other = reference[generator.permutation(500)]
+    paired = paired_bootstrap([(mean_of(candidate), mean_of(reference))], 500).difference
+    unpaired = paired_bootstrap([(mean_of(candidate), mean_of(other))], 500).difference
+    assert paired.high - paired.low < 0.5 * (unpaired.high - unpaired.low)
+
+
+def test_seeds_are_pooled_and_their_spread_widens_the_interval():
+    reference = np.zeros(1000)
+    reference[::2] = 1
+    better, worse = reference + 0.1, reference - 0.1
+    pairs = [(mean_of(better), mean_of(reference)), (mean_of(worse), mean_of(reference))]
+    found = paired_bootstrap(pairs, 1000)
+    assert found.seeds == 2
+    assert found.difference.value == pytest.approx(0.0)
+    assert (found.difference.low, found.difference.high) == (pytest.approx(-0.1), pytest.approx(0.1))
+    assert paired_bootstrap(pairs[:1], 1000).difference.low == pytest.approx(0.1)
+
+
+def test_bootstrap_is_seeded():
+    generator = np.random.default_rng(3)
+    pair = [(mean_of(generator.random(50)), mean_of(generator.random(50)))]
+    assert paired_bootstrap(pair, 50, seed=5) == paired_bootstrap(pair, 50, seed=5)
+    assert paired_bootstrap(pair, 50, seed=5) != paired_bootstrap(pair, 50, seed=6)
+
+
+def test_undefined_resamples_are_counted_and_left_out():
+    def sometimes(indices):
+        return float("nan") if indices[0] % 2 else 1.0
+
+    found = paired_bootstrap([(sometimes, mean_of([0.5] * 10))], 10, resamples=400)
+    assert 100 < found.undefined < 300
+    assert found.difference == Interval(0.5, 0.5, 0.5)
+
+
+def test_retention_is_undefined_for_a_reference_at_or_below_zero():
+    found = paired_bootstrap([(mean_of([0.2] * 8), mean_of([-0.1] * 8))], 8)
+    assert math.isnan(found.retention.value)
+    assert math.isnan(found.retention.low)
+    assert found.difference.value == pytest.approx(0.3)
+
+
+def test_bootstrap_names_every_mistake_at_once():
+    with pytest.raises(UserError) as caught:
+        paired_bootstrap([], 0, resamples=5, confidence=95)
+    assert len(caught.value.problems) == 4
+    assert "confidence=95" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (-0.009, 0.001, "non-inferior"),
+        (-0.011, 0.001, "not shown"),
+        (-0.05, -0.02, "inferior"),
+        (-0.01, 0.01, "not shown"),
+        (float("nan"), float("nan"), "not shown"),
+    ],
+)
+def test_non_inferiority_follows_the_interval(low, high, verdict):
+    assert non_inferior(Interval((low + high) / 2, low, high), margin=0.01) == verdict
+
+
+def test_non_inferiority_refuses_a_negative_margin():
+    with pytest.raises(UserError, match="margin=-0.1"):
+        non_inferior(Interval(0, 0, 0), -0.1)
+
+
+def test_mcnemar_matches_the_binomial_sum():
+    candidate = [1] * 3 + [0] * 10 + [1] * 20
+    reference = [0] * 3 + [1] * 10 + [1] * 20
+    found = mcnemar(candidate, reference)
+    tail = sum(math.comb(13, k) for k in range(4)) / 2**13
+    assert (found.only_candidate, found.only_reference) == (3, 10)
+    assert found.p_value == pytest.approx(2 * tail)
+
+
+def test_mcnemar_of_models_that_never_differ_is_one():
+    assert mcnemar([1, 0, 1], [1, 0, 1]).p_value == 1.0
+
+
+def test_mcnemar_refuses_other_values_and_lengths():
+    with pytest.raises(UserError, match="0 .wrong. or 1"):
+        mcnemar([0.5, 1], [1, 1])
+    with pytest.raises(UserError, match="2 values against 3"):
+        mcnemar([1, 1], [1, 1, 0])
+
+
+def test_calibration_error_by_hand():
+    # Bins of 15: 0.95 and 0.99 share the last one; 0.6 = 9/15 is the right edge of its bin.
+    confidence, correct = [0.95, 0.99, 0.6, 0.61], [1, 0, 1, 1]
+    expected = abs(1 - 1.94) / 4 + abs(1 - 0.6) / 4 + abs(1 - 0.61) / 4
+    assert expected_calibration_error(confidence, correct) == pytest.approx(expected)
+
+
+def test_calibration_error_against_a_slow_loop():
+    generator = np.random.default_rng(4)
+    confidence = generator.random(500)
+    correct = generator.random(500) < confidence**2
+    expected = 0.0
+    for place in range(15):
+        inside = [i for i, sure in enumerate(confidence) if place / 15 < sure <= (place + 1) / 15]
+        if inside:
+            expected += abs(np.mean(correct[inside]) - np.mean(confidence[inside])) * len(inside) / 500
+    assert expected_calibration_error(confidence, correct) == pytest.approx(expected)
+
+
+def test_calibration_error_of_nothing_and_of_certainty():
+    assert math.isnan(expected_calibration_error([], []))
+    assert expected_calibration_error([1.0, 1.0], [1, 1]) == 0.0
+
+
+def test_agreement_by_kind():
+    labels = agreement("classification", [{"label": "a"}, {"label": "b"}], [{"label": "a"}, {"label": "a"}])
+    assert labels == {"labels": 0.5}
+    tags = agreement("tagging", [{"tags": ["O", "O", "O"]}, {"tags": ["B"]}], [{"tags": ["O", "O", "B"]}, {"tags": ["B"]}])
+    assert tags == {"words": 0.75, "sentences": 0.5}
+    assert agreement("qa", [{"text": "x"}], [{"text": "x y"}]) == {"texts": 0.0}
+    scores = agreement("regression", [{"score": 1.0}, {"score": 2.0}], [{"score": 1.5}, {"score": 3.5}])
+    assert scores == {"pearson": pytest.approx(1.0), "largest_difference": 1.5}
+
+
+def test_agreement_refuses_other_examples_and_kinds():
+    with pytest.raises(UserError, match="1 answers against 0"):
+        agreement("qa", [{"text": "x"}], [])
+    with pytest.raises(UserError, match="masked-lm"):
+        agreement("masked-lm", [], [])
+
+
+def test_pearson_is_undefined_for_a_constant():
+    assert math.isnan(pearson([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]))
+    assert math.isnan(pearson([1.0], [2.0]))
+    assert pearson([1.0, 2.0], [5.0, 3.0]) == pytest.approx(-1.0)
