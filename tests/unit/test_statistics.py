@@ -114,7 +114,7 @@ def test_non_inferiority_follows_the_interval(low, high, verdict):
 
 
 def test_non_inferiority_refuses_a_negative_margin():
-    with pytest.raises(UserError, match="margin=-0.1"):
+    with pytest.raises(UserError, match=r"margin=-0\.1"):
         non_inferior(Interval(0, 0, 0), -0.1)
 
 
@@ -132,7 +132,7 @@ def test_mcnemar_of_models_that_never_differ_is_one():
 
 
 def test_mcnemar_refuses_other_values_and_lengths():
-    with pytest.raises(UserError, match="0 .wrong. or 1"):
+    with pytest.raises(UserError, match="must be 0"):
         mcnemar([0.5, 1], [1, 1])
     with pytest.raises(UserError, match="2 values against 3"):
         mcnemar([1, 1], [1, 1, 0])
@@ -165,7 +165,9 @@ def test_calibration_error_of_nothing_and_of_certainty():
 def test_agreement_by_kind():
     labels = agreement("classification", [{"label": "a"}, {"label": "b"}], [{"label": "a"}, {"label": "a"}])
     assert labels == {"labels": 0.5}
-    tags = agreement("tagging", [{"tags": ["O", "O", "O"]}, {"tags": ["B"]}], [{"tags": ["O", "O", "B"]}, {"tags": ["B"]}])
+    tags = agreement(
+        "tagging", [{"tags": ["O", "O", "O"]}, {"tags": ["B"]}], [{"tags": ["O", "O", "B"]}, {"tags": ["B"]}]
+    )
     assert tags == {"words": 0.75, "sentences": 0.5}
     assert agreement("qa", [{"text": "x"}], [{"text": "x y"}]) == {"texts": 0.0}
     scores = agreement("regression", [{"score": 1.0}, {"score": 2.0}], [{"score": 1.5}, {"score": 3.5}])
