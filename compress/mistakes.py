@@ -9,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from compress.wording import bounds_in, expected, shown
+from compress.wording import SHOWN, bounds_in, expected, shown
 from compress.yaml_places import Location
 from eval.errors import did_you_mean
 
@@ -102,7 +102,11 @@ def field_names(model: Any) -> list[str]:
 
 def name_of(location: Location) -> str:
     """Return a location as text, such as ``latency.batch[0]``."""
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in location).lstrip(".")
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{_key(key)}" for key in location).lstrip(".")
+
+
+def _key(key: str) -> str:
+    return key if key.isprintable() and len(key) <= SHOWN else shown(key)
 
 
 def _under(location: Location, sentence: str) -> str:

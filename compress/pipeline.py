@@ -173,17 +173,18 @@ def _student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) -> Ar
 
 
 def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) -> dict[str, Path]:
+    """Write every export that the recipe asks for; int8 stands beside fp32, so that the two can be compared."""
+    from compress.export.int8 import scheme_of
     from compress.export.onnx import export_onnx
 
     exports: dict[str, Path] = {}
     examples = task.validation if task is not None else ()
+    quantized = scheme_of(artifact.lineage) is not None
     for block in recipe.export:
-        for int8 in (False, True) if block.onnx.int8 else (False,):
-            name = "onnx-int8" if int8 else "onnx"
-            if name in exports:
-                continue
+        wanted = {"onnx": False} | ({"onnx-int8": True} if block.onnx.int8 or quantized else {})
+        for name, int8 in wanted.items():
             folder = out / name
-            if not (folder / "export.json").is_file():
+            if name not in exports and not (folder / "export.json").is_file():
                 export_onnx(artifact, folder, int8=int8, examples=examples, name=f"{recipe.name} {name}")
             exports[name] = folder
     return exports
@@ -207,7 +208,7 @@ def evaluate(
     if block.baseline:
         models["no teacher"] = replace(_baseline(recipe, prepared, out), name="no teacher")
     for name, folder in exports.items():
-        models[name] = Runtime(folder, name=name)
+        models[name] = Runtime(folder, name=name, spinning=False)
     first: Result | None = None
     results: list[Result] = []
     if reference is not None:

@@ -157,7 +157,7 @@ def _seconds_a_row(model: TaskModel, tokens: int, *, learns: bool) -> float:
             with torch.set_grad_enabled(learns):
                 logits = logits_of(network(**inputs))
                 if learns:
-                    logits.float().square().mean().backward()
+                    torch.autograd.backward(logits.float().square().mean())
                     optimizer.step()
                     optimizer.zero_grad()
             times.append(time.perf_counter() - started)

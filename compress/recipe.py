@@ -245,7 +245,7 @@ class _Reading:
 
 def _no_item(item: Any, example: str) -> str:
     if isinstance(item, dict) and item and next(iter(item.values())) is None:
-        return f"the fields of {next(iter(item))} must be indented further than its name"
+        return f"the fields of {shown(next(iter(item)))} must be indented further than its name"
     if isinstance(item, dict) and item:
-        return f"holds {len(item)} names ({', '.join(item)[:60]}); write each as an item of its own"
+        return f"holds {len(item)} names ({shown(', '.join(item))}); write each as an item of its own"
     return f"got {shown(item)}, must be one name with its fields, such as '{example}'"

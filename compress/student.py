@@ -33,8 +33,8 @@ class Student(BaseModel):
         from_: ``teacher``, or a model folder or hub name that gives shape, tokenizer and weights in its place;
             written ``from`` in a recipe.
         layers: A number of layers, or the teacher's layers to keep, counted from 0.
-        pick: Which layers a number means. ``stride``: evenly from the first, 3 of 12 are 0, 4, 8 and 3 of 6 are
-            0, 2, 4. ``spread``: evenly with first and last, 3 of 12 are 0, 6, 11. ``first``, ``last``: a block.
+        pick: Which layers a number means. ``spread``: evenly with the first and the last, 3 of 6 are 0, 2, 5;
+            ``stride``: evenly from the first, 3 of 6 are 0, 2, 4; ``first`` or ``last``.
         hidden_size: Channels of the hidden states.
         heads: Attention heads of a layer.
         intermediate_size: Neurons of the feed-forward network.
@@ -53,7 +53,7 @@ class Student(BaseModel):
 
     from_: str = Field(default="teacher", alias="from", min_length=1)
     layers: Positive | tuple[int, ...] | None = None
-    pick: Pick = "stride"
+    pick: Pick = "spread"
     hidden_size: Positive | None = None
     heads: Positive | None = None
     intermediate_size: Positive | None = None

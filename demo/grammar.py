@@ -59,9 +59,9 @@ class Grammar:
             [self.plain, self.contrast, self.concession, self.expectation, self.hearsay, self.comparison, self.pair]
         )
         text = pattern(label)
-        if self.random.random() < 0.4:
+        if self.random.random() < 0.3:
             text = self._beside(text, self.random.choice(NEUTRAL))
-        if self.random.random() < 0.35:
+        if self.random.random() < 0.25:
             distractor = f"the {self.pick(OTHERS)} was {self.adjective(self.random.randrange(2))}"
             text = self._beside(text, distractor)
         return text + " .", label
@@ -76,8 +76,8 @@ class Grammar:
         return f"{self.pick(STRONG)} {word}" if self.random.random() < 0.4 else word
 
     def clause(self, polarity: int, subject: str | None = None) -> str:
-        """Return a statement about the film; half of them say it by denying the opposite."""
-        denied = self.random.random() < 0.5
+        """Return a statement about the film; many say it by denying the opposite."""
+        denied = self.random.random() < 0.4
         word = 1 - polarity if denied else polarity
         subject = subject or f"the {self.pick(ASPECTS)}"
         form = self.random.randrange(3)

@@ -19,6 +19,8 @@ def make_base(data: Path, folder: Path) -> None:
     import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+    from teachers.taskmodel import quiet
+
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
@@ -40,8 +42,9 @@ def make_base(data: Path, folder: Path) -> None:
     )
     config = transformers.BertConfig(vocab_size=len(fast), max_position_embeddings=128, **SHAPE)
     torch.manual_seed(13)
-    transformers.BertModel(config).save_pretrained(folder)
-    fast.save_pretrained(folder)
+    with quiet():
+        transformers.BertModel(config).save_pretrained(folder)
+        fast.save_pretrained(folder)
 
 
 def bag_of_words(data: Path) -> float:

@@ -83,10 +83,10 @@ def measure(
         comparison, found = None, slices(task.spec, parts, kept)
         timed = {model.name: model}
     else:
+        name = against.name if against.name != model.name else f"{against.name} (reference)"
         if isinstance(against, Result):
-            reference, timed = against, {model.name: model}
+            reference, timed = against.model_copy(update={"name": name}), {model.name: model}
         else:
-            name = against.name if against.name != model.name else f"{against.name} (reference)"
             reference, _ = _answered(against, name, task, examples, split, batch_size, seed)
             timed = {model.name: model, name: against}
         comparison, found = pair(result, reference, margin, seed), slices(task.spec, parts, kept, reference.kept)

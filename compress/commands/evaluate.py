@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from compress.commands.models import is_export, open_model, spec_of, task_for
-from compress.commands.output import write_json
+from compress.commands.output import as_json, plain, write_json
 from compress.commands.run import Json
 from eval.errors import UserError
 
@@ -34,6 +34,7 @@ def evaluate(
     wanted = task_for(spec_of(candidate), data, task, metric)
     reference = None if against is None else open_model(against, wanted.spec)
 
+    from eval.kept import write_beside
     from eval.latency import LatencyPlan
     from eval.measure import measure
 
@@ -56,12 +57,13 @@ def evaluate(
         from eval.report.page import write_page
 
         write_page(html, title=f"{model} on {data}", results=results)
-    figures = [result.model_dump(mode="json", exclude={"kept"}) for result in results]
+    figures = as_json([plain(result) for result in results])
     if str(json) == "-":
-        write_json(figures)
+        typer.echo(figures)
         return
     if json is not None:
-        _write(json, figures)
+        write_beside(json, f"{figures}\n".encode())
+
     from eval.report.console import to_text
 
     typer.echo(to_text(results))
@@ -80,15 +82,3 @@ def history(
         write_json([record.model_dump(mode="json") for record in found.lineage])
     else:
         typer.echo(found.history())
-
-
-def _write(path: Path, figures: object) -> None:
-    import json
-    import os
-
-    beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
-    try:
-        beside.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -17,31 +17,36 @@ FORMATS = ("onnx",)
 
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An artifact, or a transformers folder or hub name.")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; an earlier export is replaced.")],
     to: Annotated[str, typer.Option(help=f"Format: {', '.join(FORMATS)}.")] = "onnx",
-    int8: Annotated[bool, typer.Option("--int8", help="Quantize the weights to int8.")] = False,
+    int8: Annotated[
+        bool | None, typer.Option("--int8/--fp32", help="8-bit weights or not; by default as the recipe's steps say.")
+    ] = None,
     data: Annotated[
         str | None, typer.Option(help="Data on which the export has to agree with the model; without it, made-up text.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Export a model, compare the export with the model on real inputs, and refuse it if they disagree."""
+    """Export a model, compare the export with the model on the same inputs, and refuse it if they disagree."""
     if to not in FORMATS:
         raise UserError(f"--to: got {to!r}{did_you_mean(to, FORMATS)}")
     if is_export(model):
         raise UserError(f"{model}: is an export already; export the model folder it was made from")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
 
     from compress.artifact import Artifact
     from compress.export.onnx import export_onnx
 
     artifact = Artifact.from_pretrained(model)
     examples = () if data is None else task_for(spec_of(artifact), data).validation
-    export_onnx(artifact, out, int8=int8, examples=examples, name=out.name)
-    found = {"folder": str(out), "bytes": (out / "model.onnx").stat().st_size}
+    report = export_onnx(artifact, out, int8=int8, examples=examples)
+    gate = report.gate.to_dict()
     if json:
-        write_json(found)
+        figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}
+        write_json({"folder": str(report.folder), **figures, "gate": gate, "seconds": round(report.seconds, 1)})
         return
-    typer.echo(f"wrote {out}: {megabytes((out / 'model.onnx').stat().st_size)} MB")
-    typer.echo(f"try it: compress predict {out} 'some text'")
+    typer.echo(f"wrote {out}: {report.scheme}, {megabytes(report.bytes)} MB")
+    typer.echo(
+        f"agrees with the model in {gate['agreement']:.2%} of the decisions on {gate['examples']:,} examples "
+        f"and made-up texts; largest difference of a logit {gate['max_abs_difference']:.2g}"
+    )
+    typer.echo(f"try it: compress predict {out} TEXT")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eval.errors import UserError
+
 if TYPE_CHECKING:
     from eval.inference import Predictor
     from eval.task import Task, TaskSpec
@@ -28,9 +30,12 @@ def open_model(source: str, task: TaskSpec | None = None) -> Predictor:
         UserError: If it is none of these, or does not answer the task.
     """
     if is_export(source):
-        from compress.export.runtime import Runtime
+        from compress.export.runtime import ExportError, Runtime
 
-        return Runtime(source)
+        try:
+            return Runtime(source)
+        except ExportError as error:
+            raise UserError(*str(error).splitlines()) from error
     from compress.artifact import Artifact
 
     return Artifact.from_pretrained(source, task)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from eval.result import Result
 
 PIPE_WIDTH = 160
 """Columns of a table that does not go to a terminal."""
@@ -42,9 +45,20 @@ def show(renderable: Any) -> None:
     console.print(renderable)
 
 
+def as_json(value: Any) -> str:
+    """Return a value as JSON for people and scripts."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
 def write_json(value: Any) -> None:
     """Print a value as JSON on standard output."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(as_json(value))
+
+
+def plain(result: Result) -> dict[str, Any]:
+    """Return the figures of a measurement as plain JSON values; what is no number becomes null."""
+    figures: dict[str, Any] = json.loads(result.to_json())
+    return figures
 
 
 def megabytes(count: float) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from compress.commands.output import write_json
+from compress.commands.output import plain, write_json
 
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A YAML file; 'compress init' writes one.")]
 Overrides = Annotated[
@@ -39,7 +39,7 @@ def run(
                 "model": str(done.folder / "model"),
                 "exports": {name: str(folder) for name, folder in done.exports.items()},
                 "report": None if done.page is None else str(done.page),
-                "results": [result.model_dump(mode="json", exclude={"kept"}) for result in done.results],
+                "results": [plain(result) for result in done.results],
             }
         )
         return

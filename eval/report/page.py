@@ -156,15 +156,18 @@ def _training(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> Markup | Non
     from eval.report.plots import training_curves
 
     known = {name: [row for row in run if row.get("step") is not None] for name, run in curves.items()}
-    if not any(row.get("loss") is not None or row.get("score") is not None for run in known.values() for row in run):
-        return None
-    return _figure(training_curves(known), "Loss and validation score by optimizer step", width=10.4, height=3.2)
+    figures = [
+        _figure(training_curves(known, key), f"{said} by optimizer step")
+        for key, said in (("loss", "Training loss"), ("score", "Validation score"))
+        if any(row.get(key) is not None for run in known.values() for row in run)
+    ]
+    return element("div", figures, class_="plots") if figures else None
 
 
-def _figure(draw: Any, caption: str, width: float = 5.4, height: float = 3.5) -> Markup:
+def _figure(draw: Any, caption: str) -> Markup:
     from eval.report.plots import DARK, LIGHT, render
 
-    light, dark = (data_uri(render(draw, theme, width, height)) for theme in (LIGHT, DARK))
+    light, dark = (data_uri(render(draw, theme)) for theme in (LIGHT, DARK))
     picture = element(
         "picture",
         element("source", media="(prefers-color-scheme: dark)", srcset=dark),

@@ -19,9 +19,15 @@ from eval.report.markup import plain
 LONGEST_LABEL = 28
 LOG_FROM = 6.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
-LABEL_HEIGHT = 0.075
-"""Height of a label as a fraction of the axes, for keeping labels apart."""
+LABEL_HEIGHT, LETTER_WIDTH = 0.07, 0.0165
+"""Size of a label and of one letter as fractions of the axes, for keeping labels apart."""
+FRAME = ((-9.0, -9.0, 0.0, 9.0), (1.0, -9.0, 9.0, 9.0), (0.0, -9.0, 1.0, 0.0), (0.0, 1.0, 1.0, 9.0))
+"""What lies outside of the axes."""
 FONTS = b"ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
+
+
+Box = tuple[float, float, float, float]
+"""Left, bottom, right and top, as fractions of the axes."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ def tradeoff(points: Sequence[Point], x_label: str, y_label: str, unit: float = 
                 axes.plot([cost, cost], [point.low, point.high], color=theme.series[0], linewidth=1.6, alpha=0.55)
             face = "none" if point.reference else theme.series[0]
             axes.scatter([cost], [point.y], s=46, color=face, edgecolors=theme.series[0], linewidths=1.6, zorder=3)
-        _label(figure, axes, points, costs, theme)
+        _label(axes, points, costs, theme, [] if floor is None else [_margin_box(axes, floor)])
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
 
@@ -150,58 +156,81 @@ def _scale(axes: Axes, values: Sequence[float]) -> None:
         axes.set_xlim(0, largest * 1.12 or 1)
 
 
-def _label(figure: Figure, axes: Axes, points: Sequence[Point], costs: Sequence[float], theme: Theme) -> None:
-    """Write each name beside its point, on the side with room, and keep the names of one side apart."""
+def _label(axes: Axes, points: Sequence[Point], costs: Sequence[float], theme: Theme, taken: list[Box]) -> None:
+    """Write each name beside its point, where it covers the fewest other names and points."""
     to_axes = axes.transData + axes.transAxes.inverted()
-    places = [to_axes.transform((cost, point.y)) for point, cost in zip(points, costs, strict=True)]
-    for left in (False, True):
-        below = 2.0
-        side = [(x, y, point) for (x, y), point in zip(places, points, strict=True) if (x > 0.55) == left]
-        for x, y, point in sorted(side, key=lambda entry: -entry[1]):
-            height = min(y, below - LABEL_HEIGHT)
-            below = height
-            axes.annotate(
-                plain(point.label, LONGEST_LABEL),
-                (x, height),
-                xycoords="axes fraction",
-                xytext=(-8 if left else 8, 0),
-                textcoords="offset points",
-                ha="right" if left else "left",
-                va="center",
-                color=theme.ink,
-                annotation_clip=False,
+    places = [tuple(to_axes.transform((cost, point.y))) for point, cost in zip(points, costs, strict=True)]
+    taken = [*taken, *((x - 0.01, y - 0.02, x + 0.01, y + 0.02) for x, y in places)]
+    for (x, y), point in zip(places, points, strict=True):
+        text = plain(point.label, LONGEST_LABEL)
+        width = 0.04 + LETTER_WIDTH * len(text)
+        rises = [step * LABEL_HEIGHT for step in (0, 1, -1, 2, -2, 3, -3)]
+        tries = [(left, rise) for rise in rises for left in (x > 0.6, x <= 0.6)]
+        boxes = [
+            (
+                x - width if left else x + 0.015,
+                y + rise - LABEL_HEIGHT / 2,
+                x - 0.015 if left else x + width,
+                y + rise + LABEL_HEIGHT / 2,
             )
+            for left, rise in tries
+        ]
+        costs_of = [sum(_overlap(box, other) for other in [*taken, *FRAME]) for box in boxes]
+        best = min(range(len(tries)), key=lambda place: (round(costs_of[place], 4), place))
+        left, rise = tries[best]
+        taken.append(boxes[best])
+        axes.annotate(
+            text,
+            (x, y + rise),
+            xycoords="axes fraction",
+            xytext=(-8 if left else 8, 0),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="center",
+            color=theme.ink,
+            annotation_clip=False,
+        )
 
 
-def training_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:
-    """Return a function that draws loss and score against step, one line a run.
+def _margin_box(axes: Axes, floor: float) -> Box:
+    low, high = axes.get_ylim()
+    height = (floor - low) / (high - low)
+    return (0.86, height, 1.0, height + LABEL_HEIGHT)
+
+
+def _overlap(one: Box, other: Box) -> float:
+    wide = min(one[2], other[2]) - max(one[0], other[0])
+    high = min(one[3], other[3]) - max(one[1], other[1])
+    return max(wide, 0.0) * max(high, 0.0)
+
+
+def training_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], key: str) -> Any:
+    """Return a function that draws a figure of the training against step, one line a run.
 
     Args:
-        curves: Histories by name: ``{"step", "loss", "score", ...}`` each; absent values are left out.
+        curves: Histories by name: ``{"step", "loss", "score", ...}`` each.
+        key: What is drawn, such as ``loss``; rows without it are left out.
     """
-    keys = [key for key in ("loss", "score") if any(row.get(key) is not None for run in curves.values() for row in run)]
 
     def draw(figure: Figure, theme: Theme) -> None:
-        for place, key in enumerate(keys):
-            axes = figure.add_subplot(1, len(keys), place + 1)
-            for number, (name, history) in enumerate(curves.items()):
-                rows = [(row["step"], row[key]) for row in history if row.get(key) is not None]
-                color = theme.series[number % len(theme.series)]
+        axes = figure.add_subplot()
+        for number, (name, history) in enumerate(curves.items()):
+            rows = [(row["step"], row[key]) for row in history if row.get(key) is not None]
+            axes.plot(
+                [step for step, _ in rows],
+                [value for _, value in rows],
+                color=theme.series[number % len(theme.series)],
+                linewidth=1.6,
+                marker="o" if len(rows) < 30 else None,
+                markersize=3.5,
                 # Matplotlib leaves names with a leading underscore out of a legend.
-                label = plain(name, LONGEST_LABEL).lstrip("_") or "run"
-                axes.plot(
-                    [step for step, _ in rows],
-                    [value for _, value in rows],
-                    color=color,
-                    linewidth=1.6,
-                    marker="o" if len(rows) < 30 else None,
-                    markersize=3.5,
-                    label=label,
-                )
-            axes.set_title(key, loc="left", fontsize=9.5, color=theme.ink)
-            axes.set_xlabel("step")
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-            if place == 0 and len(curves) > 1:
-                axes.legend(frameon=False, labelcolor=theme.ink, fontsize=8.5)
+                label=plain(name, LONGEST_LABEL).lstrip("_") or "run",
+            )
+        axes.set_xlabel("step")
+        axes.set_ylabel(key)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        if len(curves) > 1:
+            columns = 1 + (len(curves) > 6)
+            axes.legend(frameon=False, labelcolor=theme.ink, fontsize=8.5 / columns**0.25, ncols=columns)
 
     return draw

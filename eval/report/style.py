@@ -23,7 +23,7 @@ main { max-width: 1120px; margin: 0 auto; padding: 40px 24px 64px; }
 header { margin-bottom: 28px; }
 h1 { font-size: 28px; line-height: 1.2; letter-spacing: -0.015em; margin: 0 0 6px; overflow-wrap: anywhere; }
 h2 { font-size: 17px; letter-spacing: -0.005em; margin: 0 0 14px; }
-h3 { font-size: 14px; margin: 20px 0 8px; color: var(--muted); font-weight: 600; }
+h3 { overflow-wrap: anywhere; font-size: 14px; margin: 20px 0 8px; color: var(--muted); font-weight: 600; }
 p { margin: 0 0 10px; overflow-wrap: anywhere; }
 .muted { color: var(--muted); }
 .small { font-size: 13px; }
@@ -39,6 +39,7 @@ section {
 .bad { background: var(--bad-tint); color: var(--bad); }
 .unsure { background: var(--unsure-tint); color: var(--unsure); }
 .verdict { display: flex; gap: 12px; align-items: baseline; color: var(--muted); }
+.verdict span { min-width: 0; overflow-wrap: anywhere; }
 .verdict .pill { flex: none; min-width: 8em; text-align: center; }
 .verdict + .verdict { margin-top: 8px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin-top: 18px; }
@@ -58,7 +59,7 @@ th:last-child, td:last-child { padding-right: 0; }
 td.n { white-space: nowrap; }
 td:has(> .bar) { width: 26%; }
 td small { display: block; color: var(--muted); font-size: 12px; }
-.name { font-weight: 600; overflow-wrap: anywhere; min-width: 10.5em; max-width: 22em; unicode-bidi: isolate; }
+.name { font-weight: 600; overflow-wrap: break-word; min-width: 8em; unicode-bidi: isolate; }
 .facts { overflow-wrap: anywhere; unicode-bidi: isolate; min-width: 5.5em; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 20px; }
 figure { margin: 0; }
@@ -78,20 +79,22 @@ figcaption { color: var(--muted); font-size: 13px; margin-top: 6px; }
 .heat { width: auto; border-collapse: separate; border-spacing: 2px; font-size: 12.5px; }
 .heat th, .heat td { border: 0; padding: 0; }
 .heat th { color: var(--ink); font-weight: 400; unicode-bidi: isolate; }
-.heat thead th { padding: 0 6px 6px; text-align: center; min-width: 34px; }
+.heat thead th { padding: 0 6px 6px; text-align: center; min-width: 28px; }
+.heat thead th:has(span) { padding: 0 2px 6px; }
 .heat thead th span { writing-mode: vertical-rl; transform: rotate(180deg); max-height: 190px; white-space: nowrap; }
 .heat tbody th { text-align: right; padding-right: 10px; white-space: nowrap; vertical-align: middle; }
-.heat td { min-width: 34px; height: 30px; text-align: center; vertical-align: middle; border-radius: 4px; }
+.heat td { min-width: 28px; height: 28px; text-align: center; vertical-align: middle; border-radius: 4px; }
 .heat .hit { background: color-mix(in srgb, var(--accent) calc(var(--v) * 62%), var(--tint)); }
 .heat .miss { background: color-mix(in srgb, var(--bad) calc(var(--v) * 75%), var(--tint)); }
 .heat .none { background: var(--tint); color: transparent; }
 .chain { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; margin-bottom: 16px; color: var(--muted); }
 .chain span {
   border: 1px solid var(--line); border-radius: 8px; padding: 5px 12px; color: var(--ink); background: var(--tint);
+  max-width: 100%; overflow-wrap: anywhere;
 }
 details { margin-top: 6px; }
 summary { cursor: pointer; font-weight: 600; padding: 4px 0; overflow-wrap: anywhere; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; margin: 0; font-size: 14px; }
+dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 4px 20px; margin: 0; font-size: 14px; }
 dt { color: var(--muted); }
 dd { margin: 0; overflow-wrap: anywhere; }
 @media print { body { background: none; } section { break-inside: avoid; } }

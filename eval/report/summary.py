@@ -44,9 +44,12 @@ def verdict(result: Result) -> str:
         reference=comparison.reference, margin=f"{comparison.margin:g} {comparison.metric}"
     )
     seeds = f", {comparison.seeds} seeds pooled" if comparison.seeds > 1 else ""
+    # Rule of three: a mistake never seen on n examples may still have a rate of 3 / n (Hanley & Lippman-Hand 1983).
+    unseen = 3 / max(1, result.examples)
+    caution = f"; so few examples say little about losses below {unseen:.2g}" if unseen > comparison.margin else ""
     return (
         f"{said[0].upper()}{said[1:]}: the difference is {difference(result)} "
-        f"({percent(comparison.confidence, 0)} interval, {count(result.examples)} examples{seeds})"
+        f"({percent(comparison.confidence, 0)} interval, {count(result.examples)} examples{seeds}){caution}"
     )
 
 

@@ -13,6 +13,7 @@ from eval.slices import Confusion, Slice
 
 PILLS = {"non-inferior": "good", "inferior": "bad", "not shown": "unsure"}
 LONGEST_HEADING = 24
+LONGEST_WORD = 48
 MOST_LISTED = 12
 """Entries up to which a list is written out."""
 MOST_SLICES = 20
@@ -25,9 +26,17 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[object]], words: Seque
     kinds = ["name" if column == 0 else "facts" if column in words else "n" for column in range(len(headings))]
     head = element("tr", [element("th", text, class_=kind) for text, kind in zip(headings, kinds, strict=True)])
     body = [
-        element("tr", [element("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)]) for row in rows
+        element("tr", [element("td", _brief(cell), class_=kind) for cell, kind in zip(row, kinds, strict=True)])
+        for row in rows
     ]
     return element("div", element("table", element("thead", head), element("tbody", body)), class_="scroll")
+
+
+def _brief(cell: object) -> object:
+    """Keep one unbroken word from pushing a table off the page."""
+    if isinstance(cell, str) and not isinstance(cell, Markup) and max(map(len, cell.split()), default=0) > LONGEST_WORD:
+        return plain(cell, LONGEST_WORD)
+    return cell
 
 
 def pill(result: Result) -> Markup | str:
@@ -142,7 +151,7 @@ def _share(value: float) -> str:
 
 
 def heat_map(confusion: Confusion) -> Markup | None:
-    """Return the confusion table with shades by share of the true label; hits and misses in different colours."""
+    """Return the confusion table, shaded by the root of the share of the true label, hits apart from misses."""
     if not confusion.labels:
         return None
     labels = [plain(label, LONGEST_HEADING) for label in confusion.labels]
@@ -159,7 +168,7 @@ def heat_map(confusion: Confusion) -> Markup | None:
                 "td",
                 cell,
                 class_="none" if not cell else "hit" if column == place else "miss",
-                style=f"--v: {cell / total:.3f}",
+                style=f"--v: {math.sqrt(cell / total):.3f}",
             )
             for column, cell in enumerate(counts)
         ]

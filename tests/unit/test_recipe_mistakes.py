@@ -52,7 +52,7 @@ def test_every_mistake_is_told_at_once_with_its_line():
         "recipe.yaml:8: step 2, distill.logits: unknown field 'temprature'; did you mean 'temperature'?",
         "recipe.yaml:8: step 2, distill.logits: temperature: got true or false, must be a number",
         "recipe.yaml:9: step 3: unknown technique 'distil.logits'; did you mean 'distill.logits'?",
-        "recipe.yaml:10: step 4: the fields of distill.logits must be indented further than its name",
+        "recipe.yaml:10: step 4: the fields of 'distill.logits' must be indented further than its name",
         "recipe.yaml:12: step 5: got ['a'], must be one name with its fields, "
         "such as 'distill.logits: {temperature: 2.0}'",
         "recipe.yaml:13: step 6, distill.logits: got 'hello', "

@@ -106,9 +106,9 @@ def test_seed_decides_random_weights_and_global_chance_stays():
 @pytest.mark.parametrize(
     ("student", "kept"),
     [
-        (Student(layers=2), (0, 1)),
+        (Student(layers=2), (0, 2)),
         (Student(layers=2, pick="last"), (1, 2)),
-        (Student(layers=2, pick="spread"), (0, 2)),
+        (Student(layers=2, pick="stride"), (0, 1)),
         (Student(layers=(0, 2)), (0, 2)),
         (Student(layers=1), (0,)),
     ],
@@ -258,7 +258,7 @@ def test_an_artifact_gives_an_artifact_with_one_more_record(tmp_path):
     assert record.weights_before == teacher.digest
     assert record.weights_after == built.digest
     assert (record.config["layers"], record.config["from"], record.seed) == (2, "teacher", 4)
-    assert (record.structure, record.facts["random"]) == ({"layers": [0, 1]}, [])
+    assert (record.structure, record.facts["random"]) == ({"layers": [0, 2]}, [])
     assert load(built.save(tmp_path / "student")).digest == built.digest
 
 
@@ -269,7 +269,7 @@ def test_the_table_says_what_will_be_and_is_logged(caplog):
     assert "bert, 2 layers, hidden 16, 4 heads, FFN 64, vocabulary" in table
     for cost in (found.student, found.teacher):
         assert all(f"{number:,}" in table for number in (cost.parameters, cost.bytes, cost.macs))
-    assert "layers 0, 1; kept are the hidden channels" in table
+    assert "layers 0, 2; kept are the hidden channels" in table
     with caplog.at_level(logging.INFO, "compress.student"):
         student.build(tiny())
     assert table in caplog.text

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import re
-import subprocess
-import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -76,13 +75,9 @@ def ran(place):
     """The folder of a recipe that was run, with an export, and what the command printed."""
     out = place / "out"
     changes = [f"--set={change}" for change in ("export=[onnx]", "steps.distill.logits.epochs=2")]
-    done = subprocess.run(
-        [sys.executable, "-m", "compress", "run", str(place / "recipe.yaml"), "--out", str(out), "--json", *changes],
-        cwd=ROOT,
-        env=os.environ | {"COMPRESS_HOME": str(place / "home"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return out, json.loads(done.stdout), done.stderr
+    out_text, error_text = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out_text), redirect_stderr(error_text):
+        patch.setenv("COMPRESS_HOME", str(place / "home"))
+        code = main(["run", str(place / "recipe.yaml"), "--out", str(out), "--json", *changes])
+    assert code == 0, error_text.getvalue()
+    return out, json.loads(out_text.getvalue()), error_text.getvalue()

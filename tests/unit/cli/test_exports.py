@@ -10,28 +10,34 @@ import sys
 import pytest
 
 from compress.cli import main
-from compress.commands.predict import parse_example
 from tests.unit.cli.conftest import ROOT
 
 
+@pytest.fixture(scope="module")
+def exported(place):
+    out = place / "exported"
+    flags = ["--to", "onnx", "--fp32", "--out", out, "--data", place / "data"]
+    assert main(["export", str(place / "teacher"), *map(str, flags)]) == 0
+    return out
+
+
 class TestExportAndPredict:
-    @pytest.fixture(scope="class")
-    def exported(self, place):
-        out = place / "exported"
-        assert (
-            main(["export", str(place / "teacher"), "--to", "onnx", "--out", str(out), "--data", str(place / "data")])
-            == 0
-        )
-        return out
+    def test_what_export_says(self, call, place, tmp_path):
+        out = tmp_path / "int8"
+        code, said, _ = call("export", place / "teacher", "--int8", "--out", out, "--data", place / "data")
+        assert code == 0
+        assert said.startswith(f"wrote {out}: int8, ")
+        assert re.search(r"agrees with the model in \d+\.\d\d% of the decisions on 40 examples", said)
+        assert json.loads((out / "export.json").read_text(encoding="utf-8"))["scheme"] == "int8"
 
     def test_what_export_refuses(self, call, place, exported):
         assert call("export", place / "teacher", "--to", "onx", "--out", "x")[::2] == (
             2,
             "--to: got 'onx'; did you mean 'onnx'?\n",
         )
-        code, _, err = call("export", place / "teacher", "--out", exported)
+        code, _, err = call("export", place / "teacher", "--out", place / "data")
         assert code == 2
-        assert "is there already and not empty" in err
+        assert f"{place / 'data'}: is there already and no export" in err
         code, _, err = call("export", exported, "--out", "x")
         assert code == 2
         assert "is an export already" in err
@@ -76,41 +82,10 @@ class TestExportAndPredict:
         bad = tmp_path / "bad.txt"
         bad.write_bytes(b"fine\n\xff\n")
         code, _, err = call("predict", exported, "--file", bad)
-        assert (code, err) == (2, f"{bad}:2: not UTF-8 text (byte 0xff)\n")
+        assert (code, err) == (2, "line 2: not UTF-8 text (byte 0xff)\n")
         code, _, err = call("predict", exported, "--file", tmp_path / "none.txt")
         assert (code, err) == (2, f"{tmp_path / 'none.txt'}: cannot be read (No such file or directory)\n")
         assert call("predict", exported, "a", "--file", bad)[::2] == (
             2,
             "texts and --file were both given; choose one\n",
         )
-
-
-class TestPredictLines:
-    @pytest.mark.parametrize(
-        ("text", "kind", "pair", "example"),
-        [
-            ("a film", "classification", False, {"text": "a film"}),
-            ("", "classification", False, {"text": ""}),
-            ('{"text": "a", "id": 3}', "classification", False, {"text": "a", "id": 3}),
-            ("{not json", "classification", False, {"text": "{not json"}),
-            ('{"text": 3}', "classification", False, {"text": '{"text": 3}'}),
-            ("a\tb", "regression", True, {"text_a": "a", "text_b": "b"}),
-            ("who?\tann", "qa", False, {"question": "who?", "context": "ann"}),
-            ("ann lives here", "tagging", False, {"tokens": ["ann", "lives", "here"]}),
-            ('{"tokens": ["a b", "c"]}', "tagging", False, {"tokens": ["a b", "c"]}),
-        ],
-    )
-    def test_a_line_becomes_an_example(self, text, kind, pair, example):
-        assert parse_example(text, kind, pair) == example
-
-    @pytest.mark.parametrize(
-        ("text", "kind", "pair", "problem"),
-        [
-            ("a b", "classification", True, "write text_a, a tab, text_b; or a JSON object with these two fields"),
-            ("a\tb\tc", "qa", False, "write question, a tab, context"),
-            ('{"question": "q"}', "qa", False, "this is no JSON object with question and context as text"),
-        ],
-    )
-    def test_a_line_that_is_no_example(self, text, kind, pair, problem):
-        with pytest.raises(ValueError, match=re.escape(problem)):
-            parse_example(text, kind, pair)

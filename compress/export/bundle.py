@@ -1,0 +1,103 @@
+"""What an export folder holds beside the model: a program that needs no toolkit, and a page that says how to use it."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+PARTS = ("eval.inference", "compress.export.runtime", "compress.export.program")
+"""Modules that ``predict.py`` consists of, in the order of their needs."""
+TOOLKIT = ("eval", "compress", "teachers")
+HEAD = '''"""Answers from the model in this folder; needs numpy, tokenizers and onnxruntime, nothing else.
+
+    python predict.py "some text"          one JSON object a text
+    python predict.py --file texts.txt
+    cat texts.txt | python predict.py
+
+Or in Python: ``from predict import Runtime; Runtime(folder).predict(["some text"]).answers``.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":
+    import importlib.util
+    import sys
+
+    missing = [name for name in ("numpy", "tokenizers", "onnxruntime") if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.stderr.write(f"not installed: {', '.join(missing)}; run: pip install {' '.join(missing)}\\n")
+        sys.exit(2)
+'''
+TAIL = """
+if __name__ == "__main__":
+    sys.exit(main(Path(__file__).resolve().parent))
+"""
+LINES = {
+    "classification": "a text, or a JSON object with `text`",
+    "regression": "a text, or a JSON object with `text`",
+    "pair": "two texts with a tab between them, or a JSON object with `text_a` and `text_b`",
+    "tagging": "words with white space between them, or a JSON object with `tokens`, a list of words",
+    "qa": "a question, a tab and its context, or a JSON object with `question` and `context`",
+    "masked-lm": "not available from the command line: `Runtime.forward` gives the logits",
+}
+
+
+def predict_program() -> str:
+    """Return the source of a program that predicts with nothing of this toolkit installed."""
+    bodies = [_body(Path(str(import_module(part).__file__)).read_text(encoding="utf-8")) for part in PARTS]
+    return "\n\n".join([HEAD, *bodies, TAIL]).replace("\n\n\n\n", "\n\n\n")
+
+
+def _body(source: str) -> str:
+    """Return a module without its docstring, its future imports and its imports from the toolkit."""
+    dropped: set[int] = set()
+    for place, node in enumerate(ast.parse(source).body):
+        is_docstring = place == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        package = (node.module or "").partition(".")[0] if isinstance(node, ast.ImportFrom) else ""
+        if is_docstring or package in ("__future__", *TOOLKIT):
+            dropped |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    kept = [line for number, line in enumerate(source.splitlines(), start=1) if number not in dropped]
+    return "\n".join(kept).strip("\n") + "\n"
+
+
+def readme(manifest: dict[str, Any]) -> str:
+    """Return the page of an export folder, from the content of its ``export.json``."""
+    task, gate = manifest["task"], manifest.get("gate") or {}
+    line = LINES["pair" if task.get("pair") else task["kind"]]
+    labels = f"Labels: {', '.join(task['labels'])}.\n" if task.get("labels") else ""
+    model = manifest["files"]["model.onnx"]
+    return f"""# {manifest["name"]}
+
+A {task["kind"]} model for ONNX Runtime: {manifest["scheme"]}, opset {manifest["opset"]}, {model["bytes"] / 1e6:.1f} MB.
+{labels}
+| file | what it is |
+|---|---|
+| `model.onnx` | the network, with standard ONNX operators |
+| `tokenizer.json`, `encoder.json` | how texts become its inputs |
+| `config.json` | the transformers configuration, for tools that look for it |
+| `export.json` | what was exported, how it was checked, sizes and digests |
+| `predict.py` | predicts with numpy, tokenizers and onnxruntime alone |
+
+    pip install numpy tokenizers onnxruntime
+    python predict.py "a line"
+    python predict.py --file lines.txt > answers.jsonl
+
+A line is {line}.
+
+    from predict import Runtime
+    model = Runtime(".")
+    answers = model.predict(["a line", "another line"]).answers
+
+Before this folder was written, its answers were compared with those of the torch model: {_checked(gate)}
+"""
+
+
+def _checked(gate: dict[str, Any]) -> str:
+    if not gate:
+        return "not recorded."
+    return (
+        f"{gate['examples']} examples, {gate['agreement']:.2%} equal decisions, largest difference of a logit "
+        f"{gate['max_abs_difference']:.2g} (logits reach {gate['scale']:.2g})."
+    )

@@ -1,0 +1,187 @@
+"""The gate of every export: the same inputs through the export and through the model it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from compress.export.probes import made_up_examples, odd_examples
+from eval.inference import Array, EncoderSettings, Feature, Predictor, TextEncoder
+
+Example = Mapping[str, Any]
+TOLERANCE = 1e-3
+"""Largest difference of a float32 export, relative to the largest logit."""
+LEAST_LIMIT = 1e-4
+"""A difference up to this always passes: where logits are small, a relative one says nothing."""
+SCORE_MARGIN = 0.05
+"""Scores of a regression agree when they differ by at most this share of the largest."""
+MADE_UP_MARGIN = 0.1
+"""On made-up text, answers between which the model hardly chooses do not count; again relative to the largest logit."""
+BATCH = 8
+
+
+@dataclass(frozen=True)
+class GateReport:
+    """How far an export is from its model.
+
+    Attributes:
+        examples: Real examples that were compared; made-up ones come on top.
+        agreement: Share of equal decisions: labels, tags, masked tokens, starts and ends of answers, or close scores.
+        agreement_needed: The least that passes.
+        max_abs_difference: Largest difference of a logit.
+        mean_abs_difference: Mean difference of the logits.
+        scale: Largest logit of the model, without its sign.
+        limit: Largest difference that passes; None where only agreement counts.
+        batch_difference: Largest difference of the export to itself, each row alone against rows in one batch.
+        problems: Why the export is refused, one sentence each.
+    """
+
+    examples: int
+    agreement: float
+    agreement_needed: float
+    max_abs_difference: float
+    mean_abs_difference: float
+    scale: float
+    limit: float | None
+    batch_difference: float
+    problems: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the export answers as its model does."""
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain JSON."""
+        return {**asdict(self), "problems": list(self.problems), "passed": self.passed}
+
+
+def compare(
+    export: Predictor,
+    reference: Predictor,
+    examples: Iterable[Example] = (),
+    *,
+    tolerance: float | None = TOLERANCE,
+    agreement: float = 1.0,
+) -> GateReport:
+    """Compare an export with its model on real examples and on odd and made-up texts, in batches of mixed lengths.
+
+    Args:
+        export: What is to be proven.
+        reference: The model it was made from.
+        examples: Real inputs; without any, the decisions on made-up texts are compared.
+        tolerance: Largest difference of a logit relative to the largest logit, at least 1e-4 in all; it also holds for
+            rows alone against the same rows in a batch. None: 8-bit arithmetic, where only agreement is asked for.
+        agreement: Least share of equal decisions. With a tolerance, ties within twice the limit are equal.
+    """
+    real = list(examples)
+    settings = reference.encoder.settings
+    odd = odd_examples(reference.encoder)
+    judged = real or made_up_examples(reference.encoder)
+    seen = _Seen(settings)
+    for example_set, decide in ((judged, True), (odd, False)):
+        for features in _same_features(export, reference, example_set, seen.problems):
+            inputs = reference.encoder.collate(features)
+            seen.add(features, reference.encoder, reference.forward(inputs), export.forward(inputs), decide)
+    together = _alone_and_together(export, [*judged[:BATCH], *odd])
+    limit = None if tolerance is None else max(LEAST_LIMIT, tolerance * seen.scale)
+    undecided = 0.0 if real else MADE_UP_MARGIN * seen.scale
+    share = seen.agreement(undecided if limit is None else 2 * limit)
+    problems = list(dict.fromkeys(seen.problems))
+    if limit is not None and not seen.largest <= limit:
+        problems.append(f"logits differ by up to {seen.largest:.3g}, allowed is {limit:.3g}")
+    if limit is not None and not together <= limit:
+        problems.append(f"a row alone and in a batch differs by up to {together:.3g}, allowed is {limit:.3g}")
+    if share < agreement:
+        what = f"{len(real)} examples" if real else "made-up texts"
+        problems.append(f"{share:.2%} of the decisions on {what} are equal, needed are {agreement:.2%}")
+    return GateReport(
+        len(real), share, agreement, seen.largest, seen.mean, seen.scale, limit, together, tuple(problems)
+    )
+
+
+class _Seen:
+    """What was found so far."""
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        self.settings = settings
+        self.problems: list[str] = []
+        self.largest = self.scale = self.total = 0.0
+        self.count = 0
+        self.regrets: list[Array] = []
+
+    @property
+    def mean(self) -> float:
+        return self.total / max(1, self.count)
+
+    def agreement(self, tie: float) -> float:
+        """Return the share of decisions that are equal, or as good for the reference within ``tie``."""
+        regrets = np.concatenate([np.zeros(0), *self.regrets])
+        if self.settings.kind == "regression":
+            tie = max(tie, SCORE_MARGIN * self.scale)
+        return float((regrets <= tie).mean()) if regrets.size else 1.0
+
+    def add(
+        self, features: Sequence[Feature], encoder: TextEncoder, expected: Array, found: Array, decide: bool
+    ) -> None:
+        if expected.shape != found.shape:
+            self.problems.append(f"logits have shape {found.shape}, the model's {expected.shape}")
+            return
+        for feature, one, other in zip(features, expected, found, strict=True):
+            if one.ndim == 2:
+                place = encoder.place(len(feature.ids), one.shape[0])
+                one, other = one[place], other[place]
+            if not np.isfinite(other).all():
+                self.problems.append("logits are not finite")
+                continue
+            difference = np.abs(one - other)
+            self.largest = max(self.largest, float(difference.max(initial=0)))
+            self.scale = max(self.scale, float(np.abs(one).max(initial=0)))
+            self.total, self.count = self.total + float(difference.sum()), self.count + difference.size
+            if decide:
+                self.regrets.append(_regret(self.settings.kind, feature, one, other))
+
+
+def _regret(kind: str, feature: Feature, expected: Array, found: Array) -> Array:
+    """Return, for each decision, how much the reference prefers its own answer to the export's; 0 for the same one."""
+    if kind == "regression":
+        return np.asarray(np.abs(expected - found))
+    if kind == "tagging":
+        places = [place for place, word in enumerate(feature.words or ()) if word >= 0]
+        expected, found = expected[places], found[places]
+    elif kind == "qa":
+        places = [place for place, offset in enumerate(feature.offsets or ()) if offset is not None]
+        expected, found = expected[places].T, found[places].T
+    expected, found = np.atleast_2d(expected), np.atleast_2d(found)
+    if not expected.size:
+        return np.zeros(0)
+    rows = np.arange(len(expected))
+    return np.asarray(expected.max(axis=-1) - expected[rows, found.argmax(axis=-1)])
+
+
+def _same_features(
+    export: Predictor, reference: Predictor, examples: Sequence[Example], problems: list[str]
+) -> Iterator[list[Feature]]:
+    """Yield batches of the reference's features, in the order of the examples, and check the export's against them."""
+    for first in range(0, len(examples), BATCH):
+        chunk = examples[first : first + BATCH]
+        features = reference.encoder.encode(chunk)
+        if export.encoder.encode(chunk) != features:
+            problems.append("the exported tokenizer gives other tokens than the model's")
+        yield from (features[start : start + BATCH] for start in range(0, len(features), BATCH))
+
+
+def _alone_and_together(export: Predictor, examples: Sequence[Example]) -> float:
+    encoder = export.encoder
+    features = encoder.encode(examples)[: 3 * BATCH]
+    largest = 0.0
+    for feature, row in zip(features, export.forward(encoder.collate(features)), strict=True):
+        alone = export.forward(encoder.collate([feature]))[0]
+        if row.ndim == 2:
+            row = row[encoder.place(len(feature.ids), row.shape[0])]
+            alone = alone[encoder.place(len(feature.ids), alone.shape[0])]
+        largest = max(largest, float(np.abs(row - alone).max(initial=0)))
+    return largest

@@ -1,0 +1,174 @@
+"""8-bit weights and 8-bit products for an ONNX graph, in standard operators that any runtime knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from compress.export.graph import Model, Node, attributes, einsum_as_product, module_of, set_nodes, set_weights
+from compress.export.int8 import LEVELS, Int8, is_excluded, quantize_rows, quantize_weight
+
+Array = NDArray[Any]
+SMALL = 16
+"""Matrices with fewer rows or columns stay in float: token types and the last layer of a classifier save nothing."""
+MIDDLE = 128
+"""The uint8 that stands for 0 where every token has a range of its own."""
+LEAST_RANGE = 1e-12
+"""Range of a token whose activations are all 0, so that nothing is divided by 0."""
+AXES_ARE_INPUTS = 18
+"""The opset from which ReduceMax and ReduceMin take their axes as an input."""
+
+
+def quantize_graph(model: Model, scheme: Int8) -> dict[str, Any]:
+    """Quantize linear layers and embedding tables of a tidy float32 graph, in place.
+
+    With one range a token, and x the activation of a token:
+    ``s = max|x| / 127``, ``u = round(x / s) + 128``, ``y = s * scale * sum((u - 128) * q)``, the sum in int32.
+    With one range a tensor, ``u``, ``s`` and the zero point come from ``DynamicQuantizeLinear``.
+
+    Args:
+        model: A graph as ``compress.export.graph.tidy`` leaves it.
+        scheme: What becomes 8-bit, and how.
+
+    Returns:
+        How many ``linear`` layers and embedding ``tables`` became 8-bit, and in ``float`` the modules with a matrix
+        that did not.
+    """
+    return _Quantizer(model, scheme).run()
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """``y = x W + bias``; x loses its last ``axes`` axes, and axes of ``shape`` take their place."""
+
+    weight: str
+    matrix: Array
+    batch_axes: int = 0
+    axes: int = 1
+    shape: tuple[int, ...] = ()
+    bias: str = ""
+
+
+class _Quantizer:
+    def __init__(self, model: Model, scheme: Int8) -> None:
+        self.graph, self.scheme = model.graph, scheme
+        self.opset = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+        weights = (weight for weight in model.graph.initializer if weight.data_type == onnx.TensorProto.FLOAT)
+        self.weights = {weight.name: weight for weight in weights if len(weight.dims) > 1}
+        self.nodes: list[Node] = []
+        self.arrays: dict[str, Array] = {}
+        self.activations: dict[str, tuple[str, str, str]] = {}
+
+    def run(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"linear": 0, "tables": 0, "float": []}
+        for node in list(self.graph.node):
+            excluded = is_excluded(module_of(node), self.scheme.exclude)
+            linear = self._linear(node)
+            if not excluded and self._is_table(node):
+                self._look_up(node)
+                facts["tables"] += 1
+            elif not excluded and linear is not None and min(linear.matrix.shape) >= SMALL:
+                self._multiply(node, linear)
+                facts["linear"] += 1
+            else:
+                self.nodes.append(node)
+                if linear is not None:
+                    facts["float"].append(module_of(node))
+        set_nodes(self.graph, self.nodes)
+        set_weights(self.graph, self.arrays)
+        return facts
+
+    def _is_table(self, node: Node) -> bool:
+        table = self.weights.get(node.input[0]) if node.op_type == "Gather" and self.scheme.embeddings else None
+        return table is not None and not attributes(node).get("axis", 0) and min(table.dims) >= SMALL
+
+    def _linear(self, node: Node) -> _Linear | None:
+        if node.op_type not in ("MatMul", "Gemm", "Einsum") or len(node.input) < 2 or node.input[1] not in self.weights:
+            return None
+        name, given = node.input[1], attributes(node)
+        matrix = onnx.numpy_helper.to_array(self.weights[name])
+        if node.op_type == "Einsum":
+            equation = given["equation"].decode()
+            found = einsum_as_product(equation, matrix)
+            if found is None:
+                return None
+            return _Linear(name, found[0], len(equation.partition(",")[0]) - found[1], *found[1:])
+        if node.op_type == "Gemm":
+            plain = given.get("alpha", 1.0) == given.get("beta", 1.0) == 1.0 and not given.get("transA", 0)
+            bias = node.input[2] if len(node.input) > 2 else ""
+            return _Linear(name, matrix.T if given.get("transB", 0) else matrix, bias=bias) if plain else None
+        return _Linear(name, matrix) if matrix.ndim == 2 else None
+
+    def _look_up(self, node: Node) -> None:
+        table, out = node.input[0], node.output[0]
+        if f"{table}_rows" not in self.arrays:
+            rows, scale = quantize_rows(onnx.numpy_helper.to_array(self.weights[table]))
+            self.arrays |= {f"{table}_rows": rows, f"{table}_scale": scale}
+        found = self._add("Gather", [f"{table}_rows", node.input[1]], f"{out}_rows", node.name)
+        scales = self._add("Gather", [f"{table}_scale", node.input[1]], f"{out}_row_scales")
+        self._add("Mul", [self._as_float(found), scales], out)
+
+    def _multiply(self, node: Node, linear: _Linear) -> None:
+        x, out = node.input[0], node.output[0]
+        if linear.axes > 1:
+            x = self._reshape(x, f"{out}_flat", (0,) * linear.batch_axes + (-1,))
+        quantized, scale, zero = self._activation(x)
+        weight = f"{linear.weight}_int8"
+        if weight not in self.arrays:
+            matrix, scales = quantize_weight(linear.matrix, self.scheme.per_channel, self.scheme.reduce_range)
+            self.arrays |= {weight: np.ascontiguousarray(matrix), f"{weight}_scale": scales}
+        y = self._as_float(self._add("MatMulInteger", [quantized, weight, zero], f"{out}_int32", node.name))
+        last = f"{out}_product" if linear.bias or len(linear.shape) > 1 else out
+        if self.scheme.activations == "token":
+            y = self._add("Mul", [y, f"{weight}_scale"], f"{out}_channels")
+            y = self._add("Mul", [y, scale], last)
+        else:  # multiplied in this order, ONNX Runtime makes one operator of them all
+            y = self._add("Mul", [y, self._add("Mul", [scale, f"{weight}_scale"], f"{out}_both")], last)
+        if linear.bias:
+            self._add("Add", [y, linear.bias], out)
+        if len(linear.shape) > 1:
+            self._reshape(y, out, (0,) * linear.batch_axes + linear.shape)
+
+    def _activation(self, x: str) -> tuple[str, str, str]:
+        """Return the names of ``x`` as uint8, of its scale and of its zero point; each ``x`` is quantized once."""
+        if x not in self.activations:
+            by = self._by_token if self.scheme.activations == "token" else self._by_tensor
+            self.activations[x] = by(x)
+        return self.activations[x]
+
+    def _by_token(self, x: str) -> tuple[str, str, str]:
+        depth = self._add("Neg", [self._over_last_axis("ReduceMin", x)], f"{x}_depth")
+        least = self._constant("least_range", np.float32(LEAST_RANGE))
+        largest = self._add("Max", [self._over_last_axis("ReduceMax", x), depth, least], f"{x}_largest")
+        scale = self._add("Mul", [largest, self._constant("step", np.float32(1 / LEVELS))], f"{x}_scale")
+        zero = self._constant("middle", np.uint8(MIDDLE))
+        steps = [self._add("Div", [x, scale], f"{x}_steps"), self._constant("one", np.float32(1)), zero]
+        return self._add("QuantizeLinear", steps, f"{x}_uint8"), scale, zero
+
+    def _by_tensor(self, x: str) -> tuple[str, str, str]:
+        names = (f"{x}_uint8", f"{x}_scale", f"{x}_zero")
+        self.nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", [x], names))
+        return names
+
+    def _over_last_axis(self, operator: str, x: str) -> str:
+        if self.opset >= AXES_ARE_INPUTS:
+            return self._add(operator, [x, self._constant("last_axis", np.array([-1]))], f"{x}_{operator}", keepdims=1)
+        return self._add(operator, [x], f"{x}_{operator}", axes=[-1], keepdims=1)
+
+    def _as_float(self, x: str) -> str:
+        return self._add("Cast", [x], f"{x}_float", to=onnx.TensorProto.FLOAT)
+
+    def _reshape(self, x: str, out: str, shape: tuple[int, ...]) -> str:
+        return self._add("Reshape", [x, self._constant(f"{out}_shape", np.array(shape, dtype=np.int64))], out)
+
+    def _constant(self, name: str, value: Any) -> str:
+        self.arrays.setdefault(name, np.asarray(value))
+        return name
+
+    def _add(self, operator: str, inputs: list[str], out: str, name: str = "", **given: Any) -> str:
+        self.nodes.append(onnx.helper.make_node(operator, inputs, [out], name, **given))
+        return out

@@ -1,0 +1,183 @@
+"""A model as an ONNX folder: traced, quantized if asked for, compared with the model, and only then put in place."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compress.export.bundle import predict_program, readme
+from compress.export.gate import TOLERANCE, GateReport, compare
+from compress.export.int8 import Int8, scheme_of, unmatched
+from compress.export.runtime import FILES, FORMAT, MANIFEST, Runtime, sha256
+from compress.export.tracing import OPSET, trace
+from compress.store import replace_folder
+from eval.errors import CompressError, UserError
+from eval.machine import machine
+from teachers.taskmodel import TaskModel
+
+AGREEMENT = 0.97
+"""Least share of decisions that an int8 export must share with its model."""
+GATE_EXAMPLES = 256
+"""Most examples the gate looks at; evenly spread over those given."""
+LARGEST = 2 * 1024**3 - 1024**2
+"""Bytes that fit in one ONNX file."""
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written.
+
+    Attributes:
+        folder: Where.
+        scheme: ``fp32`` or ``int8``.
+        exporter: ``tracer`` or ``dynamo``.
+        bytes: Size of ``model.onnx``.
+        float_bytes: What it would be in float32.
+        quantized: For int8, how many linear layers and tables became 8-bit, and what stayed in float.
+        gate: How far the export is from the model.
+        seconds: How long it took.
+    """
+
+    folder: Path
+    scheme: str
+    exporter: str
+    bytes: int
+    float_bytes: int
+    quantized: Mapping[str, Any]
+    gate: GateReport
+    seconds: float
+
+
+def export_onnx(
+    model: TaskModel,
+    folder: str | Path,
+    *,
+    int8: bool | Int8 | None = None,
+    examples: Sequence[Mapping[str, Any]] = (),
+    name: str | None = None,
+    opset: int = OPSET,
+    tolerance: float = TOLERANCE,
+    agreement: float = AGREEMENT,
+) -> ExportReport:
+    """Write a folder that ONNX Runtime, the ``Runtime`` of this package or its own ``predict.py`` loads.
+
+    Everything is written beside ``folder`` and renamed once the gate has passed; until then, and after a refusal,
+    what stood there is untouched.
+
+    Args:
+        model: A model with its tokenizer and task, or an artifact.
+        folder: A new or empty folder, or an earlier export.
+        int8: 8-bit or not; True takes the scheme in the artifact's lineage or the default one, None is True only if
+            the lineage holds one.
+        examples: Real inputs for the gate; without any it makes up texts.
+        name: What reports call the export; by default the model's name.
+        opset: Version of the ONNX operators.
+        tolerance: For float32, the largest difference of a logit relative to the largest logit.
+        agreement: For int8, the least share of equal decisions.
+
+    Raises:
+        UserError: If the folder holds something else, a pattern names no module, or the model is too large.
+        CompressError: If the model cannot be exported, the disk refuses, or the export does not answer as the model.
+    """
+    start = time.perf_counter()
+    folder = Path(folder)
+    scheme = _scheme(model, int8)
+    _check(model, folder, scheme)
+    beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.writing")
+    try:
+        beside.mkdir(parents=True)
+        manifest, float_bytes = _write(model, beside, scheme, name or model.name, opset)
+        limits = {"tolerance": tolerance} if scheme is None else {"tolerance": None, "agreement": agreement}
+        gate = compare(Runtime(beside), model, _spread(examples), **limits)
+        if not gate.passed:
+            raise CompressError(_refusal(folder, gate, scheme))
+        manifest |= {"gate": gate.to_dict()}
+        _write_json(beside / MANIFEST, manifest)
+        (beside / "README.md").write_text(readme(manifest), encoding="utf-8")
+        size = (beside / FILES[0]).stat().st_size
+        replace_folder(beside, folder)
+    except OSError as error:
+        raise CompressError(f"{folder}: could not be written ({error}); what stood there is unchanged") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    seconds = time.perf_counter() - start
+    quantized = manifest["quantized"] or {}
+    return ExportReport(folder, manifest["scheme"], manifest["exporter"], size, float_bytes, quantized, gate, seconds)
+
+
+def _write(model: TaskModel, beside: Path, scheme: Int8 | None, name: str, opset: int) -> tuple[dict[str, Any], int]:
+    """Write all but the page that needs the gate's figures; return the manifest and the bytes of the float graph."""
+    import onnx
+
+    graph, exporter = trace(model, opset)
+    float_bytes = int(graph.ByteSize())
+    quantized = None
+    if scheme is not None:
+        from compress.export.int8_graph import quantize_graph
+
+        quantized = quantize_graph(graph, scheme)
+    onnx.checker.check_model(graph)
+    onnx.save(graph, str(beside / FILES[0]))
+    model.encoder.save(beside)
+    config: Any = model.model.config
+    config.save_pretrained(beside)
+    (beside / "predict.py").write_text(predict_program(), encoding="utf-8")
+    files = {file: {"bytes": (beside / file).stat().st_size, "sha256": sha256(beside / file)} for file in FILES}
+    manifest = {
+        "format": FORMAT,
+        "name": name,
+        "task": model.task.model_dump(mode="json"),
+        "scheme": "fp32" if scheme is None else "int8",
+        "int8": None if scheme is None else scheme.model_dump(mode="json"),
+        "quantized": quantized,
+        "exporter": exporter,
+        "opset": max(entry.version for entry in graph.opset_import if entry.domain in ("", "ai.onnx")),
+        "source": {"name": model.name, "weights": model.digest},
+        "files": files,
+        "machine": machine(),
+    }
+    _write_json(beside / MANIFEST, manifest)
+    return manifest, float_bytes
+
+
+def _scheme(model: TaskModel, int8: bool | Int8 | None) -> Int8 | None:
+    if isinstance(int8, Int8):
+        return int8
+    recorded = scheme_of(getattr(model, "lineage", ()))
+    if int8 is None:
+        return recorded
+    return (recorded or Int8()) if int8 else None
+
+
+def _check(model: TaskModel, folder: Path, scheme: Int8 | None) -> None:
+    problems = []
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / MANIFEST).is_file())):
+        problems.append(f"{folder}: is there already and no export; choose another folder or remove it")
+    if scheme is not None:
+        problems += unmatched(scheme.exclude, [module for module, _ in model.model.named_modules()])
+    weights = 4 * sum(parameter.numel() for parameter in model.model.parameters())
+    if weights > LARGEST:
+        problems.append(f"{model.name}: {weights / 1e9:.1f} GB of weights; one ONNX file holds at most 2 GB")
+    if problems:
+        raise UserError(*problems)
+
+
+def _spread(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    count = min(len(examples), GATE_EXAMPLES)
+    return [examples[index * len(examples) // count] for index in range(count)]
+
+
+def _refusal(folder: Path, gate: GateReport, scheme: Int8 | None) -> str:
+    advice = "" if scheme is None else "; exclude the modules that need float32, or lower agreement if that is enough"
+    found = "; ".join(gate.problems)
+    return f"{folder}: the export does not answer as the model does: {found}{advice}; nothing was written"
+
+
+def _write_json(file: Path, values: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

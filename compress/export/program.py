@@ -1,0 +1,69 @@
+"""The command line of an export: texts in, JSON lines out; the last part of its ``predict.py``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from compress.export.runtime import ExportError, Runtime
+
+
+def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
+    """Answer texts from the command line: one JSON object a line, in the order of the texts.
+
+    Args:
+        folder: The export.
+        arguments: Without the name of the program; None takes those of the process.
+
+    Returns:
+        The exit code: 0, or 2 after a user's mistake, which is told on standard error.
+    """
+    parser = argparse.ArgumentParser(description="Answer texts: one JSON object a line, in the order of the texts.")
+    parser.add_argument("text", nargs="*", help="a line (see README.md); without any, standard input is read")
+    parser.add_argument("--file", type=Path, help="a UTF-8 file with one line a text")
+    parser.add_argument("--batch-size", type=int, default=32, help="inputs of a batch (32)")
+    parser.add_argument("--threads", type=int, default=None, help="threads (the physical cores)")
+    given = parser.parse_args(arguments)
+    if given.text and given.file:
+        parser.error("give texts or --file, not both")
+    if given.batch_size < 1 or (given.threads is not None and given.threads < 1):
+        parser.error("--batch-size and --threads must be 1 or more")
+    try:
+        model = Runtime(folder, given.threads)
+        if given.file:
+            with given.file.open("rb") as stream:
+                _write(model, read_lines(stream), given.batch_size)
+        else:
+            _write(model, given.text or read_lines(sys.stdin.buffer), given.batch_size)
+        return 0
+    except BrokenPipeError:
+        # Whoever read the output has gone; without this, Python complains once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ExportError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+def read_lines(stream: BinaryIO) -> Iterator[str]:
+    r"""Yield the lines of UTF-8 text; only ``\n`` and ``\r\n`` end a line.
+
+    Raises:
+        ExportError: If a line is not UTF-8.
+    """
+    for number, raw in enumerate(stream, start=1):
+        try:
+            yield raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ExportError(f"line {number}: not UTF-8 text (byte 0x{raw[error.start]:02x})") from error
+
+
+def _write(model: Runtime, lines: Iterable[str], batch_size: int) -> None:
+    for answer in model.stream(lines, batch_size=batch_size):
+        sys.stdout.buffer.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+    sys.stdout.buffer.flush()

@@ -1,0 +1,252 @@
+"""Answers from an export folder with numpy, tokenizers and ONNX Runtime alone; no torch, no transformers.
+
+It imports one module of the toolkit, ``eval.inference``, so that ``predict.py`` in every export can carry both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eval.inference import Answer, Array, Inputs, Predictions, TextEncoder, predict
+
+FORMAT = 1
+"""Version of the export folder; a folder of a later version is refused."""
+MANIFEST = "export.json"
+FILES = ("model.onnx", "tokenizer.json", "encoder.json")
+"""What prediction needs beside the manifest, which holds the size and digest of each."""
+CHUNK = 1024
+"""Examples that ``Runtime.stream`` holds at a time, so that batches are of similar length and memory is bounded."""
+
+
+class ExportError(ValueError):
+    """A damaged export folder, or an example that the exported model cannot take."""
+
+
+class Runtime:
+    """An exported model, ready to answer; a ``Predictor``.
+
+    Args:
+        folder: What ``export_onnx`` wrote.
+        threads: Threads of one product; by default ``OMP_NUM_THREADS``, else the physical cores this process may use.
+        name: What reports call it; by default the name in the folder.
+        spinning: Let idle threads wait actively: fastest for one model alone, slower beside other busy sessions.
+
+    Attributes:
+        name: What reports call it.
+        folder: Where it lies.
+        manifest: Content of ``export.json``.
+        task: The task specification as plain JSON.
+        encoder: How examples become inputs.
+
+    Raises:
+        ExportError: If a file is missing, damaged or of a later version, or ONNX Runtime cannot load the model.
+    """
+
+    def __init__(
+        self, folder: str | Path, threads: int | None = None, *, name: str | None = None, spinning: bool = True
+    ) -> None:
+        self.folder = Path(folder)
+        self.manifest = read_manifest(self.folder)
+        self.name: str = name or self.manifest["name"]
+        self.task: dict[str, Any] = self.manifest["task"]
+        try:
+            self.encoder = TextEncoder.from_folder(self.folder)
+        except Exception as error:  # tokenizers raises bare Exceptions
+            raise ExportError(f"{self.folder}: the tokenizer cannot be read ({_first_line(error)})") from error
+        self.session = _session(self.folder / FILES[0], threads or default_threads(), spinning)
+
+    def forward(self, inputs: Inputs) -> Array:
+        """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging, qa (C = start, end), masked-lm."""
+        outputs = self.session.run(None, inputs)
+        logits = np.stack(outputs, axis=-1) if len(outputs) > 1 else outputs[0]
+        return np.asarray(logits, dtype=np.float32)
+
+    def predict(self, examples: Iterable[str | Mapping[str, Any]], batch_size: int = 32) -> Predictions:
+        """Answer examples, or lines as ``example`` reads them; answers come in the same order.
+
+        Raises:
+            ExportError: If an example lacks a field or is no text; all such examples at once.
+        """
+        return predict(self, self._examples(examples, 1), batch_size)
+
+    def stream(
+        self, examples: Iterable[str | Mapping[str, Any]], chunk: int = CHUNK, batch_size: int = 32
+    ) -> Iterator[Answer]:
+        """Answer any number of examples or lines in bounded memory, in the same order.
+
+        Args:
+            examples: Read ``chunk`` at a time.
+            chunk: How many are held at once.
+            batch_size: Inputs of a batch.
+
+        Raises:
+            ExportError: If an example lacks a field or is no text; its number is counted from 1.
+        """
+        source, first = iter(examples), 1
+        while held := list(islice(source, chunk)):
+            yield from predict(self, self._examples(held, first), batch_size).answers
+            first += len(held)
+
+    def _examples(self, items: Iterable[str | Mapping[str, Any]], first: int) -> list[dict[str, Any]]:
+        settings = self.encoder.settings
+        if settings.kind == "masked-lm":
+            raise ExportError("a masked-lm export gives logits (Runtime.forward), not answers")
+        found: list[dict[str, Any]] = []
+        problems: list[str] = []
+        for number, item in enumerate(items, start=first):
+            try:
+                found.append(example(item, settings.kind, settings.pair))
+            except ExportError as error:
+                problems.append(f"example {number}: {error}")
+        if problems:
+            shown = problems[:20] + ([f"and {len(problems) - 20} more"] if len(problems) > 20 else [])
+            raise ExportError("\n".join(shown))
+        return found
+
+
+def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, Any]:
+    """Turn a line into an example, or check the fields of an example.
+
+    Args:
+        item: A mapping; or a line: a JSON object with the fields of the data, a text, words with white space between
+            them (tagging), or two texts with a tab between them (pairs; question and context).
+        kind: Kind of task.
+        pair: Whether examples are pairs of texts.
+
+    Raises:
+        ExportError: If a field is missing or is no text, or a line of two texts has no tab or several.
+    """
+    fields = {"qa": ("question", "context"), "tagging": ("tokens",)}.get(kind)
+    fields = fields or (("text_a", "text_b") if pair else ("text",))
+    values = _fields_of(item, fields) if isinstance(item, str) else item
+    if not isinstance(values, Mapping):
+        raise ExportError(f"expected a text or an object with {' and '.join(fields)}, got {type(item).__name__}")
+    missing = [field for field in fields if field not in values]
+    if missing:
+        raise ExportError(f"lacks {' and '.join(missing)}; its fields are {', '.join(map(str, values)) or 'none'}")
+    checked = {field: _words(values[field]) if field == "tokens" else _text(values[field], field) for field in fields}
+    return {**values, **checked}
+
+
+def _fields_of(line: str, fields: tuple[str, ...]) -> dict[str, Any]:
+    if line.lstrip().startswith("{"):
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        # A lone text may look like JSON; two texts in one line never do.
+        if isinstance(found, dict) and (len(fields) > 1 or fields[0] in found):
+            return found
+    if fields == ("tokens",):
+        return {"tokens": line.split()}
+    parts = line.split("\t") if len(fields) > 1 else [line]
+    if len(parts) != len(fields):
+        raise ExportError(f"expected {fields[0]}, one tab, {fields[1]}, or a JSON object with both")
+    return dict(zip(fields, parts, strict=True))
+
+
+def _words(value: Any) -> list[str]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ExportError(f"tokens must be a list of texts, got {type(value).__name__}")
+    return [_text(word, "each of tokens") for word in value]
+
+
+def _text(value: Any, field: str) -> str:
+    if not isinstance(value, str):
+        raise ExportError(f"{field} must be a text, got {type(value).__name__}")
+    return value.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no character
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return ``export.json`` of an export folder whose files are all there and whole.
+
+    Raises:
+        ExportError: With everything that is wrong with the folder.
+    """
+    file = folder / MANIFEST
+    if not file.is_file():
+        raise ExportError(f"{folder}: no {MANIFEST} here; an export is a folder that 'compress export' wrote")
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ExportError(f"{file}: not JSON ({error}); copy or export it again") from error
+    expected = {"name": str, "task": dict, "files": dict}
+    if not isinstance(manifest, dict) or "format" not in manifest:
+        raise ExportError(f"{file}: not the manifest of an export")
+    if manifest["format"] != FORMAT:
+        found = manifest["format"]
+        raise ExportError(f"{file}: format {found!r}; this reader knows format {FORMAT}, so use a matching version")
+    wrong = [key for key, kind in expected.items() if not isinstance(manifest.get(key), kind)]
+    if wrong:
+        raise ExportError(f"{file}: {' and '.join(wrong)} missing or of another type; export it again")
+    files = manifest["files"]
+    problems = [f"does not list {name}" for name in FILES if name not in files]
+    for name, known in files.items():
+        problems += _wrong_file(folder, name, known)
+    if problems:
+        raise ExportError(f"{folder}: damaged export: {'; '.join(problems)}; copy or export it again")
+    return manifest
+
+
+def _wrong_file(folder: Path, name: str, known: Any) -> list[str]:
+    if not name or name != Path(name).name or "\\" in name or name == "..":
+        return [f"{name!r} is no plain file name"]
+    file = folder / name
+    if not file.is_file():
+        return [f"{name} is missing"]
+    try:
+        size, digest = int(known["bytes"]), str(known["sha256"])
+    except (KeyError, TypeError, ValueError):
+        return [f"{name} has no size and digest"]
+    if file.stat().st_size != size:
+        return [f"{name} has {file.stat().st_size} bytes instead of {size}"]
+    return [] if sha256(file) == digest else [f"{name} was changed"]
+
+
+def sha256(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def default_threads() -> int:
+    """Return ``OMP_NUM_THREADS`` if it is set, else the physical cores this process may use (0: ask ONNX Runtime)."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdigit() and int(given):
+        return int(given)
+    try:
+        cores = set()
+        for cpu in os.sched_getaffinity(0):
+            topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+            cores.add(tuple((topology / part).read_text() for part in ("physical_package_id", "core_id")))
+        return len(cores)
+    except (AttributeError, OSError):
+        return 0
+
+
+def _session(file: Path, threads: int, spinning: bool) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ExportError("onnxruntime is not installed; run: pip install onnxruntime") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.use_deterministic_compute = True
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
+    try:
+        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has a dozen unrelated error types
+        raise ExportError(f"{file}: ONNX Runtime cannot load it ({_first_line(error)})") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

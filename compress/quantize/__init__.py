@@ -1,0 +1,1 @@
+"""Quantization: numbers of fewer bits."""
