@@ -44,7 +44,7 @@ def _mistake(detail: Any, model: type[BaseModel], given: Mapping[str, Any], also
     if kind == "extra_forbidden":
         allowed = [*field_names(_owner(model, location[:-1])), *(also if len(location) == 1 else ())]
         hint = did_you_mean(str(location[-1]), allowed) or "; it takes none"
-        field = f"unknown field {str(location[-1])!r}{hint}"
+        field = f"unknown field {shown(str(location[-1]))}{hint}"
         return Mistake(location, _under(location[:-1], field))
     if kind == "value_error":
         return Mistake(location, _under(location, str(context.get("error", detail["msg"]))))
@@ -53,7 +53,7 @@ def _mistake(detail: Any, model: type[BaseModel], given: Mapping[str, Any], also
         known, annotation, bounds = _type_at(model, location[:-1])
         return Mistake(known, _under(known, f"got {shown(detail['input'])}, must be {expected(annotation, bounds)}"))
     if kind == "missing":
-        words = f"the field {str(location[-1])!r} is missing; it must be {expected(annotation, bounds)}"
+        words = f"the field {shown(str(location[-1]))} is missing; it must be {expected(annotation, bounds)}"
         return Mistake(location, _under(location[:-1], words))
     value = detail["input"] if known == location else _member_at(given, known, detail["input"])
     return Mistake(known, _under(known, f"got {shown(value)}, {_demand(detail, context, annotation, bounds, value)}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from compress.wording import shown
 from compress.yaml_places import Document, Location, read_yaml
 from eval.errors import UserError, did_you_mean
 
@@ -109,4 +110,4 @@ def _by_name(items: list[Any], location: Location, keys: list[str]) -> tuple[int
         if name in names:
             # The name itself is dropped on the way into the item.
             return names.index(name), used
-    raise UserError(f"no {'.'.join(keys)!r} in {where}{did_you_mean('.'.join(keys), names)}")
+    raise UserError(f"no {shown('.'.join(keys))} in {where}{did_you_mean('.'.join(keys), names)}")

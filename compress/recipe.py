@@ -19,7 +19,7 @@ from compress.technique import Technique
 from compress.techniques import get
 from compress.variables import escape
 from compress.wording import shown
-from compress.yaml_places import Document, decode, read_yaml
+from compress.yaml_places import TAG, Document, decode, read_yaml
 from eval.errors import UserError, did_you_mean
 from teachers.config import Training
 
@@ -137,9 +137,8 @@ def recipe_from_plain(values: dict[str, Any], source: str = "recipe", overrides:
 
 def recipe_to_yaml(recipe: Recipe) -> str:
     """Return YAML text from which ``parse_recipe`` makes an equal recipe."""
-    return yaml.safe_dump(
-        _escaped(recipe_to_plain(recipe)), sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
-    )
+    values = _escaped(recipe_to_plain(recipe))
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
 
 
 def recipe_to_plain(recipe: Recipe) -> dict[str, Any]:
@@ -154,6 +153,16 @@ def step_to_plain(step: Technique) -> dict[str, Any] | str:
     """Return a step as a recipe writes it: ``{name: fields}``, or the bare name."""
     fields = step.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return {step.name: fields} if fields else step.name
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text with unusual characters in double quotes; PyYAML reads its own other styles of it back wrongly."""
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(f"{TAG}str", text, style=None if text.isprintable() else '"'),
+)
 
 
 def _escaped(value: Any) -> Any:
@@ -211,7 +220,7 @@ class _Reading:
                 found.append(self.reader.block(ExportBlock, {name: fields}, ("export", index), f"export {index + 1}"))
             else:
                 allowed = did_you_mean(name, ExportBlock.model_fields)
-                self.reader.report(("export", index), f"export {index + 1}: unknown format {name!r}{allowed}")
+                self.reader.report(("export", index), f"export {index + 1}: unknown format {shown(name)}{allowed}")
         return found
 
     def _named(self, key: str, one: str, example: str) -> list[tuple[int, str, Any]]:

@@ -71,7 +71,9 @@ def get(name: str) -> type[Technique]:
         UserError: If there is no technique of this name; the nearest one is named.
     """
     if name not in TECHNIQUES:
-        raise UserError(f"unknown technique {name!r}{did_you_mean(name, TECHNIQUES)}")
+        from compress.wording import shown
+
+        raise UserError(f"unknown technique {shown(name)}{did_you_mean(name, TECHNIQUES)}")
     module, _, attribute = TECHNIQUES[name].partition(":")
     found: type[Technique] = getattr(import_module(module), attribute)
     return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from compress.wording import shown
+
 PATTERN = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^{}]*))?\}|\$\{[^}\n]*\}?")
 
 
@@ -26,7 +28,7 @@ def expand(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
         name, default = match["name"], match["default"]
         if name is None:
             problems.append(
-                f"{match[0]!r} is no variable; write ${{NAME}}, ${{NAME:-default}}, or $${{ for a plain ${{"
+                f"{shown(match[0])} is no variable; write ${{NAME}}, ${{NAME:-default}}, or $${{ for a plain ${{"
             )
         elif default is not None:
             return environment.get(name) or default

@@ -12,6 +12,7 @@ from yaml.constructor import SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from compress.variables import expand
+from compress.wording import shown
 from eval.errors import UserError
 
 Location = tuple[str | int, ...]
@@ -122,7 +123,7 @@ class _Reader:
             return [self.value(item, (*location, index)) for index, item in enumerate(node.value)]
         if isinstance(node, ScalarNode):
             return self._scalar(node)
-        return self._problem(node, f"the tag {node.tag.replace(TAG, '!!')!r} is not allowed here")
+        return self._problem(node, f"the tag {shown(node.tag.replace(TAG, '!!'))} is not allowed here")
 
     def _mapping(self, node: MappingNode, location: Location) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -148,7 +149,7 @@ class _Reader:
                 self._problem(key_node, "a key must be text")
             elif key_node.value in own:
                 first = own[key_node.value][0].start_mark.line + 1
-                self._problem(key_node, f"{key_node.value!r} is given twice, first in line {first}")
+                self._problem(key_node, f"{shown(key_node.value)} is given twice, first in line {first}")
             else:
                 own[key_node.value] = (key_node, value_node)
         return merged | own
@@ -163,11 +164,11 @@ class _Reader:
             if kind == "bool":
                 return self.constructor.construct_yaml_bool(node)
         except (ValueError, LookupError, OverflowError):
-            return self._problem(node, f"{node.value[:40]!r} is not {'an' if kind == 'int' else 'a'} {kind}")
+            return self._problem(node, f"{shown(node.value)} is not {'an' if kind == 'int' else 'a'} {kind}")
         if kind == "null":
             return None
         if kind not in ("str", "timestamp", "value"):
-            return self._problem(node, f"the tag {node.tag.replace(TAG, '!!')!r} is not allowed here")
+            return self._problem(node, f"the tag {shown(node.tag.replace(TAG, '!!'))} is not allowed here")
         text, problems = expand(node.value, self.environment)
         for problem in problems:
             self._problem(node, problem)

@@ -182,7 +182,7 @@ def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int =
     tokenizer = _loaded(source, "tokenizer", lambda: transformers.AutoTokenizer.from_pretrained(source))
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(f"{source}: the tokenizer has no tokenizer.json; convert it to a fast tokenizer first")
-    _check_labels(source, config, task)
+    task = _in_own_order(source, config, task)
     _check_tokenizer(tokenizer, config, where=source)
     set_task(config, task)
     loader = getattr(transformers, AUTO_CLASSES[task.kind])
@@ -253,17 +253,23 @@ def _own_task(folder: Path, config: Any) -> TaskSpec:
     raise UserError(f"{folder}: holds {architecture or 'a model without a head'}; say which task it is for")
 
 
-def _check_labels(source: str, config: Any, task: TaskSpec) -> None:
+def _in_own_order(source: str, config: Any, task: TaskSpec) -> TaskSpec:
+    """Return the task with its labels in the order that the model was trained with; refuse other labels."""
     architecture = (config.architectures or [""])[0]
     trained = architecture.endswith(("ForSequenceClassification", "ForTokenClassification"))
     if not trained or not task.labels:
-        return
+        return task
     own = tuple(str(config.id2label[i]) for i in sorted(config.id2label))
-    generic = tuple(f"LABEL_{i}" for i in range(len(own)))
-    if own != task.labels and not (own == generic and len(own) == len(task.labels)):
+    if own == tuple(f"LABEL_{i}" for i in range(len(task.labels))):
+        return task
+    if set(own) != set(task.labels):
         unknown = sorted(set(task.labels) - set(own))
-        hint = f"; unknown to the model: {', '.join(unknown)}" if unknown else "; the order differs"
+        hint = f"; unknown to the model: {', '.join(unknown)}" if unknown else ""
         raise UserError(f"{source}: the model answers {list(own)}, the task asks for {list(task.labels)}{hint}")
+    weights = task.class_weights
+    if weights is not None:
+        weights = tuple(weights[task.labels.index(label)] for label in own)
+    return task.model_copy(update={"labels": own, "class_weights": weights})
 
 
 def _check_tokenizer(tokenizer: Any, config: Any, where: str) -> None:

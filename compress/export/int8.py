@@ -37,8 +37,14 @@ def is_excluded(module: str, patterns: Iterable[str]) -> bool:
 
 def unmatched(patterns: Iterable[str], modules: Sequence[str]) -> list[str]:
     """Return a sentence for each pattern that names no module of the network."""
-    missing = [pattern for pattern in patterns if not any(fnmatchcase(module, pattern) for module in modules)]
-    return [f"exclude: no module is called {pattern!r}{did_you_mean(pattern, modules[1:6])}" for pattern in missing]
+    problems = []
+    for pattern in patterns:
+        if not any(fnmatchcase(module, pattern) for module in modules):
+            hint = did_you_mean(pattern, modules)
+            # Without a near one it lists them all, which are hundreds.
+            hint = hint if hint.startswith("; did") else f"; they have names such as {modules[len(modules) // 2]!r}"
+            problems.append(f"exclude: no module is called {pattern!r}{hint}")
+    return problems
 
 
 def scheme_of(lineage: Iterable[Any]) -> Int8 | None:

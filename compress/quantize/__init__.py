@@ -1,1 +1,1 @@
-"""Quantization: numbers of fewer bits."""
+"""Quantization: weights and activations with fewer bits."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from compress.quantize.dynamic import DynamicQuantization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from compress.blocks import EvaluateBlock, ExportBlock, FinetuneBlock, LatencyBl
 from compress.distill.distilbert import DistilBertDistillation
 from compress.distill.logits import LogitDistillation
 from compress.prune.layers import LayerPruning
+from compress.quantize.dynamic import DynamicQuantization
 from compress.recipe import (
     Recipe,
     parse_recipe,
@@ -177,6 +177,36 @@ class TestOverrides:
     def test_a_name_that_stands_twice(self):
         (found,) = refused("teacher: {model: t}\nsteps: [prune.layers, prune.layers]", "steps.prune.layers.keep=[0]")
         assert found.endswith("prune.layers stands more than once in steps; write steps.0 or steps.1")
+
+
+def test_unusual_characters_survive_the_way_to_yaml_and_back():
+    labels = (
+        "\x85",
+        "\u2028",
+        "\ufeff",
+        "a\nb",
+        "\t",
+        "\x00",
+        "好",
+        "${A}",
+        "$${",
+        " x ",
+        "",
+        "null",
+        "1e3",
+        "<<",
+        "=",
+        "- a: b #",
+    )
+    recipe = Recipe(
+        teacher=TeacherBlock(model="t"),
+        task=TaskBlock(
+            kind="classification", data="d", labels=labels, label_map=dict(zip(labels, labels, strict=True))
+        ),
+    )
+    text = recipe_to_yaml(recipe)
+    assert parse_recipe(text) == recipe
+    assert "好" in text
 
 
 texts = st.text(max_size=20)

@@ -176,7 +176,7 @@ def test_a_damaged_recipe_is_read_or_refused(text):
 
 
 @pytest.mark.slow
-@settings(max_examples=5000, deadline=None, suppress_health_check=CHECKS)
+@settings(max_examples=3000, deadline=None, suppress_health_check=CHECKS)
 @given(damaged)
 def test_thousands_of_damaged_recipes_are_read_or_refused(text):
     check(text)

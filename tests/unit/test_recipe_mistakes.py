@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from compress.quantize.dynamic import DynamicQuantization
 
 from compress.blocks import EvaluateBlock, FinetuneBlock, TaskBlock, TeacherBlock
 from compress.distill.logits import LogitDistillation
+from compress.quantize.dynamic import DynamicQuantization
 from compress.recipe import Recipe, parse_recipe, problems, read_recipe
 from compress.student import Student
 from eval.errors import UserError
@@ -94,7 +94,10 @@ def test_text_where_yaml_reads_something_else_is_told_to_be_quoted():
         ("name: !mine x", "recipe.yaml:1: the tag '!mine' is not allowed here"),
         ("name: !!binary aGk=", "recipe.yaml:1: the tag '!!binary' is not allowed here"),
         ("seed: !!int ''", "recipe.yaml:1: '' is not an int"),
-        ("seed: " + "9" * 5000, "recipe.yaml:1: '9999999999999999999999999999999999999999' is not an int"),
+        (
+            "seed: " + "9" * 5000,
+            "9999… is not an int",
+        ),
         ("seed: 1e400", "recipe.yaml:1: seed: got '1e400', must be a whole number"),
         ("seed: .nan", "recipe.yaml:1: seed: got nan, must be a whole number"),
         ("name: 2026-13-45", "recipe.yaml:1: there is no model; give a teacher, a student, or both"),

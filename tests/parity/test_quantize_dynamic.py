@@ -1,0 +1,282 @@
+"""Quantized numbers against hand-computed ones, slow integer arithmetic, and ONNX Runtime's own quantizer."""
+
+import logging
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from compress.export.graph import einsum_as_product, tidy
+from compress.export.int8 import Int8, quantize_rows, quantize_weight
+from compress.export.int8_graph import quantize_graph
+from compress.quantize.dynamic import DynamicQuantization
+from compress.technique import Inputs
+from eval.machine import cpu_features
+from tests.tiny import tiny_taskmodel
+
+
+def graph(nodes, weights, inputs, rank=2, opset=17):
+    values = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
+    made = helper.make_graph(
+        [helper.make_node(op, ins, outs, name=f"/model/part.{i}/{op}", **more) for i, (op, ins, outs, more) in nodes],
+        "g",
+        values,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * rank)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def linear(weight, bias=None, op="MatMul", opset=17):
+    """y = x W + b, as a MatMul with an Add or as a Gemm with the weight transposed."""
+    if op == "Gemm":
+        nodes = [("Gemm", ["x", "w", "b"], ["y"], {"transB": 1})]
+        weights = {"w": np.ascontiguousarray(weight.T), "b": bias}
+    else:
+        nodes = [("MatMul", ["x", "w"], ["xw"], {}), ("Add", ["xw", "b"], ["y"], {})]
+        weights = {"w": weight, "b": np.zeros(weight.shape[1], np.float32) if bias is None else bias}
+    return graph(list(enumerate(nodes)), weights, {"x": (TensorProto.FLOAT, ["rows", weight.shape[0]])}, opset=opset)
+
+
+def run(model, **inputs):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)[0]
+
+
+def quantized(model, **scheme):
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    tidy(copy)
+    facts = quantize_graph(copy, Int8(**scheme))
+    onnx.checker.check_model(copy)
+    return copy, facts
+
+
+def weights_of(model):
+    return {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+# ---- numbers computed by hand
+
+
+def test_asymmetric_activation_of_three_numbers():
+    nodes = [(0, ("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], {})), (1, ("Cast", ["q"], ["y"], {"to": 1}))]
+    model = graph(nodes, {}, {"x": (TensorProto.FLOAT, [3])}, rank=1)
+    model.graph.output.extend(
+        [helper.make_tensor_value_info("s", TensorProto.FLOAT, []), helper.make_tensor_value_info("z", 2, [])]
+    )
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    q, scale, zero = session.run(None, {"x": np.array([-1, 0.5, 3], np.float32)})
+    assert q.tolist() == [0, 96, 255]
+    assert scale == pytest.approx(4 / 255)
+    assert zero == 64
+
+
+def test_symmetric_weight_of_three_numbers():
+    weight = np.array([[-1], [0.5], [0.25]], np.float32)
+    q, scale = quantize_weight(weight, reduce_range=False)
+    assert q[:, 0].tolist() == [-127, 64, 32]
+    assert scale.tolist() == [pytest.approx(1 / 127)]
+    q, scale = quantize_weight(weight, reduce_range=True)
+    assert q[:, 0].tolist() == [-64, 32, 16]
+    assert scale.tolist() == [1 / 64]
+
+
+def test_one_scale_an_output_or_one_for_all():
+    weight = np.array([[1, 100], [-2, 50]], np.float32)
+    assert quantize_weight(weight, per_channel=True)[1].tolist() == [2 / 64, 100 / 64]
+    q, scale = quantize_weight(weight, per_channel=False)
+    assert scale.shape == ()
+    assert (float(scale), q.tolist()) == (100 / 64, [[1, 64], [-1, 32]])
+
+
+def test_zeros_stay_zeros():
+    q, scale = quantize_weight(np.zeros((3, 2), np.float32))
+    assert not q.any()
+    assert scale.tolist() == [1, 1]
+
+
+def test_rows_of_a_table_have_their_own_scale():
+    table = np.array([[1.0, -0.5], [0.01, 0.004], [0, 0]], np.float32)
+    q, scale = quantize_rows(table)
+    assert q.tolist() == [[127, -64], [127, 51], [0, 0]]
+    assert np.abs(q * scale - table).max(axis=1).tolist() <= (np.abs(table).max(axis=1) / 254).tolist()
+
+
+# ---- ONNX Runtime's own quantizer writes the same
+
+
+def reference(model, tmp_path, **options):
+    from onnxruntime.quantization import quantize_dynamic
+
+    logging.disable(logging.WARNING)  # it advises a preparation that changes nothing here
+    try:
+        quantize_dynamic(model, tmp_path / "q.onnx", op_types_to_quantize=["MatMul"], **options)
+    finally:
+        logging.disable(logging.NOTSET)
+    return onnx.load(tmp_path / "q.onnx")
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("reduce_range", [True, False])
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+def test_with_tensor_ranges_it_is_the_reference_bit_for_bit(tmp_path, per_channel, reduce_range, op):
+    model = linear(random(48, 32), random(32, seed=1), op)
+    ours, _ = quantized(model, activations="tensor", per_channel=per_channel, reduce_range=reduce_range)
+    theirs = reference(model, tmp_path, per_channel=per_channel, reduce_range=reduce_range)
+    weight = next(array for name, array in weights_of(theirs).items() if name.endswith("_quantized"))
+    scale = next(array for name, array in weights_of(theirs).items() if name.endswith("_scale"))
+    np.testing.assert_array_equal(weights_of(ours)["w_int8"], weight)
+    np.testing.assert_array_equal(weights_of(ours)["w_int8_scale"].reshape(scale.shape), scale)
+    x = random(5, 48, seed=2)
+    np.testing.assert_array_equal(run(ours, x=x), run(theirs, x=x))
+
+
+# ---- the formula with a range a token, in slow integer arithmetic
+
+
+def by_hand(x, weight, bias, levels):
+    scale = np.abs(weight).max(axis=0) / np.float32(levels)
+    q = np.rint(weight / scale).astype(int)
+    out = np.zeros((len(x), weight.shape[1]))
+    for row in range(len(x)):
+        s = np.abs(x[row]).max() * np.float32(1 / 127)
+        u = np.rint(x[row] / s).astype(int) + 128
+        for column in range(weight.shape[1]):
+            out[row, column] = s * scale[column] * sum((u[i] - 128) * q[i, column] for i in range(len(u)))
+    return out + bias
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+@pytest.mark.parametrize("opset", [17, 18])
+def test_a_linear_layer_follows_the_formula(op, opset):
+    x, weight, bias = random(4, 24), random(24, 16, seed=1), random(16, seed=2)
+    model, facts = quantized(linear(weight, bias, op, opset))
+    assert facts == {"linear": 1, "tables": 0, "float": []}
+    np.testing.assert_allclose(run(model, x=x), by_hand(x, weight, bias, 64), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(run(model, x=x), x @ weight + bias, rtol=0, atol=0.25)
+
+
+def test_a_row_of_zeros_gives_the_bias():
+    bias = random(16, seed=2)
+    model, _ = quantized(linear(random(24, 16), bias))
+    np.testing.assert_array_equal(run(model, x=np.zeros((2, 24), np.float32)), [bias, bias])
+
+
+def test_an_embedding_is_looked_up_row_by_row():
+    table = random(40, 16)
+    nodes = [(0, ("Gather", ["table", "ids"], ["y"], {}))]
+    model = graph(nodes, {"table": table}, {"ids": (TensorProto.INT64, ["n"])})
+    ids = np.array([3, 3, 39, 0])
+    found, facts = quantized(model)
+    assert facts["tables"] == 1
+    q, scale = quantize_rows(table)
+    np.testing.assert_array_equal(run(found, ids=ids), (q * scale)[ids])
+    assert weights_of(found)["table_rows"].dtype == np.int8
+    untouched, facts = quantized(model, embeddings=False)
+    assert facts["tables"] == 0
+    np.testing.assert_array_equal(run(untouched, ids=ids), table[ids])
+
+
+@pytest.mark.parametrize("equation", ["ibh,hnd->ibnd", "ibnd,hnd->ibh"])
+def test_an_einsum_with_a_weight_is_a_product(equation):
+    weight = random(16, 4, 6)
+    x = random(3, 2, *((16,) if equation.startswith("ibh") else (4, 6)), seed=1)
+    matrix, axes, shape = einsum_as_product(equation, weight)
+    expected = np.einsum(equation, x, weight)
+    flat = x.reshape(*x.shape[: x.ndim - axes], -1)
+    np.testing.assert_allclose((flat @ matrix).reshape(*x.shape[:2], *shape), expected, atol=1e-5)
+    nodes = [(0, ("Einsum", ["x", "w"], ["y"], {"equation": equation}))]
+    model = graph(nodes, {"w": weight}, {"x": (TensorProto.FLOAT, ["i", "b", *x.shape[2:]])}, rank=2 + len(shape))
+    found, facts = quantized(model)
+    assert facts["linear"] == 1
+    assert weights_of(found)["w_int8"].nbytes == weight.size
+    np.testing.assert_allclose(run(found, x=x), expected, rtol=0, atol=0.25)
+
+
+@pytest.mark.parametrize("equation", ["ibnd,jbnd->bnij", "ibnd,snd->ibns", "ibh,hnd->bind"])
+def test_other_einsums_are_left_alone(equation):
+    shapes = {"ibnd,jbnd->bnij": (5, 2, 4, 6), "ibnd,snd->ibns": (2, 4, 6), "ibh,hnd->bind": (16, 4, 6)}
+    assert einsum_as_product(equation, random(*shapes[equation])) is None
+
+
+# ---- what the settings promise
+
+
+def test_ranges_by_token_keep_rows_apart_and_ranges_by_tensor_do_not():
+    model = linear(random(64, 32))
+    row, loud = random(1, 64, seed=1), 100 * random(1, 64, seed=2)
+    both = np.concatenate([row, loud])
+    token, _ = quantized(model, activations="token")
+    np.testing.assert_array_equal(run(token, x=both)[0], run(token, x=row)[0])
+    tensor, _ = quantized(model, activations="tensor")
+    assert np.abs(run(tensor, x=both)[0] - run(tensor, x=row)[0]).max() > 0.5
+
+
+@pytest.mark.parametrize("activations", ["token", "tensor"])
+def test_seven_bit_weights_never_saturate(activations):
+    """All activations at 255 and all weights at their largest: the worst sum there is, and it is exact."""
+    model, _ = quantized(linear(np.ones((256, 16), np.float32)), reduce_range=True, activations=activations)
+    np.testing.assert_allclose(run(model, x=np.ones((3, 256), np.float32)), 256, rtol=1e-6)
+
+
+def test_eight_bit_weights_saturate_where_there_is_no_vnni():
+    if {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"} & set(cpu_features()) or "avx2" not in cpu_features():
+        pytest.skip("this processor multiplies 8-bit numbers exactly; saturation needs AVX2 without VNNI")
+    model, _ = quantized(linear(np.ones((256, 16), np.float32)), reduce_range=False, activations="tensor")
+    assert run(model, x=np.ones((3, 256), np.float32)).max() < 0.75 * 256
+
+
+def test_excluded_and_small_matrices_stay_in_float():
+    weight = random(32, 32)
+    found, facts = quantized(linear(weight), exclude=("part.*",))
+    assert facts == {"linear": 0, "tables": 0, "float": ["part.0"]}
+    np.testing.assert_array_equal(weights_of(found)["w"], weight)
+    _, facts = quantized(linear(random(32, 3)))
+    assert facts == {"linear": 0, "tables": 0, "float": ["part.0"]}
+
+
+# ---- the technique
+
+
+def test_the_technique_records_its_scheme_and_touches_no_weight():
+    model = tiny_taskmodel("bert")
+    before = model.digest
+    technique = DynamicQuantization(reduce_range=False, exclude=("classifier",))
+    outcome = technique.apply(model, Inputs(), None)
+    assert outcome.structure == {
+        "export": {
+            "int8": {
+                "per_channel": True,
+                "reduce_range": False,
+                "embeddings": True,
+                "activations": "token",
+                "exclude": ["classifier"],
+            }
+        }
+    }
+    assert outcome.student.model is model.model
+    assert tiny_taskmodel("bert").digest == before
+    assert technique.freezes
+    assert technique.reduces == {"export_bytes"}
+
+
+def test_technique_and_scheme_have_the_same_settings():
+    assert DynamicQuantization().scheme == Int8()
+    assert set(DynamicQuantization.model_fields) == set(Int8.model_fields)
+
+
+def test_a_pattern_that_names_nothing_is_refused():
+    model = tiny_taskmodel("bert")
+    assert DynamicQuantization(exclude=("*.query", "classifier")).check(model, Inputs()) == []
+    (problem,) = DynamicQuantization(exclude=("clasifier",)).check(model, Inputs())
+    assert problem.startswith("quantize.dynamic: exclude: no module is called 'clasifier'")
+    assert "did you mean 'classifier'" in problem
