@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eval.data import load_task as load_task
+    from eval.encoding import EncoderSettings as EncoderSettings
+    from eval.encoding import TextEncoder as TextEncoder
     from eval.errors import CompressError as CompressError
     from eval.errors import DivergedError as DivergedError
     from eval.errors import UserError as UserError
-    from eval.inference import EncoderSettings as EncoderSettings
     from eval.inference import Predictions as Predictions
     from eval.inference import Predictor as Predictor
-    from eval.inference import TextEncoder as TextEncoder
     from eval.inference import predict as predict
     from eval.measure import measure as measure
     from eval.measure import pair as pair
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "data": ("load_task",),
     "errors": ("CompressError", "DivergedError", "UserError"),
-    "inference": ("EncoderSettings", "Predictions", "Predictor", "TextEncoder", "predict"),
+    "encoding": ("EncoderSettings", "TextEncoder"),
+    "inference": ("Predictions", "Predictor", "predict"),
     "measure": ("measure", "pair"),
     "metrics": ("METRICS", "score"),
     "result": ("Result",),

@@ -13,8 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from eval.encoding import Feature, Inputs, TextEncoder
 from eval.errors import UserError
-from eval.inference import Feature, Inputs, Predictor, TextEncoder, predict
+from eval.inference import Predictor, predict
 from eval.machine import device_name
 from eval.timing import interleave
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.inference import Answer, TextEncoder
+from eval.encoding import TextEncoder
+from eval.inference import Answer
 from eval.kept import Kept
 from eval.metrics import resampler
 from eval.statistics import Number

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from eval.encoding import Feature, TextEncoder
 from eval.errors import UserError
-from eval.inference import Feature, TextEncoder
 from eval.task import Examples, TaskSpec
 
 IGNORED = -100

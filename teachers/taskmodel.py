@@ -15,8 +15,8 @@ import numpy as np
 import torch
 import transformers
 
+from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
 from eval.errors import UserError
-from eval.inference import Array, EncoderSettings, Inputs, TextEncoder
 from eval.task import TaskSpec
 from teachers.encoder import family_of, max_tokens, model_inputs
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-PARTS = ("eval.inference", "compress.export.runtime", "compress.export.program")
+PARTS = ("eval.encoding", "eval.inference", "compress.export.runtime", "compress.export.program")
 """Modules that ``predict.py`` consists of, in the order of their needs."""
 TOOLKIT = ("eval", "compress", "teachers")
 HEAD = '''"""Answers from the model in this folder; needs numpy, tokenizers and onnxruntime, nothing else.
@@ -90,7 +90,8 @@ A line is {line}.
     model = Runtime(".")
     answers = model.predict(["a line", "another line"]).answers
 
-Before this folder was written, its answers were compared with those of the torch model: {_checked(gate)}
+Before this folder was written, its answers were compared with those of the torch model:
+{_checked(gate)}
 """
 
 

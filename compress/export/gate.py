@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from compress.export.probes import made_up_examples, odd_examples
-from eval.inference import Array, EncoderSettings, Feature, Predictor, TextEncoder
+from eval.encoding import Array, EncoderSettings, Feature, TextEncoder
+from eval.inference import Predictor
 
 Example = Mapping[str, Any]
 TOLERANCE = 1e-3

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.inference import EncoderSettings, TextEncoder
+from eval.encoding import EncoderSettings, TextEncoder
 
 ODD = (
     "",

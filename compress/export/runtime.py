@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from eval.inference import Answer, Array, Inputs, Predictions, TextEncoder, predict
+from eval.encoding import Array, Inputs, TextEncoder
+from eval.inference import Answer, Predictions, predict
 
 FORMAT = 1
 """Version of the export folder; a folder of a later version is refused."""

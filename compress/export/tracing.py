@@ -16,8 +16,8 @@ import onnx
 import torch
 
 from compress.export.graph import Model, tidy
+from eval.encoding import EncoderSettings
 from eval.errors import CompressError
-from eval.inference import EncoderSettings
 from teachers.taskmodel import TaskModel
 
 OPSET = 17

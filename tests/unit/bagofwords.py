@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from eval.inference import Array, EncoderSettings, Inputs, TextEncoder
+from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
 
 WORDS = ["[PAD]", "[UNK]", "good", "bad", "fine", "poor", "film", "a", "very", "not"]
 

@@ -11,15 +11,8 @@ import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from eval.inference import (
-    LONGEST_ANSWER,
-    EncoderSettings,
-    TextEncoder,
-    batches_by_length,
-    best_span,
-    predict,
-    softmax,
-)
+from eval.encoding import EncoderSettings, TextEncoder
+from eval.inference import LONGEST_ANSWER, batches_by_length, best_span, predict, softmax
 from tests.tiny import tiny_tokenizer
 
 FAMILIES = ("bert", "distilbert", "roberta", "albert", "xlnet", "deberta-v2", "modernbert")
@@ -468,10 +461,10 @@ class TestFiles:
         assert json.loads((tmp_path / "encoder.json").read_text())["labels"] == list(own.settings.labels)
 
     def test_the_file_runs_alone(self, tmp_path):
-        import eval.inference
+        from eval import encoding
 
         encoder().save(tmp_path)
-        source = Path(eval.inference.__file__).read_text(encoding="utf-8")
+        source = Path(encoding.__file__).read_text(encoding="utf-8")
         (tmp_path / "carried.py").write_text(source, encoding="utf-8")
         code = (
             "import sys, carried\n"
