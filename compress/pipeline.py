@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,15 +15,14 @@ from compress.recipe import Recipe, recipe_to_yaml
 from compress.store import is_artifact, load, save
 from compress.technique import Inputs, Technique, TrainedTechnique
 from eval.errors import CompressError, UserError
-from eval.latency import latency
-from eval.measure import measure
+from eval.latency import LatencyPlan
 from eval.result import Result
+from eval.together import measure_together
 from teachers.finetune import finetune
 from teachers.signals import ModelTeacher
 from teachers.taskmodel import load_taskmodel
 
 if TYPE_CHECKING:
-    from compress.blocks import EvaluateBlock
     from eval.inference import Predictor
     from eval.task import Task
     from teachers.taskmodel import TaskModel
@@ -83,7 +82,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     """
     out = Path(out)
     _claim(recipe, out, resume)
-    prepared = prepare(recipe, out)
+    prepared = prepare(recipe)
     artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps")
     artifact = replace(artifact, name=recipe.name, folder=out / "model")
     artifact.save(out / "model")
@@ -97,7 +96,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     return Run(artifact, out, exports, results, page)
 
 
-def prepare(recipe: Recipe, out: Path | None = None) -> Prepared:
+def prepare(recipe: Recipe) -> Prepared:
     """Read the data, load or fine-tune the teacher, build the student, and check every step against them.
 
     Raises:
@@ -113,7 +112,6 @@ def prepare(recipe: Recipe, out: Path | None = None) -> Prepared:
         calibration=None if train is None else train.sample(CALIBRATION, recipe.seed),
         teacher=None if teacher is None else ModelTeacher(teacher),
     )
-    del out
     found = problems(recipe.steps, student, inputs)
     if found:
         raise UserError(*found)
@@ -204,37 +202,17 @@ def evaluate(
         reference = prepared.teacher
     elif block.against != "none":
         reference = load_taskmodel(block.against, task.spec)
-    models: dict[str, Predictor] = {artifact.name: artifact}
+    models: list[Predictor] = [artifact]
     if block.baseline:
-        models["no teacher"] = replace(_baseline(recipe, prepared, out), name="no teacher")
-    for name, folder in exports.items():
-        models[name] = Runtime(folder, name=name, spinning=False)
-    first: Result | None = None
-    results: list[Result] = []
-    if reference is not None:
-        first = measure(reference, task, split=block.split, seed=recipe.seed)
-        results.append(first)
-    for model in models.values():
-        results.append(measure(model, task, first, block.split, block.margin, seed=recipe.seed))
+        models.append(replace(_baseline(recipe, prepared, out), name="no teacher"))
+    models += [Runtime(folder, name=name, spinning=False) for name, folder in exports.items()]
+    plan = None
     if block.latency is not None:
-        results = _timed(results, ({} if reference is None else {reference.name: reference}) | models, task, block)
+        plan = LatencyPlan(batch=block.latency.batch, lengths=(block.latency.lengths,))
+    results = measure_together(models, task, reference, block.split, block.margin, plan, recipe.seed)
     for result in results:
         result.save(out / "results" / result.name.replace(" ", "-"))
     return tuple(results)
-
-
-def _timed(
-    results: Sequence[Result], models: Mapping[str, Predictor], task: Task, block: EvaluateBlock
-) -> list[Result]:
-    """Add timings, all models in turns, so that their ratios are of one run."""
-    if block.latency is None:
-        return list(results)
-    rows = latency(models, task.splits[block.split], block.latency.batch, block.latency.lengths)
-    timed = []
-    for result in results:
-        names = {result.name, result.comparison.reference if result.comparison else ""}
-        timed.append(result.model_copy(update={"latency": tuple(row for row in rows if row.name in names)}))
-    return timed
 
 
 def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:

@@ -211,7 +211,8 @@ class _Loop:
             outputs = self.model(**piece.inputs, **extras)
             terms = {name: value * share for name, value in self.loss(outputs, piece).items()}
         self.accelerator.backward(sum(terms.values()))
-        return {name: float(value.detach()) for name, value in terms.items()}
+        values = torch.stack([value.detach().float() for value in terms.values()])
+        return dict(zip(terms, self.accelerator.reduce(values, "mean").tolist(), strict=True))
 
     def _count(self, name: str, value: float) -> None:
         self.course.sums[name] = self.course.sums.get(name, 0.0) + value
@@ -253,7 +254,9 @@ class _Loop:
         course.best, course.stale = entry["score"], 0
         if self.training.keep == "best":
             if self.folder is not None:
-                save_weights(self.folder / BEST, self.student.model)
+                if self.accelerator.is_main_process:
+                    save_weights(self.folder / BEST, self.student.model)
+                self.accelerator.wait_for_everyone()
             else:
                 state = self.student.model.state_dict()
                 self.best_weights = {name: tensor.detach().clone() for name, tensor in state.items()}
@@ -323,6 +326,7 @@ def _accelerator(precision: str) -> Any:
         precision = "bf16" if capable else "fp32"
     AcceleratorState._reset_state()
     return Accelerator(
+        cpu=not torch.cuda.is_available(),
         mixed_precision="no" if precision == "fp32" else precision,
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
     )

@@ -27,32 +27,19 @@ def evaluate(
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one page.")] = None,
 ) -> None:
     """Measure a model on data: score, size, latency, and the paired difference to another model."""
-    candidate = open_model(model)
+    candidate = open_model(model, name=model)
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
     if problems:
         raise UserError(*problems)
     wanted = task_for(spec_of(candidate), data, task, metric)
-    reference = None if against is None else open_model(against, wanted.spec)
+    reference = None if against is None else open_model(against, wanted.spec, name=against)
 
     from eval.kept import write_beside
     from eval.latency import LatencyPlan
-    from eval.measure import measure
+    from eval.together import measure_together
 
     timing = LatencyPlan() if latency else None
-    results = []
-    if reference is not None:
-        results.append(measure(reference, wanted, split=split, latency=timing, seed=seed))
-    results.append(
-        measure(
-            candidate,
-            wanted,
-            against=results[0] if results else None,
-            split=split,
-            margin=margin,
-            latency=timing,
-            seed=seed,
-        )
-    )
+    results = measure_together([candidate], wanted, reference, split, margin, timing, seed)
     if html is not None:
         from eval.report.page import write_page
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,13 @@ def is_export(source: str | Path) -> bool:
     return (Path(source) / EXPORT_FILE).is_file()
 
 
-def open_model(source: str, task: TaskSpec | None = None) -> Predictor:
+def open_model(source: str, task: TaskSpec | None = None, name: str | None = None) -> Predictor:
     """Load a model to be measured.
 
     Args:
         source: An artifact folder, a stock transformers folder, a hub name, or an export folder.
         task: What it is to answer; None takes what the model itself says.
+        name: What reports call it; by default its own name.
 
     Raises:
         UserError: If it is none of these, or does not answer the task.
@@ -33,12 +35,13 @@ def open_model(source: str, task: TaskSpec | None = None) -> Predictor:
         from compress.export.runtime import ExportError, Runtime
 
         try:
-            return Runtime(source)
+            return Runtime(source, name=name, spinning=False)  # other models are timed beside it
         except ExportError as error:
             raise UserError(*str(error).splitlines()) from error
     from compress.artifact import Artifact
 
-    return Artifact.from_pretrained(source, task)
+    artifact = Artifact.from_pretrained(source, task)
+    return artifact if name is None else replace(artifact, name=name)
 
 
 def spec_of(model: Any) -> TaskSpec:

@@ -87,7 +87,7 @@ def compare(
         for features in _same_features(export, reference, example_set, seen.problems):
             inputs = reference.encoder.collate(features)
             seen.add(features, reference.encoder, reference.forward(inputs), export.forward(inputs), decide)
-    together = _alone_and_together(export, [*judged[:BATCH], *odd])
+    together = _alone_and_together(export, [*judged[:3], odd[0], *odd[-4:]])
     limit = None if tolerance is None else max(LEAST_LIMIT, tolerance * seen.scale)
     undecided = 0.0 if real else MADE_UP_MARGIN * seen.scale
     share = seen.agreement(undecided if limit is None else 2 * limit)
@@ -177,7 +177,7 @@ def _same_features(
 
 def _alone_and_together(export: Predictor, examples: Sequence[Example]) -> float:
     encoder = export.encoder
-    features = encoder.encode(examples)[: 3 * BATCH]
+    features = encoder.encode(examples)[:BATCH]
     largest = 0.0
     for feature, row in zip(features, export.forward(encoder.collate(features)), strict=True):
         alone = export.forward(encoder.collate([feature]))[0]

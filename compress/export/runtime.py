@@ -1,6 +1,6 @@
 """Answers from an export folder with numpy, tokenizers and ONNX Runtime alone; no torch, no transformers.
 
-It imports one module of the toolkit, ``eval.inference``, so that ``predict.py`` in every export can carry both.
+It imports ``eval.encoding`` and ``eval.inference`` and no more, so that ``predict.py`` in every export can carry all.
 """
 
 from __future__ import annotations
