@@ -96,8 +96,9 @@ class TextEncoder:
 
     def __init__(self, tokenizer: Tokenizer, settings: EncoderSettings) -> None:
         self.settings = settings
-        text = tokenizer.to_str()
-        self.tokenizer = Tokenizer.from_str(_with_prefix_space(text) if settings.kind == "tagging" else text)
+        self.source = tokenizer.to_str()
+        text = _with_prefix_space(self.source) if settings.kind == "tagging" else self.source
+        self.tokenizer = Tokenizer.from_str(text)
         self.tokenizer.no_padding()
         self._truncate()
 
@@ -139,7 +140,8 @@ class TextEncoder:
     def save(self, folder: str | Path) -> None:
         """Write ``tokenizer.json`` and ``encoder.json`` into ``folder``."""
         folder = Path(folder)
-        self.tokenizer.save(str(folder / "tokenizer.json"))
+        # As it was given: what tagging adds is added again when it is loaded.
+        (folder / "tokenizer.json").write_text(self.source, encoding="utf-8")
         text = json.dumps(self.settings.to_dict(), indent=2, ensure_ascii=False)
         (folder / "encoder.json").write_text(text + "\n", encoding="utf-8")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from eval.latency import latency as time_models
 from eval.machine import machine
 from eval.metrics import per_example, resampler, score
 from eval.result import Comparison, Result
-from eval.size import file_bytes, folder_bytes
+from eval.size import Size, file_bytes, folder_bytes, onnx_size
 from eval.slices import confusion, groups, slices
 from eval.statistics import (
     agreement,
@@ -236,7 +237,7 @@ def _answered(
         scores=score(spec, predictions.answers, examples),
         calibration_error=calibration,
         confusion=confusion(spec, predictions.answers, examples),
-        size=size() if callable(size) else None,
+        size=size() if callable(size) else _file_size(folder),
         file_bytes=(file_bytes(folder) or None) if folder is not None else None,
         folder_bytes=folder_bytes(folder) if folder is not None else None,
         seconds=seconds,
@@ -245,6 +246,12 @@ def _answered(
         kept=kept,
     )
     return result, kept
+
+
+def _file_size(folder: str | Path | None) -> Size | None:
+    """Return the size of the ONNX file in a folder, if there is one."""
+    file = None if folder is None else Path(folder) / "model.onnx"
+    return onnx_size(file) if file is not None and file.is_file() else None
 
 
 def _shortest(row: Any) -> Any:

@@ -57,7 +57,11 @@ class TaskModel:
     @cached_property
     def encoder(self) -> TextEncoder:
         """How examples become inputs; made once from the tokenizer and the task."""
-        return TextEncoder(self.tokenizer.backend_tokenizer, encoder_settings(self.model, self.tokenizer, self.task))
+        settings = encoder_settings(self.model, self.tokenizer, self.task)
+        try:
+            return TextEncoder(self.tokenizer.backend_tokenizer, settings)
+        except ValueError as error:
+            raise UserError(f"{self.name}: {error}") from error
 
     def forward(self, inputs: Inputs) -> Array:
         """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging, qa and masked-lm."""
