@@ -27,12 +27,15 @@ def evaluate(
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one page.")] = None,
 ) -> None:
     """Measure a model on data: score, size, latency, and the paired difference to another model."""
-    candidate = open_model(model, name=model)
+    # The last part of a path is name enough, unless both models have the same.
+    short = [Path(name).name for name in (model, against or "")]
+    names = short if short[0] != short[1] else [model, str(against)]
+    candidate = open_model(model, name=names[0])
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
     if problems:
         raise UserError(*problems)
     wanted = task_for(spec_of(candidate), data, task, metric)
-    reference = None if against is None else open_model(against, wanted.spec, name=against)
+    reference = None if against is None else open_model(against, wanted.spec, name=names[1])
 
     from eval.kept import write_beside
     from eval.latency import LatencyPlan

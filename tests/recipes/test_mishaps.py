@@ -1,5 +1,6 @@
 """What goes wrong on a Monday: one clear message, the right exit code, and the last good artifact still there."""
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -56,7 +57,7 @@ def test_truncated_weights(scene, capsys):
 
 def test_a_wrong_tokenizer(scene, capsys):
     config = json.loads((scene / "teacher" / "config.json").read_text())
-    other = tiny_taskmodel("bert", tiny_task("classification").spec).tokenizer
+    other = copy.deepcopy(tiny_taskmodel("bert", tiny_task("classification").spec).tokenizer)
     other.add_tokens([f"new{i}" for i in range(config["vocab_size"])])
     other.save_pretrained(scene / "teacher")
     refused(
