@@ -117,9 +117,11 @@ class OnnxBlock(Block):
     Attributes:
         int8: Whether weights become int8, with activations quantized as they come; a step ``quantize.dynamic`` asks
             for the same.
+        agreement: Least share of decisions that an int8 export must share with its model; below it is refused.
     """
 
     int8: bool = False
+    agreement: float = Field(default=0.97, ge=0, le=1)
 
 
 class ExportBlock(Block):

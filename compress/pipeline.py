@@ -183,7 +183,14 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
         for name, int8 in wanted.items():
             folder = out / name
             if name not in exports and not (folder / "export.json").is_file():
-                export_onnx(artifact, folder, int8=int8, examples=examples, name=f"{recipe.name} {name}")
+                export_onnx(
+                    artifact,
+                    folder,
+                    int8=int8,
+                    examples=examples,
+                    name=f"{recipe.name} {name}",
+                    agreement=block.onnx.agreement,
+                )
             exports[name] = folder
     return exports
 

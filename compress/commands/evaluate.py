@@ -28,8 +28,9 @@ def evaluate(
 ) -> None:
     """Measure a model on data: score, size, latency, and the paired difference to another model."""
     # The last part of a path is name enough, unless both models have the same.
-    short = [Path(name).name for name in (model, against or "")]
-    names = short if short[0] != short[1] else [model, str(against)]
+    given = [model] if against is None else [model, against]
+    short = [Path(name).resolve().name for name in given]
+    names = short if len(set(short)) == len(short) else given
     candidate = open_model(model, name=names[0])
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
     if problems:

@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 
 ROOT = Path(__file__).parents[2]
 CODE = """
 import json, os, sys
 from pathlib import Path
-import torch
+from eval.inference import predict
 from teachers.config import Training
 from teachers.training import train
 from tests.tiny import tiny_task, tiny_taskmodel
@@ -24,8 +24,8 @@ training = Training(epochs=2, batch_size=8, learning_rate=1e-3)
 folder = Path(sys.argv[1]) / "working"
 history = train(student, task.train, training=training, seed=3, validation=task.validation, folder=folder)
 if os.environ.get("RANK", "0") == "0":
-    torch.save(student.model.state_dict(), Path(sys.argv[1]) / "weights.pt")
-    (Path(sys.argv[1]) / "history.json").write_text(json.dumps(history))
+    logits = [row.tolist() for row in predict(student, task.validation).logits]
+    (Path(sys.argv[1]) / "found.json").write_text(json.dumps([history, logits]))
 """
 
 
@@ -44,8 +44,8 @@ def test_two_processes_train_as_one(tmp_path):
             [*command, str(script), str(tmp_path / name)], env=environment, capture_output=True, text=True, cwd=ROOT
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        history = json.loads((tmp_path / name / "history.json").read_text())
-        found.append((history, torch.load(tmp_path / name / "weights.pt", weights_only=True)))
+        found.append(json.loads((tmp_path / name / "found.json").read_text()))
     (one, own), (two, other) = found
     assert [entry["loss"] for entry in two] == pytest.approx([entry["loss"] for entry in one], abs=1e-5)
-    assert all(torch.allclose(own[name], other[name], atol=1e-5) for name in own)
+    # AdamW turns rounding into steps where a gradient is 0 by symmetry (the key's bias), so outputs are compared.
+    assert np.allclose(own, other, atol=1e-4)
