@@ -108,7 +108,8 @@ class Artifact(TaskModel):
         lines = [f"{'step':<24}{'parameters':>14}{'MB':>9}{'seconds':>10}  config"]
         for record in self.lineage:
             size = record.size_after
-            config = ", ".join(f"{key}={value}" for key, value in record.config.items() if key != "training")
+            shown = {key: value for key, value in record.config.items() if key != "training" and value is not None}
+            config = ", ".join(f"{key}={value}" for key, value in shown.items())
             lines.append(
                 f"{record.technique:<24}{size.get('parameters', 0):>14,}{size.get('bytes', 0) / 1e6:>9.1f}"
                 f"{record.seconds:>10.1f}  {config[:100]}"

@@ -146,6 +146,11 @@ class Result(_Part):
         size, reference = self.size, self.comparison.reference_size
         return reference.bytes / size.bytes if size and reference and size.bytes else None
 
+    def __str__(self) -> str:
+        from eval.report.console import to_text
+
+        return to_text([self])
+
     def to_json(self) -> str:
         """Return the text of ``result.json``."""
         return self.model_dump_json(indent=2) + "\n"

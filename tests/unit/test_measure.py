@@ -55,6 +55,12 @@ def test_a_model_alone():
     assert result.machine["versions"]["numpy"] == np.__version__
 
 
+def test_a_result_prints_as_its_table():
+    text = str(measure(sentiment("words"), TASK))
+    assert "words" in text
+    assert "0.8750" in text
+
+
 def test_calibration_is_that_of_the_answers():
     sure = {1: 1 / (1 + math.exp(-2)), 2: 1 / (1 + math.exp(-4))}  # a gap of 2 or 4 between the two logits
     strengths, right = [2, 2, 1, 1, 2, 2, 1, 2], [1, 1, 1, 1, 1, 1, 1, 0]
