@@ -162,7 +162,7 @@ def _student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) -> Ar
             raise UserError("the recipe names neither a teacher nor a student")
         return replace(Artifact.from_model(teacher), name="student")
     source: TaskModel | None = teacher
-    if design.from_ not in (None, "teacher"):
+    if source is None and design.from_ != "teacher":
         source = Artifact.from_pretrained(str(design.from_), None if task is None else task.spec)
     if source is None:
         raise UserError("student: there is no teacher to take shape or tokenizer from; give from: a model folder")

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import transformers
 
@@ -285,8 +284,3 @@ def _check_tokenizer(tokenizer: Any, config: Any, where: str) -> None:
         )
     if tokenizer.pad_token_id is None:
         raise UserError(f"{where}: the tokenizer has no padding token; set pad_token in tokenizer_config.json")
-
-
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """Return a float32 array on the CPU."""
-    return tensor.detach().float().cpu().numpy()
