@@ -14,13 +14,16 @@ from teachers.taskmodel import TaskModel, load_taskmodel
 
 SOURCE = "source"
 """The technique name of the first record of every lineage: the model as it came in."""
+HEAD = "head"
+"""The technique name of a record of a new head for another kind of task."""
 
 
 class Record(BaseModel):
     """One step in the life of an artifact; plain JSON values only.
 
     Attributes:
-        technique: Name such as ``prune.layers``; ``source`` for the model that came in, ``student`` for a new shape.
+        technique: Name such as ``prune.layers``; ``source`` for the model that came in, ``student`` for a new shape,
+            ``head`` for a new task.
         version: Version of the technique.
         config: Every hyper-parameter.
         data: Digests of the examples that were used, by role (train, validation, calibration).
@@ -76,6 +79,8 @@ class Artifact(TaskModel):
         spec = task.spec if isinstance(task, Task) else task
         if is_artifact(source):
             artifact = load(source)
+            if spec is not None and spec.kind != artifact.task.kind:
+                return artifact.with_task(spec, seed)
             if spec is not None and spec.labels != artifact.task.labels:
                 raise UserError(
                     f"{source}: the model answers {list(artifact.task.labels)}, the task asks for {list(spec.labels)}"
@@ -96,6 +101,29 @@ class Artifact(TaskModel):
             libraries=library_versions(),
         )
         return cls(model.model, model.tokenizer, model.task, name=model.name, folder=model.folder, lineage=(record,))
+
+    def with_task(self, task: TaskSpec, seed: int = 0) -> Artifact:
+        """Return the saved encoder with a new head for another kind of task, and a record that says so.
+
+        Raises:
+            UserError: If the artifact is not on disk.
+        """
+        if self.folder is None:
+            raise UserError(f"{self.name}: save it before it is loaded for another kind of task")
+        model = load_taskmodel(self.folder, task, seed=seed)
+        record = Record(
+            technique=HEAD,
+            config={"kind": task.kind, "labels": list(task.labels), "from": self.task.kind},
+            seed=seed,
+            size_before=self.lineage[-1].size_after,
+            size_after=size_of(model),
+            weights_before=self.lineage[-1].weights_after,
+            weights_after=model.digest,
+            libraries=library_versions(),
+        )
+        return Artifact(
+            model.model, model.tokenizer, model.task, name=self.name, folder=None, lineage=(*self.lineage, record)
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Write a Hugging Face folder with ``lineage.json`` and a model card; beside, then renamed."""

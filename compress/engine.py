@@ -134,14 +134,14 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
     used = {
         name: getattr(inputs, name).digest
         for name in ("train", "validation", "calibration")
-        if getattr(inputs, name) is not None and (name in step.needs or (name == "validation" and step.trains))
+        if getattr(inputs, name) is not None and (name in step.needed() or (name == "validation" and step.trains))
     }
     return {
         "technique": step.name,
         "version": step.version,
         "config": step.model_dump(mode="json"),
         "data": used,
-        "teacher": inputs.teacher.digest if inputs.teacher is not None and "teacher" in step.needs else None,
+        "teacher": inputs.teacher.digest if inputs.teacher is not None and "teacher" in step.needed() else None,
         "seed": seed,
         "weights_before": artifact.lineage[-1].weights_after,
     }

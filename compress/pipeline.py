@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compress.artifact import Artifact
-from compress.distill.labels import LabelTraining
 from compress.engine import problems, run
 from compress.recipe import Recipe, recipe_to_yaml
 from compress.store import is_artifact, load, save
-from compress.technique import Inputs, Technique, TrainedTechnique
+from compress.technique import Inputs
 from eval.errors import CompressError, UserError
 from eval.latency import LatencyPlan
 from eval.result import Result
 from eval.together import measure_together
+from teachers.ensemble import EnsembleTeacher
 from teachers.finetune import finetune
-from teachers.signals import ModelTeacher
+from teachers.signals import ModelTeacher, TeacherSource
 from teachers.taskmodel import load_taskmodel
 
 if TYPE_CHECKING:
+    from compress.blocks import TeacherBlock
     from eval.inference import Predictor
     from eval.task import Task
     from teachers.taskmodel import TaskModel
@@ -57,15 +58,20 @@ class Prepared:
 
     Attributes:
         task: The data, if the recipe has a task.
-        teacher: The model that teaches, if there is one.
+        teachers: The models that teach: none, one, or the members of an ensemble.
         student: The model that the first step gets.
         inputs: Data and teacher for the steps.
     """
 
     task: Task | None
-    teacher: TaskModel | None
+    teachers: tuple[TaskModel, ...]
     student: Artifact
     inputs: Inputs
+
+    @property
+    def reference(self) -> Predictor | None:
+        """What the result is held against: the teacher, or all of them as one."""
+        return EnsembleTeacher.of(self.teachers) if len(self.teachers) > 1 else next(iter(self.teachers), None)
 
 
 def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
@@ -103,19 +109,19 @@ def prepare(recipe: Recipe) -> Prepared:
         UserError: With every reason why the recipe cannot run.
     """
     task = None if recipe.task is None else recipe.task.load(recipe.seed)
-    teacher = _teacher(recipe, task)
-    student = _student(recipe, teacher, task)
+    teachers = _teachers(recipe, task)
+    student = _student(recipe, next(iter(teachers), None), task)
     train = task.train if task is not None and len(task.train) else None
     inputs = Inputs(
         train=train,
         validation=task.validation if task is not None and len(task.validation) else None,
         calibration=None if train is None else train.sample(CALIBRATION, recipe.seed),
-        teacher=None if teacher is None else ModelTeacher(teacher),
+        teacher=_source(teachers),
     )
     found = problems(recipe.steps, student, inputs)
     if found:
         raise UserError(*found)
-    return Prepared(task, teacher, student, inputs)
+    return Prepared(task, teachers, student, inputs)
 
 
 def _claim(recipe: Recipe, out: Path, resume: bool) -> None:
@@ -138,21 +144,30 @@ def _claim(recipe: Recipe, out: Path, resume: bool) -> None:
         raise CompressError(f"{out}: cannot be written ({error})") from error
 
 
-def _teacher(recipe: Recipe, task: Task | None) -> TaskModel | None:
+def _teachers(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
+    """Load every teacher of the recipe, or fine-tune it; they are numbered if there are several."""
     block = recipe.teacher
     if block is None:
-        return None
-    if len(block.models) > 1:
-        raise UserError(f"teacher.model: names {len(block.models)} models; this version takes one")
-    source = block.models[0]
-    if block.finetune is None:
-        spec = None if task is None else task.spec
-        teacher = Artifact.from_pretrained(source, spec) if is_artifact(source) else load_taskmodel(source, spec)
-        return replace(teacher, name="teacher")
-    if task is None:
+        return ()
+    if block.finetune is not None and task is None:
         raise UserError("teacher.finetune: needs a task")
-    seed = recipe.seed if block.finetune.seed is None else block.finetune.seed
-    return finetune(source, task, block.finetune.training, seed=seed)[0]
+    members = block.members(recipe.seed)
+    names = [f"teacher {number + 1}" for number in range(len(members))] if len(members) > 1 else ["teacher"]
+    return tuple(_teacher(block, source, seed, task, name) for (source, seed), name in zip(members, names, strict=True))
+
+
+def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, name: str) -> TaskModel:
+    if block.finetune is not None and task is not None:
+        return finetune(source, task, block.finetune.training, seed=seed, name=name)[0]
+    spec = None if task is None else task.spec
+    teacher = Artifact.from_pretrained(source, spec) if is_artifact(source) else load_taskmodel(source, spec)
+    return replace(teacher, name=name)
+
+
+def _source(teachers: tuple[TaskModel, ...]) -> TeacherSource | None:
+    if len(teachers) > 1:
+        return EnsembleTeacher.of(teachers)
+    return ModelTeacher(teachers[0]) if teachers else None
 
 
 def _student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) -> Artifact:
@@ -206,7 +221,7 @@ def evaluate(
         return ()
     reference: Predictor | None = None
     if block.against == "teacher":
-        reference = prepared.teacher
+        reference = prepared.reference
     elif block.against != "none":
         reference = load_taskmodel(block.against, task.spec)
     models: list[Predictor] = [artifact]
@@ -224,7 +239,7 @@ def evaluate(
 
 def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
     """Run the recipe with every teacher taken away: the same student, trained on the labels alone."""
-    steps = without_teacher(recipe.steps)
+    steps = tuple(step.without_teacher() for step in recipe.steps)
     inputs = replace(prepared.inputs, teacher=None)
     folder = out / "baseline"
     if is_artifact(folder):
@@ -238,16 +253,6 @@ def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
     )
     found.save(folder)
     return found
-
-
-def without_teacher(steps: Sequence[Technique]) -> tuple[Technique, ...]:
-    """Return the steps with every one that needs a teacher replaced by training on labels, the same training block."""
-    return tuple(
-        LabelTraining(training=step.training)
-        if isinstance(step, TrainedTechnique) and "teacher" in step.needs
-        else step
-        for step in steps
-    )
 
 
 def _of(results: Sequence[Result], name: str) -> Result | None:

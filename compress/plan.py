@@ -78,13 +78,13 @@ def make_plan(recipe: Recipe) -> Plan:
     train = prepared.inputs.train or Examples((), "train")
     sizes: list[SizeRow] = []
     steps: list[StepRow] = []
-    if prepared.teacher is not None:
-        sizes.append(_size("teacher", prepared.teacher))
-        block = None if recipe.teacher is None else recipe.teacher.finetune
+    block = None if recipe.teacher is None else recipe.teacher.finetune
+    for teacher in prepared.teachers:
+        sizes.append(_size(teacher.name, teacher))
         if block is not None:
-            steps.append(_work("teacher.finetune", prepared.teacher, train, block.training))
-        if any("teacher" in step.needs for step in recipe.steps):
-            steps.append(_signals(prepared.teacher, train))
+            steps.append(_work(f"{teacher.name}.finetune", teacher, train, block.training))
+        if any("teacher" in step.needed() for step in recipe.steps):
+            steps.append(_signals(teacher, train))
     model: TaskModel = prepared.student
     sizes.append(_size("student", model))
     for index, step in enumerate(recipe.steps):
@@ -129,7 +129,9 @@ def _work(name: str, model: TaskModel, train: Examples, training: Training) -> S
 
 def _signals(teacher: TaskModel, train: Examples) -> StepRow:
     rows, tokens = _rows(teacher, train)
-    return StepRow("teacher signals", rows, 0, tokens, rows * _seconds_a_row(teacher, round(tokens), learns=False))
+    return StepRow(
+        f"{teacher.name} signals", rows, 0, tokens, rows * _seconds_a_row(teacher, round(tokens), learns=False)
+    )
 
 
 def _rows(model: TaskModel, train: Examples) -> tuple[int, float]:

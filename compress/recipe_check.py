@@ -45,7 +45,7 @@ def inputs_of(blocks: Collection[str]) -> set[str]:
 
 
 def step_problems(steps: Sequence[tuple[int, Technique]], have: Collection[str]) -> Iterator[tuple[Location, str]]:
-    """Find steps that lack an input, and steps that train what can no longer be trained.
+    """Find steps that lack an input, that train what can no longer be trained, or that need layers that are gone.
 
     Args:
         steps: Techniques with their places among the steps, counted from 0.
@@ -55,9 +55,10 @@ def step_problems(steps: Sequence[tuple[int, Technique]], have: Collection[str])
         The place in the recipe and the sentence.
     """
     frozen: tuple[int, Technique] | None = None
+    made: tuple[int, Technique] | None = None
     for index, step in steps:
         where = f"step {index + 1}, {step.name}"
-        for need in sorted(step.needs - set(have)):
+        for need in sorted(step.needed() - set(have)):
             yield ("steps", index), f"{where}: needs {HINTS[need]}, and there is none"
         if step.trains and frozen is not None:
             number, technique = frozen
@@ -65,6 +66,12 @@ def step_problems(steps: Sequence[tuple[int, Technique]], have: Collection[str])
                 f"{where}: trains, but step {number + 1}, {technique.name}, leaves weights that cannot be trained"
             )
             yield ("steps", index), f"{sentence}; put it before"
+        if made is not None and not step.takes_any:
+            number, technique = made
+            sentence = f"{where}: works on transformer layers, but step {number + 1}, {technique.name}, makes"
+            yield ("steps", index), f"{sentence} {technique.makes}; put it before"
+        if step.makes:
+            made = (index, step)
         if step.freezes and frozen is None:
             frozen = (index, step)
 
@@ -85,11 +92,8 @@ def block_problems(
     """
     if "teacher" not in given and "student" not in given:
         yield (), "there is no model; give a teacher, a student, or both"
-    if teacher is not None and teacher.finetune is not None:
-        if "task" not in given:
-            yield ("teacher", "finetune"), "teacher.finetune: needs a task to fine-tune on"
-        if len(teacher.models) > 1:
-            yield ("teacher", "model"), "teacher.finetune: takes one base, and model names several"
+    if teacher is not None and teacher.finetune is not None and "task" not in given:
+        yield ("teacher", "finetune"), "teacher.finetune: needs a task to fine-tune on"
     if student is not None and "teacher" not in given and student.from_ == "teacher":
         yield ("student",), "student: is made from a teacher, and there is none; give from: a model folder or hub name"
     if evaluate is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from compress.architectures import prepare
 from compress.artifact import Artifact, Record
 from eval.errors import CompressError, UserError
 from teachers.taskmodel import load_taskmodel, save_taskmodel
@@ -87,6 +88,7 @@ def load(folder: str | Path) -> Artifact:
             f"{folder}: holds no {LINEAGE}, so it is no artifact; Artifact.from_pretrained takes stock model folders"
         )
     records = _read_lineage(folder / LINEAGE)
+    prepare(folder)
     model = load_taskmodel(folder)
     if model.digest != records[-1].weights_after:
         raise UserError(

@@ -68,6 +68,8 @@ class Technique(BaseModel):
         reduces: Measures that become smaller (``export_bytes``: only the exported file does).
         trains: Whether weights are updated by gradient.
         freezes: Whether the result can no longer be trained.
+        makes: What the result is, if it is no longer an encoder with transformer layers, such as ``a BiLSTM``.
+        takes_any: Whether it also works on such a result.
         source: Authors, year and arXiv id.
     """
 
@@ -79,7 +81,13 @@ class Technique(BaseModel):
     reduces: ClassVar[frozenset[Measure]] = frozenset()
     trains: ClassVar[bool] = False
     freezes: ClassVar[bool] = False
+    makes: ClassVar[str] = ""
+    takes_any: ClassVar[bool] = False
     source: ClassVar[str] = ""
+
+    def needed(self) -> frozenset[Need]:
+        """Return the inputs that this very config cannot do without."""
+        return self.needs
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Return what makes this technique impossible on this model, one sentence each; it computes nothing."""
@@ -105,6 +113,10 @@ class Technique(BaseModel):
         """Return the same technique with the least work: one batch, one update."""
         return self
 
+    def without_teacher(self) -> Technique:
+        """Return what this step becomes in a baseline that has no teacher."""
+        return self
+
 
 class TrainedTechnique(Technique):
     """Base of the techniques that update weights: one ``training`` block, one loop, one objective.
@@ -116,6 +128,8 @@ class TrainedTechnique(Technique):
     """
 
     trains: ClassVar[bool] = True
+    is_objective: ClassVar[bool] = False
+    """Whether it is one loss over one stage, so that it can be a term of an ``objective`` block."""
 
     training: Training = Field(default_factory=Training)
 
@@ -140,26 +154,49 @@ class TrainedTechnique(Technique):
         given = {name: getattr(training, name) for name in training.model_fields_set}
         return Training.model_construct(set(given), **(dict(default) | given))
 
-    def objective(self, inputs: Inputs) -> Objective:
+    def make_objective(self, inputs: Inputs) -> Objective:
         """Return what is minimised."""
-        raise NotImplementedError(f"{type(self).__name__} does not implement objective")
+        raise NotImplementedError(f"{type(self).__name__} does not implement make_objective")
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Train ``student`` in place with the technique's objective."""
+        history = self.train(student, inputs, self.make_objective(inputs), generator)
+        return Outcome(student, facts={"history": history})
+
+    def train(
+        self,
+        student: TaskModel,
+        inputs: Inputs,
+        objective: Objective,
+        generator: torch.Generator,
+        *,
+        training: Training | None = None,
+        stage: str = "",
+    ) -> list[dict[str, Any]]:
+        """Train ``student`` in place with the one loop and return the history.
+
+        Args:
+            student: What is trained.
+            inputs: Data, and the folder for checkpoints.
+            objective: What is minimised.
+            generator: Its seed decides order and dropout.
+            training: How; the technique's own block by default.
+            stage: Name of this stage, if the technique trains several times; each resumes by itself.
+        """
         from eval.task import Examples
         from teachers.training import train
 
-        history = train(
+        return train(
             student,
             inputs.train or Examples((), "train"),
-            self.objective(inputs),
-            self.training,
+            objective,
+            training or self.training,
             seed=generator.initial_seed(),
             validation=inputs.validation,
-            folder=inputs.folder,
-            identity=f"{self.name} {self.version} {self.model_dump_json()}",
+            folder=inputs.folder / stage if inputs.folder is not None else None,
+            identity=f"{self.name} {self.version} {stage} {self.model_dump_json()}",
+            teacher=inputs.teacher,
         )
-        return Outcome(student, facts={"history": history})
 
     def rehearsal(self) -> TrainedTechnique:
         """Return the technique with a single update."""

@@ -16,6 +16,9 @@ TECHNIQUES: dict[str, str] = {
     "distill.labels": "compress.distill.labels:LabelTraining",
     "distill.logits": "compress.distill.logits:LogitDistillation",
     "distill.distilbert": "compress.distill.distilbert:DistilBertDistillation",
+    "distill.pkd": "compress.distill.pkd:PatientDistillation",
+    "distill.ensemble": "compress.distill.ensemble:EnsembleDistillation",
+    "distill.combined": "compress.distill.combined:CombinedDistillation",
     "quantize.dynamic": "compress.quantize.dynamic:DynamicQuantization",
 }
 

@@ -167,8 +167,13 @@ def base_encoder(model: Any) -> Any:
 
 
 def layer_count(model: Any) -> int:
-    """Return how many layers an input passes through."""
-    return shape_of(model.config).layers
+    """Return how many transformer layers an input passes through; 0 for a network without them."""
+    return shape_of(model.config).layers if family_of(model).layers is not None else 0
+
+
+def has_plain_attention(model: Any) -> bool:
+    """Whether attention scores are the scaled products of queries and keys, and nothing else."""
+    return family_of(model).plain_attention
 
 
 def layers(model: Any) -> list[nn.Module]:
@@ -179,6 +184,8 @@ def layers(model: Any) -> list[nn.Module]:
 def layer_names(model: Any) -> list[str]:
     """Return for each layer the path of its module from the model, which is the prefix of its tensors' names."""
     family = family_of(model)
+    if family.layers is None:
+        raise UserError(f"{family.model_type} has no transformer layers")
     prefix = family.layers if base_encoder(model) is model else f"{family.base}.{family.layers}"
     if family.model_type == "albert":
         return [f"{prefix}.{group}.albert_layers.0" for group in _albert_groups(model.config)]
@@ -267,8 +274,8 @@ def replace_layers(model: Any, indices: Sequence[int]) -> None:
         raise UserError(f"layers to keep {kept}: expected ascending numbers from 0 to {count - 1}, each once")
     family, encoder = family_of(model), base_encoder(model)
     chosen = _kept_groups(encoder.config, kept) if family.model_type == "albert" else kept
-    parent, _, name = family.layers.rpartition(".")
-    modules = encoder.get_submodule(family.layers)
+    parent, _, name = str(family.layers).rpartition(".")
+    modules = encoder.get_submodule(str(family.layers))
     setattr(encoder.get_submodule(parent), name, nn.ModuleList([modules[i] for i in chosen]))
 
     for holder in {id(holder): holder for holder in (model.config, encoder.config)}.values():

@@ -65,7 +65,7 @@ class Family:
     Attributes:
         model_type: The name in its ``config.json``.
         base: Attribute of a model with a head that holds the encoder.
-        layers: Path from the encoder to its list of layers.
+        layers: Path from the encoder to its list of layers; None for a network without transformer layers.
         config: Our name of a dimension -> the family's own; a dimension that it lacks is absent.
         parts: Role in a layer -> path of the module from the layer; ``*`` stands for each of several.
         tensors: For parts that are bare tensors: path from the layer -> what its axes run over.
@@ -80,11 +80,13 @@ class Family:
         projects_always: With factorised embeddings, the projection to the hidden size is there even if the two sizes
             are equal.
         predicts_words: Whether transformers has a masked-language head for it.
+        plain_attention: Whether attention scores are the scaled products of queries and keys, without terms for
+            relative positions or rotation.
     """
 
     model_type: str
     base: str
-    layers: str = "encoder.layer"
+    layers: str | None = "encoder.layer"
     config: Mapping[str, str] = field(default_factory=lambda: _CONFIG)
     parts: Mapping[str, str] = field(default_factory=lambda: _PARTS)
     tensors: Mapping[str, str] = field(default_factory=dict)
@@ -97,6 +99,7 @@ class Family:
     post_norm: bool = True
     projects_always: bool = False
     predicts_words: bool = True
+    plain_attention: bool = True
 
 
 _ROBERTA = Family(
@@ -224,6 +227,7 @@ _XLNET = Family(
     pad_type_id=3,
     post_norm=False,
     predicts_words=False,
+    plain_attention=False,
 )
 _MOBILEBERT = Family(
     "mobilebert",
@@ -252,6 +256,7 @@ _DEBERTA = Family(
     },
     heads={**_BERT_HEADS, "dense": "pooler.dense"},
     post_norm=False,
+    plain_attention=False,
 )
 _MODERNBERT = Family(
     "modernbert",
@@ -271,9 +276,10 @@ _MODERNBERT = Family(
     token_types="never",
     rotary=True,
     post_norm=False,
+    plain_attention=False,
 )
 
-FAMILIES: Mapping[str, Family] = {
+FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (
         Family("bert", "bert"),
@@ -288,4 +294,4 @@ FAMILIES: Mapping[str, Family] = {
         _MODERNBERT,
     )
 }
-"""The families that work, by model type."""
+"""The families that work, by model type; networks of our own add themselves when their module is imported."""

@@ -25,11 +25,13 @@ class Batch:
         inputs: What the model takes: int64 ``[B, L]`` each; ``attention_mask`` is always there.
         targets: By kind: ``labels`` ``[B]`` or ``[B, L]``; ``start_positions`` and ``end_positions`` ``[B]`` for qa.
         rows: Index of each row among all features, ``[B]``.
+        progress: How much of the training lies behind, 0 to 1; schedules of a loss read it.
     """
 
     inputs: dict[str, torch.Tensor]
     targets: dict[str, torch.Tensor]
     rows: torch.Tensor
+    progress: float = 0.0
 
     @property
     def mask(self) -> torch.Tensor:
@@ -42,6 +44,7 @@ class Batch:
             {name: tensor.to(device) for name, tensor in self.inputs.items()},
             {name: tensor.to(device) for name, tensor in self.targets.items()},
             self.rows.to(device),
+            self.progress,
         )
 
     def split(self, pieces: int) -> list[Batch]:
@@ -51,6 +54,7 @@ class Batch:
                 {name: tensor[part] for name, tensor in self.inputs.items()},
                 {name: tensor[part] for name, tensor in self.targets.items()},
                 self.rows[part],
+                self.progress,
             )
             for part in (torch.arange(len(self.rows)).chunk(pieces) if pieces > 1 else [slice(None)])
         ]
@@ -94,7 +98,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.features)
 
-    def batch(self, rows: Sequence[int], epoch: int = 0) -> Batch:
+    def batch(self, rows: Sequence[int], epoch: int = 0, progress: float = 0.0) -> Batch:
         """Return the padded tensors of these rows."""
         arrays = self.encoder.collate([self.features[i] for i in rows])
         targets: dict[str, Any]
@@ -110,6 +114,7 @@ class Rows:
             {name: torch.from_numpy(values) for name, values in arrays.items()},
             {name: torch.as_tensor(values) for name, values in targets.items()},
             torch.tensor(list(rows), dtype=torch.int64),
+            progress,
         )
 
     def _pad_targets(self, rows: Sequence[int], length: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from eval.task import TaskSpec
 from teachers.features import IGNORED, Batch, Rows
-from teachers.taskmodel import logits_of
+from teachers.observing import NOTHING, Signals, Wanted
 
 if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
@@ -21,14 +21,14 @@ class Loss(Protocol):
     """An objective that is tied to one student and its rows.
 
     Attributes:
-        reads: Outputs of the student beyond logits: ``hidden_states``, ``attentions``.
+        reads: What of the student beside its logits is read.
         modules: Parameters that are trained beside the student's, such as projections, and then thrown away.
     """
 
-    reads: frozenset[str]
+    reads: Wanted
     modules: nn.Module
 
-    def __call__(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return the terms of the loss, already weighted; their sum is minimised."""
         ...
 
@@ -46,12 +46,12 @@ class BoundTaskLoss:
     """The loss of the labels themselves."""
 
     spec: TaskSpec
-    reads: frozenset[str] = frozenset()
+    reads: Wanted = NOTHING
     modules: nn.Module = field(default_factory=nn.Module)
 
-    def __call__(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"task": …}``."""
-        return {"task": task_loss(self.spec, logits_of(outputs), batch)}
+        return {"task": task_loss(self.spec, student.logits, batch)}
 
 
 @dataclass(frozen=True)

@@ -7,66 +7,32 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from eval.encoding import TextEncoder
 from eval.errors import CompressError, UserError
-from eval.inference import batches_by_length
-from teachers.encoder import shape_of
+from eval.inference import Answer, batches_by_length, predict
+from eval.task import Examples
+from teachers.encoder import attention_width, has_plain_attention, shape_of
 from teachers.features import Batch, Rows
 from teachers.home import home
-from teachers.taskmodel import TaskModel, logits_of
+from teachers.observing import NOTHING, Signals, Wanted, observe
+from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("teachers.signals")
 
-VERSION = 1
+VERSION = 2
 """Raised when the same teacher and data give other numbers or another layout on disk."""
 
 BUDGET_BYTES = 4 * 2**30
 """Most bytes one cache of signals may take unless the teacher says otherwise; beyond it the teacher runs live."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a loss reads beside logits; nothing else is computed or kept.
-
-    Attributes:
-        hidden_states: Places in ``hidden_states``: 0 is the embedding output, ``i + 1`` comes after layer ``i``.
-        attentions: Layers whose attention probabilities are read.
-    """
-
-    hidden_states: tuple[int, ...] = ()
-    attentions: tuple[int, ...] = ()
-
-    @property
-    def outputs(self) -> dict[str, bool]:
-        """The arguments that make a transformers model return them."""
-        return {f"output_{name}": True for name, places in vars(self).items() if places}
-
-
-@dataclass(frozen=True)
-class Signals:
-    """A teacher's outputs for one batch, without gradient.
-
-    Attributes:
-        logits: ``[B, C]``, or ``[B, L, C]`` for tagging, qa and masked-lm.
-        hidden_states: ``[B, L, d]`` by place, those that were asked for.
-        attentions: ``[B, heads, L, L]`` by layer, those that were asked for.
-    """
-
-    logits: Tensor
-    hidden_states: Mapping[int, Tensor] = field(default_factory=dict)
-    attentions: Mapping[int, Tensor] = field(default_factory=dict)
-
-
-NOTHING = Wanted()
 
 
 class Reader(Protocol):
@@ -78,7 +44,7 @@ class Reader(Protocol):
 
 
 class TeacherSource(Protocol):
-    """Where signals come from: a live network, a cache, later an ensemble."""
+    """Where signals come from: one network or several."""
 
     @property
     def digest(self) -> str:
@@ -93,6 +59,20 @@ class TeacherSource(Protocol):
     @property
     def hidden_size(self) -> int:
         """Width of the teacher's hidden states."""
+        ...
+
+    @property
+    def heads(self) -> int:
+        """How many attention heads each of its layers has."""
+        ...
+
+    @property
+    def plain_attention(self) -> bool:
+        """Whether its attention scores are the scaled products of its queries and keys, and nothing else."""
+        ...
+
+    def answers(self, examples: Examples) -> list[Answer]:
+        """Return the teacher's own answers."""
         ...
 
     def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
@@ -138,14 +118,28 @@ class ModelTeacher:
         """Width of the teacher's hidden states."""
         return shape_of(self.model.model.config).hidden_size
 
+    @property
+    def heads(self) -> int:
+        """How many attention heads each of its layers has."""
+        return shape_of(self.model.model.config).heads
+
+    @property
+    def plain_attention(self) -> bool:
+        """Whether its attention scores are the scaled products of its queries and keys, and nothing else."""
+        return has_plain_attention(self.model.model)
+
+    def answers(self, examples: Examples) -> list[Answer]:
+        """Return the network's answers."""
+        return predict(self.model, examples).answers
+
     def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
         """Return a reader from disk if the signals fit the budget and inputs are fixed, else a live one.
 
         Raises:
             UserError: If teacher and student read texts differently and the signals are per token.
         """
-        same = _same_inputs(self.model, rows)
-        per_token = bool(wanted.outputs) or rows.spec.kind not in ("classification", "regression")
+        same = reads_alike(self.model.encoder, rows.encoder)
+        per_token = bool(wanted) or rows.spec.kind not in ("classification", "regression")
         if per_token and not same:
             raise UserError(
                 f"teacher {self.model.name} and the student tokenize differently, so their tokens cannot be paired; "
@@ -175,15 +169,45 @@ class ModelTeacher:
         return CachedReader(folder, rows, wanted)
 
 
+@dataclass
+class SharedTeacher:
+    """One teacher read by several losses at once: what any of them wants is computed together, once a batch.
+
+    Attributes:
+        teacher: The teacher itself.
+    """
+
+    teacher: TeacherSource
+    _wanted: Wanted = NOTHING
+    _reader: Reader | None = None
+    _last: tuple[Batch, Signals] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.teacher, name)
+
+    def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
+        """Return a reader that also gives what the other losses want."""
+        self._wanted |= wanted
+
+        def signals(batch: Batch) -> Signals:
+            if self._reader is None:
+                self._reader = self.teacher.read(rows, self._wanted)
+            if self._last is None or self._last[0] is not batch:
+                self._last = (batch, self._reader(batch))
+            return self._last[1]
+
+        return signals
+
+
 def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: Wanted) -> int:
     """Return the size on disk of a teacher's signals for inputs of these lengths, in bytes."""
-    shape = shape_of(model.model.config)
-    tokens, squares = sum(lengths), sum(n * n for n in lengths)
+    config, tokens = model.model.config, sum(lengths)
     per_token = model.task.kind not in ("classification", "regression")
-    outputs = model.model.config.vocab_size if model.task.kind == "masked-lm" else model.task.outputs
+    outputs = config.vocab_size if model.task.kind == "masked-lm" else model.task.outputs
     numbers = (tokens if per_token else len(lengths)) * outputs
-    numbers += tokens * len(wanted.hidden_states) * shape.hidden_size
-    return 4 * (numbers + squares * len(wanted.attentions) * shape.heads)
+    numbers += tokens * len(wanted.hidden_states) * shape_of(config).hidden_size
+    projections = len(wanted.queries) + len(wanted.keys) + len(wanted.values)
+    return 4 * (numbers + tokens * projections * attention_width(config))
 
 
 @dataclass(frozen=True)
@@ -196,18 +220,11 @@ class LiveReader:
     def __call__(self, batch: Batch) -> Signals:
         """Return the teacher's outputs on this batch."""
         network = self.model.model
-        if self.wanted.attentions:
-            network.set_attn_implementation("eager")  # other implementations give no attention and do not say so
         if next(network.parameters()).device != batch.rows.device:
             network.to(batch.rows.device)
         network.eval()
         with torch.no_grad():
-            outputs = network(**batch.inputs, **self.wanted.outputs)
-        return Signals(
-            logits_of(outputs).float(),
-            {place: outputs.hidden_states[place] for place in self.wanted.hidden_states},
-            {layer: outputs.attentions[layer] for layer in self.wanted.attentions},
-        )
+            return observe(network, batch.inputs, self.wanted)
 
 
 class CachedReader:
@@ -241,11 +258,11 @@ class CachedReader:
         length = batch.inputs["input_ids"].shape[1]
         arrays = {name: self._padded(name, batch.rows.tolist(), length) for name in self.layout}
         tensors = {name: torch.from_numpy(array).to(batch.rows.device) for name, array in arrays.items()}
-        return Signals(
-            tensors["logits"],
-            {place: tensors["hidden_states"][:, i] for i, place in enumerate(self.wanted.hidden_states)},
-            {layer: tensors["attentions"][:, i] for i, layer in enumerate(self.wanted.attentions)},
-        )
+        stacked = {
+            part.name: {place: tensors[part.name][:, i] for i, place in enumerate(getattr(self.wanted, part.name))}
+            for part in fields(Wanted)
+        }
+        return Signals(tensors["logits"], **stacked)
 
     def _padded(self, name: str, rows: list[int], length: int) -> np.ndarray:
         shape = self.layout[name]
@@ -297,19 +314,17 @@ def _write_cache(folder: Path, model: TaskModel, rows: Rows, wanted: Wanted) -> 
 
 
 def _stacked(signals: Signals) -> dict[str, np.ndarray]:
-    found = {"logits": signals.logits.cpu().numpy()}
-    for name, tensors in (("hidden_states", signals.hidden_states), ("attentions", signals.attentions)):
-        if tensors:
-            found[name] = torch.stack(list(tensors.values()), dim=1).float().cpu().numpy()
+    found = {"logits": signals.logits.float().cpu().numpy()}
+    for part in fields(Wanted):
+        if tensors := getattr(signals, part.name):
+            found[part.name] = torch.stack(list(tensors.values()), dim=1).float().cpu().numpy()
     return found
 
 
 def _layout(name: str, array: np.ndarray) -> list[Any]:
     if name == "logits":
         return ["L", array.shape[-1]] if array.ndim == 3 else [array.shape[-1]]
-    if name == "hidden_states":
-        return [array.shape[1], "L", array.shape[-1]]
-    return [array.shape[1], array.shape[2], "L", "L"]
+    return [array.shape[1], "L", array.shape[-1]]
 
 
 def _store(
@@ -322,8 +337,8 @@ def _store(
         flat[starts[row] : starts[row + 1]] = own.reshape(-1)
 
 
-def _same_inputs(model: TaskModel, rows: Rows) -> bool:
-    own, other = model.encoder, rows.encoder
+def reads_alike(own: TextEncoder, other: TextEncoder) -> bool:
+    """Whether two encoders turn every example into the same tokens."""
     return own.settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
 
 

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ import torch
 from torch import nn
 
 from eval.errors import CompressError, DivergedError, UserError
+from eval.inference import Answer
+from eval.metrics import score
+from eval.statistics import agreement
 from eval.task import Examples
 from teachers.batches import LengthGroupedBatches
 from teachers.checkpoint import BEST, FILE, load_checkpoint, load_weights, save_checkpoint, save_weights
@@ -26,11 +30,16 @@ from teachers.config import Training
 from teachers.encoder import base_encoder, word_embeddings
 from teachers.features import Batch, Rows
 from teachers.objective import Loss, Objective, TaskLoss
+from teachers.observing import observe
 from teachers.progress import Progress
-from teachers.scoring import collapsed, rows_of, scores
+from teachers.scoring import answers, collapsed, rows_of
+from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel, weights_digest
 
 logger = logging.getLogger("teachers.training")
+
+WATCHED = 512
+"""Validation examples on which student and teacher are compared while training goes on."""
 
 
 @dataclass
@@ -62,6 +71,7 @@ def train(
     validation: Examples | None = None,
     folder: Path | None = None,
     identity: str = "",
+    teacher: TeacherSource | None = None,
 ) -> list[dict[str, Any]]:
     """Train the network of ``student`` in place.
 
@@ -74,6 +84,8 @@ def train(
         validation: Scored after every epoch; the best epoch is kept if ``training.keep`` says so.
         folder: Where checkpoints go. If it holds one of the same run, training goes on from there.
         identity: Further words that make a run what it is (the technique's config), so that no checkpoint is mixed up.
+        teacher: If given, the history also says how often the student agrees with it on the first ``WATCHED``
+            validation examples.
 
     Returns:
         The history: one entry an epoch.
@@ -95,7 +107,7 @@ def train(
                 [training.model_dump_json(), str(seed), examples.digest, weights_digest(student.model), identity]
             ).encode()
         ).hexdigest()
-        loop = _Loop(student, rows, loss, training, seed, validation, folder, key)
+        loop = _Loop(student, rows, loss, training, seed, validation, folder, key, teacher)
         return loop.run()
 
 
@@ -110,10 +122,11 @@ class _Loop:
         validation: Examples | None,
         folder: Path | None,
         key: str,
+        teacher: TeacherSource | None,
     ) -> None:
         self.student, self.rows, self.loss, self.training = student, rows, loss, training
         self.validation = validation if validation is not None and len(validation) else None
-        self.folder, self.key = folder, key
+        self.folder, self.key, self.teacher = folder, key, teacher
         self.batches = LengthGroupedBatches(rows.lengths, training.batch_size, seed, training.group_by_length)
         self.total = max(1, math.ceil(training.epochs * len(self.batches)))
         if training.max_steps is not None:
@@ -125,6 +138,13 @@ class _Loop:
         self.optimizer = self.accelerator.prepare_optimizer(_optimizer(self.modules, training))
         self.course = Course()
         self.best_weights: dict[str, torch.Tensor] | None = None
+
+    @cached_property
+    def teacher_answers(self) -> list[Answer]:
+        """The teacher's answers to the examples that are watched; none if it gives none of this kind."""
+        if self.teacher is None or self.validation is None or self.student.task.kind == "masked-lm":
+            return []
+        return self.teacher.answers(self.validation[:WATCHED])
 
     def run(self) -> list[dict[str, Any]]:
         self._resume()
@@ -176,7 +196,7 @@ class _Loop:
 
     def _update(self, indices: list[int], step: int) -> None:
         with self.accelerator.split_between_processes(indices, apply_padding=True) as own:
-            batch = self.rows.batch(own, self.epoch).to(self.accelerator.device)
+            batch = self.rows.batch(own, self.epoch, progress=step / self.total).to(self.accelerator.device)
         for group in self.optimizer.param_groups:
             group["lr"] = self.training.learning_rate * rate(self.training, step, self.total)
         pieces = batch.split(self.training.accumulation)
@@ -206,10 +226,9 @@ class _Loop:
         self.progress.update(step + 1, total, tokens)
 
     def _backward(self, piece: Batch, share: float) -> dict[str, float]:
-        extras = {f"output_{name}": True for name in sorted(self.loss.reads)}
         with self.accelerator.autocast():
-            outputs = self.model(**piece.inputs, **extras)
-            terms = {name: value * share for name, value in self.loss(outputs, piece).items()}
+            signals = observe(self.student.model, piece.inputs, self.loss.reads, call=self.model)
+            terms = {name: value * share for name, value in self.loss(signals, piece).items()}
         self.accelerator.backward(sum(terms.values()))
         values = torch.stack([value.detach().float() for value in terms.values()])
         return dict(zip(terms, self.accelerator.reduce(values, "mean").tolist(), strict=True))
@@ -245,7 +264,11 @@ class _Loop:
                 f"training of {self.student.name} collapsed after update {course.step}: it gives the same output for "
                 f"every input; try a learning rate below {self.training.learning_rate:g} or a longer warm-up"
             )
-        entry["scores"] = scores(self.student, validation)
+        found = answers(self.student, validation)
+        entry["scores"] = score(self.student.task, found, validation)
+        if self.teacher_answers:
+            alike = agreement(self.student.task.kind, found[:WATCHED], self.teacher_answers)
+            entry["agreement"] = next(iter(alike.values()))
         entry["score"] = next(iter(entry["scores"].values()))
         self.progress.score = entry["score"]
         if course.best is not None and entry["score"] <= course.best:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
 
+from compress.distill.distillation import Distillation
 from compress.distill.losses import cosine_distance, logit_mse, paired_logits, soft_kl
-from compress.technique import Inputs, Need, TrainedTechnique
+from compress.technique import Inputs
+from eval.task import TaskSpec
 from teachers.config import Training
-from teachers.encoder import shape_of
+from teachers.encoder import layer_count, shape_of
 from teachers.features import Batch, Rows
 from teachers.objective import task_loss
-from teachers.signals import Reader, TeacherSource, Wanted
-from teachers.taskmodel import TaskModel, logits_of
+from teachers.observing import Signals, Wanted
+from teachers.signals import Reader, TeacherSource
+from teachers.taskmodel import TaskModel
 
 
-class DistilBertDistillation(TrainedTechnique):
+class DistilBertDistillation(Distillation):
     """Train the student with DistilBERT's triple loss, on a task or on unlabelled text.
 
     ``loss = alpha_soft · T² · KL(teacher / T ‖ student / T) + alpha_task · hard + alpha_cos · mean(1 - cos)``.
@@ -51,7 +54,6 @@ class DistilBertDistillation(TrainedTechnique):
     """
 
     name: ClassVar[str] = "distill.distilbert"
-    needs: ClassVar[frozenset[Need]] = frozenset({"train", "teacher"})
     source: ClassVar[str] = "Sanh, Debut, Chaumond, Wolf 2019, arXiv 1910.01108"
 
     temperature: float = Field(default=2.0, gt=0, le=1000)
@@ -73,46 +75,31 @@ class DistilBertDistillation(TrainedTechnique):
             f"{inputs.teacher.hidden_size}; set alpha_cos: 0 or give the student the teacher's width"
         ]
 
-    def objective(self, inputs: Inputs) -> TripleLoss:
-        """Return the triple loss with the teacher in ``inputs``."""
-        if inputs.teacher is None:
-            raise TypeError("distill.distilbert was applied without a teacher; the engine refuses this earlier")
-        return TripleLoss(inputs.teacher, self)
-
-
-@dataclass(frozen=True)
-class TripleLoss:
-    """The objective of ``distill.distilbert``."""
-
-    teacher: TeacherSource
-    config: DistilBertDistillation
-
-    def bind(self, student: TaskModel, rows: Rows) -> BoundTripleLoss:
+    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> TripleLoss:
         """Compute or find the teacher's logits and last hidden states for these rows."""
-        last = (self.teacher.layers,) if self.config.alpha_cos else ()
-        reader = self.teacher.read(rows, Wanted(hidden_states=last))
-        reads = frozenset({"hidden_states"} if last else ())
-        return BoundTripleLoss(student, reader, self.config, reads)
+        last = (teacher.layers,) if self.alpha_cos else ()
+        own = (layer_count(student.model),) if self.alpha_cos else ()
+        reader = teacher.read(rows, Wanted(hidden_states=last))
+        return TripleLoss(student.task, reader, self, Wanted(hidden_states=own))
 
 
 @dataclass
-class BoundTripleLoss:
-    """The triple loss over known rows."""
+class TripleLoss:
+    """The triple loss of ``distill.distilbert`` over known rows."""
 
-    student: TaskModel
+    spec: TaskSpec
     reader: Reader
     config: DistilBertDistillation
-    reads: frozenset[str]
+    reads: Wanted
     modules: nn.Module = field(default_factory=nn.Module)
 
-    def __call__(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"soft", "task", "cosine"}``; a term whose weight is 0 is left out."""
-        config, spec = self.config, self.student.task
-        signals = self.reader(batch)
-        logits = logits_of(outputs).float()
+        config, spec = self.config, self.spec
+        teacher, logits = self.reader(batch), student.logits.float()
         terms: dict[str, Tensor] = {}
         if config.alpha_soft:
-            pairs = paired_logits(spec, logits, signals.logits, batch, config.only_predicted)
+            pairs = paired_logits(spec, logits, teacher.logits, batch, config.only_predicted)
             soft = logit_mse if spec.kind == "regression" else soft_kl
             losses = [soft(own, other, config.temperature) for own, other in pairs]
             terms["soft"] = config.alpha_soft * sum(losses[1:], losses[0]) / len(losses)
@@ -120,6 +107,6 @@ class BoundTripleLoss:
             terms["task"] = config.alpha_task * task_loss(spec, logits, batch)
         if config.alpha_cos:
             real = batch.mask.bool()
-            teacher = next(iter(signals.hidden_states.values()))
-            terms["cosine"] = config.alpha_cos * cosine_distance(outputs.hidden_states[-1][real].float(), teacher[real])
+            (own,), (other,) = student.hidden_states.values(), teacher.hidden_states.values()
+            terms["cosine"] = config.alpha_cos * cosine_distance(own[real].float(), other[real])
         return terms

@@ -31,9 +31,11 @@ class LabelTraining(TrainedTechnique):
 
     name: ClassVar[str] = "distill.labels"
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
+    is_objective: ClassVar[bool] = True
+    takes_any: ClassVar[bool] = True
     source: ClassVar[str] = "Devlin et al. 2019, arXiv 1810.04805"
 
-    def objective(self, inputs: Inputs) -> TaskLoss:
+    def make_objective(self, inputs: Inputs) -> TaskLoss:
         """Return the task's own loss."""
         del inputs
         return TaskLoss()

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 
+from compress.distill.distillation import Distillation
 from compress.distill.losses import logit_mse, paired_logits, soft_cross_entropy, soft_kl
-from compress.technique import Inputs, Need, TrainedTechnique
+from compress.distill.schedule import Schedule, check_ends, value_at
 from eval.task import TaskSpec
 from teachers.features import Batch, Rows
 from teachers.objective import task_loss
+from teachers.observing import NOTHING, Signals, Wanted
 from teachers.signals import Reader, TeacherSource
-from teachers.taskmodel import TaskModel, logits_of
+from teachers.taskmodel import TaskModel
 
 SOFT_LOSSES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
     "kl": soft_kl,
@@ -24,7 +26,7 @@ SOFT_LOSSES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
 }
 
 
-class LogitDistillation(TrainedTechnique):
+class LogitDistillation(Distillation):
     """Train the student on the teacher's soft targets and on the labels.
 
     ``loss = alpha · soft + (1 - alpha) · hard`` with
@@ -32,8 +34,10 @@ class LogitDistillation(TrainedTechnique):
     Regression always takes the squared difference of the scores; qa averages start and end.
 
     Attributes:
-        temperature: T, dividing both logits. Default 2, as in DistilBERT; Hinton et al. use 1 to 20.
-        alpha: Weight of the soft targets, 0 to 1. Default 0.5 as in the task stage of DistilBERT.
+        temperature: T, dividing both logits; a number, or a schedule such as ``{from: 4, to: 1, course: cosine}``.
+            Default 2, as in DistilBERT; Hinton et al. use 1 to 20.
+        alpha: Weight of the soft targets, 0 to 1; a number or a schedule. Default 0.5 as in the task stage of
+            DistilBERT.
         loss: ``kl``, ``soft_cross_entropy`` (same gradient, not 0 for equal logits) or ``mse`` on logits.
 
     Needs:
@@ -50,59 +54,62 @@ class LogitDistillation(TrainedTechnique):
     """
 
     name: ClassVar[str] = "distill.logits"
-    needs: ClassVar[frozenset[Need]] = frozenset({"train", "teacher"})
+    takes_any: ClassVar[bool] = True
     source: ClassVar[str] = "Hinton, Vinyals, Dean 2015, arXiv 1503.02531"
 
-    temperature: float = Field(default=2.0, gt=0, le=1000)
-    alpha: float = Field(default=0.5, ge=0, le=1)
+    temperature: Annotated[float, Field(gt=0, le=1000)] | Schedule = 2.0
+    alpha: Annotated[float, Field(ge=0, le=1)] | Schedule = 0.5
     loss: Literal["kl", "soft_cross_entropy", "mse"] = "kl"
 
-    def objective(self, inputs: Inputs) -> SoftTargets:
-        """Return soft targets from the teacher in ``inputs``."""
-        if inputs.teacher is None:
-            raise TypeError("distill.logits was applied without a teacher; the engine refuses this earlier")
-        return SoftTargets(inputs.teacher, self.temperature, self.alpha, self.loss)
+    @field_validator("temperature")
+    @classmethod
+    def _warm(cls, value: float | Schedule) -> float | Schedule:
+        check_ends("temperature", value, 0.01, 1000)
+        return value
 
+    @field_validator("alpha")
+    @classmethod
+    def _share(cls, value: float | Schedule) -> float | Schedule:
+        check_ends("alpha", value, 0, 1)
+        return value
 
-@dataclass(frozen=True)
-class SoftTargets:
-    """The objective of ``distill.logits``."""
-
-    teacher: TeacherSource
-    temperature: float = 2.0
-    alpha: float = 0.5
-    loss: str = "kl"
-
-    def bind(self, student: TaskModel, rows: Rows) -> BoundSoftTargets:
+    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> SoftTargets:
         """Compute or find the teacher's logits for these rows."""
         soft = "mse" if student.task.kind == "regression" else self.loss
-        return BoundSoftTargets(student.task, self.teacher.read(rows), self.temperature, self.alpha, SOFT_LOSSES[soft])
+        return SoftTargets(student.task, teacher.read(rows), self.temperature, self.alpha, SOFT_LOSSES[soft])
 
 
 @dataclass
-class BoundSoftTargets:
-    """The loss of soft targets over known rows."""
+class SoftTargets:
+    """The loss of ``distill.logits`` over known rows."""
 
     spec: TaskSpec
     reader: Reader
-    temperature: float
-    alpha: float
+    temperature: float | Schedule
+    alpha: float | Schedule
     soft: Callable[[Tensor, Tensor, float], Tensor]
-    reads: frozenset[str] = frozenset()
+    reads: Wanted = NOTHING
     modules: nn.Module = field(default_factory=nn.Module)
 
-    def __call__(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        """Return ``{"soft": …, "task": …}``; a term whose weight is 0 is left out."""
-        logits = logits_of(outputs).float()
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return ``{"soft": …, "task": …}``; a term whose weight stays 0 is left out."""
+        return self.terms(student, self.reader(batch), batch)
+
+    def terms(self, student: Signals, teacher: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return the terms against signals that are already there."""
+        logits = student.logits.float()
+        alpha = value_at(self.alpha, batch.progress)
         terms: dict[str, Tensor] = {}
-        if self.alpha > 0:
-            terms["soft"] = self.alpha * self.soft_loss(logits, batch)
-        if self.alpha < 1:
-            terms["task"] = (1 - self.alpha) * task_loss(self.spec, logits, batch)
+        if self.alpha != 0:
+            terms["soft"] = alpha * self.soft_loss(logits, teacher.logits, batch)
+        if self.alpha != 1:
+            terms["task"] = (1 - alpha) * task_loss(self.spec, logits, batch)
         return terms
 
-    def soft_loss(self, logits: Tensor, batch: Batch) -> Tensor:
+    def soft_loss(self, student: Tensor, teacher: Tensor, batch: Batch) -> Tensor:
         """Return the mean soft loss over the pairs of logits (two for qa, else one)."""
-        pairs = paired_logits(self.spec, logits, self.reader(batch).logits, batch)
-        losses = [self.soft(student, teacher, self.temperature) for student, teacher in pairs]
+        temperature = value_at(self.temperature, batch.progress)
+        losses = [
+            self.soft(own, other, temperature) for own, other in paired_logits(self.spec, student, teacher, batch)
+        ]
         return sum(losses[1:], losses[0]) / len(losses)

@@ -1,26 +1,17 @@
 """DistilBERT's triple loss against the numbers of its formula, and its choice of layers."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from compress.distill.distilbert import BoundTripleLoss, DistilBertDistillation
+from compress.distill.distilbert import DistilBertDistillation, TripleLoss
 from compress.layer_choice import choose_layers
 from eval.task import TaskSpec
 from teachers.features import IGNORED, Batch
-from teachers.signals import Signals
+from teachers.observing import NOTHING, Signals
 
 
-class Outputs(dict):
-    """Like a model output: a mapping with attributes."""
-
-    __getattr__ = dict.__getitem__
-
-
-def triple_loss(config, spec, batch, signals):
-    student = SimpleNamespace(task=spec)
-    return BoundTripleLoss(student, lambda batch: signals, config, frozenset({"hidden_states"}))
+def triple_loss(config, spec, signals):
+    return TripleLoss(spec, lambda batch: signals, config, NOTHING)
 
 
 def test_the_triple_loss_by_hand():
@@ -32,8 +23,8 @@ def test_the_triple_loss_by_hand():
     batch = Batch({"input_ids": labels, "attention_mask": torch.ones(1, 2)}, {"labels": labels}, torch.arange(1))
     hidden = torch.tensor([[[3.0, 4.0], [1.0, 0.0]]])
     other = torch.tensor([[[4.0, 3.0], [0.0, 2.0]]])
-    loss = triple_loss(DistilBertDistillation(), spec, batch, Signals(teacher, {6: other}))
-    terms = loss(Outputs(logits=student, hidden_states=(hidden * 0, hidden)), batch)
+    loss = triple_loss(DistilBertDistillation(), spec, Signals(teacher, {6: other}))
+    terms = loss(Signals(student, {3: hidden}), batch)
     assert terms["soft"].item() == pytest.approx(5 * 0.113289, abs=1e-5)
     assert terms["task"].item() == pytest.approx(2 * 0.313262, abs=1e-5)
     assert terms["cosine"].item() == pytest.approx(0.52, abs=1e-6)
@@ -47,7 +38,7 @@ def test_only_predicted_compares_masked_places_alone():
     labels = torch.tensor([[0, IGNORED]])
     batch = Batch({"input_ids": labels, "attention_mask": torch.ones(1, 2)}, {"labels": labels}, torch.arange(1))
     config = DistilBertDistillation(only_predicted=True, alpha_soft=1, alpha_task=0, alpha_cos=0, temperature=1)
-    terms = triple_loss(config, spec, batch, Signals(teacher))(Outputs(logits=student), batch)
+    terms = triple_loss(config, spec, Signals(teacher))(Signals(student), batch)
     assert terms["soft"].item() == pytest.approx(0.067131, abs=1e-6)
     assert set(terms) == {"soft"}
 
@@ -62,8 +53,8 @@ def test_padding_changes_no_term():
         mask = torch.nn.functional.pad(torch.tensor([[1, 1, 1], [1, 1, 0]]), (0, extra))
         batch = Batch({"input_ids": mask, "attention_mask": mask}, {"labels": labels}, torch.arange(2))
         wide = [torch.nn.functional.pad(x, (0, 0, 0, extra), value=7.0) for x in (hidden, other)]
-        loss = triple_loss(DistilBertDistillation(), spec, batch, Signals(logits * 2, {6: wide[1]}))
-        sums.append(sum(loss(Outputs(logits=logits, hidden_states=(wide[0],)), batch).values()).item())
+        loss = triple_loss(DistilBertDistillation(), spec, Signals(logits * 2, {6: wide[1]}))
+        sums.append(sum(loss(Signals(logits, {3: wide[0]}), batch).values()).item())
     assert sums[0] == pytest.approx(sums[1], abs=1e-6)
 
 

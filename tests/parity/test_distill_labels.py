@@ -18,7 +18,7 @@ def batch_of(targets, mask=((1, 1),)):
 
 
 def test_the_objective_is_the_labels_alone():
-    assert LabelTraining().objective(Inputs()) == TaskLoss()
+    assert LabelTraining().make_objective(Inputs()) == TaskLoss()
 
 
 def test_cross_entropy_by_hand():

@@ -1,11 +1,12 @@
 """The losses of distillation against numbers worked out by hand and against slow loops."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from compress.distill.logits import BoundSoftTargets
+from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.distill.losses import (
     cosine_distance,
     logit_mse,
@@ -13,9 +14,10 @@ from compress.distill.losses import (
     soft_cross_entropy,
     soft_kl,
 )
+from compress.distill.schedule import Schedule
 from eval.task import TaskSpec
 from teachers.features import IGNORED, Batch
-from teachers.signals import Signals
+from teachers.observing import Signals
 
 TEACHER = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
 STUDENT = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
@@ -104,8 +106,8 @@ def test_tagging_counts_the_first_pieces_alone():
 def test_the_weighted_sum_by_hand():
     spec = TaskSpec(kind="classification", labels=("a", "b"))
     batch = batch_of([[1], [1]], labels=torch.tensor([0, 0]))
-    loss = BoundSoftTargets(spec, lambda batch: Signals(TEACHER), 2.0, 0.9, soft_kl)
-    terms = loss({"logits": STUDENT}, batch)
+    loss = SoftTargets(spec, lambda batch: Signals(TEACHER), 2.0, 0.9, soft_kl)
+    terms = loss(Signals(STUDENT), batch)
     hard = (math.log(1 + math.exp(-1)) + math.log(2)) / 2
     assert terms["soft"].item() == pytest.approx(0.9 * 0.113289, abs=1e-6)
     assert terms["task"].item() == pytest.approx(0.1 * hard, abs=1e-6)
@@ -115,5 +117,25 @@ def test_a_weight_of_zero_leaves_the_term_out():
     spec = TaskSpec(kind="classification", labels=("a", "b"))
     batch = batch_of([[1], [1]], labels=torch.tensor([0, 0]))
     reader = lambda batch: Signals(TEACHER)  # noqa: E731
-    assert set(BoundSoftTargets(spec, reader, 2.0, 1.0, soft_kl)({"logits": STUDENT}, batch)) == {"soft"}
-    assert set(BoundSoftTargets(spec, reader, 2.0, 0.0, soft_kl)({"logits": STUDENT}, batch)) == {"task"}
+    assert set(SoftTargets(spec, reader, 2.0, 1.0, soft_kl)(Signals(STUDENT), batch)) == {"soft"}
+    assert set(SoftTargets(spec, reader, 2.0, 0.0, soft_kl)(Signals(STUDENT), batch)) == {"task"}
+
+
+def test_a_schedule_goes_from_one_value_to_the_other():
+    linear, cosine = Schedule(**{"from": 4.0, "to": 1.0}), Schedule(**{"from": 4.0, "to": 1.0, "course": "cosine"})
+    assert [linear.at(x) for x in (0.0, 0.5, 1.0)] == pytest.approx([4.0, 2.5, 1.0])
+    assert [cosine.at(x) for x in (0.0, 0.25, 0.5, 1.0)] == pytest.approx([4.0, 3.560660, 2.5, 1.0])
+    with pytest.raises(ValueError, match=r"temperature goes to 0; it must stay between 0\.01 and 1000"):
+        LogitDistillation(temperature={"from": 4, "to": 0})
+
+
+def test_scheduled_weights_follow_the_training():
+    spec = TaskSpec(kind="classification", labels=("a", "b"))
+    falling = Schedule(**{"from": 1.0, "to": 0.0})
+    loss = SoftTargets(spec, lambda batch: Signals(TEACHER), 2.0, falling, soft_kl)
+    hard = (math.log(1 + math.exp(-1)) + math.log(2)) / 2
+    for progress in (0.0, 0.25, 1.0):
+        batch = replace(batch_of([[1], [1]], labels=torch.tensor([0, 0])), progress=progress)
+        terms = loss(Signals(STUDENT), batch)
+        assert terms["soft"].item() == pytest.approx((1 - progress) * 0.113289, abs=1e-6)
+        assert terms["task"].item() == pytest.approx(progress * hard, abs=1e-6)

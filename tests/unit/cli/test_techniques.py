@@ -41,9 +41,11 @@ class TestTechniques:
     def test_show_says_formula_fields_and_source(self, call):
         _, out, _ = call("show", "distill.logits")
         assert "``loss = alpha · soft + (1" in out
-        assert cells(out, "temperature")[1:3] == ["a number above 0 and at most 1000", "2"]
-        assert cells(out, "temperature")[3].startswith("T, dividing both logits.")
-        assert cells(out, "alpha")[1:3] == ["a number between 0 and 1", "0.5"]
+        assert cells(out, "temperature")[1].startswith("a number above 0 and at most 1000 or a block")
+        assert cells(out, "temperature")[2] == "2"
+        assert cells(out, "temperature")[3].startswith("T, dividing both logits; a number, or a schedule")
+        assert cells(out, "alpha")[1].startswith("a number between 0 and 1 or a block")
+        assert cells(out, "alpha")[2] == "0.5"
         assert "one of 'kl', 'soft_cross_entropy', 'mse'" in out
         assert "needs: teacher, train\n" in out
         assert "trains: yes; can be trained afterwards: yes\n" in out

@@ -1,0 +1,25 @@
+"""Networks of our own that stock transformers does not hold; each registers itself with transformers when imported.
+
+A module here defines a ``PretrainedConfig``, its ``PreTrainedModel`` classes and a ``teachers.families.Family``, and
+registers all three, so that the Auto classes, saving, loading and ``TaskModel`` treat it like any other family.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+ARCHITECTURES: dict[str, str] = {}
+"""Model type in ``config.json`` -> the module that defines it."""
+
+
+def prepare(folder: str | Path) -> None:
+    """Import what defines the model in ``folder``, if it is one of ours; anything else is left to transformers."""
+    file = Path(folder) / "config.json"
+    try:
+        model_type = json.loads(file.read_text(encoding="utf-8")).get("model_type")
+    except (OSError, ValueError, AttributeError):
+        return  # the loader says what is wrong with it
+    if model_type in ARCHITECTURES:
+        import_module(ARCHITECTURES[model_type])

@@ -1,0 +1,83 @@
+"""Attention and relations between tokens, and their distances, as pure functions; padding never counts.
+
+Scores are computed from queries and keys (or values), so that no network has to keep its attention maps.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+Reduction = Literal["valid", "code"]
+
+
+def relation_scores(left: Tensor, right: Tensor, heads: int) -> Tensor:
+    """Return the scaled products of every two tokens, head by head, before any softmax.
+
+    With queries and keys these are a layer's attention scores; with values twice, MiniLM's value relation.
+
+    Args:
+        left: ``[B, L, heads · d]``.
+        right: The same.
+        heads: Heads that the channels are split into; it must divide them.
+
+    Returns:
+        ``[B, heads, L, L]``, divided by ``sqrt(d)``.
+    """
+    first, second = (x.reshape(*x.shape[:2], heads, -1).transpose(1, 2) for x in (left, right))
+    return first @ second.transpose(-1, -2) / math.sqrt(first.shape[-1])
+
+
+def match_heads(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
+    """Average neighbouring heads until both sides have as many: the greatest common divisor of their numbers.
+
+    Args:
+        student: ``[B, h, L, L]``.
+        teacher: ``[B, h', L, L]``.
+    """
+    heads = math.gcd(student.shape[1], teacher.shape[1])
+    first, second = (
+        x if x.shape[1] == heads else x.reshape(x.shape[0], heads, -1, *x.shape[2:]).mean(dim=2)
+        for x in (student, teacher)
+    )
+    return first, second
+
+
+def score_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid") -> Tensor:
+    """Return the mean squared difference of attention scores (Jiao et al. 2020, arXiv 1909.10351).
+
+    Args:
+        student: Scores before the softmax, ``[B, heads, L, L]``.
+        teacher: The same shape.
+        mask: 1 for real tokens, ``[B, L]``.
+        reduction: ``valid`` averages over pairs of real tokens. ``code`` does as the authors' code: scores of padded
+            keys count as 0 on both sides but stay in the average, and queries that are padding count.
+    """
+    keys = mask.bool()[:, None, None, :]
+    squares = (student - teacher).square().masked_fill(~keys, 0.0)
+    if reduction == "code":
+        return squares.mean()
+    pairs = keys & mask.bool()[:, None, :, None]
+    return (squares * pairs).sum() / (pairs.sum() * student.shape[1])
+
+
+def relation_kl(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """Return ``KL(softmax(teacher) ‖ softmax(student))`` over the keys, averaged over heads and queries.
+
+    Averaged over the real tokens of each sentence, then over sentences, as MiniLM's formula has it (Wang et al. 2020,
+    arXiv 2002.10957). Padded keys have no probability, padded queries do not count; 0 for equal scores.
+
+    Args:
+        student: Scores before the softmax, ``[B, heads, L, L]``.
+        teacher: The same shape.
+        mask: 1 for real tokens, ``[B, L]``.
+    """
+    real = mask.bool()
+    lowest = torch.finfo(student.dtype).min / 4
+    first, second = (F.log_softmax(x.masked_fill(~real[:, None, None, :], lowest), dim=-1) for x in (student, teacher))
+    rows = F.kl_div(first, second, reduction="none", log_target=True).sum(dim=-1).mean(dim=1)
+    return ((rows * real).sum(dim=1) / real.sum(dim=1)).mean()

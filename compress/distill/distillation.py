@@ -1,0 +1,50 @@
+"""What every distillation is: a loss between a student and a teacher, trained by the one loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from compress.distill.labels import LabelTraining
+from compress.technique import Inputs, Need, Technique, TrainedTechnique
+from teachers.features import Rows
+from teachers.objective import Loss
+from teachers.signals import TeacherSource
+from teachers.taskmodel import TaskModel
+
+
+class Distillation(TrainedTechnique):
+    """Base of the distillations; each gives the loss between its student and a teacher.
+
+    Needs:
+        Training examples and a teacher.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"train", "teacher"})
+    is_objective: ClassVar[bool] = True
+
+    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> Loss:
+        """Return the loss for these rows: compute or find the teacher's signals, make projections."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement bind")
+
+    def make_objective(self, inputs: Inputs) -> FromTeacher:
+        """Return the loss as an objective, with the teacher in ``inputs``."""
+        if inputs.teacher is None:
+            raise TypeError(f"{self.name} was applied without a teacher; the engine refuses this earlier")
+        return FromTeacher(self, inputs.teacher)
+
+    def without_teacher(self) -> Technique:
+        """Return training on the labels, with the same training block."""
+        return LabelTraining(training=self.training)
+
+
+@dataclass(frozen=True)
+class FromTeacher:
+    """A distillation with its teacher, as an objective."""
+
+    technique: Distillation
+    teacher: TeacherSource
+
+    def bind(self, student: TaskModel, rows: Rows) -> Loss:
+        """Return the loss for these rows."""
+        return self.technique.bind(student, rows, self.teacher)

@@ -1,0 +1,310 @@
+"""MobileBERT: a thin student of the teacher's depth and width takes over its layers one by one, then its predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+from compress.distill.attention import Reduction, relation_rows, relation_scores
+from compress.distill.distillation import Distillation
+from compress.distill.labels import LabelTraining
+from compress.distill.logits import SOFT_LOSSES, SoftTargets
+from compress.technique import Inputs, Outcome, Technique
+from eval.errors import UserError
+from teachers.config import Training
+from teachers.encoder import family_of, has_plain_attention, layer_count, layers, shape_of
+from teachers.features import Batch, Rows
+from teachers.observing import Signals, Wanted
+from teachers.signals import TeacherSource
+from teachers.taskmodel import TaskModel
+
+TRANSFER = 240_000 / 500_000
+"""The paper's updates of the transfer, for one update of the pre-training distillation that follows."""
+
+NORMALISED, MEANS, VARIANCES = 100.0, 5000.0, 5.0
+"""The authors' weights of the three parts of ``normalised`` feature maps."""
+
+FeatureMaps = Literal["mse", "normalised"]
+Strategy = Literal["auxiliary", "joint", "progressive"]
+
+
+class Stage(NamedTuple):
+    """One training of several.
+
+    Attributes:
+        name: Its name in checkpoints and history.
+        layers: Layers whose feature maps and attention are transferred.
+        predicts: Whether the predictions are trained.
+    """
+
+    name: str
+    layers: tuple[int, ...]
+    predicts: bool
+
+
+class MobileBertDistillation(Distillation):
+    """Transfer feature maps and attention layer by layer, then train the predictions.
+
+    A layer of T tokens, N channels and A heads transfers
+    ``transfer_l = feature_weight · 1/(T N) Σ (H_T - H_S)² + attention_weight · 1/(T A) Σ KL(a_T ‖ a_S)``, where ``a``
+    are softmaxed rows of attention scores. Its predictions learn from ``PD = (1 - alpha) · hard + alpha · soft``:
+    ``hard`` is the masked-language loss on unlabelled text and the task's own loss otherwise, ``soft`` is
+    ``KL(teacher ‖ student)`` of the logits, on unlabelled text at masked places. The strategies are
+
+    - ``auxiliary``: one stage, ``PD + Σ transfer_l``;
+    - ``joint``: first ``Σ transfer_l``, then ``PD``;
+    - ``progressive``: first each ``transfer_l`` alone, from the lowest layer up, then ``PD``. Only layer l is trained
+      then (with the first layer, everything outside of the layers), so all that lies below stays as it is.
+
+    The authors' student takes embeddings and head from the teacher and has new layers: ``student: {init: embeddings}``.
+
+    Attributes:
+        strategy: Order of the losses. Default ``progressive``, the paper's best.
+        feature_weight: Weight of the feature maps. Default 1, the paper's.
+        attention_weight: Weight of the attention. Default 1, likewise.
+        alpha: Weight of the soft predictions, 0 to 1; the paper's alpha is ``1 - alpha``. Default 0.5, the paper's.
+        feature_maps: ``mse`` is the paper's formula. ``normalised`` is that of the authors' code: 100 times the squared
+            difference after a layer norm without parameters, 5000 times that of the tokens' means, and 5 times the
+            absolute difference of their variances.
+        reduction: ``valid`` averages over real tokens and adds up layers. ``code`` does as the authors' code: padding
+            counts as well, and the sum is divided by the number of layers.
+        transfer_epochs: Epochs of the stages before ``PD``, all together. Default none: 0.48 of ``training.epochs``,
+            as 240,000 and 500,000 updates in the paper.
+        training: Of ``PD``; the stages before it differ in their epochs alone. ``max_steps`` bounds each stage. Defaults
+            chosen for AdamW on 32 sentences (the paper: LAMB at 1.5e-3 on 2,048), warm-up 2% as in the paper.
+
+    Needs:
+        Training examples and a teacher with the student's labels, tokenizer, hidden size and depth.
+
+    Reduces:
+        Nothing by itself; it heals a student with thinner layers.
+
+    Limits:
+        Heads must be as many on both sides, and families whose attention is more than products of queries and keys
+        (XLNet, DeBERTa, ModernBERT) take ``attention_weight: 0``. Layers that share weights cannot be trained one by
+        one. The authors' code trains lower layers at a tenth of the rate; here they are frozen, as in the paper. Next
+        sentences are not predicted.
+
+    Source:
+        Sun, Yu, Song, Liu, Yang, Zhou 2020, arXiv 2004.02984.
+    """
+
+    name: ClassVar[str] = "distill.mobilebert"
+    is_objective: ClassVar[bool] = False
+    source: ClassVar[str] = "Sun, Yu, Song, Liu, Yang, Zhou 2020, arXiv 2004.02984"
+
+    strategy: Strategy = "progressive"
+    feature_weight: float = Field(default=1.0, ge=0)
+    attention_weight: float = Field(default=1.0, ge=0)
+    alpha: float = Field(default=0.5, ge=0, le=1)
+    feature_maps: FeatureMaps = "mse"
+    reduction: Reduction = "valid"
+    transfer_epochs: float | None = Field(default=None, gt=0)
+    training: Training = Training(epochs=3, learning_rate=5e-4, warmup=0.02)
+
+    @model_validator(mode="after")
+    def _transfers(self) -> MobileBertDistillation:
+        if not self.feature_weight and not self.attention_weight:
+            raise ValueError(
+                "feature_weight and attention_weight are both 0, so nothing of the layers is transferred; "
+                "distill.logits trains predictions alone"
+            )
+        return self
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Refuse a teacher of another width, depth or number of heads, and attention that cannot be compared."""
+        if inputs.teacher is None:
+            return []
+        return [f"{self.name}: {problem}" for problem in self._problems(student, inputs.teacher)]
+
+    def _problems(self, student: TaskModel, teacher: TeacherSource) -> Iterator[str]:
+        own = shape_of(student.model.config)
+        if own.hidden_size != teacher.hidden_size:
+            yield (
+                f"hidden sizes must be equal, the student has {own.hidden_size} and the teacher {teacher.hidden_size}; "
+                f"make it thinner inside (family: mobilebert), or use distill.tinybert, which takes any width"
+            )
+        if own.layers != teacher.layers:
+            yield (
+                f"layers must be as many, the student has {own.layers} and the teacher {teacher.layers}; "
+                f"make it thin and not shallow, or use distill.tinybert, which maps layers"
+            )
+        if self.attention_weight and own.heads != teacher.heads:
+            yield (
+                f"heads must be as many, the student has {own.heads} and the teacher {teacher.heads}; "
+                f"give the student heads: {teacher.heads}, or set attention_weight: 0"
+            )
+        if self.attention_weight and not (has_plain_attention(student.model) and teacher.plain_attention):
+            side = "teacher" if has_plain_attention(student.model) else f"student ({family_of(student.model).model_type})"
+            yield (
+                f"the attention of the {side} is more than products of queries and keys, so it cannot be compared; "
+                f"set attention_weight: 0"
+            )
+        if self.strategy == "progressive" and len(set(map(id, layers(student.model)))) < own.layers:
+            yield (
+                f"layers of {family_of(student.model).model_type} share their weights, so they cannot be trained one "
+                f"by one; set strategy: joint"
+            )
+
+    def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
+        """Train ``student`` in place, stage by stage."""
+        if found := self.check(student, inputs):  # an earlier step may have changed the student's shape
+            raise UserError(*found)
+        teacher = self.make_objective(inputs).teacher
+        history: list[dict[str, Any]] = []
+        for number, stage in enumerate(stages(self.strategy, layer_count(student.model))):
+            if not stage.predicts:
+                _train_only(student.model, stage.layers)
+            entries = self.train(
+                student,
+                inputs if stage.predicts else replace(inputs, validation=None),
+                StageObjective(self, stage, teacher),
+                torch.Generator().manual_seed(generator.initial_seed() + number),  # other texts, other masks
+                training=self.training if stage.predicts else self._transfer_training(layer_count(student.model)),
+                stage=stage.name,
+            )
+            history += [{"stage": stage.name, **entry} for entry in entries]
+        return Outcome(student, facts={"history": history})
+
+    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> StageLoss:
+        """Return the loss of all layers and predictions together."""
+        (stage,) = stages("auxiliary", layer_count(student.model))
+        return StageObjective(self, stage, teacher).bind(student, rows)
+
+    def without_teacher(self) -> Technique:
+        """Return training on the labels for as many epochs as all stages have together."""
+        more = 0.0 if self.strategy == "auxiliary" else self._transfer_epochs()
+        return LabelTraining(training=self.training.model_copy(update={"epochs": self.training.epochs + more}))
+
+    def _transfer_epochs(self) -> float:
+        return TRANSFER * self.training.epochs if self.transfer_epochs is None else self.transfer_epochs
+
+    def _transfer_training(self, count: int) -> Training:
+        parts = count if self.strategy == "progressive" else 1
+        return self.training.model_copy(update={"epochs": self._transfer_epochs() / parts})
+
+
+def stages(strategy: Strategy, count: int) -> tuple[Stage, ...]:
+    """Return the stages of a strategy for a network of ``count`` layers."""
+    every = tuple(range(count))
+    if strategy == "auxiliary":
+        return (Stage("all", every, True),)
+    first = [(i,) for i in every] if strategy == "progressive" else [every]
+    names = [f"layer-{i}" for i in every] if strategy == "progressive" else ["layers"]
+    return (*(Stage(name, part, False) for name, part in zip(names, first, strict=True)), Stage("predictions", (), True))
+
+
+@dataclass(frozen=True)
+class StageObjective:
+    """What one stage minimises."""
+
+    config: MobileBertDistillation
+    stage: Stage
+    teacher: TeacherSource
+
+    def bind(self, student: TaskModel, rows: Rows) -> StageLoss:
+        """Compute or find the teacher's signals; those of all layers are kept together, once for all stages."""
+        every = tuple(range(layer_count(student.model)))
+        reader = self.teacher.read(rows, self.wanted(every if self.stage.layers else ()))
+        soft = SoftTargets(student.task, reader, 1.0, self.config.alpha, _soft_loss(student), only_predicted=True)
+        heads = (shape_of(student.model.config).heads, self.teacher.heads)
+        share = 1 / len(every) if self.config.reduction == "code" else 1.0
+        return StageLoss(self.config, self.stage, soft, heads, share, self.wanted(self.stage.layers), soft.modules)
+
+    def wanted(self, chosen: tuple[int, ...]) -> Wanted:
+        """Return what is read of these layers, the same on both sides."""
+        features = tuple(i + 1 for i in chosen) if self.config.feature_weight else ()
+        attention = chosen if self.config.attention_weight else ()
+        return Wanted(hidden_states=features, queries=attention, keys=attention)
+
+
+@dataclass
+class StageLoss:
+    """The loss of one stage of ``distill.mobilebert`` over known rows.
+
+    Attributes:
+        config: Its weights.
+        stage: What is transferred.
+        soft: The predictions.
+        heads: Of the student and of the teacher.
+        share: What the transfer of each layer is multiplied by.
+        reads: The student's signals.
+        modules: Nothing is trained beside the student.
+    """
+
+    config: MobileBertDistillation
+    stage: Stage
+    soft: SoftTargets
+    heads: tuple[int, int]
+    share: float
+    reads: Wanted
+    modules: nn.Module
+
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return ``{"features", "attention", "soft", "task"}``; a term whose weight is 0 is left out."""
+        config, teacher = self.config, self.soft.reader(batch)
+        terms: dict[str, Tensor] = {}
+        if self.reads.hidden_states:
+            distances = [self.features(student, teacher, batch.mask, layer) for layer in self.stage.layers]
+            terms["features"] = config.feature_weight * self.share * torch.stack(distances).sum()
+        if self.reads.queries:
+            distances = [self.attention(student, teacher, batch.mask, layer) for layer in self.stage.layers]
+            terms["attention"] = config.attention_weight * self.share * torch.stack(distances).sum()
+        return terms | (self.soft.terms(student, teacher, batch) if self.stage.predicts else {})
+
+    def features(self, student: Signals, teacher: Signals, mask: Tensor, layer: int) -> Tensor:
+        """Return the distance of the feature maps after one layer."""
+        own, other = (signals.hidden_states[layer + 1].float() for signals in (student, teacher))
+        return _mean(feature_distance(own, other, self.config.feature_maps), mask, self.config.reduction)
+
+    def attention(self, student: Signals, teacher: Signals, mask: Tensor, layer: int) -> Tensor:
+        """Return the divergence of the attention of one layer."""
+        own, other = (
+            relation_scores(signals.queries[layer].float(), signals.keys[layer].float(), heads)
+            for signals, heads in zip((student, teacher), self.heads, strict=True)
+        )
+        return _mean(relation_rows(own, other, mask).mean(dim=1), mask, self.config.reduction)
+
+
+def feature_distance(student: Tensor, teacher: Tensor, kind: FeatureMaps = "mse") -> Tensor:
+    """Return how far the feature maps of each token are apart, ``[B, L]``.
+
+    Args:
+        student: ``[B, L, d]``.
+        teacher: The same shape.
+        kind: ``mse`` for the mean squared difference, ``normalised`` for the weighted sum of the authors' code.
+    """
+    if kind == "mse":
+        return (student - teacher).square().mean(dim=-1)
+    normal = [F.layer_norm(x, x.shape[-1:], eps=1e-12) for x in (student, teacher)]
+    means = student.mean(dim=-1) - teacher.mean(dim=-1)
+    variances = student.var(dim=-1, correction=0) - teacher.var(dim=-1, correction=0)
+    squares = (normal[0] - normal[1]).square().mean(dim=-1)
+    return NORMALISED * squares + MEANS * means.square() + VARIANCES * variances.abs()
+
+
+def _mean(values: Tensor, mask: Tensor, reduction: Reduction) -> Tensor:
+    """Average what each token has, ``[B, L]``, over real tokens or over all."""
+    return values.mean() if reduction == "code" else values[mask.bool()].mean()
+
+
+def _soft_loss(student: TaskModel) -> Any:
+    return SOFT_LOSSES["mse" if student.task.kind == "regression" else "kl"]
+
+
+def _train_only(model: Any, chosen: tuple[int, ...]) -> None:
+    """Freeze everything but these layers and, with the first, what lies outside of the layers.
+
+    The training loop makes all parameters trainable again when it ends.
+    """
+    every = layers(model)
+    inside = {id(parameter) for layer in every for parameter in layer.parameters()}
+    trained = {id(parameter) for i in chosen for parameter in every[i].parameters()}
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) in trained or (0 in chosen and id(parameter) not in inside))

@@ -1,0 +1,46 @@
+"""A hyper-parameter that changes while training goes on, such as a temperature that falls."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Schedule(BaseModel):
+    """A value that goes from one number to another over the training.
+
+    Attributes:
+        from_: Value at the first update; written ``from``.
+        to: Value at the last update.
+        course: ``linear``, or ``cosine``: slow at both ends, fastest in the middle.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+    from_: float = Field(alias="from")
+    to: float
+    course: Literal["linear", "cosine"] = "linear"
+
+    def at(self, progress: float) -> float:
+        """Return the value after this part of the training, 0 to 1."""
+        if self.course == "cosine":
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        return self.from_ + (self.to - self.from_) * progress
+
+
+def value_at(value: float | Schedule, progress: float) -> float:
+    """Return a fixed value as it is, and a schedule's value at this point of the training."""
+    return value.at(progress) if isinstance(value, Schedule) else value
+
+
+def check_ends(name: str, value: float | Schedule, lowest: float, highest: float) -> None:
+    """Refuse a schedule one of whose ends lies outside of a range; a fixed value has its own bounds.
+
+    Raises:
+        ValueError: Naming the number and the range.
+    """
+    for number in (value.from_, value.to) if isinstance(value, Schedule) else ():
+        if not lowest <= number <= highest:
+            raise ValueError(f"{name} goes to {number:g}; it must stay between {lowest:g} and {highest:g}")

@@ -1,0 +1,191 @@
+"""The ``objective`` block: what a technique that trains minimises, as a weighted sum of distillations and the labels.
+
+objective: {distill.logits: {temperature: 2.0}, distill.pkd: {beta: 100, weight: 0.5}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializeAsAny,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from compress.mistakes import mistakes_in
+from compress.technique import Inputs, Need, Technique, TrainedTechnique
+from compress.techniques import get
+from compress.wording import shown
+from eval.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from teachers.features import Batch, Rows
+    from teachers.objective import Loss, Objective
+    from teachers.observing import Signals, Wanted
+    from teachers.taskmodel import TaskModel
+
+
+class ObjectiveTerm(BaseModel):
+    """One term of an objective.
+
+    Attributes:
+        technique: What gives the loss; its ``training`` block is not used.
+        weight: What the loss is multiplied by.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    technique: SerializeAsAny[TrainedTechnique]
+    weight: float = Field(default=1.0, ge=0)
+
+
+class ObjectiveBlock(BaseModel):
+    """A weighted sum of losses, minimised together in one training step.
+
+    Written as ``{name: fields}``, each with an optional ``weight``. Techniques that are one loss can stand here:
+    ``distill.labels`` for the labels themselves, and every distillation that trains a model of any shape in one stage.
+
+    Attributes:
+        terms: The losses.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    terms: tuple[ObjectiveTerm, ...] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_names(cls, values: Any) -> Any:
+        if isinstance(values, str):
+            values = {values: {}}
+        if not isinstance(values, Mapping) or set(values) == {"terms"}:
+            return values
+        return {"terms": tuple(_term(str(name), given) for name, given in values.items())}
+
+    @model_serializer(mode="plain")
+    def _by_name(self, info: SerializationInfo) -> dict[str, Any]:
+        return {
+            term.technique.name: term.technique.model_dump(
+                mode="json", exclude_unset=bool(info.exclude_unset), exclude={"training"}
+            )
+            | ({} if term.weight == 1 else {"weight": term.weight})
+            for term in self.terms
+        }
+
+    def needed(self) -> frozenset[Need]:
+        """Return the inputs that the terms cannot do without."""
+        return frozenset[Need]({"train"}).union(*(term.technique.needed() for term in self.terms))
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Return what makes a term impossible on this model."""
+        return [problem for term in self.terms for problem in term.technique.check(student, inputs)]
+
+    def make(self, inputs: Inputs) -> Objective:
+        """Return the sum with the teacher in ``inputs``, which is run once for all terms."""
+        from teachers.signals import SharedTeacher
+
+        if inputs.teacher is not None:
+            inputs = replace(inputs, teacher=SharedTeacher(inputs.teacher))
+        return WeightedSum(
+            tuple((term.technique.name, term.weight, term.technique.make_objective(inputs)) for term in self.terms)
+        )
+
+
+class HealedTechnique(TrainedTechnique):
+    """Base of the techniques that change a model and train it with whatever objective the user names.
+
+    Attributes:
+        objective: What is minimised; the labels' own loss by default.
+    """
+
+    objective: ObjectiveBlock | None = None
+
+    def needed(self) -> frozenset[Need]:
+        """Return what the technique itself needs and what its objective needs."""
+        return super().needed() | (self.objective.needed() if self.objective is not None else set())
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Return what makes the objective impossible on this model."""
+        found = [] if self.objective is None else self.objective.check(student, inputs)
+        return [f"{self.name}: objective: {problem}" for problem in found]
+
+    def make_objective(self, inputs: Inputs) -> Objective:
+        """Return the objective with the teacher in ``inputs``."""
+        from teachers.objective import TaskLoss
+
+        return TaskLoss() if self.objective is None else self.objective.make(inputs)
+
+    def without_teacher(self) -> Technique:
+        """Return the same technique, trained on the labels alone."""
+        return self.model_copy(update={"objective": None})
+
+
+@dataclass(frozen=True)
+class WeightedSum:
+    """Several objectives in one training step.
+
+    Attributes:
+        terms: Name, weight and objective of each.
+    """
+
+    terms: tuple[tuple[str, float, Objective], ...]
+
+    def bind(self, student: TaskModel, rows: Rows) -> BoundSum:
+        """Bind every term to the same rows."""
+        from torch import nn
+
+        bound = tuple((name, weight, objective.bind(student, rows)) for name, weight, objective in self.terms)
+        return BoundSum(bound, nn.ModuleList(loss.modules for _, _, loss in bound))
+
+
+@dataclass
+class BoundSum:
+    """A weighted sum of losses over known rows."""
+
+    terms: tuple[tuple[str, float, Loss], ...]
+    modules: nn.Module
+    reads: Wanted = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read what any of the terms reads."""
+        from teachers.observing import NOTHING
+
+        self.reads = NOTHING
+        for _, _, loss in self.terms:
+            self.reads |= loss.reads
+
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return every term of every loss, named ``technique.term`` and weighted."""
+        return {
+            f"{name}.{part}": weight * value
+            for name, weight, loss in self.terms
+            for part, value in loss(student, batch).items()
+        }
+
+
+def _term(name: str, given: Any) -> ObjectiveTerm:
+    try:
+        technique = get(name)
+    except UserError as error:
+        raise ValueError(str(error)) from error
+    if not (issubclass(technique, TrainedTechnique) and technique.is_objective):
+        raise ValueError(f"{name} is not a single loss, so it cannot be a term of an objective")
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(f"{name}: got {shown(given)}, must be a mapping of its fields")
+    fields = dict(given or {})
+    weight = fields.pop("weight", 1.0)
+    try:
+        return ObjectiveTerm(technique=technique.model_validate(fields), weight=weight)
+    except ValidationError as error:
+        sentences = [mistake.sentence for mistake in mistakes_in(error, technique, fields, ("weight",))]
+        raise ValueError(f"{name}: {'; '.join(sentences)}") from error

@@ -1,0 +1,149 @@
+"""What a loss reads of a network beside its logits: hidden states, queries, keys and values of chosen layers.
+
+Nothing that is not asked for is computed or kept. Queries, keys and values are taken where the layer computes them,
+by hooks, so the network keeps its fastest attention and no attention map is made for a layer that no loss reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from torch import Tensor, nn
+
+from eval.errors import UserError
+from teachers.encoder import attention_width, family_of, layer_parts, layers
+from teachers.taskmodel import logits_of
+
+PROJECTIONS = {"queries": "query", "keys": "key", "values": "value"}
+"""Signal -> role of the module in a layer whose output it is."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a loss reads beside logits.
+
+    Attributes:
+        hidden_states: Places in ``hidden_states``: 0 is the embedding output, ``i + 1`` comes after layer ``i``.
+        queries: Layers whose queries are read, before any rotation by position.
+        keys: Layers whose keys are read, likewise.
+        values: Layers whose values are read.
+    """
+
+    hidden_states: tuple[int, ...] = ()
+    queries: tuple[int, ...] = ()
+    keys: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything beside logits is read."""
+        return any(getattr(self, part.name) for part in fields(self))
+
+    def __or__(self, other: Wanted) -> Wanted:
+        """Return what either of two losses reads."""
+        return Wanted(
+            **{
+                part.name: tuple(sorted({*getattr(self, part.name), *getattr(other, part.name)}))
+                for part in fields(self)
+            }
+        )
+
+
+NOTHING = Wanted()
+
+
+@dataclass(frozen=True)
+class Signals:
+    """A network's outputs for one batch.
+
+    Attributes:
+        logits: ``[B, C]``, or ``[B, L, C]`` for tagging, qa and masked-lm.
+        hidden_states: ``[B, L, d]`` by place, those that were asked for.
+        queries: ``[B, L, heads · head width]`` by layer, those that were asked for.
+        keys: Likewise.
+        values: Likewise.
+    """
+
+    logits: Tensor
+    hidden_states: Mapping[int, Tensor] = field(default_factory=dict)
+    queries: Mapping[int, Tensor] = field(default_factory=dict)
+    keys: Mapping[int, Tensor] = field(default_factory=dict)
+    values: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+def observe(
+    network: Any, inputs: Mapping[str, Tensor], wanted: Wanted = NOTHING, call: Callable[..., Any] | None = None
+) -> Signals:
+    """Run a network and return what is wanted, with gradient if gradients are on.
+
+    Args:
+        network: A transformers model.
+        inputs: Its inputs, ``[B, L]`` each.
+        wanted: What is read beside the logits.
+        call: What runs the network, if it is wrapped for several devices.
+
+    Raises:
+        UserError: If the family computes queries, keys or values where they cannot be read.
+    """
+    extras = {"output_hidden_states": True} if wanted.hidden_states else {}
+    with _taps(network, wanted) as seen:
+        outputs = (call or network)(**inputs, **extras)
+    states = {place: outputs.hidden_states[place] for place in wanted.hidden_states}
+    return Signals(logits_of(outputs), states, **seen)
+
+
+@contextlib.contextmanager
+def _taps(network: Any, wanted: Wanted) -> Iterator[dict[str, dict[int, Tensor]]]:
+    """Collect outputs of the wanted modules while the network runs once; a shared layer is counted at each pass."""
+    seen: dict[str, dict[int, Tensor]] = {name: {} for name in PROJECTIONS}
+    handles = []
+    try:
+        for module, places in _tapped(network, wanted).items():
+            handles.append(module.register_forward_hook(_collector(seen, places)))
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+Place = tuple[str, int, slice]
+"""Signal, layer, and the channels of the module's output that are it."""
+
+
+def _tapped(network: Any, wanted: Wanted) -> dict[nn.Module, list[list[Place]]]:
+    """Return for each module that is read what its first, second … run gives."""
+    found: dict[nn.Module, list[list[Place]]] = {}
+    asked = {index for name in PROJECTIONS for index in getattr(wanted, name)}
+    if not asked:
+        return found
+    width = attention_width(network.config)
+    for index, layer in enumerate(layers(network)):
+        parts = layer_parts(network, layer)
+        for number, (name, role) in enumerate(PROJECTIONS.items()):
+            if role in parts:
+                module, channels = parts[role], slice(None)
+            elif "query_key_value" in parts:
+                module, channels = parts["query_key_value"], slice(number * width, (number + 1) * width)
+            elif index in getattr(wanted, name):
+                family = family_of(network).model_type
+                raise UserError(f"the {name} of {family} cannot be read: it has no module for them")
+            else:
+                continue
+            runs = found.setdefault(module, [])
+            if number == 0 or role in parts:
+                runs.append([])
+            if index in getattr(wanted, name):
+                runs[-1].append((name, index, channels))
+    return {module: runs for module, runs in found.items() if any(runs)}
+
+
+def _collector(seen: dict[str, dict[int, Tensor]], runs: list[list[Place]]) -> Callable[..., None]:
+    remaining = iter(runs)
+
+    def collect(_module: nn.Module, _args: Any, output: Tensor) -> None:
+        for name, index, channels in next(remaining):
+            seen[name][index] = output[..., channels]
+
+    return collect
