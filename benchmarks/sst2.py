@@ -1,6 +1,6 @@
 """The SST-2 result of docs/results/sst2.md: one teacher, 3-layer students with and without it, paired statistics.
 
-    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.sst2 [--out runs/sst2] [--only full|part]
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.sst2 [--out runs/sst2] [--only full|part] [--prepare]
 
 Resumable: whatever stands in the output folder is not made again. The full training set with one seed, and a fixed
 part of 20,000 sentences with three seeds, all with the teacher that was fine-tuned on the full set.
@@ -36,12 +36,18 @@ def part(out: Path, teacher: Path, seed: int) -> Run:
 
     The part is drawn by the recipe's seed, so it is written once and read by every seed.
     """
-    data = out / "part"
-    if not (data / "train.jsonl").is_file():
-        _write_part(data)
+    data = part_folder(out)
     overrides = [f"task.data={data}", "teacher.finetune=null", f"teacher.model={teacher}", f"seed={seed}"]
     overrides.append(f"name=sst2-part-{seed}")
     return run_recipe(read_recipe(RECIPE, overrides), out / f"part-{seed}", resume=True)
+
+
+def part_folder(out: Path) -> Path:
+    """Return the folder of the fixed part, which is written if it is not there."""
+    folder = out / "part"
+    if not (folder / "train.jsonl").is_file():
+        _write_part(folder)
+    return folder
 
 
 def teacher_folder() -> Path:
@@ -49,8 +55,9 @@ def teacher_folder() -> Path:
     recipe = read_recipe(RECIPE)
     if recipe.task is None or recipe.teacher is None or recipe.teacher.finetune is None:
         raise SystemExit(f"{RECIPE} no longer fine-tunes a teacher")
-    task, block = recipe.task.load(recipe.seed), recipe.teacher.finetune
-    return finetune(recipe.teacher.models[0], task, block.training, seed=block.seed or recipe.seed)[1]
+    task, training = recipe.task.load(recipe.seed), recipe.teacher.finetune.training
+    base, seed = recipe.teacher.members(recipe.seed)[0]
+    return finetune(base, task, training, seed=seed)[1]
 
 
 def _write_part(folder: Path) -> None:
@@ -73,8 +80,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/sst2"))
     parser.add_argument("--only", choices=("full", "part"))
+    parser.add_argument("--prepare", action="store_true", help="only make teacher and part, and print where they are")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    if arguments.prepare:
+        print(f"SST2_TEACHER={teacher_folder().resolve()}\nSST2_PART={part_folder(arguments.out).resolve()}")
+        return
     if arguments.only != "part":
         print("Full training set, seed 13\n")
         print(to_text(full(arguments.out).results))

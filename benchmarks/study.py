@@ -1,0 +1,192 @@
+"""Runs a study: many ways to make a model smaller, the same data, teacher and seeds, one table.
+
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.study benchmarks/studies/NAME.yaml --out runs/NAME
+
+A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
+and the row that is the ``baseline``. Whatever stands in the output folder is not made again, and seeds are the outer
+loop, so an interrupted study has every row at its first seed before any at its second. A row that fails is named in the
+table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from compress.pipeline import Run, run_recipe
+from compress.recipe import Recipe, recipe_from_plain
+from compress.yaml_places import read_yaml
+from eval.errors import CompressError
+from eval.measure import pair
+from eval.result import Comparison, Result
+
+logger = logging.getLogger("benchmarks.study")
+
+EXPORT = "onnx-int8"
+"""The export whose size and speed stand in the table."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is compared.
+
+    Attributes:
+        name: Names the runs.
+        recipe: Blocks that all rows share.
+        rows: Name of a row -> the blocks it changes, and its own ``seeds`` if it has fewer.
+        seeds: Seeds of every row.
+        baseline: The row that the others are held against.
+    """
+
+    name: str
+    recipe: dict[str, Any]
+    rows: dict[str, dict[str, Any]]
+    seeds: tuple[int, ...]
+    baseline: str
+
+    @classmethod
+    def read(cls, path: Path) -> Study:
+        """Read a study; variables such as ``${COMPRESS_DATA}`` are expanded as in a recipe."""
+        document = read_yaml(path.read_text(encoding="utf-8"), str(path))
+        if document.problems:
+            raise SystemExit("\n".join(document.problems))
+        values = dict(document.data)
+        return cls(
+            path.stem, values["recipe"], values["rows"], tuple(values["seeds"]), values.get("baseline", "labels alone")
+        )
+
+    def recipe_of(self, row: str, seed: int) -> Recipe:
+        """Return the recipe of one row with one seed."""
+        own = {key: value for key, value in self.rows[row].items() if key != "seeds"}
+        values = self.recipe | own | {"name": _plain(f"{self.name} {row}"), "seed": seed}
+        return recipe_from_plain(values, f"{self.name}, {row}")
+
+    def seeds_of(self, row: str) -> tuple[int, ...]:
+        """Return the seeds of one row."""
+        return tuple(self.rows[row].get("seeds", self.seeds))
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() or c in " .+-_" else "-" for c in name)
+
+
+@dataclass
+class Outcome:
+    """What the runs of one row gave, one of each a seed.
+
+    Attributes:
+        students: Results of the torch models.
+        exports: Results of their int8 exports.
+        seconds: Time of all steps, training included.
+        failure: Why it could not be run, if it could not.
+    """
+
+    students: list[Result] = field(default_factory=list)
+    exports: list[Result] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    failure: str = ""
+
+    def add(self, run: Run) -> None:
+        """Take in one more seed."""
+        named = {result.name: result for result in run.results}
+        self.students.append(named[run.artifact.name])
+        if EXPORT in named:
+            self.exports.append(named[EXPORT])
+        self.seconds.append(sum(record.seconds for record in run.artifact.lineage))
+
+
+def run_study(study: Study, out: Path, only: str = "", seeds: int | None = None) -> dict[str, Outcome]:
+    """Run every row with every seed, or find what was run before.
+
+    Args:
+        study: What is compared.
+        out: Where the runs lie.
+        only: Run the rows whose name contains this.
+        seeds: Run the first so many seeds.
+    """
+    found = {row: Outcome() for row in study.rows if only in row}
+    for seed in study.seeds[:seeds]:
+        for row, outcome in found.items():
+            if seed not in study.seeds_of(row) or outcome.failure:
+                continue
+            logger.info("%s, seed %d", row, seed)
+            try:
+                outcome.add(run_recipe(study.recipe_of(row, seed), out / f"{_plain(row)}-{seed}", resume=True))
+            except CompressError as error:
+                outcome.failure = " ".join(str(error).split())[:200]
+                logger.error("%s, seed %d: %s", row, seed, error)
+    return found
+
+
+def table(study: Study, found: dict[str, Outcome]) -> str:
+    """Return the study as a Markdown table."""
+    heads = ["method", "score", "kept of the teacher [95%]", "against the baseline [95%]", "parameters", "MACs at 128"]
+    heads += ["training s", "int8 score", "int8 MB", "int8 times faster, batch 1"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    lines += [f"| {row} | {' | '.join(_cells(study, row, found))} |" for row in found]
+    return "\n".join(lines)
+
+
+def _cells(study: Study, row: str, found: dict[str, Outcome]) -> list[str]:
+    outcome = found[row]
+    if not outcome.students:
+        return [f"not run: {outcome.failure}" if outcome.failure else "not run yet"] + [""] * 8
+    scores = [result.score for result in outcome.students]
+    spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
+    size = outcome.students[0].size
+    cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", _kept(outcome.students), _against(study, row, found)]
+    cells += [f"{size.parameters / 1e6:.1f} M", f"{size.macs / 1e6:.0f} M"] if size else ["", ""]
+    cells.append(f"{mean(outcome.seconds):.0f}")
+    if not outcome.exports:
+        return [*cells, "", "", ""]
+    speed = [ratio for result in outcome.exports if (ratio := result.speedup())]
+    cells.append(f"{mean(result.score for result in outcome.exports):.4f}")
+    cells.append(f"{(outcome.exports[0].bytes or 0) / 1e6:.1f}")
+    cells.append(f"{mean(speed):.1f}" if speed else "")
+    return cells
+
+
+def _kept(results: list[Result]) -> str:
+    compared = [result for result in results if result.comparison is not None]
+    if not compared:
+        return ""
+    if len(compared) == 1 and compared[0].comparison is not None:
+        kept = compared[0].comparison.retention
+        return f"{kept.value:.1%} [{kept.low:.1%}, {kept.high:.1%}]"
+    values = [result.comparison.retention.value for result in compared if result.comparison is not None]
+    return f"{mean(values):.1%} (seeds {min(values):.1%} to {max(values):.1%})"
+
+
+def _against(study: Study, row: str, found: dict[str, Outcome]) -> str:
+    base = found.get(study.baseline)
+    if row == study.baseline or base is None or not base.students:
+        return ""
+    number = min(len(base.students), len(found[row].students))
+    compared: Comparison = pair(found[row].students[:number], base.students[:number])
+    difference = compared.difference
+    mark = "**" if difference.low > 0 or difference.high < 0 else ""
+    return f"{mark}{difference.value:+.4f}{mark} [{difference.low:+.4f}, {difference.high:+.4f}]"
+
+
+def main() -> None:
+    """Run what is missing and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("study", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--seeds", type=int, help="run only the first so many seeds")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    study = Study.read(arguments.study)
+    print(table(study, run_study(study, arguments.out, arguments.only, arguments.seeds)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Studies: many rows, one table; nothing is made twice, and a row that fails does not take the others with it."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.study import Study, run_study, table
+from tests.recipes.test_recipes import write_data
+from tests.tiny import tiny_task, tiny_taskmodel
+
+ROOT = Path(__file__).parents[2]
+STUDIES = sorted((ROOT / "benchmarks" / "studies").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_row_of_a_shipped_study_is_a_recipe(path):
+    study = Study.read(path)
+    assert study.baseline in study.rows
+    for row in study.rows:
+        recipe = study.recipe_of(row, study.seeds_of(row)[0])
+        assert recipe.steps or recipe.student
+        assert set(study.seeds_of(row)) <= set(study.seeds)
+
+
+@pytest.fixture
+def study(tmp_path):
+    from teachers.taskmodel import save_taskmodel
+
+    task = tiny_task("classification")
+    write_data(task, tmp_path / "data")
+    (tmp_path / "teacher").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", task.spec), tmp_path / "teacher")
+    values = {
+        "seeds": [1, 2],
+        "recipe": {
+            "task": {"kind": "classification", "data": str(tmp_path / "data")},
+            "teacher": {"model": str(tmp_path / "teacher")},
+            "student": {"from": "teacher", "layers": 2},
+            "training": {"max_steps": 3, "batch_size": 8},
+            "evaluate": {"latency": None},
+        },
+        "rows": {
+            "labels alone": {"steps": ["distill.labels"]},
+            "logits, KL": {"steps": [{"distill.logits": {"alpha": 1.0}}]},
+            "cannot be": {"student": {"from": "teacher", "layers": [0, 9]}, "steps": ["distill.labels"]},
+            "one seed": {"seeds": [1], "steps": ["distill.pkd"]},
+        },
+    }
+    file = tmp_path / "tiny.yaml"
+    file.write_text(yaml.safe_dump(values, sort_keys=False))
+    return Study.read(file)
+
+
+def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monkeypatch):
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+    found = run_study(study, tmp_path / "out")
+    lines = table(study, found).splitlines()
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == list(study.rows)
+    assert f"{found['labels alone'].students[0].score:.4f}"[:4] in lines[2] or "±" in lines[2]
+    assert "(2)" in lines[2]
+    assert "(1)" in lines[5]
+    assert "not run: student" in lines[4]
+    assert len({line.count("|") for line in lines}) == 1
+    with caplog.at_level(logging.INFO):
+        again = run_study(study, tmp_path / "out", seeds=1)
+    assert "started" not in caplog.text
+    assert again["logits, KL"].students[0].scores == found["logits, KL"].students[0].scores
+    assert found["logits, KL"].students[0].kept is not None
