@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
+from eval.writing import write_beside
 
 PREDICTIONS_FILE = "predictions.jsonl"
 
@@ -58,20 +58,3 @@ class Kept:
         return cls(
             [row["answer"] for row in rows], [row["gold"] for row in rows], [row["value"] for row in rows], logits
         )
-
-
-def write_beside(path: Path, data: bytes) -> None:
-    """Write a file so that it is whole or not there at all.
-
-    Raises:
-        OSError: The disk is full or the folder cannot be written.
-    """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -10,12 +10,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eval.errors import UserError
-from eval.kept import Kept, write_beside
+from eval.kept import Kept
 from eval.latency import LatencyRow, Lengths, speedup
 from eval.size import Size
 from eval.slices import Confusion, Slice
 from eval.statistics import Interval, McNemar, Number, Verdict
 from eval.task import TaskSpec
+from eval.writing import write_beside
 
 RESULT_FILE = "result.json"
 
@@ -80,6 +81,7 @@ class Result(_Part):
         size: Parameters, bytes and multiply-accumulates, if the model knows them.
         file_bytes: Bytes of the model files in its folder.
         folder_bytes: Bytes of the whole folder.
+        layers: Layers that an example ran through, on average, of a model with early exits.
         latency: Timings of this model and of the reference, taken in turns.
         seconds: Seconds to answer the split once.
         machine: See ``eval.machine.machine``.
@@ -104,6 +106,7 @@ class Result(_Part):
     size: Size | None = None
     file_bytes: int | None = None
     folder_bytes: int | None = None
+    layers: float | None = None
     latency: tuple[LatencyRow, ...] = ()
     seconds: float = 0.0
     machine: dict[str, Any] = {}

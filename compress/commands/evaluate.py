@@ -38,9 +38,9 @@ def evaluate(
     wanted = task_for(spec_of(candidate), data, task, metric)
     reference = None if against is None else open_model(against, wanted.spec, name=names[1])
 
-    from eval.kept import write_beside
     from eval.latency import LatencyPlan
     from eval.together import measure_together
+    from eval.writing import write_beside
 
     timing = LatencyPlan() if latency else None
     results = measure_together([candidate], wanted, reference, split, margin, timing, seed)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
-from eval.kept import write_beside
 from eval.report.markup import Markup, data_uri, element, plain
 from eval.report.style import STYLE
 from eval.report.summary import count, headline, verdict, with_reference
@@ -24,6 +23,7 @@ from eval.report.tables import (
     tiles,
 )
 from eval.result import Result
+from eval.writing import write_beside
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 WIDE_FROM = 8
@@ -44,7 +44,7 @@ def write_page(
         path: The HTML file.
         title: Heading.
         results: What ``measure`` returned, at least one; a reference whose figures they hold gets its own row.
-        curves: Training histories by name: ``{"step", "loss", "score", "seconds"}`` each.
+        curves: Training histories by name: ``{"step", "loss", "score", "agreement", "seconds"}`` each.
         lineage: Records of the steps, as plain values: technique, version, config, facts, size_before, size_after,
             seconds, seed.
         notes: Paragraphs at the end.
@@ -158,7 +158,11 @@ def _training(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> Markup | Non
     known = {name: [row for row in run if row.get("step") is not None] for name, run in curves.items()}
     figures = [
         _figure(training_curves(known, key), f"{said} by optimizer step")
-        for key, said in (("loss", "Training loss"), ("score", "Validation score"))
+        for key, said in (
+            ("loss", "Training loss"),
+            ("score", "Validation score"),
+            ("agreement", "Agreement with the teacher"),
+        )
         if any(row.get(key) is not None for run in known.values() for row in run)
     ]
     return element("div", figures, class_="plots") if figures else None
