@@ -51,3 +51,34 @@ class LengthGroupedBatches(Sampler[list[int]]):
                 longest = max(range(len(batches)), key=lambda i: int(self.lengths[batches[i]].max()))
                 batches[0], batches[longest] = batches[longest], batches[0]
         return iter(batches)
+
+
+class MixedBatches:
+    """Batches of several tasks, each of one task alone, in shuffled order; as MT-DNN trains (Liu et al. 2019).
+
+    A single task keeps its own order.
+
+    Args:
+        parts: The batches of each task.
+        seed: Seed of the shuffle.
+    """
+
+    def __init__(self, parts: Sequence[LengthGroupedBatches], seed: int) -> None:
+        self.parts, self.seed, self.epoch = parts, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose order is yielded next."""
+        self.epoch = epoch
+        for part in self.parts:
+            part.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
+        """Yield the number of the task, and rows of it."""
+        owners = np.repeat(np.arange(len(self.parts)), [len(part) for part in self.parts])
+        np.random.default_rng([self.seed, self.epoch, 1]).shuffle(owners)
+        batches = [iter(part) for part in self.parts]
+        for owner in owners.tolist():
+            yield owner, next(batches[owner])

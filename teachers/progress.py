@@ -12,7 +12,7 @@ logger = logging.getLogger("teachers.training")
 
 
 class Progress:
-    """Shows steps, loss, score, tokens a second and time left, on standard error.
+    """Shows steps, loss, tokens a second, time left and the last score and agreement, on standard error.
 
     Args:
         total: Updates of the whole training.
@@ -25,7 +25,7 @@ class Progress:
         self.total, self.first, self.label, self.every = total, done, label, every_seconds
         self.started = self.logged = time.perf_counter()
         self.tokens = 0
-        self.score: float | None = None
+        self.figures: dict[str, float] = {}
         self.bar: Any = None
 
     def __enter__(self) -> Progress:
@@ -58,8 +58,7 @@ class Progress:
         now = time.perf_counter()
         speed = self.tokens / max(now - self.started, 1e-9)
         figures = f"loss {loss:.4f}  {speed:,.0f} tokens/s"
-        if self.score is not None:
-            figures += f"  score {self.score:.4f}"
+        figures += "".join(f"  {name} {value:.4f}" for name, value in self.figures.items())
         if self.bar is not None:
             self.bar.update(self.task, completed=step, figures=figures)
         elif now - self.logged >= self.every:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import torch
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
+from eval.checking import TRUTH
 from eval.inference import Answer, batches_by_length, predict
 from eval.metrics import score
-from eval.task import Examples
+from eval.task import Examples, TaskSpec
 from teachers.features import IGNORED, Rows
 from teachers.taskmodel import TaskModel, evaluating, logits_of
 
@@ -28,6 +25,12 @@ def answers(model: TaskModel, examples: Examples, batch_size: int = 32) -> list[
 def scores(model: TaskModel, examples: Examples, batch_size: int = 32) -> dict[str, float]:
     """Return the metric of the task first, then the other metrics of its kind."""
     return score(model.task, answers(model, examples, batch_size), examples)
+
+
+def scorable(spec: TaskSpec, examples: Examples) -> bool:
+    """Whether all of these examples hold their truth, if their kind needs one."""
+    truth = TRUTH.get(spec.kind)
+    return len(examples) > 0 and (truth is None or all(truth in example for example in examples))
 
 
 def rows_of(model: TaskModel, examples: Examples, seed: int) -> Rows:
@@ -63,12 +66,3 @@ def _masked_answers(model: TaskModel, examples: Examples, batch_size: int) -> li
             answer["total"] += total
             answer["loss"] += loss
     return found
-
-
-def collapsed(model: TaskModel, examples: Sequence[Any]) -> bool:
-    """Whether the network gives the same output whatever it reads."""
-    if model.task.kind == "masked-lm" or len(examples) < 2:
-        return False
-    outputs = predict(model, examples[:64]).logits
-    first = torch.tensor(outputs[0][:1])
-    return all(torch.allclose(torch.tensor(output[:1]), first, atol=1e-5, rtol=0) for output in outputs[1:])

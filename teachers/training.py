@@ -10,9 +10,8 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +19,22 @@ import torch
 from torch import nn
 
 from eval.errors import CompressError, DivergedError, UserError
-from eval.inference import Answer
-from eval.metrics import score
-from eval.statistics import agreement
 from eval.task import Examples
-from teachers.batches import LengthGroupedBatches
+from teachers.batches import LengthGroupedBatches, MixedBatches
 from teachers.checkpoint import BEST, FILE, load_checkpoint, load_weights, save_checkpoint, save_weights
 from teachers.config import Training
 from teachers.encoder import base_encoder, word_embeddings
-from teachers.features import Batch, Rows
+from teachers.features import Batch, Rows, labelled
 from teachers.objective import Loss, Objective, TaskLoss
 from teachers.observing import observe
+from teachers.padding import kept_silent
 from teachers.progress import Progress
-from teachers.scoring import answers, collapsed, rows_of
+from teachers.scoring import rows_of
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel, weights_digest
+from teachers.watching import Watch, joined
 
 logger = logging.getLogger("teachers.training")
-
-WATCHED = 512
-"""Validation examples on which student and teacher are compared while training goes on."""
 
 
 @dataclass
@@ -77,97 +72,144 @@ def train(
 
     Args:
         student: What is trained.
-        examples: What it learns from.
+        examples: What it learns from; the labels' own loss leaves out those without a label.
         objective: What is minimised; the labels' own loss by default.
         training: How.
         seed: Decides order, dropout and masks; the global random state is left as it was.
         validation: Scored after every epoch; the best epoch is kept if ``training.keep`` says so.
         folder: Where checkpoints go. If it holds one of the same run, training goes on from there.
         identity: Further words that make a run what it is (the technique's config), so that no checkpoint is mixed up.
-        teacher: If given, the history also says how often the student agrees with it on the first ``WATCHED``
-            validation examples.
+        teacher: If given, the history also says how often the student agrees with it on validation examples.
 
     Returns:
         The history: one entry an epoch.
 
     Raises:
         UserError: If there is nothing to train on, or the checkpoint in ``folder`` is of another run.
-        DivergedError: If the loss is not finite or the outputs no longer depend on the input.
+        DivergedError: If the loss is not finite, or the student collapses (see ``teachers.watching``).
     """
+    lesson = Lesson(student, examples, objective or TaskLoss(), validation, teacher)
+    return learn([lesson], training, seed=seed, folder=folder, identity=identity)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One task of a training.
+
+    Attributes:
+        student: What is trained.
+        examples: What it learns from.
+        objective: What is minimised.
+        validation: Scored after every epoch.
+        teacher: Whose answers are compared with the student's.
+        name: Stands before the names of its losses and scores, where there are several lessons.
+    """
+
+    student: TaskModel
+    examples: Examples
+    objective: Objective
+    validation: Examples | None = None
+    teacher: TeacherSource | None = None
+    name: str = ""
+
+
+def learn(
+    lessons: Sequence[Lesson],
+    training: Training | None = None,
+    *,
+    seed: int = 13,
+    folder: Path | None = None,
+    identity: str = "",
+) -> list[dict[str, Any]]:
+    """Train on one lesson or on several, whose students may share parts; see ``train`` for what is not said here."""
     training = training or Training()
-    objective = objective or TaskLoss()
-    if not len(examples):
-        raise UserError(f"nothing to train on: {examples.name} is empty")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        rows = rows_of(student, examples, seed)
-        loss = objective.bind(student, rows)
-        key = hashlib.sha256(
-            "|".join(
-                [training.model_dump_json(), str(seed), examples.digest, weights_digest(student.model), identity]
-            ).encode()
-        ).hexdigest()
-        loop = _Loop(student, rows, loss, training, seed, validation, folder, key, teacher)
-        return loop.run()
+        bound = [_Bound(lesson, seed) for lesson in lessons]
+        digests = [word for one in bound for word in (one.rows.examples.digest, weights_digest(one.student.model))]
+        words = [training.model_dump_json(), str(seed), *digests, identity]
+        return _Loop(bound, training, seed, folder, hashlib.sha256("|".join(words).encode()).hexdigest()).run()
+
+
+class _Bound:
+    """A lesson with its rows and its loss; the loop adds what runs the network and what watches it."""
+
+    call: Any
+    watch: Watch | None = None
+
+    def __init__(self, lesson: Lesson, seed: int) -> None:
+        self.lesson, self.student = lesson, lesson.student
+        examples = lesson.examples
+        if isinstance(lesson.objective, TaskLoss):
+            examples = labelled(self.student.task, examples)
+        if not len(examples):
+            raise UserError(f"nothing to train on: {examples.name} is empty")
+        self.rows: Rows = rows_of(self.student, examples, seed)
+        self.loss: Loss = lesson.objective.bind(self.student, self.rows)
+        self.prefix = f"{lesson.name}." if lesson.name else ""
+
+    def batches(self, training: Training, seed: int) -> LengthGroupedBatches:
+        return LengthGroupedBatches(self.rows.lengths, training.batch_size, seed, training.group_by_length)
+
+    def begin(self, accelerator: Any) -> None:
+        self.call = accelerator.prepare_model(self.student.model)
+        validation = self.lesson.validation
+        if validation is not None and len(validation):
+            self.watch = Watch(self.student, validation, self.lesson.teacher)
 
 
 class _Loop:
-    def __init__(
-        self,
-        student: TaskModel,
-        rows: Rows,
-        loss: Loss,
-        training: Training,
-        seed: int,
-        validation: Examples | None,
-        folder: Path | None,
-        key: str,
-        teacher: TeacherSource | None,
-    ) -> None:
-        self.student, self.rows, self.loss, self.training = student, rows, loss, training
-        self.validation = validation if validation is not None and len(validation) else None
-        self.folder, self.key, self.teacher = folder, key, teacher
-        self.batches = LengthGroupedBatches(rows.lengths, training.batch_size, seed, training.group_by_length)
+    def __init__(self, lessons: list[_Bound], training: Training, seed: int, folder: Path | None, key: str) -> None:
+        self.lessons, self.training, self.folder, self.key = lessons, training, folder, key
+        self.networks = [lesson.student.model for lesson in lessons]
+        self.name = " and ".join(dict.fromkeys(lesson.student.name for lesson in lessons))
+        self.batches = MixedBatches([lesson.batches(training, seed) for lesson in lessons], seed)
         self.total = max(1, math.ceil(training.epochs * len(self.batches)))
         if training.max_steps is not None:
             self.total = min(self.total, training.max_steps)
         self.accelerator = _accelerator(training.precision)
-        _freeze(student, training)
-        self.modules = (student.model.to(self.accelerator.device), loss.modules.to(self.accelerator.device))
-        self.model = self.accelerator.prepare_model(student.model)
-        self.optimizer = self.accelerator.prepare_optimizer(_optimizer(self.modules, training))
+        if len(lessons) > 1 and self.accelerator.num_processes > 1:
+            raise UserError("several tasks are trained together by one process; start it without torchrun")
+        self.modules = tuple(
+            module.to(self.accelerator.device) for module in (*self.networks, *(one.loss.modules for one in lessons))
+        )
+        for lesson in lessons:
+            _freeze(lesson.student, training)
+            lesson.begin(self.accelerator)
+        trained = (p for module in self.modules for p in module.parameters() if p.requires_grad)
+        self.parameters = list(dict.fromkeys(trained))
+        self.optimizer = self.accelerator.prepare_optimizer(_optimizer(self.parameters, training))
         self.course = Course()
-        self.best_weights: dict[str, torch.Tensor] | None = None
-
-    @cached_property
-    def teacher_answers(self) -> list[Answer]:
-        """The teacher's answers to the examples that are watched; none if it gives none of this kind."""
-        if self.teacher is None or self.validation is None or self.student.task.kind == "masked-lm":
-            return []
-        return self.teacher.answers(self.validation[:WATCHED])
+        self.best_weights: list[dict[str, torch.Tensor]] = []
 
     def run(self) -> list[dict[str, Any]]:
         self._resume()
-        self.student.model.train()
+        for network in self.networks:
+            network.train()
         try:
-            with Progress(self.total, self.course.step, self.student.name) as self.progress:
+            with contextlib.ExitStack() as stack:
+                for lesson in self.lessons:
+                    stack.enter_context(kept_silent(lesson.student.model, lesson.student.tokenizer))
+                self.progress = stack.enter_context(Progress(self.total, self.course.step, self.name))
                 self._steps()
         finally:
-            self.student.model.eval()
-            for parameter in self.student.model.parameters():
-                parameter.requires_grad_(True)
+            for network in self.networks:
+                network.eval()
+                for parameter in network.parameters():
+                    parameter.requires_grad_(True)
         if self.folder is not None and self.course.best is not None and self.training.keep == "best":
-            load_weights(self.folder / BEST, self.student.model)
-        elif self.best_weights is not None:
-            self.student.model.load_state_dict(self.best_weights)
-        self.student.model.cpu()
+            load_weights(self.folder / BEST, *self.networks)
+        for network, weights in zip(self.networks, self.best_weights, strict=False):
+            network.load_state_dict(weights)
+        for network in self.networks:
+            network.cpu()
         return self.course.history
 
     def _steps(self) -> None:
         saved = time.perf_counter()
-        for step, indices, last_of_epoch in self._schedule():
+        for step, lesson, indices, last_of_epoch in self._schedule():
             started = time.perf_counter()
-            self._update(indices, step)
+            self._update(lesson, indices, step)
             self.course.step = step + 1
             self._count("seconds", time.perf_counter() - started)
             if last_of_epoch or self.course.step == self.total:
@@ -179,59 +221,66 @@ class _Loop:
                 self._checkpoint()
                 saved = time.perf_counter()
 
-    def _schedule(self) -> Iterator[tuple[int, list[int], bool]]:
-        """Yield (step, rows, whether the epoch ends), from where the course stands to the last update."""
+    def _schedule(self) -> Iterator[tuple[int, _Bound, list[int], bool]]:
+        """Yield (step, lesson, rows, whether the epoch ends), from where the course stands to the last update."""
         an_epoch = len(self.batches)
         step = self.course.step
         while step < self.total:
             self.epoch, done = divmod(step, an_epoch)
             self.batches.set_epoch(self.epoch)
-            for position, indices in enumerate(self.batches):
+            for position, (number, indices) in enumerate(self.batches):
                 if position < done:
                     continue
                 if step >= self.total:
                     return
-                yield step, indices, position == an_epoch - 1
+                yield step, self.lessons[number], indices, position == an_epoch - 1
                 step += 1
 
-    def _update(self, indices: list[int], step: int) -> None:
+    def _update(self, lesson: _Bound, indices: list[int], step: int) -> None:
         with self.accelerator.split_between_processes(indices, apply_padding=True) as own:
-            batch = self.rows.batch(own, self.epoch, progress=step / self.total).to(self.accelerator.device)
+            batch = lesson.rows.batch(own, self.epoch, progress=step / self.total).to(self.accelerator.device)
         for group in self.optimizer.param_groups:
             group["lr"] = self.training.learning_rate * rate(self.training, step, self.total)
         pieces = batch.split(self.training.accumulation)
         terms: dict[str, float] = {}
         for number, piece in enumerate(pieces):
             last = number == len(pieces) - 1
-            with contextlib.nullcontext() if last else self.accelerator.no_sync(self.model):
-                for name, value in self._backward(piece, len(piece.rows) / len(batch.rows)).items():
+            with contextlib.nullcontext() if last else self.accelerator.no_sync(lesson.call):
+                for name, value in self._backward(lesson, piece, len(piece.rows) / len(batch.rows)).items():
                     terms[name] = terms.get(name, 0.0) + value
+        self._share_gradients(lesson.loss.modules)
         total = sum(terms.values())
         if not math.isfinite(total):
             raise DivergedError(
-                f"training of {self.student.name} diverged: the loss of update {step + 1} of {self.total} is {total} "
+                f"training of {lesson.student.name} diverged: the loss of update {step + 1} of {self.total} is {total} "
                 f"({', '.join(f'{name} {value:.4g}' for name, value in terms.items())}); try a learning rate below "
                 f"{self.training.learning_rate:g}, a longer warm-up, or precision fp32"
             )
         if self.training.max_grad_norm:
-            parameters = [p for module in self.modules for p in module.parameters() if p.requires_grad]
-            self.accelerator.clip_grad_norm_(parameters, self.training.max_grad_norm)
+            self.accelerator.clip_grad_norm_(self.parameters, self.training.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         tokens = int(batch.mask.sum())
         for name, value in terms.items():
-            self._count(f"loss.{name}", value)
+            self._count(f"loss.{lesson.prefix}{name}", value)
         self._count("steps", 1)
         self._count("tokens", tokens)
         self.progress.update(step + 1, total, tokens)
 
-    def _backward(self, piece: Batch, share: float) -> dict[str, float]:
+    def _backward(self, lesson: _Bound, piece: Batch, share: float) -> dict[str, float]:
         with self.accelerator.autocast():
-            signals = observe(self.student.model, piece.inputs, self.loss.reads, call=self.model)
-            terms = {name: value * share for name, value in self.loss(signals, piece).items()}
+            signals = observe(lesson.student.model, piece.inputs, lesson.loss.reads, call=lesson.call)
+            terms = {name: value * share for name, value in lesson.loss(signals, piece).items()}
         self.accelerator.backward(sum(terms.values()))
         values = torch.stack([value.detach().float() for value in terms.values()])
         return dict(zip(terms, self.accelerator.reduce(values, "mean").tolist(), strict=True))
+
+    def _share_gradients(self, modules: nn.Module) -> None:
+        """Average the gradients of what is trained beside the student, which nothing else does between processes."""
+        if self.accelerator.num_processes > 1:
+            for parameter in modules.parameters():
+                if parameter.grad is not None:
+                    parameter.grad = self.accelerator.reduce(parameter.grad, "mean")
 
     def _count(self, name: str, value: float) -> None:
         self.course.sums[name] = self.course.sums.get(name, 0.0) + value
@@ -248,29 +297,22 @@ class _Loop:
             "tokens_per_second": sums["tokens"] / max(sums["seconds"], 1e-9),
         }
         course.sums = {}
-        if self.validation is not None:
-            self._score(entry)
+        watches = {lesson.lesson.name: lesson.watch for lesson in self.lessons if lesson.watch is not None}
+        for watch in watches.values():
+            watch.refuse_collapse(course.step, self.training.learning_rate)
+        if watches:
+            self._remember_best(entry, joined({name: watch.figures() for name, watch in watches.items()}))
         course.history.append(entry)
-        figures = f"loss {entry['loss']:.4f}" + (f", score {entry['score']:.4f}" if "score" in entry else "")
-        logger.info("%s: update %d of %d, %s", self.student.name, course.step, self.total, figures)
+        shown = [f"{name} {entry[name]:.4f}" for name in ("loss", "score", "agreement") if name in entry]
+        logger.info("%s: update %d of %d, %s", self.name, course.step, self.total, ", ".join(shown))
         return self.training.patience is not None and course.stale >= self.training.patience
 
-    def _score(self, entry: dict[str, Any]) -> None:
-        course, validation = self.course, self.validation
-        if validation is None:
+    def _remember_best(self, entry: dict[str, Any], figures: dict[str, Any]) -> None:
+        course = self.course
+        entry |= figures
+        self.progress.figures = {name: figures[name] for name in ("score", "agreement") if name in figures}
+        if "score" not in entry:  # vectors of texts of which nothing is known
             return
-        if collapsed(self.student, validation):
-            raise DivergedError(
-                f"training of {self.student.name} collapsed after update {course.step}: it gives the same output for "
-                f"every input; try a learning rate below {self.training.learning_rate:g} or a longer warm-up"
-            )
-        found = answers(self.student, validation)
-        entry["scores"] = score(self.student.task, found, validation)
-        if self.teacher_answers:
-            alike = agreement(self.student.task.kind, found[:WATCHED], self.teacher_answers)
-            entry["agreement"] = next(iter(alike.values()))
-        entry["score"] = next(iter(entry["scores"].values()))
-        self.progress.score = entry["score"]
         if course.best is not None and entry["score"] <= course.best:
             course.stale += 1
             return
@@ -278,11 +320,11 @@ class _Loop:
         if self.training.keep == "best":
             if self.folder is not None:
                 if self.accelerator.is_main_process:
-                    save_weights(self.folder / BEST, self.student.model)
+                    save_weights(self.folder / BEST, *self.networks)
                 self.accelerator.wait_for_everyone()
             else:
-                state = self.student.model.state_dict()
-                self.best_weights = {name: tensor.detach().clone() for name, tensor in state.items()}
+                states = [network.state_dict() for network in self.networks]
+                self.best_weights = [{k: tensor.detach().clone() for k, tensor in state.items()} for state in states]
 
     def _checkpoint(self) -> None:
         if self.folder is None or not self.accelerator.is_main_process:
@@ -302,7 +344,7 @@ class _Loop:
                 "remove it to train anew"
             )
         self.course = Course(**state)
-        logger.info("%s: going on after update %d of %d", self.student.name, self.course.step, self.total)
+        logger.info("%s: going on after update %d of %d", self.name, self.course.step, self.total)
 
 
 def rate(training: Training, step: int, total: int) -> float:
@@ -318,8 +360,7 @@ def rate(training: Training, step: int, total: int) -> float:
     return 1.0
 
 
-def _optimizer(modules: tuple[nn.Module, ...], training: Training) -> torch.optim.Optimizer:
-    trained = [p for module in modules for p in module.parameters() if p.requires_grad]
+def _optimizer(trained: Sequence[nn.Parameter], training: Training) -> torch.optim.Optimizer:
     groups = [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": training.weight_decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},

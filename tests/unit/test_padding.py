@@ -1,0 +1,55 @@
+"""The vector of padding, which MobileBERT's last word sees, stays 0 through training with tied embeddings."""
+
+import numpy as np
+import pytest
+import torch
+
+from eval.inference import predict
+from teachers.encoder import mixes_neighbours, word_embeddings
+from teachers.taskmodel import load_taskmodel, save_taskmodel
+from teachers.training import train
+from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
+
+
+def alone_and_padded(model, examples):
+    rows = [model.encoder.encode(examples[i : i + 1]) for i in range(len(examples))]
+    for row in rows:
+        length = len(row[0].ids)
+        short = model.forward(model.encoder.collate(row))
+        long = model.forward(model.encoder.collate(row, multiple_of=32))
+        place = model.encoder.place(length, long.shape[1])
+        yield short, long[:, place]
+
+
+def test_masked_words_leave_the_vector_of_padding_alone():
+    task = tiny_task("masked-lm")
+    model = tiny_taskmodel("mobilebert", task.spec)
+    pad = model.tokenizer.pad_token_id
+    before = word_embeddings(model.model).weight.detach().clone()
+    train(model, task.train, seed=1, training=None)
+    after = word_embeddings(model.model).weight.detach()
+    assert after[pad].abs().max() == 0
+    assert not torch.equal(after, before)
+    assert word_embeddings(model.model).weight._backward_hooks in (None, {})
+    for short, long in alone_and_padded(model, task.validation[:4]):
+        assert np.allclose(short, long, atol=1e-5)
+
+
+def test_a_model_that_had_another_vector_is_read_without_it(tmp_path):
+    task = tiny_task("classification")
+    model = tiny_taskmodel("mobilebert", task.spec)
+    with torch.no_grad():
+        word_embeddings(model.model).weight[model.tokenizer.pad_token_id] = 1.0
+    save_taskmodel(model, tmp_path)
+    loaded = load_taskmodel(tmp_path)
+    assert word_embeddings(loaded.model).weight[model.tokenizer.pad_token_id].abs().max() == 0
+    examples = task.validation[:6]
+    alone = [np.stack(predict(one, examples, batch_size=1).logits) for one in (model, loaded)]
+    assert np.array_equal(*alone)
+    assert np.allclose(np.stack(predict(loaded, examples, batch_size=6).logits), alone[0], atol=1e-5)
+    assert not np.allclose(np.stack(predict(model, examples, batch_size=6).logits), alone[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_only_mobilebert_mixes_neighbours(family):
+    assert mixes_neighbours(tiny_taskmodel(family).model.config) == (family == "mobilebert")
