@@ -1,0 +1,206 @@
+"""MiniLM and MiniLMv2: the student's last layer learns how the teacher's relates the tokens to each other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from compress.distill.attention import relation_kl, relation_scores
+from compress.distill.distillation import Distillation, FromTeacher, odd_attention, one_history
+from compress.technique import Inputs, Outcome
+from teachers.config import Training
+from teachers.encoder import (
+    attention_width,
+    family_of,
+    layer_count,
+    layer_parts,
+    layers,
+    reshaped,
+    shape_of,
+)
+from teachers.features import Batch, Rows
+from teachers.observing import Signals, Wanted
+from teachers.signals import ModelTeacher, Reader, TeacherSource
+from teachers.taskmodel import TaskModel, build_taskmodel
+
+Relation = tuple[Literal["queries", "keys", "values"], Literal["queries", "keys", "values"]]
+RELATIONS: dict[str, dict[str, Relation]] = {
+    "v1": {"attention": ("queries", "keys"), "values": ("values", "values")},
+    "v2": {"queries": ("queries", "queries"), "keys": ("keys", "keys"), "values": ("values", "values")},
+}
+"""Terms of the loss, and the two signals whose products each compares."""
+
+
+class MiniLMDistillation(Distillation):
+    """Train the student to relate tokens in its last layer as a layer of the teacher does; any depth and width.
+
+    ``loss = Σ over relations of mean over heads and tokens of KL(R_T ‖ R_S)`` with ``R = softmax(X Yᵀ / √d)``, each
+    side with its own head width d. ``v2`` relates queries to queries, keys to keys and values to values, all heads
+    joined and cut anew into ``relation_heads``. ``v1`` takes the attention itself, queries to keys, and values to
+    values, head by head.
+
+    Attributes:
+        relations: ``v2`` or ``v1``. Default v2, the authors' later and freer form.
+        relation_heads: Heads that v2 cuts the channels into; it must divide the width of both networks. Default 48,
+            the paper's for teachers of base size; 64 for large ones.
+        teacher_layer: The teacher layer that is imitated, from 0. Default: the last, as for teachers of base size; the
+            paper takes 20 of the 24 layers of BERT-large and 18 of the 24 of RoBERTa-large.
+        assistant: Whether a teacher assistant stands between, of the teacher's depth and the student's width, with
+            random weights at first: v1's way to students of at most half the depth and width. It trains as long.
+        training: 3 epochs of 32 at 2e-4, warm-up 1%, the last weights kept, since no label is read. The paper: 400,000
+            updates of 256 at 6e-4, of which 4,000 warm up.
+
+    Needs:
+        Training examples and a teacher with the student's tokenizer.
+
+    Reduces:
+        Nothing by itself; it heals a student of any depth and width, with random weights too.
+
+    Limits:
+        It trains no head: fine-tune or distil the student on its task afterwards, or add ``distill.logits`` or
+        ``distill.labels`` to it in ``distill.combined``. XLNet has no queries, keys and values to read. v1 needs equal
+        numbers of heads and attention without rotation or relative positions; v2 reads queries and keys before
+        rotation. Only real tokens count, averaged in each sentence first, then over sentences.
+
+    Source:
+        Wang, Wei, Dong, Bao, Yang, Zhou 2020, arXiv 2002.10957; v2: Wang, Bao, Huang, Dong, Wei 2021,
+        arXiv 2012.15828.
+    """
+
+    name: ClassVar[str] = "distill.minilm"
+    source: ClassVar[str] = "Wang, Wei, Dong, Bao, Yang, Zhou 2020, arXiv 2002.10957; v2: arXiv 2012.15828"
+
+    relations: Literal["v1", "v2"] = "v2"
+    relation_heads: int = Field(default=48, ge=1)
+    teacher_layer: int | None = Field(default=None, ge=0)
+    assistant: bool = False
+    training: Training = Training(epochs=3, learning_rate=2e-4, batch_size=32, warmup=0.01, keep="last")
+
+    def trainings(self) -> tuple[Training, ...]:
+        """Return the training block of the assistant, if there is one, and of the student."""
+        return (self.training, self.training) if self.assistant else (self.training,)
+
+    def term_problem(self) -> str:
+        """Refuse the assistant, which is trained before the student."""
+        if not self.assistant:
+            return ""
+        return "assistant: true trains two models in turn, so it cannot be a term; make it a step of its own before"
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Refuse networks whose relations cannot be read or compared."""
+        teacher, family = inputs.teacher, family_of(student.model).model_type
+        if teacher is None:
+            return []
+        found = []
+        if not layer_parts(student.model, layers(student.model)[-1]).keys() & {"query", "query_key_value"}:
+            found.append(f"{family} has no modules that give queries, keys and values; distil its logits or states")
+        elif self.relations == "v2":
+            found += head_problems(self.relation_heads, attention_width(student.model.config), teacher.hidden_size)
+        else:
+            found += self._v1_problems(student, teacher)
+        if self.teacher_layer is not None and self.teacher_layer >= teacher.layers:
+            found.append(f"teacher_layer {self.teacher_layer}: the teacher's layers go from 0 to {teacher.layers - 1}")
+        return [f"{self.name}: {problem}" for problem in found]
+
+    def _v1_problems(self, student: TaskModel, teacher: TeacherSource) -> list[str]:
+        found, heads = [], shape_of(student.model.config).heads
+        if whose := odd_attention(student, teacher):
+            found.append(
+                f"v1 needs attention scores that are plain products of queries and keys, {whose} are not; "
+                "relations: v2 compares queries and keys apart"
+            )
+        if heads != teacher.heads:
+            found.append(
+                f"v1 needs equal numbers of heads, the student has {heads} and the teacher {teacher.heads}; "
+                "relations: v2 takes any"
+            )
+        return found
+
+    def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
+        """Train the assistant, if one is wanted, then ``student`` in place."""
+        if inputs.teacher is None:
+            raise TypeError(f"{self.name} was applied without a teacher; the engine refuses this earlier")
+        unscored = replace(inputs, validation=None)  # the head is not trained, so its scores say nothing
+        teacher, method = inputs.teacher, self
+        histories: dict[str, list[dict[str, Any]]] = {}
+        if self.assistant:
+            between = assistant_for(student, teacher.layers, generator.initial_seed())
+            objective = FromTeacher(self, teacher)
+            histories["assistant"] = self.train(between, unscored, objective, generator, stage="assistant")
+            teacher, method = ModelTeacher(between, budget_bytes=0), self.model_copy(update={"teacher_layer": None})
+        objective = FromTeacher(method, teacher)
+        histories["student"] = self.train(student, unscored, objective, generator, stage="student")
+        return Outcome(student, facts={"history": one_history(histories)})
+
+    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> RelationLoss:
+        """Compute or find the signals of the imitated layer for these rows."""
+        own = layer_count(student.model) - 1
+        other = teacher.layers - 1 if self.teacher_layer is None else self.teacher_layer
+        heads = self.relation_heads if self.relations == "v2" else teacher.heads
+        return RelationLoss(
+            RELATIONS[self.relations], heads, (own, other), teacher.read(rows, self.wanted(other)), self.wanted(own)
+        )
+
+    def wanted(self, layer: int) -> Wanted:
+        """Return what is read of the layer whose relations are compared."""
+        signals = {signal for relation in RELATIONS[self.relations].values() for signal in relation}
+        return Wanted(**dict.fromkeys(signals, (layer,)))
+
+
+@dataclass
+class RelationLoss:
+    """The loss of ``distill.minilm`` over known rows.
+
+    Attributes:
+        relations: Terms, and the signals whose products each compares.
+        heads: Heads that both sides are cut into.
+        layers: The layer of the student and that of the teacher.
+        reader: The teacher's signals.
+        reads: What of the student is read.
+        modules: Nothing is trained beside the student.
+    """
+
+    relations: dict[str, Relation]
+    heads: int
+    layers: tuple[int, int]
+    reader: Reader
+    reads: Wanted
+    modules: nn.Module = field(default_factory=nn.Module)
+
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return one term for each relation, ``{"queries", "keys", "values"}`` or ``{"attention", "values"}``."""
+        teacher = self.reader(batch)
+        own, other = self.layers
+        return {
+            name: relation_kl(self.scores(student, own, relation), self.scores(teacher, other, relation), batch.mask)
+            for name, relation in self.relations.items()
+        }
+
+    def scores(self, signals: Signals, layer: int, relation: Relation) -> Tensor:
+        """Return a relation of one layer before the softmax, ``[B, heads, L, L]``."""
+        left, right = (getattr(signals, name)[layer] for name in relation)
+        return relation_scores(left.float(), right.float(), self.heads)
+
+
+def head_problems(heads: int, student: int, teacher: int) -> list[str]:
+    """Return why these relation heads do not fit two widths, with the nearest numbers that do."""
+    common = math.gcd(student, teacher)
+    if common % heads == 0:
+        return []
+    fitting = [number for number in range(1, common + 1) if common % number == 0]
+    nearest = [max(n for n in fitting if n < heads), *[n for n in fitting if n > heads][:1]]
+    return [
+        f"relation_heads {heads}: must divide both widths, the student's {student} and the teacher's {teacher}; "
+        f"the nearest that {'does is' if len(nearest) == 1 else 'do are'} {' and '.join(map(str, nearest))}"
+    ]
+
+
+def assistant_for(student: TaskModel, depth: int, seed: int) -> TaskModel:
+    """Return a network like the student with another depth and random weights."""
+    config = reshaped(student.model.config, layers=depth)
+    return build_taskmodel(config, student.tokenizer, student.task, seed=seed, name="assistant")

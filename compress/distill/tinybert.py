@@ -1,0 +1,250 @@
+"""TinyBERT: embeddings, hidden states and attention scores of the teacher, layer by layer, then its predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+from compress.distill.attention import Reduction, match_heads, relation_scores, score_mse
+from compress.distill.distillation import Distillation, odd_attention, one_history
+from compress.distill.labels import LabelTraining
+from compress.distill.layer_map import LayerMap, map_problems, resolve
+from compress.distill.losses import paired_logits, soft_cross_entropy
+from compress.distill.projection import Projection
+from compress.technique import Inputs, Outcome, Technique
+from eval.task import TaskSpec
+from teachers.config import Training
+from teachers.encoder import layer_count, shape_of
+from teachers.features import Batch, Rows
+from teachers.objective import task_loss
+from teachers.observing import NOTHING, Signals, Wanted
+from teachers.signals import Reader, TeacherSource
+from teachers.taskmodel import TaskModel
+
+Stage = Literal["intermediate", "prediction"]
+
+
+class TinyBertDistillation(Distillation):
+    """Train the student on the inside of the teacher first, then on its predictions.
+
+    Stage ``intermediate``: ``loss = embeddings · MSE(E_S W_e, E_T) + Σ over layers of (hidden · MSE(H_S W_h, H_T) +
+    attention · MSE(A_S, A_T))`` with the attention scores ``A = Q Kᵀ / √d`` before the softmax, averaged over heads.
+    Stage ``prediction``: ``loss = T² · mean over rows of -Σ softmax(z_T / T) · log softmax(z_S / T)``, and for
+    regression the squared distance to the label. ``stages: [intermediate]`` on unlabelled text is the paper's general
+    distillation. As a term of an ``objective`` the stages are one: their losses are added.
+
+    Attributes:
+        stages: What is trained, one after the other. The labels are read in the prediction of regression alone.
+        embeddings: Weight of the embedding output. Default 1 as in the paper, like the next two; 0 leaves it out.
+        hidden: Weight of the hidden states.
+        attention: Weight of the attention scores.
+        layer_map: The teacher layer of every student layer; the paper's is ``uniform``.
+        temperature: T. Default 1, as in the paper.
+        reduction: ``valid`` averages over real tokens and pairs of them. ``code`` does as the authors' code: padding
+            counts, and the soft cross-entropy is divided by the number of classes too.
+        projection: ``separate`` is the paper's: W_e, and one W_h for all layers, without bias; equal widths need none.
+            ``shared`` is the code's: one map with a bias for all, even of equal widths.
+        intermediate: How the first stage trains: 10 epochs of 32 (the paper: 20, for large data sets 10, for CoLA
+            50) at a constant 5e-5. It is not scored, since the predictions are not trained yet: its last weights count.
+        training: How the prediction stage trains. Defaults as in the paper: 3 epochs of 32; rate 3e-5, of its grid.
+
+    Needs:
+        Training examples and a teacher with the student's labels and tokenizer.
+
+    Reduces:
+        Nothing by itself; it heals a student of any depth and width, with random weights too.
+
+    Limits:
+        Attention scores of XLNet, DeBERTa and ModernBERT hold more than the products of queries and keys: set
+        ``attention: 0`` there. Heads are compared one to one; where their numbers differ, neighbouring heads are
+        averaged to the greatest common divisor, which is not in the paper. The teacher runs without dropout, which the
+        authors' code leaves on. With ``reduction: code``, signals read from disk have zeros at padding.
+
+    Source:
+        Jiao, Yin, Shang, Jiang, Chen, Li, Wang, Liu 2020, arXiv 1909.10351.
+    """
+
+    name: ClassVar[str] = "distill.tinybert"
+    source: ClassVar[str] = "Jiao, Yin, Shang, Jiang, Chen, Li, Wang, Liu 2020, arXiv 1909.10351"
+
+    stages: tuple[Stage, ...] = Field(default=("intermediate", "prediction"), min_length=1)
+    embeddings: float = Field(default=1.0, ge=0)
+    hidden: float = Field(default=1.0, ge=0)
+    attention: float = Field(default=1.0, ge=0)
+    layer_map: LayerMap = "uniform"
+    temperature: float = Field(default=1.0, gt=0, le=1000)
+    reduction: Reduction = "valid"
+    projection: Literal["separate", "shared"] = "separate"
+    intermediate: Training = Training(
+        epochs=10, learning_rate=5e-5, batch_size=32, schedule="constant", warmup=0.0, keep="last"
+    )
+    training: Training = Training(epochs=3, learning_rate=3e-5, batch_size=32)
+
+    @model_validator(mode="after")
+    def _something_to_learn(self) -> TinyBertDistillation:
+        if len(set(self.stages)) < len(self.stages):
+            raise ValueError(f"stages {list(self.stages)}: each can stand there once")
+        if "intermediate" in self.stages and not (self.embeddings or self.hidden or self.attention):
+            raise ValueError(
+                "embeddings, hidden and attention are all 0, so the intermediate stage would learn nothing; give one "
+                "of them a weight, or set stages: [prediction]"
+            )
+        return self
+
+    def trainings(self) -> tuple[Training, ...]:
+        """Return the training block of every stage."""
+        return tuple(self.intermediate if stage == "intermediate" else self.training for stage in self.stages)
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Refuse a layer map that does not fit, attention that is more than products, and vectors as predictions."""
+        found, teacher = [], inputs.teacher
+        if "prediction" in self.stages and student.task.kind == "embedding":
+            found.append("an embedding has vectors, not predictions; set stages: [intermediate]")
+        if "intermediate" in self.stages and teacher is not None:
+            found += map_problems(self.layer_map, layer_count(student.model), teacher.layers)
+            if self.attention and (whose := odd_attention(student, teacher)):
+                found.append(
+                    f"attention scores must be plain products of queries and keys, {whose} are not; "
+                    "set attention: 0 to learn from embeddings, hidden states and predictions alone"
+                )
+        return [f"{self.name}: {problem}" for problem in found]
+
+    def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
+        """Train ``student`` in place, stage after stage."""
+        histories: dict[str, list[dict[str, Any]]] = {}
+        for stage, training in zip(self.stages, self.trainings(), strict=True):
+            objective = self.model_copy(update={"stages": (stage,)}).make_objective(inputs)
+            seen = replace(inputs, validation=None) if stage == "intermediate" else inputs
+            histories[stage] = self.train(student, seen, objective, generator, training=training, stage=stage)
+        return Outcome(student, facts={"history": one_history(histories)})
+
+    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> TinyBertLoss:
+        """Choose the layers, make the projections and prepare the teacher's signals for these rows."""
+        if "intermediate" not in self.stages:
+            return TinyBertLoss(self, student.task, teacher.read(rows))
+        own = shape_of(student.model.config)
+        layer_map = resolve(self.layer_map, student, rows, teacher)
+        return TinyBertLoss(
+            self,
+            student.task,
+            teacher.read(rows, self.wanted(layer_map)),
+            layer_map,
+            heads=(own.heads, teacher.heads),
+            reads=self.wanted(range(len(layer_map))),
+            projections=self.projections(own.hidden_size, teacher.hidden_size),
+        )
+
+    def wanted(self, layers: Iterable[int]) -> Wanted:
+        """Return what is read of a network of which these layers are compared."""
+        chosen = tuple(sorted(set(layers)))
+        states = ((0,) if self.embeddings else ()) + (tuple(i + 1 for i in chosen) if self.hidden else ())
+        scored = chosen if self.attention else ()
+        return Wanted(hidden_states=states, queries=scored, keys=scored)
+
+    def projections(self, student: int, teacher: int) -> nn.ModuleList:
+        """Return the maps between two widths: of the embeddings first and of the hidden states last."""
+        if self.projection == "shared":
+            return nn.ModuleList([Projection(student, teacher, bias=True, always=True)])
+        return nn.ModuleList([Projection(student, teacher), Projection(student, teacher)])
+
+    def without_teacher(self) -> Technique:
+        """Return training on the labels as in the last stage, for the epochs of all stages."""
+        blocks = self.trainings()
+        return LabelTraining(training=blocks[-1].model_copy(update={"epochs": sum(block.epochs for block in blocks)}))
+
+
+@dataclass
+class TinyBertLoss:
+    """The loss of ``distill.tinybert`` over known rows.
+
+    Attributes:
+        config: Its stages and weights.
+        spec: The task.
+        reader: The teacher's signals.
+        layer_map: Teacher layer of every student layer.
+        heads: Attention heads of student and teacher.
+        reads: What of the student is read.
+        projections: Maps to the teacher's width, of the embeddings first and of the hidden states last.
+        modules: The same, as what is trained beside the student.
+    """
+
+    config: TinyBertDistillation
+    spec: TaskSpec
+    reader: Reader
+    layer_map: tuple[int, ...] = ()
+    heads: tuple[int, int] = (1, 1)
+    reads: Wanted = NOTHING
+    projections: nn.ModuleList = field(default_factory=nn.ModuleList)
+    modules: nn.Module = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Have the projections trained."""
+        self.modules = self.projections
+
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return the terms of the stages; a term whose weight is 0 is left out."""
+        teacher = self.reader(batch)
+        terms: dict[str, Tensor] = {}
+        if "intermediate" in self.config.stages:
+            terms |= self.intermediate(student, teacher, batch.mask)
+        if "prediction" in self.config.stages:
+            terms["prediction"] = self.prediction(student, teacher, batch)
+        return terms
+
+    def intermediate(self, student: Signals, teacher: Signals, mask: Tensor) -> dict[str, Tensor]:
+        """Return ``{"embeddings", "hidden", "attention"}``, the latter two summed over the student's layers."""
+        config, pairs = self.config, list(enumerate(self.layer_map))
+        losses = {
+            "embeddings": [self.states(student, teacher, mask, 0, 0)] if config.embeddings else [],
+            "hidden": [self.states(student, teacher, mask, i + 1, j + 1) for i, j in pairs] if config.hidden else [],
+            "attention": [self.scores(student, teacher, mask, i, j) for i, j in pairs] if config.attention else [],
+        }
+        return {name: getattr(config, name) * torch.stack(found).sum() for name, found in losses.items() if found}
+
+    def states(self, student: Signals, teacher: Signals, mask: Tensor, own: int, other: int) -> Tensor:
+        """Return the distance of two hidden states, the student's mapped to the teacher's width."""
+        mapped = self.projections[-1 if own else 0](student.hidden_states[own])
+        return state_mse(mapped, teacher.hidden_states[other], mask, self.config.reduction)
+
+    def scores(self, student: Signals, teacher: Signals, mask: Tensor, own: int, other: int) -> Tensor:
+        """Return the distance of two layers' attention scores."""
+        first = relation_scores(student.queries[own], student.keys[own], self.heads[0])
+        second = relation_scores(teacher.queries[other], teacher.keys[other], self.heads[1])
+        return score_mse(*match_heads(first.float(), second.float()), mask, self.config.reduction)
+
+    def prediction(self, student: Signals, teacher: Signals, batch: Batch) -> Tensor:
+        """Return the soft cross-entropy, the mean over the pairs of logits (two for qa, else one)."""
+        logits = student.logits.float()
+        if self.spec.kind == "regression":
+            return task_loss(self.spec, logits, batch)
+        pairs = paired_logits(self.spec, logits, teacher.logits.float(), batch)
+        losses = [prediction_loss(*pair, self.config.temperature, self.config.reduction) for pair in pairs]
+        return torch.stack(losses).mean()
+
+
+def state_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid") -> Tensor:
+    """Return the mean squared difference of hidden states.
+
+    Args:
+        student: ``[B, L, d]``.
+        teacher: The same shape.
+        mask: 1 for real tokens, ``[B, L]``.
+        reduction: ``valid`` averages over real tokens, ``code`` over all.
+    """
+    if reduction == "valid":
+        student, teacher = student[mask.bool()], teacher[mask.bool()]
+    return F.mse_loss(student.float(), teacher.float())
+
+
+def prediction_loss(
+    student: Tensor, teacher: Tensor, temperature: float = 1.0, reduction: Reduction = "valid"
+) -> Tensor:
+    """Return the soft cross-entropy of logits ``[n, C]``: the mean over rows, with ``code`` over classes too."""
+    loss = soft_cross_entropy(student, teacher, temperature)
+    return loss if reduction == "valid" else loss / student.shape[-1]
