@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from teachers.families import FAMILIES, Family
 
 if TYPE_CHECKING:
     from compress.student import Student
+    from eval.task import TaskSpec
     from teachers.taskmodel import TaskModel
 
 
@@ -25,6 +27,7 @@ def shape_problems(student: Student, source: TaskModel) -> list[str]:
     family = FAMILIES[name]
     found = [*_layers(student, own), *_fields(student, family), *_vocabulary(student, source, own)]
     found += _activation(student)
+    found += _options(student, config, family)
     if student.init != "random":
         found += _family_change(student, config, name)
     if source.task.kind == "masked-lm" and not family.predicts_words:
@@ -35,17 +38,20 @@ def shape_problems(student: Student, source: TaskModel) -> list[str]:
     found += _division(shape_of(config), attention_width(config), family)
     if family.model_type == "mobilebert" and source.task.kind == "masked-lm":
         found += _mobilebert_words(shape_of(config))
-    if student.init != "random" and not found:
+    if not student.new_layers and not found:
         found += _inherited(student, before, config)
+    if student.options and not found:
+        found += _unbuildable(config, source.task)
     return found
 
 
 def _layers(student: Student, own: Shape) -> Iterator[str]:
     layers, last = student.layers, own.layers - 1
     if isinstance(layers, tuple):
-        if student.init == "random":
+        if student.new_layers:
             yield (
-                f"student.layers: {list(layers)} chooses layers of the teacher, and init: random takes none of them; "
+                f"student.layers: {list(layers)} chooses layers of the teacher, and init: {student.init} takes none of "
+                "them; "
                 f"write layers: {len(layers)}, or init: teacher"
             )
         outside = [i for i in layers if not 0 <= i <= last]
@@ -54,7 +60,7 @@ def _layers(student: Student, own: Shape) -> Iterator[str]:
         if not layers or list(layers) != sorted(set(layers)):
             example = sorted(set(layers) - set(outside)) or [0]
             yield f"student.layers: {list(layers)} must ascend, each layer once, such as {example}"
-    elif layers is not None and layers > own.layers and student.init != "random":
+    elif layers is not None and layers > own.layers and not student.new_layers:
         yield (
             f"student.layers: {layers} layers, and the teacher has {own.layers} to start from; "
             f"at most {own.layers}, or init: random"
@@ -91,8 +97,45 @@ def _activation(student: Student) -> Iterator[str]:
         yield f"student.activation: {student.activation!r} is not an activation of transformers{near}"
 
 
+def _options(student: Student, config: Any, family: Family) -> Iterator[str]:
+    from transformers import AutoConfig, PretrainedConfig
+
+    if family.model_type != family_of(config).model_type:
+        config = AutoConfig.for_model(family.model_type)
+    dimensions = {own: name for name, own in family.config.items()}
+    known = set(config.to_dict()) - set(PretrainedConfig().to_dict()) - set(dimensions)
+    for name, value in student.options.items():
+        if name in dimensions:
+            yield f"student.options: {name} is a dimension; write {dimensions[name]}: {value} beside options"
+        elif name not in known:
+            yield f"student.options: {family.model_type} has no {name!r}{did_you_mean(name, known)}"
+        else:
+            try:
+                setattr(copy.deepcopy(config), name, value)
+            except Exception as error:  # its class is that of a library below transformers
+                yield f"student.options: {name}: {value!r} is refused by transformers ({_reason(error)})"
+
+
+def _unbuildable(config: Any, task: TaskSpec) -> Iterator[str]:
+    """Try the options together on a network without memory."""
+    from compress.prediction import predicted_cost
+
+    try:
+        predicted_cost(config, task)
+    except Exception as error:  # any class of any layer of the network
+        yield f"student.options: transformers cannot run a network with these values ({_reason(error)})"
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 def _family_change(student: Student, config: Any, name: str) -> Iterator[str]:
     own = family_of(config).model_type
+    if student.init == "embeddings":
+        if name != own:
+            yield f"student.family: init: embeddings takes those of {own}, and not for {name}; use init: random"
+        return
     possible = convertible(config)
     if name != own and name not in possible:
         ways = f"leave family out, use one of {', '.join(possible)}" if possible else "leave family out"

@@ -46,7 +46,11 @@ class Student(BaseModel):
             another (see ``teachers.conversion``); with ``init: random`` any family can follow any.
         max_positions: Most tokens of an input; fewer than the teacher's cut its position table.
         init: ``teacher``: all tensors of the kept layers, of equal width. ``width``: the best part of each tensor of
-            a wider teacher (see ``compress.width``). ``random``: new weights.
+            a wider teacher (see ``compress.width``). ``embeddings``: new layers, and what lies outside of them
+            (embeddings, head) from a teacher of the same family, tensor by tensor where the shape is the same.
+            ``random``: new weights.
+        options: Further values of the family's config in transformers, by their names there, such as
+            ``{intra_bottleneck_size: 128, normalization_type: no_norm}`` of MobileBERT.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -62,7 +66,13 @@ class Student(BaseModel):
     activation: str | None = None
     family: str | None = None
     max_positions: Positive | None = None
-    init: Literal["teacher", "random", "width"] = "teacher"
+    init: Literal["teacher", "random", "width", "embeddings"] = "teacher"
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+
+    @property
+    def new_layers(self) -> bool:
+        """Whether no layer of the teacher is taken."""
+        return self.init in ("random", "embeddings")
 
     def build(self, teacher: Model, seed: int = 0) -> Model:
         """Return the student; the teacher stays as it is.
@@ -103,11 +113,11 @@ class Student(BaseModel):
         return _load(self.from_, teacher.task)  # type: ignore[return-value]
 
     def kept_layers(self, source: TaskModel) -> tuple[int, ...]:
-        """Return the layers of ``source`` that the student starts with; none with ``init: random``."""
+        """Return the layers of ``source`` that the student starts with; none if its layers are new."""
         from teachers.encoder import layer_count
 
         count = layer_count(source.model)
-        if self.init == "random":
+        if self.new_layers:
             return ()
         if isinstance(self.layers, tuple):
             return self.layers
@@ -123,6 +133,8 @@ class Student(BaseModel):
             keep_layers_in_config(config, kept)
         if self.family is not None and self.family != _family(source):
             config = new_config(self.family, config, source.tokenizer)
+        for name, value in self.options.items():
+            setattr(config, name, value)
         names = ("hidden_size", "heads", "intermediate_size", "embedding_size", "vocab_size", "activation")
         changes = {name: getattr(self, name) for name in (*names, "max_positions") if getattr(self, name) is not None}
         if not kept and self.layers is not None:
@@ -184,8 +196,8 @@ class Student(BaseModel):
     def _weights(self, source: TaskModel) -> str:
         from compress.width import RULE
 
-        if self.init == "random":
-            return "random"
+        if self.new_layers:
+            return "random" if self.init == "random" else f"embeddings and head from {self.from_}, layers random"
         text = f"from {self.from_}, layers {', '.join(map(str, self.kept_layers(source)))}"
         return f"{text}; {RULE}" if self.init == "width" else text
 
@@ -197,7 +209,7 @@ class Student(BaseModel):
             raise UserError(*found)
 
     def _build(self, source: TaskModel, seed: int) -> tuple[TaskModel, Inheritance]:
-        from compress.width import Inheritance, inherit
+        from compress.width import Inheritance, inherit, inherit_outside
         from teachers.conversion import convert
         from teachers.encoder import replace_layers
         from teachers.taskmodel import TaskModel, build_taskmodel
@@ -205,6 +217,8 @@ class Student(BaseModel):
         built = build_taskmodel(self.config(source), source.tokenizer, source.task, seed=seed, name="student")
         if self.init == "random":
             return built, Inheritance(new=[name for name, _ in built.model.named_parameters()])
+        if self.init == "embeddings":
+            return built, inherit_outside(source.model, built.model)
         giver = TaskModel(copy.deepcopy(source.model), source.tokenizer, source.task)
         replace_layers(giver.model, self.kept_layers(source))
         if self.family is not None and self.family != _family(source):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from teachers.axes import Axis, cut, split, tensor_axes
-from teachers.encoder import attention_width, embedding_parts, family_of, shape_of
+from teachers.encoder import attention_width, embedding_parts, family_of, layer_names, shape_of
 
 RULE = (
     "kept are the hidden channels, heads, channels of a head and FFN neurons with the greatest product of the L2 norms "
@@ -74,6 +74,24 @@ def inherit(source: Any, target: Any) -> Inheritance:
                 continue
             parameter.copy_(tensor.reshape(parameter.shape))
             (result.copied if old.shape == parameter.shape else result.cut).append(name)
+    return result
+
+
+def inherit_outside(source: Any, target: Any) -> Inheritance:
+    """Give ``target`` what ``source``, of the same family, has outside of its layers, in place; its layers stay.
+
+    Taken are embeddings, what lies between them and the first layer, and the head: each tensor whose shape is the same.
+    """
+    inside = tuple(f"{name}." for name in layer_names(target))
+    given = {name: parameter for name, parameter in source.named_parameters() if not name.startswith(inside)}
+    result = Inheritance()
+    with torch.no_grad():
+        for name, parameter in target.named_parameters():
+            if name in given and given[name].shape == parameter.shape:
+                parameter.copy_(given[name])
+                result.copied.append(name)
+            else:
+                result.new.append(name)
     return result
 
 

@@ -1,4 +1,4 @@
-"""MobileBERT: a thin student of the teacher's depth and width takes over its layers one by one, then its predictions."""
+"""MobileBERT: a thin student takes over the teacher's layers one by one, then its predictions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from compress.distill.attention import Reduction, relation_rows, relation_scores
-from compress.distill.distillation import Distillation
+from compress.distill.distillation import Distillation, one_history
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import SOFT_LOSSES, SoftTargets
 from compress.technique import Inputs, Outcome, Technique
@@ -65,7 +65,8 @@ class MobileBertDistillation(Distillation):
     The authors' student takes embeddings and head from the teacher and has new layers: ``student: {init: embeddings}``.
 
     Attributes:
-        strategy: Order of the losses. Default ``progressive``, the paper's best.
+        strategy: Order of the losses. Default ``progressive``, the paper's best; only ``auxiliary`` is one loss, which
+            can be a term of an ``objective``.
         feature_weight: Weight of the feature maps. Default 1, the paper's.
         attention_weight: Weight of the attention. Default 1, likewise.
         alpha: Weight of the soft predictions, 0 to 1; the paper's alpha is ``1 - alpha``. Default 0.5, the paper's.
@@ -73,11 +74,12 @@ class MobileBertDistillation(Distillation):
             difference after a layer norm without parameters, 5000 times that of the tokens' means, and 5 times the
             absolute difference of their variances.
         reduction: ``valid`` averages over real tokens and adds up layers. ``code`` does as the authors' code: padding
-            counts as well, and the sum is divided by the number of layers.
+            counts as well (with zeros, where the teacher's signals are read from disk), and the sum is divided by the
+            number of layers.
         transfer_epochs: Epochs of the stages before ``PD``, all together. Default none: 0.48 of ``training.epochs``,
             as 240,000 and 500,000 updates in the paper.
-        training: Of ``PD``; the stages before it differ in their epochs alone. ``max_steps`` bounds each stage. Defaults
-            chosen for AdamW on 32 sentences (the paper: LAMB at 1.5e-3 on 2,048), warm-up 2% as in the paper.
+        training: Of ``PD``; the stages before it differ in their epochs alone, and ``max_steps`` bounds each stage.
+            Defaults chosen for AdamW on 32 sentences (the paper: LAMB at 1.5e-3 on 2,048); warm-up 2% as in the paper.
 
     Needs:
         Training examples and a teacher with the student's labels, tokenizer, hidden size and depth.
@@ -88,15 +90,14 @@ class MobileBertDistillation(Distillation):
     Limits:
         Heads must be as many on both sides, and families whose attention is more than products of queries and keys
         (XLNet, DeBERTa, ModernBERT) take ``attention_weight: 0``. Layers that share weights cannot be trained one by
-        one. The authors' code trains lower layers at a tenth of the rate; here they are frozen, as in the paper. Next
-        sentences are not predicted.
+        one. The authors' code trains lower layers at a tenth of the rate; here they are frozen, as in the paper. There
+        embeddings stay as they were copied, here the first layer's stage trains them. Next sentences are not predicted.
 
     Source:
         Sun, Yu, Song, Liu, Yang, Zhou 2020, arXiv 2004.02984.
     """
 
     name: ClassVar[str] = "distill.mobilebert"
-    is_objective: ClassVar[bool] = False
     source: ClassVar[str] = "Sun, Yu, Song, Liu, Yang, Zhou 2020, arXiv 2004.02984"
 
     strategy: Strategy = "progressive"
@@ -124,16 +125,16 @@ class MobileBertDistillation(Distillation):
         return [f"{self.name}: {problem}" for problem in self._problems(student, inputs.teacher)]
 
     def _problems(self, student: TaskModel, teacher: TeacherSource) -> Iterator[str]:
-        own = shape_of(student.model.config)
+        own, family = shape_of(student.model.config), family_of(student.model).model_type
         if own.hidden_size != teacher.hidden_size:
             yield (
                 f"hidden sizes must be equal, the student has {own.hidden_size} and the teacher {teacher.hidden_size}; "
-                f"make it thinner inside (family: mobilebert), or use distill.tinybert, which takes any width"
+                "make it thinner inside (family: mobilebert), or use distill.tinybert, which takes any width"
             )
         if own.layers != teacher.layers:
             yield (
                 f"layers must be as many, the student has {own.layers} and the teacher {teacher.layers}; "
-                f"make it thin and not shallow, or use distill.tinybert, which maps layers"
+                f"give it layers: {teacher.layers} and make them thin, or use distill.tinybert, which maps layers"
             )
         if self.attention_weight and own.heads != teacher.heads:
             yield (
@@ -141,53 +142,60 @@ class MobileBertDistillation(Distillation):
                 f"give the student heads: {teacher.heads}, or set attention_weight: 0"
             )
         if self.attention_weight and not (has_plain_attention(student.model) and teacher.plain_attention):
-            side = "teacher" if has_plain_attention(student.model) else f"student ({family_of(student.model).model_type})"
+            odd = "teacher" if has_plain_attention(student.model) else f"student ({family})"
             yield (
-                f"the attention of the {side} is more than products of queries and keys, so it cannot be compared; "
-                f"set attention_weight: 0"
+                f"the attention of the {odd} is more than products of queries and keys, so it cannot be compared; "
+                "set attention_weight: 0"
             )
         if self.strategy == "progressive" and len(set(map(id, layers(student.model)))) < own.layers:
-            yield (
-                f"layers of {family_of(student.model).model_type} share their weights, so they cannot be trained one "
-                f"by one; set strategy: joint"
-            )
+            yield (f"layers of {family} share their weights, so they cannot be trained one by one; set strategy: joint")
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Train ``student`` in place, stage by stage."""
         if found := self.check(student, inputs):  # an earlier step may have changed the student's shape
             raise UserError(*found)
-        teacher = self.make_objective(inputs).teacher
-        history: list[dict[str, Any]] = []
-        for number, stage in enumerate(stages(self.strategy, layer_count(student.model))):
+        teacher, count = self.make_objective(inputs).teacher, layer_count(student.model)
+        parts = count if self.strategy == "progressive" else 1
+        histories: dict[str, list[dict[str, Any]]] = {}
+        for number, stage in enumerate(stages(self.strategy, count)):
+            seen, training = inputs, self.training
             if not stage.predicts:
                 _train_only(student.model, stage.layers)
-            entries = self.train(
+                seen = replace(inputs, validation=None)  # a score means nothing before the predictions are trained
+                training = training.model_copy(update={"epochs": self._transfer_epochs() / parts})
+            histories[stage.name] = self.train(
                 student,
-                inputs if stage.predicts else replace(inputs, validation=None),
+                seen,
                 StageObjective(self, stage, teacher),
-                torch.Generator().manual_seed(generator.initial_seed() + number),  # other texts, other masks
-                training=self.training if stage.predicts else self._transfer_training(layer_count(student.model)),
+                torch.Generator().manual_seed(generator.initial_seed() + number),  # other texts first, other masks
+                training=training,
                 stage=stage.name,
             )
-            history += [{"stage": stage.name, **entry} for entry in entries]
-        return Outcome(student, facts={"history": history})
+        return Outcome(student, facts={"history": one_history(histories)})
 
     def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> StageLoss:
         """Return the loss of all layers and predictions together."""
         (stage,) = stages("auxiliary", layer_count(student.model))
         return StageObjective(self, stage, teacher).bind(student, rows)
 
+    def term_problem(self) -> str:
+        """Refuse the strategies of several stages as a term."""
+        several = f"strategy {self.strategy} trains in several stages; set strategy: auxiliary, which is one loss"
+        return "" if self.strategy == "auxiliary" else several
+
+    def trainings(self) -> tuple[Training, ...]:
+        """Return the training block of all stages of the transfer together, and that of the predictions."""
+        if self.strategy == "auxiliary":
+            return (self.training,)
+        return self.training.model_copy(update={"epochs": self._transfer_epochs()}), self.training
+
     def without_teacher(self) -> Technique:
         """Return training on the labels for as many epochs as all stages have together."""
-        more = 0.0 if self.strategy == "auxiliary" else self._transfer_epochs()
-        return LabelTraining(training=self.training.model_copy(update={"epochs": self.training.epochs + more}))
+        epochs = sum(training.epochs for training in self.trainings())
+        return LabelTraining(training=self.training.model_copy(update={"epochs": epochs}))
 
     def _transfer_epochs(self) -> float:
         return TRANSFER * self.training.epochs if self.transfer_epochs is None else self.transfer_epochs
-
-    def _transfer_training(self, count: int) -> Training:
-        parts = count if self.strategy == "progressive" else 1
-        return self.training.model_copy(update={"epochs": self._transfer_epochs() / parts})
 
 
 def stages(strategy: Strategy, count: int) -> tuple[Stage, ...]:
@@ -195,9 +203,10 @@ def stages(strategy: Strategy, count: int) -> tuple[Stage, ...]:
     every = tuple(range(count))
     if strategy == "auxiliary":
         return (Stage("all", every, True),)
-    first = [(i,) for i in every] if strategy == "progressive" else [every]
-    names = [f"layer-{i}" for i in every] if strategy == "progressive" else ["layers"]
-    return (*(Stage(name, part, False) for name, part in zip(names, first, strict=True)), Stage("predictions", (), True))
+    transfer = [Stage("layers", every, False)]
+    if strategy == "progressive":
+        transfer = [Stage(f"layer-{i}", (i,), False) for i in every]
+    return (*transfer, Stage("predictions", (), True))
 
 
 @dataclass(frozen=True)
