@@ -11,7 +11,17 @@ import numpy as np
 if TYPE_CHECKING:
     import onnx
 
-PRODUCTS = ("MatMul", "MatMulInteger", "QLinearMatMul", "Gemm", "Attention", "Conv", "ConvInteger", "QLinearConv")
+PRODUCTS = (
+    "MatMul",
+    "MatMulInteger",
+    "QLinearMatMul",
+    "Gemm",
+    "Attention",
+    "Conv",
+    "ConvInteger",
+    "QLinearConv",
+    "LSTM",
+)
 SECOND_FACTOR = {"QLinearMatMul": 3, "QLinearConv": 3}
 """Place of the second factor among the inputs, where it is not the second input."""
 HIDING = ("MatMul", "Gemm", "Attention", "LSTM", "GRU", "Einsum")
@@ -30,7 +40,7 @@ def onnx_macs(model: onnx.ModelProto, length: int) -> int | None:
     local = {(function.domain, function.name) for function in model.functions}
     nodes = []
     for node in model.graph.node:
-        if node.op_type in PRODUCTS and node.domain in ("", "ai.onnx"):
+        if node.op_type in PRODUCTS and node.domain in ("", "ai.onnx") and node.output[0]:
             nodes.append(node)
         elif (
             any(word in node.op_type for word in HIDING)
@@ -51,6 +61,8 @@ def _macs(node: onnx.NodeProto, shapes: Sequence[tuple[int, ...]]) -> int:
     left, right, out = shapes
     if node.op_type == "Attention":  # each query meets every key, and each output every value
         return (math.prod(left) + math.prod(out)) * right[-2]
+    if node.op_type == "LSTM":  # four gates, each a product with the input and with the state
+        return math.prod(out) * 4 * (left[-1] + out[-1])
     if "Conv" in node.op_type:
         return math.prod(out) * math.prod(right[1:])
     transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)

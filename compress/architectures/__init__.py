@@ -9,8 +9,17 @@ from __future__ import annotations
 import json
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-ARCHITECTURES: dict[str, str] = {}
+if TYPE_CHECKING:
+    from eval.report.card import Form
+
+ARCHITECTURES: dict[str, str] = {
+    "compress-adapted": "compress.architectures.adaptor",
+    "compress-bilstm": "compress.architectures.bilstm",
+    "compress-early-exit": "compress.architectures.early_exit",
+    "compress-static": "compress.architectures.static",
+}
 """Model type in ``config.json`` -> the module that defines it."""
 
 
@@ -23,3 +32,10 @@ def prepare(folder: str | Path) -> None:
         return  # the loader says what is wrong with it
     if model_type in ARCHITECTURES:
         import_module(ARCHITECTURES[model_type])
+
+
+def form_of(config: Any) -> Form:
+    """Return what loads a model with this config, as its card says it."""
+    if config.model_type == "compress-adapted":
+        return "module"
+    return "compress" if config.model_type in ARCHITECTURES else "transformers"

@@ -15,9 +15,6 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 from compress.architectures.texts import TextConfig, TextHead, TextNetwork, register, words_of_texts
-from teachers.families import Family
-
-MODEL_TYPE = "compress-bilstm"
 
 
 class BiLstmConfig(TextConfig):
@@ -28,7 +25,7 @@ class BiLstmConfig(TextConfig):
         kwargs: The fields of ``TextConfig``.
     """
 
-    model_type = MODEL_TYPE
+    model_type = "compress-bilstm"
 
     def __init__(self, hidden_size: int = 150, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -62,9 +59,9 @@ class BiLstm(nn.Module):
         aligned, places = align_left(ids, chosen, int(self.words.padding_idx or 0))
         last = (chosen.long().sum(dim=1, keepdim=True) - 1).clamp(min=0)
         mirrored = (last - torch.arange(ids.shape[1], device=ids.device)).clamp(min=0)
-        ahead, _ = self.ahead(self.words(aligned))
-        back, _ = self.back(self.words(aligned.gather(1, mirrored)))
-        text = torch.cat([at(ahead, last), at(back, last)], dim=-1).squeeze(1)
+        words = self.words(torch.stack([aligned, aligned.gather(1, mirrored)]))
+        ahead, back = self.ahead(words[0])[0], self.back(words[1])[0]
+        text = torch.cat([at(ahead, last), at(back, last)], dim=-1)[:, 0]
         return text, at(torch.cat([ahead, at(back, mirrored)], dim=-1), places)
 
 
@@ -106,8 +103,9 @@ class BiLstmForSequenceClassification(TextNetwork):
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         chosen = words_of_texts(input_ids, mask, self.config)
         ids = torch.cat([input_ids] * len(chosen))
-        texts = self.encoder(ids, torch.cat(chosen))[0].chunk(len(chosen))
-        return SequenceClassifierOutput(logits=self.head(*texts))
+        vectors, _ = self.encoder(ids, torch.cat(chosen))
+        texts = vectors.reshape(len(chosen), -1, vectors.shape[1])
+        return SequenceClassifierOutput(logits=self.head(*(texts[i] for i in range(len(chosen)))))
 
 
 class BiLstmForTokenClassification(TextNetwork):
@@ -127,21 +125,9 @@ class BiLstmForTokenClassification(TextNetwork):
 
 register(
     BiLstmConfig,
-    Family(
-        MODEL_TYPE,
-        "encoder",
-        layers=None,
-        config={"hidden_size": "hidden_size", "embedding_size": "embedding_size", "vocab_size": "vocab_size"},
-        parts={},
-        embeddings={"words": "words"},
-        heads={"dense": "head.dense", "classifier": "head.classifier"},
-        token_types="never",
-        post_norm=False,
-        predicts_words=False,
-        plain_attention=False,
-    ),
     {
         AutoModelForSequenceClassification: BiLstmForSequenceClassification,
         AutoModelForTokenClassification: BiLstmForTokenClassification,
     },
+    hidden_size="hidden_size",
 )

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from compress.architectures.texts import TextConfig, TextHead, TextNetwork, register, words_of_texts
-from teachers.families import Family
-
-MODEL_TYPE = "compress-static"
 
 
 class StaticConfig(TextConfig):
-    """Config of a table of token vectors with a head."""
+    """Config of a table of token vectors with a head.
 
-    model_type = MODEL_TYPE
+    Args:
+        kwargs: The fields of ``TextConfig``.
+    """
+
+    model_type = "compress-static"
+
+    # Without an own one, transformers would write one that knows no defaults.
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
 
 
 class StaticVectors(nn.Module):
@@ -39,8 +46,7 @@ class StaticVectors(nn.Module):
         """
         share = chosen.to(self.words.weight.dtype)
         share = share / share.sum(dim=1, keepdim=True).clamp(min=1)
-        mean: Tensor = (self.words(ids) * share[:, :, None]).sum(dim=1)
-        return mean
+        return torch.bmm(share[:, None], self.words(ids))[:, 0]
 
 
 class StaticForSequenceClassification(TextNetwork):
@@ -61,18 +67,6 @@ class StaticForSequenceClassification(TextNetwork):
 
 register(
     StaticConfig,
-    Family(
-        MODEL_TYPE,
-        "encoder",
-        layers=None,
-        config={"hidden_size": "embedding_size", "embedding_size": "embedding_size", "vocab_size": "vocab_size"},
-        parts={},
-        embeddings={"words": "words"},
-        heads={"dense": "head.dense", "classifier": "head.classifier"},
-        token_types="never",
-        post_norm=False,
-        predicts_words=False,
-        plain_attention=False,
-    ),
     {AutoModelForSequenceClassification: StaticForSequenceClassification},
+    hidden_size="embedding_size",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,7 @@ class TextNetwork(PreTrainedModel):  # type: ignore[misc]
 
 
 class TextHead(nn.Module):
-    """``softmax-less`` classifier: hidden layer, ReLU, dropout, last layer; two texts meet as [u, v, u * v, |u - v|].
+    """Classifier: hidden layer, ReLU, dropout, last layer; two texts meet as [u, v, u * v, |u - v|].
 
     Args:
         width: Channels of a text's vector.
@@ -109,16 +109,30 @@ def words_of_texts(ids: Tensor, mask: Tensor, config: TextConfig) -> tuple[Tenso
     return words & ~second, words & second
 
 
-def register(config: type[TextConfig], family: Family, heads: dict[Any, type[TextNetwork]]) -> None:
+def register(
+    config: type[TextConfig], heads: dict[Any, type[TextNetwork]], hidden_size: Literal["hidden_size", "embedding_size"]
+) -> None:
     """Make an architecture known to transformers and to ``TaskModel``.
 
     Args:
         config: Its config.
-        family: Its line in the table of families.
         heads: Auto class -> the class that holds such a head.
+        hidden_size: The field of its config that says how wide its token vectors are.
     """
     AutoConfig.register(config.model_type, config)
     for auto, network in heads.items():
         network.config_class = config
         auto.register(config, network)
-    FAMILIES[family.model_type] = family
+    FAMILIES[config.model_type] = Family(
+        config.model_type,
+        base="encoder",
+        layers=None,
+        config={"hidden_size": hidden_size, "embedding_size": "embedding_size", "vocab_size": "vocab_size"},
+        parts={},
+        embeddings={"words": "words"},
+        heads={"dense": "head.dense", "classifier": "head.classifier"},
+        token_types="never",
+        post_norm=False,
+        predicts_words=False,
+        plain_attention=False,
+    )
