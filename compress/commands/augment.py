@@ -1,0 +1,91 @@
+"""``compress augment``: a file of examples with changed copies of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from compress.commands.output import write_json
+from compress.commands.run import Json
+from eval.checking import FIELDS
+from eval.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from compress.distill.augment.block import AugmentBlock
+
+
+def augment(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A file, a folder or a hub name.")],
+    rule: Annotated[str, typer.Option(help="How texts are changed: tinybert or bilstm.")],
+    out: Annotated[Path, typer.Option(help="File of JSON lines to write.")],
+    split: Annotated[str, typer.Option(help="Which examples of a folder.")] = "train",
+    task: Annotated[str | None, typer.Option(help="Kind of task; by default what the first item looks like.")] = None,
+    copies: Annotated[int | None, typer.Option(help="Draws for each example; by default 20, or 10 for pairs.")] = None,
+    model: Annotated[str | None, typer.Option(help="tinybert: folder or hub name of a masked-language model.")] = None,
+    vectors: Annotated[
+        str | None, typer.Option(metavar="FILE", help="tinybert: word vectors as text; by default the model's own.")
+    ] = None,
+    beside: Annotated[
+        bool | None, typer.Option("--beside/--alone", help="tinybert: whether the model sees the whole text too.")
+    ] = None,
+    replace: Annotated[float | None, typer.Option(help="tinybert: probability of a replacement.")] = None,
+    candidates: Annotated[int | None, typer.Option(help="tinybert: words to draw from.")] = None,
+    mask: Annotated[float | None, typer.Option(help="bilstm: probability of a mask.")] = None,
+    pos: Annotated[float | None, typer.Option(help="bilstm: probability of a word with the same tag.")] = None,
+    ngram: Annotated[float | None, typer.Option(help="bilstm: probability of a cut to 1 to 5 words.")] = None,
+    mask_word: Annotated[str | None, typer.Option(help="bilstm: what a masked word becomes.")] = None,
+    tagger: Annotated[str | None, typer.Option(help="bilstm: a spaCy pipeline, or 'data' for its own tags.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The source of all chance.")] = 13,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    json: Json = False,
+) -> None:
+    """Write every example and, after it, its changed copies; each copy says where it came from."""
+    given = {
+        "copies": copies,
+        "model": model,
+        "vectors": vectors,
+        "beside": beside,
+        "replace": replace,
+        "candidates": candidates,
+        "mask": mask,
+        "pos": pos,
+        "ngram": ngram,
+        "mask_word": mask_word,
+        "tagger": tagger,
+    }
+    block = _block({"rule": rule} | {name: value for name, value in given.items() if value is not None})
+    if out.exists() and not force:
+        raise UserError(f"{out}: is there already; --force replaces it, --out names another file")
+    if not out.parent.is_dir():
+        raise UserError(f"{out}: its folder does not exist")
+    if task is not None and task not in FIELDS:
+        raise UserError(f"--task: got {task!r}{did_you_mean(task, FIELDS)}")
+
+    from compress.distill.augment.copies import augment as copies_of
+    from compress.distill.augment.opening import open_rule
+    from compress.distill.augment.reading import read_examples
+    from compress.distill.augment.training_set import write_copies
+
+    examples = read_examples(data, split, task)
+    count = block.copies_of(pair="text_b" in examples[0])
+    originals, made = write_copies(out, copies_of(examples, open_rule(block), count, seed))
+    if json:
+        write_json(
+            {"file": str(out), "rule": rule, "seed": seed, "originals": originals, "draws": count, "copies": made}
+        )
+        return
+    typer.echo(f"wrote {out}: {originals:,} examples and {made:,} copies ({count} draws each, repeats left out)")
+
+
+def _block(values: dict[str, Any]) -> AugmentBlock:
+    from compress.block_reader import BlockReader
+    from compress.distill.augment.block import AugmentBlock
+    from compress.yaml_places import Document
+
+    reader = BlockReader(Document("arguments", values))
+    block = reader.block(AugmentBlock, values, (), "")
+    if block is None or reader.problems:
+        raise UserError(*reader.problems)
+    return block
