@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from compress.architectures import prepare
 from eval.errors import UserError
 from eval.task import Task, TaskSpec
-from teachers.taskmodel import TaskModel, load_taskmodel
+from teachers.taskmodel import TaskModel, load_taskmodel, with_head
 
 SOURCE = "source"
 """The technique name of the first record of every lineage: the model as it came in."""
@@ -71,6 +73,12 @@ class Artifact(TaskModel):
     def from_pretrained(cls, source: str | Path, task: Task | TaskSpec | None = None, *, seed: int = 0) -> Artifact:
         """Load an artifact folder with its lineage, or any stock model folder or hub name as a new source.
 
+        Args:
+            source: The folder or name.
+            task: What is asked; None takes what the model was made for. An artifact for another kind of task gets a
+                new head and a record of it.
+            seed: Seeds a new head.
+
         Raises:
             UserError: If the folder is missing, damaged, or its lineage does not fit its weights.
         """
@@ -86,6 +94,7 @@ class Artifact(TaskModel):
                     f"{source}: the model answers {list(artifact.task.labels)}, the task asks for {list(spec.labels)}"
                 )
             return artifact
+        prepare(source)
         return cls.from_model(load_taskmodel(source, spec, seed=seed), origin=str(source))
 
     @classmethod
@@ -103,14 +112,17 @@ class Artifact(TaskModel):
         return cls(model.model, model.tokenizer, model.task, name=model.name, folder=model.folder, lineage=(record,))
 
     def with_task(self, task: TaskSpec, seed: int = 0) -> Artifact:
-        """Return the saved encoder with a new head for another kind of task, and a record that says so.
+        """Return a copy of the encoder with a new head for another kind of task, and a record that says so.
+
+        Args:
+            task: What the copy answers.
+            seed: Seeds the head.
 
         Raises:
-            UserError: If the artifact is not on disk.
+            UserError: If the family has no head for this kind of task.
         """
-        if self.folder is None:
-            raise UserError(f"{self.name}: save it before it is loaded for another kind of task")
-        model = load_taskmodel(self.folder, task, seed=seed)
+        started = time.perf_counter()
+        model = with_head(self, task, seed)
         record = Record(
             technique=HEAD,
             config={"kind": task.kind, "labels": list(task.labels), "from": self.task.kind},
@@ -120,10 +132,9 @@ class Artifact(TaskModel):
             weights_before=self.lineage[-1].weights_after,
             weights_after=model.digest,
             libraries=library_versions(),
+            seconds=round(time.perf_counter() - started, 3),
         )
-        return Artifact(
-            model.model, model.tokenizer, model.task, name=self.name, folder=None, lineage=(*self.lineage, record)
-        )
+        return Artifact(model.model, model.tokenizer, task, name=self.name, lineage=(*self.lineage, record))
 
     def save(self, folder: str | Path) -> Path:
         """Write a Hugging Face folder with ``lineage.json`` and a model card; beside, then renamed."""
