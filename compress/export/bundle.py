@@ -40,6 +40,7 @@ LINES = {
     "pair": "two texts with a tab between them, or a JSON object with `text_a` and `text_b`",
     "tagging": "words with white space between them, or a JSON object with `tokens`, a list of words",
     "qa": "a question, a tab and its context, or a JSON object with `question` and `context`",
+    "embedding": "a text, or a JSON object with `text`, or with `text_a` and `text_b` for the cosine of two texts",
     "masked-lm": "not available from the command line: `Runtime.forward` gives the logits",
 }
 
@@ -65,12 +66,13 @@ def _body(source: str) -> str:
 def readme(manifest: dict[str, Any]) -> str:
     """Return the page of an export folder, from the content of its ``export.json``."""
     task, gate = manifest["task"], manifest.get("gate") or {}
-    line = LINES["pair" if task.get("pair") else task["kind"]]
+    line = LINES["pair" if task.get("pair") and task["kind"] != "embedding" else task["kind"]]
+    kind = f"{'An' if task['kind'] == 'embedding' else 'A'} {task['kind']}"
     labels = f"Labels: {', '.join(task['labels'])}.\n" if task.get("labels") else ""
     model = manifest["files"]["model.onnx"]
     return f"""# {manifest["name"]}
 
-A {task["kind"]} model for ONNX Runtime: {manifest["scheme"]}, opset {manifest["opset"]}, {model["bytes"] / 1e6:.1f} MB.
+{kind} model for ONNX Runtime: {manifest["scheme"]}, opset {manifest["opset"]}, {model["bytes"] / 1e6:.1f} MB.
 {labels}
 | file | what it is |
 |---|---|
@@ -89,9 +91,20 @@ A line is {line}.
     from predict import Runtime
     model = Runtime(".")
     answers = model.predict(["a line", "another line"]).answers
-
+{_early(manifest)}
 Before this folder was written, its answers were compared with those of the torch model:
 {_checked(gate)}
+"""
+
+
+def _early(manifest: dict[str, Any]) -> str:
+    if manifest.get("speed") is None:
+        return ""
+    return f"""
+It leaves early: an input runs through as many layers as it needs to be certain. `Runtime(".", speed=0.3)`, or the
+option `--speed`, changes how certain that is from {manifest["speed"]}; 0 runs every layer, more is faster and less
+exact. To other runtimes `speed` is an input of the graph that may be left out; its output `layers` tells how many
+layers ran.
 """
 
 
@@ -99,6 +112,6 @@ def _checked(gate: dict[str, Any]) -> str:
     if not gate:
         return "not recorded."
     return (
-        f"{gate['examples']} examples, {gate['agreement']:.2%} equal decisions, largest difference of a logit "
-        f"{gate['max_abs_difference']:.2g} (logits reach {gate['scale']:.2g})."
+        f"{gate['examples']} examples, {gate['agreement']:.2%} equal decisions, largest difference of an output "
+        f"{gate['max_abs_difference']:.2g} (outputs reach {gate['scale']:.2g})."
     )

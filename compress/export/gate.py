@@ -10,7 +10,7 @@ import numpy as np
 
 from compress.export.probes import made_up_examples, odd_examples
 from eval.encoding import Array, EncoderSettings, Feature, TextEncoder
-from eval.inference import Predictor
+from eval.inference import Predictor, cosines
 
 Example = Mapping[str, Any]
 TOLERANCE = 1e-3
@@ -19,6 +19,8 @@ LEAST_LIMIT = 1e-4
 """A difference up to this always passes: where logits are small, a relative one says nothing."""
 SCORE_MARGIN = 0.05
 """Scores of a regression agree when they differ by at most this share of the largest."""
+VECTOR_MARGIN = 0.05
+"""Vectors of an embedding agree when the cosine of the two is at least 1 less this."""
 MADE_UP_MARGIN = 0.1
 """On made-up text, answers between which the model hardly chooses do not count; again relative to the largest logit."""
 BATCH = 8
@@ -30,7 +32,8 @@ class GateReport:
 
     Attributes:
         examples: Real examples that were compared; made-up ones come on top.
-        agreement: Share of equal decisions: labels, tags, masked tokens, starts and ends of answers, or close scores.
+        agreement: Share of equal decisions: labels, tags, masked tokens, starts and ends of answers, or close scores
+            and vectors.
         agreement_needed: The least that passes.
         max_abs_difference: Largest difference of a logit.
         mean_abs_difference: Mean difference of the logits.
@@ -121,8 +124,8 @@ class _Seen:
     def agreement(self, tie: float) -> float:
         """Return the share of decisions that are equal, or as good for the reference within ``tie``."""
         regrets = np.concatenate([np.zeros(0), *self.regrets])
-        if self.settings.kind == "regression":
-            tie = max(tie, SCORE_MARGIN * self.scale)
+        if self.settings.kind in ("regression", "embedding"):
+            tie = max(tie, VECTOR_MARGIN if self.settings.kind == "embedding" else SCORE_MARGIN * self.scale)
         return float((regrets <= tie).mean()) if regrets.size else 1.0
 
     def add(
@@ -150,6 +153,8 @@ def _regret(kind: str, feature: Feature, expected: Array, found: Array) -> Array
     """Return, for each decision, how much the reference prefers its own answer to the export's; 0 for the same one."""
     if kind == "regression":
         return np.asarray(np.abs(expected - found))
+    if kind == "embedding":
+        return 1 - cosines(expected[None], found[None])
     if kind == "tagging":
         places = [place for place, word in enumerate(feature.words or ()) if word >= 0]
         expected, found = expected[places], found[places]

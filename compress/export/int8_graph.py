@@ -76,7 +76,7 @@ class _Quantizer:
                 facts["linear"] += 1
             else:
                 self.nodes.append(node)
-                if linear is not None:
+                if linear is not None or node.op_type == "LSTM":
                     facts["float"].append(module_of(node))
         set_nodes(self.graph, self.nodes)
         set_weights(self.graph, self.arrays)

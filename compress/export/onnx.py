@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from compress.export.gate import TOLERANCE, GateReport, compare
 from compress.export.int8 import Int8, scheme_of, unmatched
 from compress.export.runtime import FILES, FORMAT, MANIFEST, Runtime, sha256
 from compress.export.tracing import OPSET, trace
-from compress.store import replace_folder
 from eval.errors import CompressError, UserError
 from eval.machine import machine
+from eval.writing import whole_folder
 from teachers.taskmodel import TaskModel
 
 AGREEMENT = 0.97
@@ -89,9 +89,7 @@ def export_onnx(
     folder = Path(folder)
     scheme = _scheme(model, int8)
     _check(model, folder, scheme)
-    beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.writing")
-    try:
-        beside.mkdir(parents=True)
+    with whole_folder(folder, "the export") as beside:
         manifest, float_bytes = _write(model, beside, scheme, name or model.name, opset)
         limits = {"tolerance": tolerance} if scheme is None else {"tolerance": None, "agreement": agreement}
         gate = compare(Runtime(beside), model, _spread(examples), **limits)
@@ -101,11 +99,6 @@ def export_onnx(
         _write_json(beside / MANIFEST, manifest)
         (beside / "README.md").write_text(readme(manifest), encoding="utf-8")
         size = (beside / FILES[0]).stat().st_size
-        replace_folder(beside, folder)
-    except OSError as error:
-        raise CompressError(f"{folder}: could not be written ({error}); what stood there is unchanged") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
     seconds = time.perf_counter() - start
     quantized = manifest["quantized"] or {}
     return ExportReport(folder, manifest["scheme"], manifest["exporter"], size, float_bytes, quantized, gate, seconds)
@@ -115,13 +108,23 @@ def _write(model: TaskModel, beside: Path, scheme: Int8 | None, name: str, opset
     """Write all but the page that needs the gate's figures; return the manifest and the bytes of the float graph."""
     import onnx
 
-    graph, exporter = trace(model, opset)
-    float_bytes = int(graph.ByteSize())
+    joined: Callable[[list[Any]], Any]
+    if hasattr(model.model, "stops"):  # early exits
+        from compress.export.exits import join_exits, trace_exits
+
+        parts, exporter = trace_exits(model, opset)
+        joined = partial(join_exits, stops=model.model.stops, speed=model.model.config.speed)
+    else:
+        graph, exporter = trace(model, opset)
+        parts, joined = [graph], itemgetter(0)
+    float_bytes = int(joined(parts).ByteSize())
     quantized = None
     if scheme is not None:
         from compress.export.int8_graph import quantize_graph
 
-        quantized = quantize_graph(graph, scheme)
+        facts = [quantize_graph(part, scheme) for part in parts]
+        quantized = {key: sum((fact[key] for fact in facts[1:]), facts[0][key]) for key in facts[0]}
+    graph = joined(parts)
     onnx.checker.check_model(graph)
     onnx.save(graph, str(beside / FILES[0]))
     model.encoder.save(beside)
@@ -138,6 +141,7 @@ def _write(model: TaskModel, beside: Path, scheme: Int8 | None, name: str, opset
         "quantized": quantized,
         "exporter": exporter,
         "opset": max(entry.version for entry in graph.opset_import if entry.domain in ("", "ai.onnx")),
+        "speed": getattr(model.model.config, "speed", None),
         "source": {"name": model.name, "weights": model.digest},
         "files": files,
         "machine": machine(),

@@ -28,13 +28,14 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, help="a UTF-8 file with one line a text")
     parser.add_argument("--batch-size", type=int, default=32, help="inputs of a batch (32)")
     parser.add_argument("--threads", type=int, default=None, help="threads (the physical cores)")
+    parser.add_argument("--speed", type=float, default=None, help="early exits: 0 runs all layers, 1 one (as exported)")
     given = parser.parse_args(arguments)
     if given.text and given.file:
         parser.error("give texts or --file, not both")
     if given.batch_size < 1 or (given.threads is not None and given.threads < 1):
         parser.error("--batch-size and --threads must be 1 or more")
     try:
-        model = Runtime(folder, given.threads)
+        model = Runtime(folder, given.threads, speed=given.speed)
         if given.file:
             with given.file.open("rb") as stream:
                 _write(model, read_lines(stream), given.batch_size)

@@ -23,6 +23,8 @@ FORMAT = 1
 MANIFEST = "export.json"
 FILES = ("model.onnx", "tokenizer.json", "encoder.json")
 """What prediction needs beside the manifest, which holds the size and digest of each."""
+PAIR = ("text_a", "text_b")
+"""Fields of an example of two texts."""
 CHUNK = 1024
 """Examples that ``Runtime.stream`` holds at a time, so that batches are of similar length and memory is bounded."""
 
@@ -39,6 +41,8 @@ class Runtime:
         threads: Threads of one product; by default ``OMP_NUM_THREADS``, else the physical cores this process may use.
         name: What reports call it; by default the name in the folder.
         spinning: Let idle threads wait actively: fastest for one model alone, slower beside other busy sessions.
+        speed: For a model with early exits, the uncertainty up to which an input leaves, 0 to 1; 0 runs every layer.
+            By default that of the export.
 
     Attributes:
         name: What reports call it.
@@ -48,11 +52,18 @@ class Runtime:
         encoder: How examples become inputs.
 
     Raises:
-        ExportError: If a file is missing, damaged or of a later version, or ONNX Runtime cannot load the model.
+        ExportError: If a file is missing, damaged or of a later version, ONNX Runtime cannot load the model, or it
+            has no such ``speed``.
     """
 
     def __init__(
-        self, folder: str | Path, threads: int | None = None, *, name: str | None = None, spinning: bool = True
+        self,
+        folder: str | Path,
+        threads: int | None = None,
+        *,
+        name: str | None = None,
+        spinning: bool = True,
+        speed: float | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder)
@@ -62,13 +73,27 @@ class Runtime:
             self.encoder = TextEncoder.from_folder(self.folder)
         except Exception as error:  # tokenizers raises bare Exceptions
             raise ExportError(f"{self.folder}: the tokenizer cannot be read ({_first_line(error)})") from error
+        if speed is not None and self.manifest.get("speed") is None:
+            raise ExportError(f"{self.folder}: has no early exits, so there is no speed to set")
+        if speed is not None and not 0 <= speed <= 1:
+            raise ExportError(f"speed: got {speed}, allowed are 0 (every layer) to 1 (the first exit)")
+        self.settings: Inputs = {} if speed is None else {"speed": np.array(speed, dtype=np.float32)}
         self.session = _session(self.folder / FILES[0], threads or default_threads(), spinning)
+        self.outputs = [output.name for output in self.session.get_outputs()]
 
     def forward(self, inputs: Inputs) -> Array:
-        """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging, qa (C = start, end), masked-lm."""
-        outputs = self.session.run(None, inputs)
-        logits = np.stack(outputs, axis=-1) if len(outputs) > 1 else outputs[0]
-        return np.asarray(logits, dtype=np.float32)
+        """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging, qa (C = start, end), masked-lm.
+
+        For embedding they are the vectors of the texts, ``[rows, d]``.
+        """
+        return self.forward_counted(inputs)[0]
+
+    def forward_counted(self, inputs: Inputs) -> tuple[Array, Array | None]:
+        """Return the logits, and for a model with early exits how many layers each row ran through, ``[rows]``."""
+        found = dict(zip(self.outputs, self.session.run(None, {**inputs, **self.settings}), strict=True))
+        layers = found.pop("layers", None)
+        logits = np.stack(list(found.values()), axis=-1) if len(found) > 1 else next(iter(found.values()))
+        return np.asarray(logits, dtype=np.float32), layers
 
     def predict(self, examples: Iterable[str | Mapping[str, Any]], batch_size: int = 32) -> Predictions:
         """Answer examples, or lines as ``example`` reads them; answers come in the same order.
@@ -118,18 +143,21 @@ def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, A
 
     Args:
         item: A mapping; or a line: a JSON object with the fields of the data, a text, words with white space between
-            them (tagging), or two texts with a tab between them (pairs; question and context).
+            them (tagging), or two texts with a tab between them (pairs; question and context). For embedding a line
+            is one text, and an object may hold ``text`` or ``text_a`` and ``text_b``.
         kind: Kind of task.
         pair: Whether examples are pairs of texts.
 
     Raises:
         ExportError: If a field is missing or is no text, or a line of two texts has no tab or several.
     """
-    fields = {"qa": ("question", "context"), "tagging": ("tokens",)}.get(kind)
-    fields = fields or (("text_a", "text_b") if pair else ("text",))
-    values = _fields_of(item, fields) if isinstance(item, str) else item
+    fields = {"qa": ("question", "context"), "tagging": ("tokens",), "embedding": ("text",)}.get(kind)
+    fields = fields or (PAIR if pair else ("text",))
+    values = _fields_of(item, fields, PAIR if kind == "embedding" else ()) if isinstance(item, str) else item
     if not isinstance(values, Mapping):
         raise ExportError(f"expected a text or an object with {' and '.join(fields)}, got {type(item).__name__}")
+    if kind == "embedding" and "text_a" in values:
+        fields = PAIR
     missing = [field for field in fields if field not in values]
     if missing:
         raise ExportError(f"lacks {' and '.join(missing)}; its fields are {', '.join(map(str, values)) or 'none'}")
@@ -137,14 +165,15 @@ def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, A
     return {**values, **checked}
 
 
-def _fields_of(line: str, fields: tuple[str, ...]) -> dict[str, Any]:
+def _fields_of(line: str, fields: tuple[str, ...], others: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields of a line; ``others`` tell an object from a lone text too."""
     if line.lstrip().startswith("{"):
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):
             found = None
         # A lone text may look like JSON; two texts in one line never do.
-        if isinstance(found, dict) and (len(fields) > 1 or fields[0] in found):
+        if isinstance(found, dict) and (len(fields) > 1 or not found.keys().isdisjoint({fields[0], *others})):
             return found
     if fields == ("tokens",):
         return {"tokens": line.split()}

@@ -8,7 +8,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from compress.export.graph import Model, tidy
 from eval.encoding import EncoderSettings
 from eval.errors import CompressError
-from teachers.taskmodel import TaskModel
+from teachers.taskmodel import TaskModel, logits_of
 
 OPSET = 17
 """LayerNormalization is one operator from here on; every runtime of the last years knows it."""
@@ -31,6 +31,7 @@ KNOWN_WARNINGS = (
     (torch.jit.TracerWarning, ""),  # type: ignore[attr-defined]
     (UserWarning, "Exporting aten::index operator of advanced indexing"),
     (UserWarning, "Constant folding - Only steps=1"),
+    (UserWarning, "Exporting a model to ONNX with a batch_size other than 1, with a variable length with LSTM"),
     (UserWarning, "To copy construct from a tensor, it is recommended"),
     (UserWarning, "# The axis name: .* will not be used"),
     (FutureWarning, "`isinstance.treespec, LeafSpec.` is deprecated"),
@@ -49,30 +50,50 @@ def trace(model: TaskModel, opset: int = OPSET) -> tuple[Model, str]:
         opset: Version of the ONNX operators; the second exporter starts at 18.
 
     Returns:
-        A tidy graph whose inputs are ``encoder.settings.inputs`` and whose outputs are ``logits``, or
-        ``start_logits`` and ``end_logits``; and which exporter wrote it: ``tracer`` or ``dynamo``.
+        A tidy graph whose inputs are ``encoder.settings.inputs`` and whose outputs are ``logits``, ``start_logits``
+        and ``end_logits`` (qa), or ``vectors`` (embedding); and which exporter wrote it: ``tracer`` or ``dynamo``.
 
     Raises:
         CompressError: If neither can.
     """
     settings = model.encoder.settings
+    axes = AXES if settings.kind in ("qa", "tagging", "masked-lm") else AXES[:1]
+    outputs = dict.fromkeys(OUTPUTS.get(settings.kind, ("logits",)), axes)
+    with ready(model.model) as network:
+        inputs = distinct_inputs(network.config, settings)
+        return traced(_Logits(network, settings.inputs), inputs, outputs, opset, model.name)
+
+
+def traced(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int, name: str) -> tuple[Model, str]:
+    """Export a module that takes and returns tensors by place, with the first exporter that can.
+
+    Args:
+        module: What is exported; names in the graph are those of its attribute ``model``.
+        inputs: Tensors to trace with, by name; their first two axes are dynamic.
+        outputs: Dynamic axes of each result.
+        opset: Version of the ONNX operators.
+        name: What messages call it.
+
+    Returns:
+        A tidy graph with these inputs and outputs, and the name of the exporter.
+
+    Raises:
+        CompressError: If none can.
+    """
     failures = []
-    with _ready(model.model) as network:
-        inputs = _distinct_inputs(network.config, settings)
-        wrapper = _Logits(network, settings.inputs).eval()
-        for name, export in EXPORTERS.items():
-            try:
-                with _quiet():
-                    graph = export(wrapper, inputs, settings, opset)
-            except Exception as error:  # exporters raise a dozen kinds
-                failures.append(f"{name}: {(str(error).strip().splitlines() or [type(error).__name__])[0][:300]}")
-                continue
-            if [value.name for value in graph.graph.input] != list(settings.inputs):
-                failures.append(f"{name}: inputs are {[value.name for value in graph.graph.input]}")
-                continue
-            tidy(graph)
-            return graph, name
-    raise CompressError(f"{model.name}: cannot be exported to ONNX ({'; '.join(failures)})")
+    for exporter, export in EXPORTERS.items():
+        try:
+            with _quiet():
+                graph = export(module.eval(), inputs, outputs, opset)
+        except Exception as error:  # exporters raise a dozen kinds
+            failures.append(f"{exporter}: {(str(error).strip().splitlines() or [type(error).__name__])[0][:300]}")
+            continue
+        if [value.name for value in graph.graph.input] != list(inputs):
+            failures.append(f"{exporter}: inputs are {[value.name for value in graph.graph.input]}")
+            continue
+        tidy(graph)
+        return graph, exporter
+    raise CompressError(f"{name}: cannot be exported to ONNX ({'; '.join(failures)})")
 
 
 class _Logits(torch.nn.Module):
@@ -87,11 +108,11 @@ class _Logits(torch.nn.Module):
         outputs = self.model(**dict(zip(self.inputs, tensors, strict=True)))
         if "start_logits" in outputs:
             return outputs["start_logits"], outputs["end_logits"]
-        return outputs["logits"]
+        return logits_of(outputs, self.model.config, tensors[self.inputs.index("attention_mask")])
 
 
 @contextlib.contextmanager
-def _ready(network: Any) -> Iterator[Any]:
+def ready(network: Any) -> Iterator[Any]:
     """Lend the network in float32 on the CPU, without dropout, its attention written out in plain products."""
     if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in network.parameters() if p.is_floating_point()):
         network = copy.deepcopy(network).to("cpu", torch.float32)
@@ -107,7 +128,7 @@ def _ready(network: Any) -> Iterator[Any]:
             network.set_attn_implementation(attention)
 
 
-def _distinct_inputs(config: Any, settings: EncoderSettings) -> tuple[torch.Tensor, ...]:
+def distinct_inputs(config: Any, settings: EncoderSettings) -> dict[str, torch.Tensor]:
     """Return random inputs no two of which are alike: an exporter may take equal ones for the same."""
     chance = torch.Generator().manual_seed(0)
     types = max(1, int(getattr(config, "type_vocab_size", 2) or 1))
@@ -118,42 +139,42 @@ def _distinct_inputs(config: Any, settings: EncoderSettings) -> tuple[torch.Tens
         "attention_mask": mask,
         "token_type_ids": torch.randint(0, min(types, 2), (ROWS, TOKENS), generator=chance),
     }
-    return tuple(made[name] for name in settings.inputs)
+    return {name: made[name] for name in settings.inputs}
 
 
-def _output_names(settings: EncoderSettings) -> list[str]:
-    return ["start_logits", "end_logits"] if settings.kind == "qa" else ["logits"]
+OUTPUTS = {"qa": ("start_logits", "end_logits"), "embedding": ("vectors",)}
+"""Names of the graph's outputs by kind, where it is not logits."""
+AXES = ("batch", "length")
+"""Names of the dynamic axes."""
+Inputs = Mapping[str, torch.Tensor]
+Outputs = Mapping[str, tuple[str, ...]]
 
 
-def _by_tracer(wrapper: _Logits, inputs: tuple[torch.Tensor, ...], settings: EncoderSettings, opset: int) -> Model:
-    by_token = settings.kind in ("qa", "tagging", "masked-lm")
-    names = _output_names(settings)
-    axes: dict[str, dict[int, str]] = {name: {0: "batch", 1: "length"} for name in settings.inputs}
-    axes |= {name: {0: "batch"} | ({1: "length"} if by_token else {}) for name in names}
+def _by_tracer(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int) -> Model:
     stream = io.BytesIO()
     torch.onnx.export(
-        wrapper,
-        inputs,
+        module,
+        tuple(inputs.values()),
         stream,  # type: ignore[arg-type]
-        input_names=list(settings.inputs),
-        output_names=names,
-        dynamic_axes=axes,
+        input_names=list(inputs),
+        output_names=list(outputs),
+        dynamic_axes={name: dict(enumerate(outputs.get(name, AXES))) for name in (*inputs, *outputs)},
         opset_version=opset,
         dynamo=False,
     )
     return onnx.load_from_string(stream.getvalue())
 
 
-def _by_dynamo(wrapper: _Logits, inputs: tuple[torch.Tensor, ...], settings: EncoderSettings, opset: int) -> Model:
+def _by_dynamo(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int) -> Model:
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
         torch.onnx.export(
-            wrapper,
-            inputs,
+            module,
+            tuple(inputs.values()),
             str(file),
-            input_names=list(settings.inputs),
-            output_names=_output_names(settings),
+            input_names=list(inputs),
+            output_names=list(outputs),
             dynamic_shapes=(tuple(dynamic for _ in inputs),),
             opset_version=max(opset, OLDEST_OPSET_OF_DYNAMO),
             dynamo=True,
@@ -163,7 +184,7 @@ def _by_dynamo(wrapper: _Logits, inputs: tuple[torch.Tensor, ...], settings: Enc
         return onnx.load(str(file))
 
 
-Exporter = Callable[[_Logits, tuple[torch.Tensor, ...], EncoderSettings, int], Model]
+Exporter = Callable[[torch.nn.Module, Inputs, Outputs, int], Model]
 EXPORTERS: dict[str, Exporter] = {"tracer": _by_tracer, "dynamo": _by_dynamo}
 
 

@@ -1,0 +1,139 @@
+"""Score, layers and time of a model with early exits, by speed: what leaving early costs and what it saves.
+
+    python -m benchmarks.early_exit runs/sst2-early-exit/model --data data/sst2 [--int8] [--speeds 0 0.1 0.3 …]
+
+Scores and layers are of the ONNX export on the validation split; the time is that of one sentence at batch 1, from
+token ids to logits, by the wall clock. Every sentence is run at all speeds in turns, and by the network without exits,
+and the least of ``--rounds`` counts, so that what else the machine does hits all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from compress.artifact import Artifact
+from compress.export.onnx import export_onnx
+from compress.export.runtime import Runtime
+from eval.data import load_task
+from eval.inference import Predictor
+from eval.machine import machine
+from eval.measure import measure
+from eval.task import Examples, Task
+from teachers.taskmodel import TaskModel
+
+SPEEDS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+SENTENCES = 200
+"""Sentences that are timed: the first of the split."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One speed, or the network without exits.
+
+    Attributes:
+        speed: None for the network without exits.
+        score: The task's metric.
+        layers: Mean number of layers that ran.
+        mean_ms: Mean time of a sentence at batch 1.
+        p50_ms: Median time of a sentence.
+        p95_ms: Time that 95% of the sentences do not exceed.
+    """
+
+    speed: float | None
+    score: float
+    layers: float
+    mean_ms: float
+    p50_ms: float
+    p95_ms: float
+
+
+def curve(
+    model: TaskModel,
+    task: Task,
+    folder: Path,
+    speeds: Sequence[float] = SPEEDS,
+    int8: bool = False,
+    threads: int = 1,
+    rounds: int = 3,
+) -> list[Point]:
+    """Export a model with early exits, and its network without them, into ``folder`` and measure both.
+
+    Args:
+        model: A model with early exits.
+        task: The task; its validation split is scored.
+        folder: Where the two exports go.
+        speeds: What to measure.
+        int8: Whether the exports are 8-bit.
+        threads: Threads of a product.
+        rounds: Times that each sentence is run; the least counts.
+
+    Returns:
+        The network without exits first, then one point a speed.
+    """
+    plain = replace(model, model=model.model.inner, name="without exits")
+    for part, name in ((plain, "plain"), (model, "exits")):
+        export_onnx(part, folder / name, int8=int8, examples=task.validation)
+    runtimes: dict[float | None, Runtime] = {None: Runtime(folder / "plain", threads, spinning=False)}
+    for speed in speeds:
+        runtimes[speed] = Runtime(folder / "exits", threads, spinning=False, speed=speed)
+    times = milliseconds(runtimes, task.validation[:SENTENCES], rounds)
+    points = []
+    for speed, runtime in runtimes.items():
+        result, spent = measure(runtime, task), times[speed]
+        layers = model.model.stops[-1] if result.layers is None else result.layers
+        p50, p95 = np.percentile(spent, [50, 95])
+        points.append(Point(speed, result.score, layers, float(np.mean(spent)), float(p50), float(p95)))
+    return points
+
+
+def milliseconds(
+    models: Mapping[float | None, Predictor], examples: Examples, rounds: int
+) -> dict[float | None, list[float]]:
+    """Return the milliseconds of each example at batch 1 by model, the least of some rounds in turns."""
+    least: dict[float | None, list[float]] = {name: [] for name in models}
+    for example in examples:
+        taken: dict[float | None, list[float]] = {name: [] for name in models}
+        for _ in range(rounds):
+            for name, model in models.items():
+                inputs = model.encoder.collate(model.encoder.encode([example]))
+                start = time.perf_counter()
+                model.forward(inputs)
+                taken[name].append(1000 * (time.perf_counter() - start))
+        for name, values in taken.items():
+            least[name].append(min(values))
+    return least
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path, help="folder of a model with early exits")
+    parser.add_argument("--data", required=True, help="folder of the task's data")
+    parser.add_argument("--speeds", type=float, nargs="+", default=list(SPEEDS))
+    parser.add_argument("--int8", action="store_true")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    model = Artifact.from_pretrained(given.model)
+    task = load_task(model.task.kind, data=given.data, metric=model.task.metric)
+    with tempfile.TemporaryDirectory() as folder:
+        points = curve(model, task, Path(folder), given.speeds, given.int8, given.threads, given.rounds)
+    print(f"{'speed':>14} {task.spec.metric:>10} {'layers':>7} {'mean ms':>8} {'p50 ms':>8} {'p95 ms':>8}  faster")
+    for point in points:
+        name = "without exits" if point.speed is None else f"{point.speed:g}"
+        faster = points[0].mean_ms / point.mean_ms
+        figures = f"{point.score:>10.4f} {point.layers:>7.2f} {point.mean_ms:>8.2f} {point.p50_ms:>8.2f}"
+        print(f"{name:>14} {figures} {point.p95_ms:>8.2f}  {faster:.2f}x")
+    print(json.dumps({"points": [asdict(point) for point in points], "machine": machine()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""FastBERT: classifiers after every layer learn from the last one, and easy inputs leave early."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from compress.distill.losses import soft_kl
+from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
+from eval.inference import predict
+from eval.task import Examples
+from teachers.config import Training
+from teachers.encoder import layer_count
+from teachers.features import Batch, Rows
+from teachers.observing import NOTHING, Signals, Wanted
+from teachers.taskmodel import TaskModel
+
+if TYPE_CHECKING:
+    from eval.task import TaskSpec
+
+COUNTED = 1024
+"""Examples over which the layers that run are averaged: the first of the validation examples, or of the others."""
+
+
+class EarlyExit(TrainedTechnique):
+    """Put a small classifier after every layer, train it on the last one's answers, and let easy inputs leave early.
+
+    ``loss = sum over branches of mean over the batch of KL(p ‖ p_i)``, p the probabilities of the model's own last
+    classifier, p_i those of branch i, without temperature and without labels. The model itself is frozen and runs
+    without dropout, so that its last answer stays what it was, bit for bit. A branch: dense to ``branch_size``, tanh,
+    self-attention, first token, dense, tanh, classes.
+
+    An input leaves at the first branch with ``u <= speed``, where ``u = -sum p_i log p_i / log C`` is its uncertainty,
+    0 to 1. It is decided for each input: those that leave are taken out of the batch. ``speed`` can be changed later:
+    ``model.model.config.speed`` of a loaded model, ``Runtime(folder, speed=0.3)`` of an export.
+
+    Attributes:
+        speed: Uncertainty up to which an input leaves; 0 runs every layer. Default 0.5, as in the paper's tables.
+        exits: Layers after which a branch sits, without the last; every layer by default.
+        branch_size: Width of a branch. Default 128 as in the paper.
+        branch_heads: Attention heads of a branch. Default 2 as in the paper.
+        training: Defaults as in the paper: 5 epochs of 32, rate 2e-5, a tenth of them to warm up; the last epoch is
+            kept, since a better score at one speed says little about the branches.
+
+    Needs:
+        Training examples, whose labels are not read: text alone is enough.
+
+    Reduces:
+        Nothing that is counted once for a model: the branches come on top of its parameters and bytes, and an input
+        that stays to the end costs more than before. What falls is the mean number of layers that run; it is recorded
+        as ``mean_layers``, and every result of the model has it as ``layers``.
+
+    Limits:
+        Classification of texts and pairs, two classes or more. The model has to be fine-tuned before: nothing can be
+        trained afterwards, since branches belong to the very weights that they learned from. Inputs of one batch
+        leave at different layers, so the gain is largest at batch 1. The paper writes the divergence the other way
+        round, KL(p_i ‖ p); this is the direction of its authors' code. Stock transformers cannot load the result:
+        ``compress.load`` does, and any runtime loads its ONNX export, which leaves early too.
+
+    Source:
+        Liu et al. 2020, arXiv 2004.02178.
+    """
+
+    name: ClassVar[str] = "distill.early_exit"
+    needs: ClassVar[frozenset[Need]] = frozenset({"train"})
+    adds: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes"})
+    freezes: ClassVar[bool] = True
+    makes: ClassVar[str] = "a model with early exits"
+    source: ClassVar[str] = "Liu et al. 2020, arXiv 2004.02178"
+
+    speed: float = Field(default=0.5, ge=0, le=1)
+    exits: tuple[int, ...] | None = None
+    branch_size: int = Field(default=128, ge=1)
+    branch_heads: int = Field(default=2, ge=1)
+    training: Training = Training(epochs=5, learning_rate=2e-5, batch_size=32, warmup=0.1, keep="last")
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Refuse other tasks than classification, exits that the model does not have, and heads that do not fit."""
+        del inputs
+        task, last, found = student.task, layer_count(student.model) - 1, []
+        if task.kind != "classification" or len(task.labels) < 2:
+            found.append(f"{self.name}: needs a classification task of two classes or more, this one is {task.kind}")
+        exits = self._exits(student)
+        if not exits or list(exits) != sorted(set(exits)) or exits[0] < 0 or exits[-1] >= last:
+            given = f"exits {list(exits)}: " if self.exits is not None else ""
+            allowed = f"ascending layers from 0 to {last - 1}, each once" if last > 0 else "a model of 2 layers or more"
+            found.append(f"{self.name}: {given}needs {allowed}")
+        if self.branch_size % self.branch_heads:
+            found.append(f"{self.name}: branch_heads {self.branch_heads} must divide branch_size {self.branch_size}")
+        return found
+
+    def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
+        """Add the branches, train them, and count the layers that the examples run through."""
+        structure = {
+            "exits": list(self._exits(student)),
+            "branch_size": self.branch_size,
+            "branch_heads": self.branch_heads,
+            "first": -1 if student.encoder.settings.pad_side == "left" else 0,
+            "speed": self.speed,
+        }
+        changed = self.restore(student, structure)
+        changed.model.inner.requires_grad_(False)
+        given = replace(inputs, train=labelled(inputs.train or Examples(()), student.task))
+        history = self.train(changed, given, SelfDistillation(), generator)
+        layers = predict(changed, (inputs.validation or inputs.train or Examples(()))[:COUNTED]).layers
+        return Outcome(changed, structure, {"history": history, "mean_layers": float(np.mean(layers or 0))})
+
+    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
+        """Return the model with new branches around it."""
+        from compress.architectures.early_exit import EarlyExitForSequenceClassification
+
+        return replace(student, model=EarlyExitForSequenceClassification.around(student.model, **structure))
+
+    def _exits(self, student: TaskModel) -> tuple[int, ...]:
+        return tuple(range(layer_count(student.model) - 1)) if self.exits is None else self.exits
+
+
+@dataclass(frozen=True)
+class SelfDistillation:
+    """Every branch follows the last classifier of its own network."""
+
+    def bind(self, student: TaskModel, rows: Rows) -> ExitLoss:
+        """Return the loss; there is nothing to prepare."""
+        del student, rows
+        return ExitLoss()
+
+
+@dataclass
+class ExitLoss:
+    """The loss of ``distill.early_exit``."""
+
+    reads: Wanted = NOTHING
+    modules: nn.Module = field(default_factory=nn.Module)
+
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return ``{"exits": …}``."""
+        del batch
+        if student.exit_logits is None:
+            raise TypeError("a network without exits was given to the loss of exits")
+        return {"exits": exit_kl(student.exit_logits, student.logits)}
+
+
+def exit_kl(exits: Tensor, last: Tensor) -> Tensor:
+    """Return ``sum over branches of mean over rows of KL(softmax(last) ‖ softmax(exit))``; 0 for equal logits.
+
+    Args:
+        exits: Logits of the branches ``[B, exits, C]``.
+        last: Logits of the last classifier ``[B, C]``; they are learned from, not changed.
+    """
+    last = last.detach().float()
+    return torch.stack([soft_kl(logits.float(), last) for logits in exits.unbind(dim=1)]).sum()
+
+
+def labelled(examples: Examples, task: TaskSpec) -> Examples:
+    """Return the examples, any without a label with the first one: the loop encodes labels, and no loss reads them."""
+    if all("label" in example for example in examples):
+        return examples
+    filled: list[Mapping[str, Any]] = [{"label": task.labels[0], **example} for example in examples]
+    return Examples(filled, examples.name, examples.skipped)
