@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from eval.checking import FIELDS
 from eval.errors import UserError, did_you_mean
-from eval.metrics import DEFAULT_METRIC, unfit
+from eval.metrics import default_metric, unfit
 from eval.task import KINDS, TaskSpec
 
 MAX_LENGTH = {"qa": 384}
@@ -22,23 +22,31 @@ LABELLED = ("classification", "tagging")
 Weights = Literal["balanced"] | Mapping[str, float]
 
 
-def specification(kind: str, metric: str | None, max_length: Any, stride: Any, truncation: str, side: str) -> TaskSpec:
+def specification(kind: str, metric: str | None, **given: Any) -> TaskSpec:
     """Return what is asked as far as it is known before the data is read: labels and pairs are not.
+
+    Args:
+        kind: Kind of task.
+        metric: The score that decides; None takes the usual one.
+        given: Further fields of a ``TaskSpec``; None takes the kind's default.
 
     Raises:
         UserError: A value is not allowed.
     """
     if kind not in KINDS:
         raise UserError(f"kind: there is no kind {kind!r}{did_you_mean(kind, KINDS)}")
+    if kind != "embedding" and (named := [name for name in ("pooling", "normalize") if given.get(name) is not None]):
+        raise UserError(*(f"{name}: {kind} has no vectors; leave it out" for name in named))
+    defaults = {"max_length": MAX_LENGTH.get(kind, 128), "stride": STRIDE.get(kind, 32)}
     try:
         spec = TaskSpec.model_validate(
             {
                 "kind": kind,
-                "metric": metric or DEFAULT_METRIC[kind],
-                "max_length": MAX_LENGTH.get(kind, 128) if max_length is None else max_length,
-                "stride": STRIDE.get(kind, 32) if stride is None else stride,
-                "truncation": truncation,
-                "truncation_side": side,
+                "metric": metric or default_metric(kind, pair=True),
+                # What the metric of vectors is for, until the data says it.
+                "pair": kind == "embedding" and metric != "nearest",
+                **defaults,
+                **{name: value for name, value in given.items() if value is not None},
             }
         )
     except ValidationError as error:

@@ -15,10 +15,13 @@ FIELDS = {
     "tagging": ("tokens", "tags"),
     "qa": ("id", "question", "context", "answers"),
     "masked-lm": ("text",),
+    "embedding": ("text", "text_a", "text_b", "label"),
 }
 """Fields that are kept, by kind; others are dropped."""
-TRUTH = {"classification": "label", "regression": "label", "tagging": "tags", "qa": "answers"}
+TRUTH = {"classification": "label", "regression": "label", "tagging": "tags", "qa": "answers", "embedding": "label"}
 """The field that holds the truth, by kind."""
+ONE_FORM = ("classification", "regression", "embedding")
+"""Kinds whose examples are all single texts, or all pairs."""
 SHOWN_LABELS = 10
 """Allowed labels that a message names."""
 
@@ -37,7 +40,8 @@ class Checker:
 
     Attributes:
         labels: Labels that are allowed; None allows all.
-        pair: Whether texts come in pairs, as in the first good item; None before it.
+        pair: Whether texts come in pairs, as in the first good item; None before it. For embedding only items with a
+            label count.
     """
 
     def __init__(self, kind: str, columns: Mapping[str, str], label_map: Mapping[str, str]) -> None:
@@ -67,7 +71,7 @@ class Checker:
         found = {name: row.values.get(self.columns.get(name, name)) for name in FIELDS[self.kind]}
         values = {name: value for name, value in found.items() if value is not None}
         if row.written:
-            values = {name: _parsed(self.kind, name, value) for name, value in values.items()}
+            values = {name: _parsed(self._answered_as(values), name, value) for name, value in values.items()}
         truth = TRUTH.get(self.kind)
         fields = [*self._inputs(values), *([truth] if labelled and truth else [])]
         for name in fields:
@@ -95,7 +99,7 @@ class Checker:
         return f"the field {column!r} is missing; there are {there}; name its column with columns: {{{name}: ...}}"
 
     def _same_form(self, example: Mapping[str, Any]) -> None:
-        if self.kind not in ("classification", "regression"):
+        if self.kind not in ONE_FORM or (self.kind == "embedding" and "label" not in example):
             return
         pair = "text_a" in example
         if self.pair is None:
@@ -105,11 +109,12 @@ class Checker:
             raise BadItemError(f"has {forms[pair]}, but the items before it have {forms[not pair]}; use one form")
 
     def _truth(self, value: Any, example: Mapping[str, Any]) -> Any:
-        if self.kind == "regression":
+        kind = self._answered_as(example)
+        if kind == "regression":
             return _score(value)
-        if self.kind == "classification":
+        if kind == "classification":
             return self._label(value)
-        if self.kind == "qa":
+        if kind == "qa":
             return _answers(value, example["context"])
         if not isinstance(value, list):
             raise BadItemError(f"'tags' must be a list of strings, not {_shown(value)}")
@@ -117,6 +122,12 @@ class Checker:
         if len(tags) != len(example["tokens"]):
             raise BadItemError(f"has {len(example['tokens'])} tokens but {len(tags)} tags; give one tag a token")
         return tags
+
+    def _answered_as(self, values: Mapping[str, Any]) -> str:
+        """Return the kind whose truths these are: what is known of vectors is a number a pair, or a class a text."""
+        if self.kind != "embedding":
+            return self.kind
+        return "regression" if "text_a" in values else "classification"
 
     def _label(self, value: Any) -> str:
         if isinstance(value, float) and value.is_integer():

@@ -7,11 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from eval.arguments import LABELLED, Weights, specification, wrong_arguments
 from eval.checking import TRUTH, BadItemError, Checker
 from eval.errors import UserError, did_you_mean
-from eval.metrics import unfit
+from eval.metrics import default_metric, unfit
 from eval.sources import Source, find_sources
 from eval.task import Example, Examples, Task, TaskSpec
 
@@ -32,6 +33,8 @@ def load_task(
     stride: int | None = None,
     truncation: str = "longest_first",
     truncation_side: str = "right",
+    pooling: str | None = None,
+    normalize: bool | None = None,
     class_weights: Weights | None = None,
     on_bad: str = "refuse",
     files: Mapping[str, str | Path] | None = None,
@@ -42,11 +45,12 @@ def load_task(
     """Read a data set and say what it asks.
 
     Args:
-        kind: classification, regression, tagging, qa or masked-lm.
+        kind: classification, regression, tagging, qa, masked-lm or embedding.
         data: A folder with a file a split (``train``, ``validation``, ``test``, ``unlabeled``; .jsonl, .json, .csv,
             .tsv, .parquet, .txt, also with .gz), one file (``validation``, unless it is called after another split), a
             folder written by ``datasets.save_to_disk``, or a hub name ``owner/name[:config]``.
-        metric: The score that decides; by default accuracy, spearman, entity_f1, f1 or masked_accuracy.
+        metric: The score that decides; by default accuracy, spearman, entity_f1, f1 or masked_accuracy, and for
+            embedding spearman (pairs) or nearest (single texts).
         labels: Labels in the order of their ids; by default those of the train split (or else of the first split that
             has any) in alphabetical order, for tagging with O first.
         label_map: New name of labels in the files; it is applied before all else.
@@ -54,6 +58,8 @@ def load_task(
         stride: Tokens that neighbouring windows share; by default 32, for qa 128.
         truncation: longest_first, only_first or only_second.
         truncation_side: left or right.
+        pooling: For embedding: mean (by default) or first.
+        normalize: For embedding: whether vectors are scaled to length 1; by default they are.
         class_weights: ``balanced`` (n / (classes * count), over the whole train split), or the weight of some labels,
             where others weigh 1.
         on_bad: Whether bad items refuse the data (``refuse``) or are left out and counted (``skip``).
@@ -64,10 +70,22 @@ def load_task(
 
     A ``test`` split whose first item has no label counts as unlabelled. Items of ``unlabeled`` never keep one.
 
+    Vectors are learnt from texts alone: for embedding ``train`` keeps no labels, takes single texts and pairs alike,
+    and gets the texts of ``unlabeled`` too; a ``validation`` without labels is no mistake, it just cannot be scored.
+
     Raises:
         UserError: An argument is wrong, nothing can be read, or items are bad; all of it at once, as far as possible.
     """
-    spec = specification(kind, metric, max_length, stride, truncation, truncation_side)
+    spec = specification(
+        kind,
+        metric,
+        max_length=max_length,
+        stride=stride,
+        truncation=truncation,
+        truncation_side=truncation_side,
+        pooling=pooling,
+        normalize=normalize,
+    )
     columns, label_map, limit = dict(columns or {}), dict(label_map or {}), dict(limit or {})
     problems = wrong_arguments(kind, labels, class_weights, on_bad, columns, limit)
     if problems:
@@ -81,14 +99,34 @@ def load_task(
     checker = Checker(kind, columns, {str(old): str(new) for old, new in label_map.items()})
     checker.labels = None if labels is None else [str(label) for label in labels]
     splits = _read(sources, checker, on_bad)
-    spec = spec.model_copy(update={"labels": tuple(checker.labels or ()), "pair": bool(checker.pair)})
+    spec = spec.model_copy(update=_found(spec, checker, metric))
     spec = spec.model_copy(update={"class_weights": _weights(spec, class_weights, splits.get("train", ()))})
     misfit = unfit(spec.metric, spec)
     if misfit:
         raise UserError(f"metric: {misfit}")
     splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
+    if kind == "embedding":
+        splits = _texts_together(splits)
     source = str(data) if data is not None else ", ".join(str(file) for file in (files or {}).values())
     return Task(spec, splits, source)
+
+
+def _found(spec: TaskSpec, checker: Checker, metric: str | None) -> dict[str, Any]:
+    """Return the fields of the specification that the data decides."""
+    if spec.kind == "embedding" and checker.pair is None:  # no item has a label
+        return {}
+    pair = bool(checker.pair)
+    return {"labels": tuple(checker.labels or ()), "pair": pair, "metric": metric or default_metric(spec.kind, pair)}
+
+
+def _texts_together(splits: Mapping[str, Examples]) -> dict[str, Examples]:
+    """Return the splits with the texts of ``unlabeled`` at the end of ``train``."""
+    rest = {name: split for name, split in splits.items() if name not in ("train", "unlabeled")}
+    parts = [splits[name] for name in ("train", "unlabeled") if name in splits]
+    if not parts:
+        return rest
+    items = [item for part in parts for item in part]
+    return {"train": Examples(items, "train", sum(part.skipped for part in parts)), **rest}
 
 
 def _read(sources: Mapping[str, Source], checker: Checker, on_bad: str) -> dict[str, Examples]:
@@ -133,9 +171,11 @@ def _read(sources: Mapping[str, Source], checker: Checker, on_bad: str) -> dict[
 def _read_split(name: str, source: Source, checker: Checker) -> tuple[list[Example], list[str]]:
     items: list[Example] = []
     bad: list[str] = []
-    labelled = name != "unlabeled"
+    of_texts = checker.kind == "embedding"
+    labelled = name != "unlabeled" and not (of_texts and name == "train")
+    may_lack = labelled and (of_texts or name == "test")
     for number, row in enumerate(source.rows()):
-        if name == "test" and number == 0:
+        if number == 0 and may_lack:
             labelled = bool(row.problem) or checker.has_truth(row)
         try:
             items.append(checker.check(row, labelled))

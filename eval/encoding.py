@@ -27,7 +27,7 @@ class EncoderSettings:
     """All that is needed, beside ``tokenizer.json``, to turn an example into the inputs of one model.
 
     Attributes:
-        kind: Task kind: classification, regression, tagging, qa or masked-lm.
+        kind: Task kind: classification, regression, tagging, qa, masked-lm or embedding.
         labels: Class names or tags by id.
         pair: Whether texts come in pairs.
         max_length: Most tokens of an input, special tokens counted.
@@ -146,12 +146,16 @@ class TextEncoder:
         (folder / "encoder.json").write_text(text + "\n", encoding="utf-8")
 
     def encode(self, examples: Sequence[Mapping[str, Any]]) -> list[Feature]:
-        """Return the features of all examples, in order; windows of one example stand together.
+        """Return the features of all examples, in order; windows (embedding: texts) of one example stand together.
 
         A question is cut to half of the room of an input. Where only one text of a pair may be shortened, but is too
         short for that, both are.
         """
         kind = self.settings.kind
+        if kind == "embedding":
+            owners = [index for index, example in enumerate(examples) for _ in texts_of(example)]
+            encodings = self._shortened([text for example in examples for text in texts_of(example)])
+            return [Feature(i, encoding.ids, encoding.type_ids) for i, encoding in zip(owners, encodings, strict=True)]
         if kind == "qa":
             questions = self._short_questions([e["question"] for e in examples])
             texts: list[Any] = list(zip(questions, (e["context"] for e in examples), strict=True))
@@ -254,6 +258,11 @@ class TextEncoder:
     def place(self, tokens: int, length: int) -> slice:
         """Return where the ``tokens`` of a row stand among ``length`` padded places."""
         return slice(length - tokens, length) if self.settings.pad_side == "left" else slice(0, tokens)
+
+
+def texts_of(example: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the one or two texts of an example whose texts are read alone (embedding)."""
+    return (example["text_a"], example["text_b"]) if "text_a" in example else (example["text"],)
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:

@@ -32,16 +32,19 @@ def decode(
         settings: Those of the encoder.
         examples: The examples that were encoded.
         features: What ``TextEncoder.encode`` returned for them.
-        outputs: For each feature its unpadded output: ``[C]``, or ``[tokens, C]`` for tagging and qa.
+        outputs: For each feature its unpadded output: ``[C]``, or ``[tokens, C]`` for tagging and qa; ``[d]`` for
+            embedding.
 
     Returns:
         One answer an example, and its raw logits: ``[C]`` (classification), ``[1]`` (regression),
-        ``[words, C]`` (tagging), ``[1]`` the score of the best span (qa).
+        ``[words, C]`` (tagging), ``[1]`` the score of the best span (qa), ``[texts, d]`` (embedding).
     """
     if settings.kind == "tagging":
         return _decode_tags(settings.labels, examples, features, outputs)
     if settings.kind == "qa":
         return _decode_spans(examples, features, outputs)
+    if settings.kind == "embedding":
+        return _decode_vectors(examples, features, outputs)
     answers = [_answer(settings, output) for output in outputs]
     return answers, list(outputs)
 
@@ -91,6 +94,30 @@ def _decode_spans(
     return best, [np.array([answer["score"]], dtype=np.float32) for answer in best]
 
 
+def _decode_vectors(
+    examples: Sequence[Mapping[str, Any]], features: Sequence[Feature], outputs: Sequence[Array]
+) -> tuple[list[Answer], list[Array]]:
+    vectors: list[list[Array]] = [[] for _ in examples]
+    for feature, output in zip(features, outputs, strict=True):
+        vectors[feature.example].append(output)
+    logits = [np.stack(rows) for rows in vectors]
+    answers: list[Answer] = []
+    for rows in logits:
+        # Six decimals are what a vector of length 1 is worth in float32; more would only be longer to read.
+        answer: Answer = {"vectors": np.round(rows.astype(np.float64), 6).tolist()}
+        if len(rows) == 2:
+            answer["score"] = float(cosines(rows[:1], rows[1:])[0])
+        answers.append(answer)
+    return answers, logits
+
+
+def cosines(first: Array, second: Array) -> Array:
+    """Return the cosine of each row of ``[n, d]`` with the same row of the other, in float64; 0 for a row of zeros."""
+    x, y = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
+    lengths = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
+    return np.asarray((x * y).sum(axis=-1) / np.maximum(lengths, np.finfo(np.float64).tiny))
+
+
 def best_span(
     start_logits: Array, end_logits: Array, offsets: Sequence[tuple[int, int] | None]
 ) -> tuple[float, int, int] | None:
@@ -129,17 +156,23 @@ class Predictions:
     """What a model answered, example by example.
 
     Attributes:
-        answers: By kind: ``{"label", "probability"}``, ``{"score"}``, ``{"tags"}`` or
-            ``{"text", "start", "end", "score"}``.
+        answers: By kind: ``{"label", "probability"}``, ``{"score"}``, ``{"tags"}``, ``{"text", "start", "end",
+            "score"}``, or for embedding ``{"vectors"}``, one a text, with the cosine of two as ``"score"``.
         logits: The raw outputs behind each answer (see ``decode``).
+        layers: Layers that each example ran through, of a model in which not every one runs through all.
     """
 
     answers: list[Answer]
     logits: list[Array]
+    layers: list[int] | None = None
 
 
 class Predictor(Protocol):
-    """Anything that can be measured: a torch model, an export, or a user's own."""
+    """Anything that can be measured: a torch model, an export, or a user's own.
+
+    One in which not every input runs through all layers may have ``forward_counted`` too: it takes what ``forward``
+    takes, and returns its result and the layers that each row ran through, ``[rows]``, or None.
+    """
 
     @property
     def name(self) -> str:
@@ -152,7 +185,10 @@ class Predictor(Protocol):
         ...
 
     def forward(self, inputs: Inputs) -> Array:
-        """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging and qa (C = start, end)."""
+        """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging and qa (C = start, end).
+
+        For embedding they are the vectors of the texts, ``[rows, d]``.
+        """
         ...
 
 
@@ -168,12 +204,17 @@ def predict(model: Predictor, examples: Sequence[Mapping[str, Any]], batch_size:
     encoder = model.encoder
     features = encoder.encode(examples)
     outputs: list[Array] = [np.empty(0, dtype=np.float32)] * len(features)
+    layers: dict[int, int] = {}
+    counted = getattr(model, "forward_counted", None)
     for indices in batches_by_length([len(feature.ids) for feature in features], batch_size):
-        rows = model.forward(encoder.collate([features[i] for i in indices]))
+        inputs = encoder.collate([features[i] for i in indices])
+        rows, ran = counted(inputs) if counted is not None else (model.forward(inputs), None)
+        if ran is not None:
+            layers |= zip(indices, ran.tolist(), strict=True)
         for row, index in zip(rows, indices, strict=True):
             output = row
             if row.ndim == 2:
                 output = row[encoder.place(len(features[index].ids), row.shape[0])]
             outputs[index] = np.array(output, dtype=np.float32)
     answers, logits = decode(encoder.settings, examples, features, outputs)
-    return Predictions(answers, logits)
+    return Predictions(answers, logits, [layers[i] for i in range(len(features))] if layers else None)

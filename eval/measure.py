@@ -34,6 +34,7 @@ GOLD = {
     "regression": ("label",),
     "tagging": ("tags",),
     "qa": ("id", "answers"),
+    "embedding": ("label",),
 }
 """Fields of an example that hold the truth, by kind."""
 MOST_LOGITS = 200_000
@@ -240,6 +241,7 @@ def _answered(
         size=size() if callable(size) else _file_size(folder),
         file_bytes=(file_bytes(folder) or None) if folder is not None else None,
         folder_bytes=folder_bytes(folder) if folder is not None else None,
+        layers=None if predictions.layers is None else float(np.mean(predictions.layers)),
         seconds=seconds,
         machine=machine(),
         seed=seed,

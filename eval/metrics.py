@@ -29,8 +29,9 @@ DEFAULT_METRIC = {
     "tagging": "entity_f1",
     "qa": "f1",
     "masked-lm": "masked_accuracy",
+    "embedding": "spearman",
 }
-"""The metric that decides when none is named, by kind."""
+"""The metric that decides when none is named, by kind; see ``default_metric``."""
 ENTITY_TAG = re.compile(r"O|[BIES]-.+")
 
 
@@ -67,8 +68,9 @@ METRICS: dict[str, Metric] = {
             },
         ),
         Metric("matthews", {"classification": scorers.from_confusion(scorers.matthews)}),
-        Metric("spearman", {"regression": scorers.spearman}),
-        Metric("pearson", {"regression": scorers.pearson}),
+        Metric("spearman", {"regression": scorers.spearman, "embedding": scorers.spearman}),
+        Metric("pearson", {"regression": scorers.pearson, "embedding": scorers.pearson}),
+        Metric("nearest", {"embedding": scorers.nearest}),
         Metric("mse", {"regression": scorers.mean_squared_error}, decides=False),
         Metric("entity_f1", {"tagging": scorers.from_counts(scorers.entity_counts, scorers.f1)}),
         Metric("entity_precision", {"tagging": scorers.from_counts(scorers.entity_counts, scorers.precision)}),
@@ -82,6 +84,11 @@ METRICS: dict[str, Metric] = {
 """Every score by name; f1 is that of the last label (classification, two labels) or of an answer's words (qa)."""
 
 
+def default_metric(kind: str, pair: bool) -> str:
+    """Return the metric that decides when none is named; single texts with a class ask for their neighbours."""
+    return "nearest" if kind == "embedding" and not pair else DEFAULT_METRIC[kind]
+
+
 def unfit(name: str, spec: TaskSpec) -> str | None:
     """Say why a metric cannot decide a task, or None if it can; labels count where there are any."""
     allowed = [other for other, metric in METRICS.items() if spec.kind in metric.kinds and metric.decides]
@@ -89,10 +96,14 @@ def unfit(name: str, spec: TaskSpec) -> str | None:
         return f"{spec.kind} has no metric {name!r}{did_you_mean(name, allowed)}"
     if not METRICS[name].decides:
         return f"{name!r} is only reported, as lower is better; allowed: {', '.join(allowed)}"
-    return _unfit_labels(name, spec)
+    return _unfit_examples(name, spec)
 
 
-def _unfit_labels(name: str, spec: TaskSpec) -> str | None:
+def _unfit_examples(name: str, spec: TaskSpec) -> str | None:
+    if spec.kind == "embedding" and (name == "nearest") == spec.pair:
+        forms = ("single texts with a class as label", "pairs of texts with a number as label")
+        fitting = "spearman or pearson" if spec.pair else "nearest"
+        return f"{name!r} is for {forms[not spec.pair]}, here are {forms[spec.pair]}; use {fitting}"
     if name == "f1" and spec.kind == "classification" and spec.labels and len(spec.labels) != 2:
         return f"'f1' is for two labels (the last is the positive one), here are {len(spec.labels)}; use macro_f1"
     other = [label for label in spec.labels if not ENTITY_TAG.fullmatch(label)]
@@ -116,7 +127,7 @@ def score(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]
     everything = np.arange(len(examples), dtype=np.int64)
     scores = {spec.metric: primary(everything)}
     for name, metric in METRICS.items():
-        if name not in scores and spec.kind in metric.kinds and _unfit_labels(name, spec) is None:
+        if name not in scores and spec.kind in metric.kinds and _unfit_examples(name, spec) is None:
             scores[name] = metric.prepare[spec.kind](spec, answers, examples)(everything)
     return scores
 
@@ -146,7 +157,9 @@ def per_example(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Ex
 
     classification: 1 for the right label, else 0. tagging: 1 for a sentence with all tags right, else 0.
     regression: the negative squared error. qa: the exact match (0 or 1) if that is the metric, else the F1.
-    masked-lm: the share of masked tokens that are right, 0 where none was masked.
+    masked-lm: the share of masked tokens that are right, 0 where none was masked. embedding: 1 for a text whose
+    nearest other text is of its class, else 0; for pairs the negative squared difference of the ranks, from 0 to 1,
+    of cosine and label.
     """
     if spec.kind == "classification":
         return scorers.right_labels(answers, examples)
@@ -158,5 +171,8 @@ def per_example(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Ex
         return -((predicted - true) ** 2)
     if spec.kind == "qa":
         return scorers.best_scores(exact_match if spec.metric == "exact_match" else token_f1, answers, examples)
+    if spec.kind == "embedding":
+        found = scorers.rank_errors if spec.pair else scorers.right_neighbours
+        return -found(answers, examples) if spec.pair else found(answers, examples)
     total = scorers.column(answers, "total")
     return np.divide(scorers.column(answers, "correct"), total, out=np.zeros(len(answers)), where=total > 0)

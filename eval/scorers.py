@@ -21,6 +21,8 @@ Scorer = Callable[[Indices], float]
 Prepare = Callable[[TaskSpec, Sequence[Answer], Sequence[Example]], Scorer]
 """Reduces every example to a few numbers and returns the metric over them."""
 
+ROWS = 1024
+"""Texts that are compared with all others at a time."""
 MOST_NATS = 700.0
 """A loss above this counts as this, so that its exponential stays a float."""
 
@@ -174,6 +176,33 @@ def _correlation(first: Values, second: Values) -> float:
         return 0.0
     x, y = ((values - values.mean()) / width for values, width in zip((first, second), ranges, strict=True))
     return float(x @ y / np.sqrt((x @ x) * (y @ y)))
+
+
+def nearest(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """Share of texts whose nearest other text, by cosine, is of their class; the others are always all examples."""
+    return mean(right_neighbours(answers, examples))
+
+
+def right_neighbours(answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+    """Return 1 for each text whose nearest other text has its label, else 0; the first of several that are as near."""
+    labels = np.array([str(example["label"]) for example in examples])
+    vectors = np.array([answer["vectors"][0] for answer in answers], dtype=np.float32)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    right = np.zeros(len(labels))
+    for first in range(0, len(labels) if len(labels) > 1 else 0, ROWS):
+        rows = np.arange(first, min(first + ROWS, len(labels)))
+        cosines = vectors[rows] @ vectors.T
+        cosines[np.arange(len(rows)), rows] = -np.inf
+        right[rows] = labels[cosines.argmax(axis=1)] == labels[rows]
+    return right
+
+
+def rank_errors(answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+    """Return for each pair the squared difference of the ranks of its score and its label, ranks from 0 to 1."""
+    predicted, true = (
+        _ranks(np.unique(values, return_inverse=True)[1]) / len(values) for values in score_pairs(answers, examples)
+    )
+    return np.asarray((predicted - true) ** 2)
 
 
 def mean_squared_error(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:

@@ -12,14 +12,17 @@ from typing import Any, Literal, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Kind = Literal["classification", "regression", "tagging", "qa", "masked-lm"]
-KINDS: tuple[str, ...] = ("classification", "regression", "tagging", "qa", "masked-lm")
+Kind = Literal["classification", "regression", "tagging", "qa", "masked-lm", "embedding"]
+KINDS: tuple[str, ...] = ("classification", "regression", "tagging", "qa", "masked-lm", "embedding")
+
+Pooling = Literal["mean", "first"]
 
 Example = Mapping[str, Any]
 """One item of data, with the field names of its file:
 
 ``text`` or ``text_a`` and ``text_b`` with ``label`` (classification, regression); ``tokens`` with ``tags`` (tagging);
-``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa); ``text`` (masked-lm).
+``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa); ``text`` (masked-lm);
+``text`` with a class as ``label``, or ``text_a`` and ``text_b`` with a number as ``label`` (embedding).
 Unlabelled examples lack the last field.
 """
 
@@ -29,14 +32,17 @@ class TaskSpec(BaseModel):
 
     Attributes:
         kind: The form of the answer.
-        labels: Class names or BIO tags in the order of their ids; empty for regression, qa and masked-lm.
+        labels: Class names or BIO tags in the order of their ids; empty for other kinds.
         metric: Name of the score that decides (see ``eval.metrics.METRICS``); higher is better.
-        pair: Whether an example is a pair of texts (``text_a``, ``text_b``).
+        pair: Whether an example is a pair of texts (``text_a``, ``text_b``); for embedding, which reads every text
+            alone, whether the examples with a label are.
         max_length: Most tokens of one input, special tokens counted. Longer qa and tagging inputs are cut in windows.
         stride: Tokens that neighbouring windows share (qa, tagging).
         truncation: Which text of a pair is shortened.
         truncation_side: The end at which a text is shortened.
         class_weights: Weight of each label in the task loss, or None for equal weights.
+        pooling: For embedding: a text's vector is the mean of its tokens' last states, or the first token's.
+        normalize: For embedding: whether vectors are scaled to length 1.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,11 +56,18 @@ class TaskSpec(BaseModel):
     truncation: Literal["longest_first", "only_first", "only_second"] = "longest_first"
     truncation_side: Literal["left", "right"] = "right"
     class_weights: tuple[float, ...] | None = None
+    pooling: Pooling = "mean"
+    normalize: bool = True
 
     @property
     def outputs(self) -> int:
-        """Width of the last layer: classes, tags, 1 for regression, 2 (start, end) for qa."""
+        """Width of the last layer: classes, tags, 1 for regression, 2 (start, end) for qa; 0 without a head."""
         return {"regression": 1, "qa": 2}.get(self.kind, len(self.labels))
+
+    @property
+    def per_token(self) -> bool:
+        """Whether a network answers at every token; otherwise once a text."""
+        return self.kind in ("tagging", "qa", "masked-lm")
 
 
 class Examples(Sequence[Example]):

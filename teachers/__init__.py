@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 _PUBLIC = {
+    "EnsembleTeacher": "teachers.ensemble",
     "ModelTeacher": "teachers.signals",
     "TaskLoss": "teachers.objective",
     "TaskModel": "teachers.taskmodel",
@@ -13,6 +14,7 @@ _PUBLIC = {
     "finetune": "teachers.finetune",
     "load_taskmodel": "teachers.taskmodel",
     "train": "teachers.training",
+    "train_together": "teachers.multitask",
 }
 
 __all__ = sorted(_PUBLIC)

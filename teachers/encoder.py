@@ -82,6 +82,11 @@ def max_tokens(config: Any) -> int:
     return UNLIMITED if name is None else int(getattr(config, name)) - first_position(config)
 
 
+def classifier_place(config: Any) -> int:
+    """Return the place of the token that stands for the whole text: the first, or the last (-1) for XLNet."""
+    return -1 if getattr(config, "summary_type", "first") == "last" else 0
+
+
 def shape_of(config: Any) -> Shape:
     """Return the dimensions that a config describes."""
     names = family_of(config).config
@@ -188,11 +193,12 @@ def layer_names(model: Any) -> list[str]:
         raise UserError(f"{family.model_type} has no transformer layers")
     prefix = family.layers if base_encoder(model) is model else f"{family.base}.{family.layers}"
     if family.model_type == "albert":
-        return [f"{prefix}.{group}.albert_layers.0" for group in _albert_groups(model.config)]
+        return [f"{prefix}.{group}.albert_layers.0" for group in albert_groups(model.config)]
     return [f"{prefix}.{i}" for i in range(layer_count(model))]
 
 
-def _albert_groups(config: Any) -> list[int]:
+def albert_groups(config: Any) -> list[int]:
+    """Return for each layer of ALBERT the group of shared weights that it runs."""
     per_group = config.num_hidden_layers / config.num_hidden_groups
     return [int(i / per_group) for i in range(config.num_hidden_layers)]
 
@@ -229,6 +235,11 @@ def word_embeddings(model: Any) -> nn.Embedding:
     return table
 
 
+def mixes_neighbours(config: Any) -> bool:
+    """Whether embeddings read the words beside a word too, so that padding is seen unless its vector is 0."""
+    return family_of(config).model_type == "mobilebert" and bool(config.trigram_input)
+
+
 def head_parts(model: Any) -> dict[str, nn.Module]:
     """Return the modules of the head by role, those that exist.
 
@@ -242,6 +253,25 @@ def head_parts(model: Any) -> dict[str, nn.Module]:
     if isinstance(tagger, nn.Linear):
         found["classifier"] = tagger
     return found
+
+
+def share_encoder(source: Any, target: Any) -> None:
+    """Let ``target``, in place, run the encoder of ``source``; its head, and with it a pooler, stays its own.
+
+    Raises:
+        UserError: If their encoders differ in family or shape.
+    """
+    heads = [head_parameters(model) for model in (source, target)]
+    shapes = [
+        {name: p.shape for name, p in model.named_parameters() if name not in head}
+        for model, head in zip((source, target), heads, strict=True)
+    ]
+    if family_of(source) is not family_of(target) or shapes[0] != shapes[1]:
+        raise UserError("an encoder is shared by models of one family and shape, and these two differ")
+    given = base_encoder(source)
+    for name, part in [*given.named_children(), *given.named_parameters(recurse=False)]:
+        if name != "pooler":
+            setattr(base_encoder(target), name, part)
 
 
 def head_parameters(model: Any) -> dict[str, nn.Parameter]:
@@ -307,7 +337,7 @@ def _renumber(layer: Any, position: int) -> None:
 
 
 def _kept_groups(config: Any, kept: Sequence[int]) -> list[int]:
-    groups = _albert_groups(config)
+    groups = albert_groups(config)
     wanted = [groups[i] for i in kept]
     distinct = list(dict.fromkeys(wanted))
     per_group = len(kept) / len(distinct)

@@ -72,6 +72,7 @@ class Family:
         embeddings: Role -> path from the encoder.
         heads: Role -> path from the model with a head; ``{base}`` stands for the encoder.
         token_types: ``config`` (as many as the config says), ``always`` or ``never``.
+        typed_layers: Whether layers read the token types too, not the embeddings alone.
         pad_type_id: Token type that the family gives to padding.
         positions_after_padding: Positions are counted from the id of the padding token plus one.
         rotary: Queries and keys are rotated by position, so their channels come in pairs of fixed frequency.
@@ -82,6 +83,9 @@ class Family:
         predicts_words: Whether transformers has a masked-language head for it.
         plain_attention: Whether attention scores are the scaled products of queries and keys, without terms for
             relative positions or rotation.
+        adds_mask: Whether it also takes a mask ``[B, 1, 1, L]`` that is added to attention scores as it is.
+        entry: Paths from the encoder to what only the first layer's input passes through, those that exist.
+        closing: Paths from the encoder to what only the last layer's output passes through, those that exist.
     """
 
     model_type: str
@@ -93,6 +97,7 @@ class Family:
     embeddings: Mapping[str, str] = field(default_factory=lambda: _EMBEDDINGS)
     heads: Mapping[str, str] = field(default_factory=lambda: _BERT_HEADS)
     token_types: str = "config"
+    typed_layers: bool = False
     pad_type_id: int = 0
     positions_after_padding: bool = False
     rotary: bool = False
@@ -100,6 +105,9 @@ class Family:
     projects_always: bool = False
     predicts_words: bool = True
     plain_attention: bool = True
+    adds_mask: bool = True
+    entry: tuple[str, ...] = ("embeddings",)
+    closing: tuple[str, ...] = ("pooler",)
 
 
 _ROBERTA = Family(
@@ -172,6 +180,7 @@ _ALBERT = Family(
         **_TAGGING,
     },
     projects_always=True,
+    entry=("embeddings", "encoder.embedding_hidden_mapping_in"),
 )
 _ELECTRA = Family(
     "electra",
@@ -186,6 +195,7 @@ _ELECTRA = Family(
         "mlm_norm": "generator_predictions.LayerNorm",
         "mlm_decoder": "generator_lm_head",
     },
+    entry=("embeddings", "embeddings_project"),
 )
 _XLNET = Family(
     "xlnet",
@@ -224,10 +234,13 @@ _XLNET = Family(
         "qa": "qa_outputs",
     },
     token_types="always",
+    typed_layers=True,
     pad_type_id=3,
     post_norm=False,
     predicts_words=False,
     plain_attention=False,
+    adds_mask=False,
+    entry=(),
 )
 _MOBILEBERT = Family(
     "mobilebert",
@@ -257,6 +270,8 @@ _DEBERTA = Family(
     heads={**_BERT_HEADS, "dense": "pooler.dense"},
     post_norm=False,
     plain_attention=False,
+    adds_mask=False,
+    entry=("embeddings", "encoder.conv"),
 )
 _MODERNBERT = Family(
     "modernbert",
@@ -277,6 +292,8 @@ _MODERNBERT = Family(
     rotary=True,
     post_norm=False,
     plain_attention=False,
+    adds_mask=False,
+    closing=("final_norm",),
 )
 
 FAMILIES: dict[str, Family] = {

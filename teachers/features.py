@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,8 @@ class Batch:
 
     Attributes:
         inputs: What the model takes: int64 ``[B, L]`` each; ``attention_mask`` is always there.
-        targets: By kind: ``labels`` ``[B]`` or ``[B, L]``; ``start_positions`` and ``end_positions`` ``[B]`` for qa.
+        targets: By kind: ``labels`` ``[B]`` or ``[B, L]``; ``start_positions`` and ``end_positions`` ``[B]`` for qa;
+            none for embedding.
         rows: Index of each row among all features, ``[B]``.
         progress: How much of the training lies behind, 0 to 1; schedules of a loss read it.
     """
@@ -129,6 +131,8 @@ class Rows:
             first = np.array([place.start for place in places])
             spans = np.array(chosen) + first[:, None]
             return {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
+        if self.spec.kind == "embedding":
+            return {}
         kind = np.float32 if self.spec.kind == "regression" else np.int64
         return {"labels": np.array(chosen, dtype=kind)}
 
@@ -137,12 +141,13 @@ def target(spec: TaskSpec, feature: Feature, example: Mapping[str, Any], encoder
     """Return what a feature should be answered with.
 
     A class id, a float, a list of tag ids (``IGNORED`` on all but the first piece of a word), or the first and last
-    token of the answer (the [CLS] place for a window that does not hold the answer).
+    token of the answer (the [CLS] place for a window that does not hold the answer). Without a label, the class id is
+    ``IGNORED`` and the float not a number.
     """
     if spec.kind == "classification":
-        return spec.labels.index(_field(example, "label"))
+        return spec.labels.index(example["label"]) if "label" in example else IGNORED
     if spec.kind == "regression":
-        return float(_field(example, "label"))
+        return float(example.get("label", math.nan))
     if spec.kind == "tagging":
         tags = _field(example, "tags")
         return [spec.labels.index(tags[word]) if word >= 0 else IGNORED for word in feature.words or ()]
@@ -163,6 +168,20 @@ def token_span(offsets: Sequence[tuple[int, int] | None], start: int, end: int) 
     if first is None or last is None or first[0] > start or last[1] < end:
         return None
     return covering[0], covering[-1]
+
+
+def labelled(spec: TaskSpec, examples: Examples) -> Examples:
+    """Return the examples that hold their answer; classification and regression may be taught without it.
+
+    Raises:
+        UserError: If none does.
+    """
+    if spec.kind not in ("classification", "regression") or all("label" in example for example in examples):
+        return examples
+    found = [example for example in examples if "label" in example]
+    if not found:
+        raise UserError(f"none of the {len(examples)} examples of {examples.name} has a label to learn from")
+    return Examples(found, examples.name, examples.skipped)
 
 
 def _field(example: Mapping[str, Any], name: str) -> Any:

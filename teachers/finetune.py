@@ -8,15 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eval.errors import CompressError, UserError
+from eval.errors import UserError
 from eval.task import Task
+from eval.writing import whole_folder
 from teachers.config import Training
 from teachers.home import home
 from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel
@@ -63,6 +63,11 @@ def finetune(
         "training": training.model_dump(mode="json", exclude_defaults=True),
         "seed": seed,
     }
+    if isinstance(base, TaskModel):  # new networks that differ in their activation, say, have equal weights
+        config = base.model.config.to_dict()
+        identity["config"] = {
+            key: config[key] for key in config if key not in ("transformers_version", "_name_or_path")
+        }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = home() / "teachers" / f"{task.spec.kind}-{key}"
     if not (folder / "teacher.json").is_file():
@@ -77,14 +82,6 @@ def finetune(
 
 
 def _keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:
-    beside = folder.with_name(f"{folder.name}.{os.getpid()}.writing")
-    shutil.rmtree(beside, ignore_errors=True)
-    try:
-        beside.mkdir(parents=True)
+    with whole_folder(folder, "the teacher") as beside:
         save_taskmodel(model, beside)
         (beside / "teacher.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(beside, folder)
-    except OSError as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise CompressError(f"{folder}: the teacher could not be saved ({error})") from error

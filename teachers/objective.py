@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
+from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.features import IGNORED, Batch, Rows
 from teachers.observing import NOTHING, Signals, Wanted
@@ -70,11 +71,19 @@ def task_loss(spec: TaskSpec, logits: Tensor, batch: Batch) -> Tensor:
     Args:
         spec: The task; ``class_weights`` apply to classification and tagging.
         logits: ``[B, C]``, ``[B, L, C]`` (tagging, masked-lm) or ``[B, L, 2]`` (qa).
-        batch: Holds the targets. Padding, special tokens and later pieces of a word are never counted.
+        batch: Holds the targets. Padding, special tokens and later pieces of a word are never counted, nor are
+            texts without a label; if nothing is, the loss is 0.
     """
     logits = logits.float()
+    if spec.kind == "embedding":
+        raise UserError(
+            "an embedding task has no labels to learn from; train with a teacher's vectors: distill.embedding, or a "
+            "method that reads hidden states alone"
+        )
     if spec.kind == "regression":
-        return F.mse_loss(logits[:, 0], batch.targets["labels"])
+        scores, labels = logits[:, 0], batch.targets["labels"]
+        known = ~labels.isnan()
+        return F.mse_loss(scores[known], labels[known]) if bool(known.any()) else scores.sum() * 0.0
     if spec.kind == "qa":
         scores = logits.masked_fill(batch.mask[..., None] == 0, torch.finfo(logits.dtype).min)
         start = F.cross_entropy(scores[..., 0], batch.targets["start_positions"])

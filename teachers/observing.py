@@ -59,11 +59,12 @@ class Signals:
     """A network's outputs for one batch.
 
     Attributes:
-        logits: ``[B, C]``, or ``[B, L, C]`` for tagging, qa and masked-lm.
+        logits: ``[B, C]``, ``[B, L, C]`` for tagging, qa and masked-lm, or the vectors ``[B, d]`` of embedding.
         hidden_states: ``[B, L, d]`` by place, those that were asked for.
         queries: ``[B, L, heads · head width]`` by layer, those that were asked for.
         keys: Likewise.
         values: Likewise.
+        exit_logits: Logits of the classifiers before the last one ``[B, exits, C]``, of a network that has some.
     """
 
     logits: Tensor
@@ -71,6 +72,7 @@ class Signals:
     queries: Mapping[int, Tensor] = field(default_factory=dict)
     keys: Mapping[int, Tensor] = field(default_factory=dict)
     values: Mapping[int, Tensor] = field(default_factory=dict)
+    exit_logits: Tensor | None = None
 
 
 def observe(
@@ -91,7 +93,8 @@ def observe(
     with _taps(network, wanted) as seen:
         outputs = (call or network)(**inputs, **extras)
     states = {place: outputs.hidden_states[place] for place in wanted.hidden_states}
-    return Signals(logits_of(outputs), states, **seen)
+    logits = logits_of(outputs, network.config, inputs["attention_mask"])
+    return Signals(logits, states, **seen, exit_logits=outputs.get("exit_logits"))
 
 
 @contextlib.contextmanager
@@ -143,7 +146,7 @@ def _collector(seen: dict[str, dict[int, Tensor]], runs: list[list[Place]]) -> C
     remaining = iter(runs)
 
     def collect(_module: nn.Module, _args: Any, output: Tensor) -> None:
-        for name, index, channels in next(remaining):
+        for name, index, channels in next(remaining, ()):  # DeBERTa's later runs are over positions
             seen[name][index] = output[..., channels]
 
     return collect

@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,9 +15,10 @@ import numpy as np
 import torch
 
 from eval.encoding import TextEncoder
-from eval.errors import CompressError, UserError
+from eval.errors import UserError
 from eval.inference import Answer, batches_by_length, predict
 from eval.task import Examples
+from eval.writing import whole_folder
 from teachers.encoder import attention_width, has_plain_attention, shape_of
 from teachers.features import Batch, Rows
 from teachers.home import home
@@ -106,6 +105,8 @@ class ModelTeacher:
         digest = hashlib.sha256(self.model.digest.encode())
         digest.update(encoder.tokenizer.to_str().encode())
         digest.update(json.dumps(encoder.settings.to_dict(), sort_keys=True).encode())
+        if self.model.task.kind == "embedding":
+            digest.update(f"{self.model.task.pooling} {self.model.task.normalize}".encode())
         return digest.hexdigest()
 
     @property
@@ -139,11 +140,11 @@ class ModelTeacher:
             UserError: If teacher and student read texts differently and the signals are per token.
         """
         same = reads_alike(self.model.encoder, rows.encoder)
-        per_token = bool(wanted) or rows.spec.kind not in ("classification", "regression")
-        if per_token and not same:
+        per_token = bool(wanted) or rows.spec.per_token
+        if per_token and not (same or (rows.spec.kind != "masked-lm" and cuts_alike(self.model.encoder, rows.encoder))):
             raise UserError(
                 f"teacher {self.model.name} and the student tokenize differently, so their tokens cannot be paired; "
-                "only logits of classification and regression can be distilled between them"
+                "only what answers a whole text (logits, scores, vectors) can be distilled between them"
             )
         if rows.spec.outputs != self.model.task.outputs or rows.spec.labels != self.model.task.labels:
             raise UserError(
@@ -178,34 +179,47 @@ class SharedTeacher:
     """
 
     teacher: TeacherSource
-    _wanted: Wanted = NOTHING
-    _reader: Reader | None = None
-    _last: tuple[Batch, Signals] | None = None
+    _shares: list[_Share] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.teacher, name)
 
     def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
-        """Return a reader that also gives what the other losses want."""
-        self._wanted |= wanted
+        """Return a reader that also gives what the other losses want of the same rows."""
+        share = next((share for share in self._shares if share.rows is rows), None)
+        if share is None:
+            share = _Share(self.teacher, rows)
+            self._shares.append(share)
+        share.wanted |= wanted
+        return share
 
-        def signals(batch: Batch) -> Signals:
-            if self._reader is None:
-                self._reader = self.teacher.read(rows, self._wanted)
-            if self._last is None or self._last[0] is not batch:
-                self._last = (batch, self._reader(batch))
-            return self._last[1]
 
-        return signals
+@dataclass
+class _Share:
+    """What several losses want of one teacher and the same rows."""
+
+    teacher: TeacherSource
+    rows: Rows
+    wanted: Wanted = NOTHING
+    reader: Reader | None = None
+    last: tuple[Batch, Signals] | None = None
+
+    def __call__(self, batch: Batch) -> Signals:
+        """Return all that is wanted, computed once a batch."""
+        if self.reader is None:
+            self.reader = self.teacher.read(self.rows, self.wanted)
+        if self.last is None or self.last[0] is not batch:
+            self.last = (batch, self.reader(batch))
+        return self.last[1]
 
 
 def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: Wanted) -> int:
     """Return the size on disk of a teacher's signals for inputs of these lengths, in bytes."""
     config, tokens = model.model.config, sum(lengths)
-    per_token = model.task.kind not in ("classification", "regression")
-    outputs = config.vocab_size if model.task.kind == "masked-lm" else model.task.outputs
-    numbers = (tokens if per_token else len(lengths)) * outputs
-    numbers += tokens * len(wanted.hidden_states) * shape_of(config).hidden_size
+    shape = shape_of(config)
+    outputs = {"masked-lm": shape.vocab_size, "embedding": shape.hidden_size}.get(model.task.kind, model.task.outputs)
+    numbers = (tokens if model.task.per_token else len(lengths)) * outputs
+    numbers += tokens * len(wanted.hidden_states) * shape.hidden_size
     projections = len(wanted.queries) + len(wanted.keys) + len(wanted.values)
     return 4 * (numbers + tokens * projections * attention_width(config))
 
@@ -258,7 +272,7 @@ class CachedReader:
         length = batch.inputs["input_ids"].shape[1]
         arrays = {name: self._padded(name, batch.rows.tolist(), length) for name in self.layout}
         tensors = {name: torch.from_numpy(array).to(batch.rows.device) for name, array in arrays.items()}
-        stacked = {
+        stacked: dict[str, Any] = {
             part.name: {place: tensors[part.name][:, i] for i, place in enumerate(getattr(self.wanted, part.name))}
             for part in fields(Wanted)
         }
@@ -284,10 +298,7 @@ def _starts(shape: list[Any], lengths: Sequence[int]) -> np.ndarray:
 
 
 def _write_cache(folder: Path, model: TaskModel, rows: Rows, wanted: Wanted) -> None:
-    beside = folder.with_name(f"{folder.name}.{os.getpid()}.writing")
-    shutil.rmtree(beside, ignore_errors=True)
-    try:
-        beside.mkdir(parents=True)
+    with whole_folder(folder, "teacher signals") as beside:
         layout: dict[str, list[Any]] = {}
         arrays: dict[str, np.ndarray] = {}
         live = LiveReader(model, wanted)
@@ -305,12 +316,6 @@ def _write_cache(folder: Path, model: TaskModel, rows: Rows, wanted: Wanted) -> 
         for mapped in arrays.values():
             mapped.flush()  # type: ignore[attr-defined]
         (beside / "layout.json").write_text(json.dumps(layout), encoding="utf-8")
-        os.replace(beside, folder)
-    except OSError as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        if (folder / "layout.json").is_file():  # another process was faster
-            return
-        raise CompressError(f"{folder}: teacher signals could not be written ({error})") from error
 
 
 def _stacked(signals: Signals) -> dict[str, np.ndarray]:
@@ -338,8 +343,14 @@ def _store(
 
 
 def reads_alike(own: TextEncoder, other: TextEncoder) -> bool:
-    """Whether two encoders turn every example into the same tokens."""
+    """Whether two encoders turn every example into the same inputs."""
     return own.settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
+
+
+def cuts_alike(own: TextEncoder, other: TextEncoder) -> bool:
+    """Whether two encoders turn every example into the same tokens, though one network also takes token types."""
+    settings = replace(own.settings, inputs=other.settings.inputs, pad_type_id=other.settings.pad_type_id)
+    return settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
 
 
 def _own_rows(model: TaskModel, rows: Rows) -> Rows:

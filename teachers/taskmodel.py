@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import logging
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ import transformers
 from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
 from eval.errors import UserError
 from eval.task import TaskSpec
-from teachers.encoder import family_of, max_tokens, model_inputs
+from teachers.encoder import base_encoder, family_of, max_tokens, model_inputs
+from teachers.padding import silence
+from teachers.pooling import check_pooling, pooled, said_by, save_pooling, set_pooling
 
 if TYPE_CHECKING:
     from eval.size import Size
@@ -28,19 +31,20 @@ AUTO_CLASSES = {
     "tagging": "AutoModelForTokenClassification",
     "qa": "AutoModelForQuestionAnswering",
     "masked-lm": "AutoModelForMaskedLM",
+    "embedding": "AutoModel",
 }
 """The stock class that holds the model of each kind of task."""
 
 
 @dataclass(frozen=True)
 class TaskModel:
-    """A stock transformers network with a head, the tokenizer that feeds it, and the task it answers.
+    """A stock transformers network with its head, the tokenizer that feeds it, and the task it answers.
 
     It is a ``Predictor``: ``eval.predict`` and ``eval.measure`` take it as it is.
 
     Attributes:
         model: A ``…ForSequenceClassification``, ``…ForTokenClassification``, ``…ForQuestionAnswering`` or
-            ``…ForMaskedLM`` module.
+            ``…ForMaskedLM`` module, or the bare encoder for embedding.
         tokenizer: A fast tokenizer of transformers.
         task: What is asked.
         name: What reports call it.
@@ -63,11 +67,21 @@ class TaskModel:
             raise UserError(f"{self.name}: {error}") from error
 
     def forward(self, inputs: Inputs) -> Array:
-        """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging, qa and masked-lm."""
+        """Return float32 logits ``[rows, C]``, ``[rows, length, C]`` for tagging, qa and masked-lm, or vectors."""
+        return self.forward_counted(inputs)[0]
+
+    def forward_counted(self, inputs: Inputs) -> tuple[Array, Array | None]:
+        """Return the logits, and for a network that answers early how many layers each row ran through, ``[rows]``.
+
+        Such a network has a method ``answer`` beside its plain forward pass.
+        """
         device = next(self.model.parameters()).device
         tensors = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
         with evaluating(self.model):
-            return logits_of(self.model(**tensors)).float().cpu().numpy()
+            outputs = getattr(self.model, "answer", self.model)(**tensors)
+            logits = logits_of(outputs, self.model.config, tensors["attention_mask"]).float().cpu().numpy()
+        layers = outputs.get("layers")
+        return logits, None if layers is None else layers.cpu().numpy()
 
     def size(self) -> Size:
         """Parameters, bytes and multiply-accumulates of the network."""
@@ -81,10 +95,18 @@ class TaskModel:
         return weights_digest(self.model)
 
 
-def logits_of(outputs: Any) -> torch.Tensor:
-    """Return the logits of a transformers output; start and end logits of qa are stacked to ``[B, L, 2]``."""
+def logits_of(outputs: Any, config: Any = None, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the logits of a transformers output; start and end logits of qa are stacked to ``[B, L, 2]``.
+
+    Args:
+        outputs: What the network returned.
+        config: The network's; without a head it says how the states become vectors ``[B, d]``, the network's answer.
+        mask: 1 for real tokens ``[B, L]``, likewise.
+    """
     if "start_logits" in outputs:
         return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1)
+    if "logits" not in outputs and mask is not None:
+        return pooled(outputs["last_hidden_state"], mask, config)
     logits: torch.Tensor = outputs["logits"]
     return logits
 
@@ -115,7 +137,7 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
     return EncoderSettings(
         kind=task.kind,
         labels=task.labels,
-        pair=task.pair,
+        pair=task.pair and task.kind != "embedding",
         max_length=min(task.max_length, max_tokens(model.config)),
         stride=task.stride,
         truncation=task.truncation,
@@ -142,6 +164,10 @@ def set_task(config: Any, task: TaskSpec) -> None:
     elif task.kind == "regression":
         config.id2label, config.label2id = {0: "score"}, {"score": 0}
         config.problem_type = "regression"
+    elif task.kind == "qa":
+        config.num_labels = task.outputs
+    elif task.kind == "embedding":
+        set_pooling(config, task)
     if task.kind == "classification":
         config.problem_type = "single_label_classification"
 
@@ -158,7 +184,30 @@ def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, 
         torch.manual_seed(seed)
         model = getattr(transformers, AUTO_CLASSES[task.kind]).from_config(config)
     _check_tokenizer(tokenizer, config, where=name)
+    silence(model, tokenizer)
     return TaskModel(model.eval(), tokenizer, task, name=name)
+
+
+def with_head(model: TaskModel, task: TaskSpec, seed: int = 0) -> TaskModel:
+    """Return a copy of a network's encoder with a new head for another kind of task; the network stays as it is.
+
+    A pooler that both have is part of the encoder, as in a stock load.
+
+    Args:
+        model: Any network.
+        task: What the copy answers.
+        seed: Seeds the head.
+
+    Raises:
+        UserError: If the family has no head for this kind of task.
+    """
+    config = copy.deepcopy(model.model.config)
+    try:
+        built = build_taskmodel(config, model.tokenizer, task, seed=seed, name=model.name)
+    except ValueError as error:  # transformers has no such class
+        raise UserError(f"{model.name}: {family_of(config).model_type} has no head for {task.kind}") from error
+    base_encoder(built.model).load_state_dict(base_encoder(model.model).state_dict(), strict=False)
+    return built
 
 
 def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int = 0) -> TaskModel:
@@ -182,6 +231,8 @@ def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int =
     family_of(config)
     task = task or _own_task(where, config)
     check_kind(config, task)
+    if task.kind == "embedding":
+        check_pooling(where, task)
     tokenizer = _loaded(source, "tokenizer", lambda: transformers.AutoTokenizer.from_pretrained(source))
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(f"{source}: the tokenizer has no tokenizer.json; convert it to a fast tokenizer first")
@@ -192,6 +243,7 @@ def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int =
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(seed)
         model = _loaded(source, "weights", lambda: loader.from_pretrained(source, config=config, dtype=torch.float32))
+    silence(model, tokenizer)
     return TaskModel(model.eval(), tokenizer, task, name=where.name or source, folder=where if where.is_dir() else None)
 
 
@@ -201,6 +253,8 @@ def save_taskmodel(model: TaskModel, folder: str | Path) -> None:
     with quiet():
         model.model.save_pretrained(folder)
         model.tokenizer.save_pretrained(folder)
+    if model.task.kind == "embedding":
+        save_pooling(folder, model.model.config, model.task)
     (folder / "task.json").write_text(model.task.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
@@ -253,6 +307,8 @@ def _own_task(folder: Path, config: Any) -> TaskSpec:
         if len(labels) == 1:
             return TaskSpec(kind="regression", metric="spearman")
         return TaskSpec(kind="classification", labels=labels)
+    if (said := said_by(folder)) is not None:
+        return TaskSpec(kind="embedding", metric="spearman", pair=True, **said)
     raise UserError(f"{folder}: holds {architecture or 'a model without a head'}; say which task it is for")
 
 

@@ -15,7 +15,7 @@ from eval.report.tables import listed
 from eval.result import Result
 from eval.task import TaskSpec
 
-Form = Literal["transformers", "compress", "onnx"]
+Form = Literal["transformers", "compress", "module", "onnx"]
 
 PIPELINES = {
     "classification": "text-classification",
@@ -23,6 +23,7 @@ PIPELINES = {
     "tagging": "token-classification",
     "qa": "question-answering",
     "masked-lm": "fill-mask",
+    "embedding": "sentence-similarity",
 }
 CLASSES = {
     "classification": "AutoModelForSequenceClassification",
@@ -30,6 +31,7 @@ CLASSES = {
     "tagging": "AutoModelForTokenClassification",
     "qa": "AutoModelForQuestionAnswering",
     "masked-lm": "AutoModelForMaskedLM",
+    "embedding": "AutoModel",
 }
 ANSWERS = {
     "classification": "one of the labels below for a text or a pair of texts",
@@ -37,8 +39,9 @@ ANSWERS = {
     "tagging": "one tag a word",
     "qa": "a span of the context that answers the question",
     "masked-lm": "the token behind a mask",
+    "embedding": "a vector for a text, to be compared by cosine",
 }
-LIBRARIES = {"transformers": "transformers", "compress": "nlp-compress", "onnx": "onnx"}
+LIBRARIES = {"transformers": "transformers", "compress": "nlp-compress", "module": "nlp-compress", "onnx": "onnx"}
 MOST_LABELS = 50
 RISKY = re.compile(
     r"""[^\w\s.,%()\-+/'\u0080-\U0010ffff]  # whatever may begin markup, an address or a mention
@@ -67,7 +70,8 @@ def model_card(
         spec: What it was made for.
         results: What ``measure`` returned.
         lineage: Records of the steps, as plain values (see ``eval.report.page.write_page``).
-        form: What loads it: stock transformers, ``compress.load``, or any ONNX runtime.
+        form: What loads it: stock transformers, ``compress.load``, the program that defines its module, or any ONNX
+            runtime.
         base_model: Where the weights came from first, such as a hub name.
         data_licence: Licence of the training data, in the user's words; None says that none was stated.
         limits: Sentences on what it should not be used for.
@@ -137,14 +141,37 @@ def _loading(spec: TaskSpec, form: Form) -> str:
             "tokenizer = AutoTokenizer.from_pretrained(folder)",
             f"model = {CLASSES[spec.kind]}.from_pretrained(folder)",
         ]
-        return _code(lines, "Stock transformers loads it; nothing else has to be installed.")
+        said = "Stock transformers loads it; nothing else has to be installed."
+        return "\n\n".join(filter(None, [_code(lines, said), _pooling(spec)]))
     if form == "compress":
         lines = ["from compress import load", "", 'model = load(".")  # this folder']
-        return _code(lines, "Its shape is not one that a stock transformers class can hold, so it is loaded by name:")
+        said = "No class of stock transformers can hold this model: its Auto classes refuse the folder. It loads with"
+        return _code(lines, f"{said} `compress.load`, and any ONNX runtime loads its ONNX export.")
+    if form == "module":
+        lines = [
+            "from compress.architectures.adaptor import adapt",
+            "",
+            'model = adapt(module, tokenizer, task, weights=".")  # module: built as it was when it was trained',
+        ]
+        said = "It holds the weights of a module that only its own program can build, so neither stock transformers nor"
+        return _code(lines, f"{said} `compress.load` loads this folder. Any ONNX runtime loads its ONNX export.")
     lines = ["import onnxruntime", "", 'session = onnxruntime.InferenceSession("model.onnx")']
     return _code(
         lines, "Any ONNX runtime loads it; `predict.py` in this folder goes from text to answer without torch."
     )
+
+
+def _pooling(spec: TaskSpec) -> str:
+    if spec.kind != "embedding":
+        return ""
+    means = {"mean": "the mean of the last hidden states of its real tokens", "first": "the first token's last state"}
+    length = ", scaled to length 1" if spec.normalize else ""
+    lines = [
+        "from sentence_transformers import SentenceTransformer",
+        "",
+        'vectors = SentenceTransformer(".").encode(["some text"])',
+    ]
+    return _code(lines, f"A text's vector is {means[spec.pooling]}{length}; sentence-transformers does just that:")
 
 
 def _code(lines: Sequence[str], said: str) -> str:

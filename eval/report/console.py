@@ -35,13 +35,14 @@ def table(results: Sequence[Result], batch: int = 1) -> Table:
         "parameters",
         "bytes",
         "MACs",
+        "layers" if _early(rows) else None,
         f"p50 ms, batch {batch}",
         "examples/s",
     ):
         if heading is not None:
             grid.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
     for result in rows:
-        grid.add_row(*_cells(result, batch, _shown(rows)))
+        grid.add_row(*_cells(result, batch, _shown(rows), _early(rows)))
     return grid
 
 
@@ -49,7 +50,11 @@ def _shown(results: Sequence[Result]) -> bool:
     return any(result.comparison for result in results)
 
 
-def _cells(result: Result, batch: int, compared: bool) -> list[Text]:
+def _early(results: Sequence[Result]) -> bool:
+    return any(result.layers is not None for result in results)
+
+
+def _cells(result: Result, batch: int, compared: bool, early: bool) -> list[Text]:
     size, timing = result.size, result.row(batch)
     comparison = result.comparison
     verdict_of = Text(comparison.verdict, STYLES[comparison.verdict]) if comparison else Text("")
@@ -61,6 +66,7 @@ def _cells(result: Result, batch: int, compared: bool) -> list[Text]:
         Text(short(size.parameters if size else None)),
         Text(short(result.bytes, "B")),
         Text(short(size.macs if size else None)),
+        *([Text(number(result.layers, 2))] if early else []),
         Text(number(timing.p50_ms if timing else None, 2)),
         Text(count(timing.examples_per_second if timing else None)),
     ]

@@ -1,0 +1,211 @@
+"""Sentence embedders: the student gives texts the teacher's vectors, or at least the same cosines among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+from compress.distill.distillation import Distillation
+from compress.distill.losses import cosine_distance
+from compress.distill.projection import Projection
+from compress.technique import Inputs
+from eval.inference import batches_by_length
+from teachers.encoder import shape_of
+from teachers.features import Batch, Rows
+from teachers.observing import NOTHING, Signals, Wanted
+from teachers.signals import Reader, TeacherSource
+from teachers.taskmodel import TaskModel
+
+SAMPLE = 8192
+"""Texts whose teacher vectors give the principal axes."""
+
+
+class EmbeddingDistillation(Distillation):
+    """Train a sentence embedder on the vectors of a teacher, from texts alone.
+
+    ``loss = mse · mean (p(s) - t)² + cosine · mean (1 - cos(p(s), t)) + similarity · d(S, T)`` over the pooled vectors
+    ``s`` and ``t`` of a batch, where ``S`` and ``T`` hold the cosines of all pairs of its texts, ``d`` is their mean
+    squared difference or ``KL(softmax(T / temperature) ‖ softmax(S / temperature))`` of every text against the others,
+    and ``p`` maps the student's width to the teacher's if they differ.
+
+    Attributes:
+        mse: Weight of the squared difference. Default 1 and alone, as in the paper.
+        cosine: Weight of the angle between the two vectors of a text.
+        similarity: Weight of the cosines among the texts of a batch; it needs no equal width and so no ``project``.
+        relation: ``mse`` or ``kl``, how the cosines are compared.
+        temperature: Of ``kl``; the lower, the more the nearest texts count.
+        project: For unequal widths: ``linear`` trains a map from the student's vectors to the teacher's and throws it
+            away; ``pca`` takes the teacher's vectors along as many principal axes as the student is wide, found on a
+            sample of the training texts, so that the student's own vectors are the result.
+        training: How weights are updated.
+
+    Needs:
+        Training texts, labelled or not, and a sentence embedder as teacher; tokenizers and widths may differ.
+
+    Reduces:
+        Nothing by itself; it heals a student that is smaller already.
+
+    Limits:
+        For embedding tasks alone. The mean is taken over all channels: of vectors of length 1, ``mse`` is
+        ``2 (1 - cos) / width``, so beside ``similarity`` it counts little. Tung and Mori compare matrices of inner
+        products, each row scaled to length 1, where this compares cosines. Reimers and Gurevych also put translations
+        beside each text; give such texts as texts of their own. With gradient accumulation, ``S`` and ``T`` are those
+        of a part of the batch.
+
+    Source:
+        Reimers and Gurevych 2020, arXiv 2004.09813; similarities: Tung and Mori 2019, arXiv 1907.09682.
+    """
+
+    name: ClassVar[str] = "distill.embedding"
+    source: ClassVar[str] = "Reimers and Gurevych 2020, arXiv 2004.09813; similarities: Tung and Mori 2019"
+
+    mse: float = Field(default=1.0, ge=0)
+    cosine: float = Field(default=0.0, ge=0)
+    similarity: float = Field(default=0.0, ge=0)
+    relation: Literal["mse", "kl"] = "mse"
+    temperature: float = Field(default=0.05, gt=0)
+    project: Literal["linear", "pca"] = "linear"
+
+    @model_validator(mode="after")
+    def _learns_something(self) -> EmbeddingDistillation:
+        if not (self.mse or self.cosine or self.similarity):
+            raise ValueError("mse, cosine and similarity are all 0; give one of them a weight above 0")
+        return self
+
+    @property
+    def pairs_vectors(self) -> bool:
+        """Whether each vector is held against the teacher's of the same text, which asks for one width."""
+        return bool(self.mse or self.cosine)
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Refuse other kinds of tasks, and principal axes of a teacher that is narrower."""
+        found = []
+        if student.task.kind != "embedding":
+            found.append(f"{self.name}: is for embedding tasks, this one is {student.task.kind}; take distill.logits")
+        if inputs.teacher is not None and self.pairs_vectors and self.project == "pca":
+            own, other = shape_of(student.model.config).hidden_size, inputs.teacher.hidden_size
+            if own > other:
+                found.append(
+                    f"{self.name}: project: pca cannot widen the teacher's {other} channels to the student's {own}; "
+                    "use project: linear"
+                )
+        return found
+
+    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> VectorLoss:
+        """Compute or find the teacher's vectors for these rows, and what makes the widths equal."""
+        reader = teacher.read(rows)
+        own, other = shape_of(student.model.config).hidden_size, teacher.hidden_size
+        if own == other or not self.pairs_vectors:
+            return VectorLoss(self, reader, nn.Identity())
+        if self.project == "linear":
+            return VectorLoss(self, reader, Projection(own, other))
+        axes = principal_axes(_sample(rows, reader), own)
+        return VectorLoss(self, reader, nn.Identity(), axes, student.task.normalize)
+
+
+@dataclass
+class VectorLoss:
+    """The loss of ``distill.embedding`` over known rows.
+
+    Attributes:
+        config: Its weights.
+        reader: The teacher's vectors.
+        modules: Maps the student's vectors to the teacher's width, or does nothing.
+        axes: What the teacher's vectors are taken along, ``[teacher's width, student's width]``.
+        normalize: Whether what is left of them is scaled to length 1.
+        reads: Nothing beside the vectors.
+    """
+
+    config: EmbeddingDistillation
+    reader: Reader
+    modules: nn.Module
+    axes: Tensor | None = None
+    normalize: bool = False
+    reads: Wanted = NOTHING
+
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return ``{"mse", "cosine", "similarity"}``, those whose weight is not 0."""
+        config, own, other = self.config, student.logits.float(), self.reader(batch).logits.float()
+        terms: dict[str, Tensor] = {}
+        if config.pairs_vectors:
+            mapped, target = self.modules(own), self._target(other)
+            if config.mse:
+                terms["mse"] = config.mse * F.mse_loss(mapped, target)
+            if config.cosine:
+                terms["cosine"] = config.cosine * cosine_distance(mapped, target)
+        if config.similarity:
+            distance = similarity_mse(own, other)
+            if config.relation == "kl":
+                distance = similarity_kl(own, other, config.temperature)
+            terms["similarity"] = config.similarity * distance
+        return terms
+
+    def _target(self, vectors: Tensor) -> Tensor:
+        if self.axes is None:
+            return vectors
+        vectors = vectors @ self.axes.to(vectors.device)
+        return F.normalize(vectors, dim=-1) if self.normalize else vectors
+
+
+def similarities(vectors: Tensor) -> Tensor:
+    """Return the cosines of all pairs of ``[n, d]``, ``[n, n]``."""
+    scaled = F.normalize(vectors, dim=-1)
+    return scaled @ scaled.T
+
+
+def similarity_mse(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the mean squared difference of the two matrices of cosines (after Tung and Mori 2019, arXiv 1907.09682).
+
+    Args:
+        student: ``[n, d]``.
+        teacher: ``[n, e]``.
+    """
+    return F.mse_loss(similarities(student), similarities(teacher))
+
+
+def similarity_kl(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Return the mean over texts of the KL from the teacher's to the student's choice among the other texts.
+
+    Args:
+        student: ``[n, d]``.
+        teacher: ``[n, e]``.
+        temperature: Divides the cosines.
+    """
+    count = len(student)
+    if count < 2:  # no other text to choose
+        return student.sum() * 0.0
+    others = ~torch.eye(count, dtype=torch.bool, device=student.device)
+    own, other = (
+        (similarities(side)[others].view(count, count - 1) / temperature).log_softmax(dim=-1)
+        for side in (student, teacher)
+    )
+    return F.kl_div(own, other, reduction="batchmean", log_target=True)
+
+
+def principal_axes(vectors: Tensor, size: int) -> Tensor:
+    """Return the ``size`` directions along which vectors are longest, ``[d, size]``, orthonormal, longest first.
+
+    The mean is not taken out: the products of the vectors, and so their cosines, are then kept as well as any
+    projection can (Eckart and Young 1936).
+
+    Args:
+        vectors: ``[n, d]``.
+        size: At most ``d``.
+    """
+    rows = vectors.double()
+    axes: Tensor = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)  # eigh gives the shortest first
+    return axes[:, :size].float()
+
+
+def _sample(rows: Rows, reader: Reader) -> Tensor:
+    """Return the teacher's vectors of at most ``SAMPLE`` rows, evenly spread, ``[n, d]``."""
+    count = min(len(rows), SAMPLE)
+    chosen = [place * len(rows) // count for place in range(count)]
+    batches = batches_by_length([rows.lengths[row] for row in chosen], 32)
+    with torch.no_grad():
+        return torch.cat([reader(rows.batch([chosen[place] for place in places])).logits for places in batches]).cpu()

@@ -1,0 +1,186 @@
+"""Distillation of sentence embedders against slow loops over the formulas of its papers."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from compress.distill.embedding import EmbeddingDistillation, VectorLoss, principal_axes, similarity_kl, similarity_mse
+from compress.engine import run
+from compress.recipe import Recipe
+from compress.technique import Inputs
+from eval.errors import UserError
+from eval.inference import predict
+from eval.task import Examples
+from teachers.observing import Signals, observe
+from teachers.scoring import rows_of
+from teachers.signals import ModelTeacher
+from tests.tiny import tiny_task, tiny_taskmodel
+
+STUDENT = [[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]]
+TEACHER = [[0.0, 1.0], [1.0, 1.0], [2.0, 0.0]]
+
+
+def cosine(x, y):
+    return sum(a * b for a, b in zip(x, y, strict=True)) / math.hypot(*x) / math.hypot(*y)
+
+
+def loss_of(student, teacher, **fields):
+    read = lambda batch: Signals(torch.tensor(teacher))  # noqa: E731
+    loss = VectorLoss(EmbeddingDistillation(**fields), read, torch.nn.Identity())
+    return {name: value.item() for name, value in loss(Signals(torch.tensor(student)), None).items()}
+
+
+def test_every_term_is_the_slow_loop():
+    squares = [(a - b) ** 2 for x, y in zip(STUDENT, TEACHER, strict=True) for a, b in zip(x, y, strict=True)]
+    angles = [1 - cosine(x, y) for x, y in zip(STUDENT, TEACHER, strict=True)]
+    among = [(cosine(STUDENT[i], STUDENT[j]) - cosine(TEACHER[i], TEACHER[j])) ** 2 for i in range(3) for j in range(3)]
+    found = loss_of(STUDENT, TEACHER, mse=2.0, cosine=3.0, similarity=5.0)
+    assert found["mse"] == pytest.approx(2 * sum(squares) / 6, rel=1e-6)
+    assert found["cosine"] == pytest.approx(3 * sum(angles) / 3, rel=1e-6)
+    assert found["similarity"] == pytest.approx(5 * sum(among) / 9, rel=1e-5)
+
+
+def test_kl_among_the_other_texts():
+    temperature, total = 0.5, 0.0
+    for i in range(3):
+        others = [j for j in range(3) if j != i]
+        chances = []
+        for side in (STUDENT, TEACHER):
+            weights = [math.exp(cosine(side[i], side[j]) / temperature) for j in others]
+            chances.append([weight / sum(weights) for weight in weights])
+        total += sum(t * math.log(t / s) for s, t in zip(*chances, strict=True))
+    found = loss_of(STUDENT, TEACHER, mse=0, similarity=1.0, relation="kl", temperature=temperature)
+    assert found == pytest.approx({"similarity": total / 3}, rel=1e-5)
+
+
+def test_equal_vectors_lose_nothing_and_similarities_ignore_turns_and_lengths():
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.randn(6, 4, generator=generator, dtype=torch.float64)
+    turned = vectors @ torch.linalg.qr(torch.randn(4, 4, generator=generator, dtype=torch.float64)).Q * 7
+    wider = torch.cat([turned, torch.zeros(6, 3, dtype=torch.float64)], dim=1)
+    assert similarity_mse(vectors, wider).item() == pytest.approx(0, abs=1e-12)
+    assert similarity_kl(vectors, wider, 0.1).item() == pytest.approx(0, abs=1e-12)
+    assert loss_of(TEACHER, TEACHER, cosine=1.0, similarity=1.0) == pytest.approx(
+        {"mse": 0, "cosine": 0, "similarity": 0}, abs=1e-6
+    )
+
+
+def test_a_text_alone_has_no_others():
+    alone = torch.randn(1, 4, requires_grad=True)
+    found = similarity_kl(alone, torch.randn(1, 4), 0.1)
+    found.backward()
+    assert found.item() == 0
+    assert alone.grad.abs().sum().item() == 0
+
+
+def test_for_vectors_of_length_one_mse_is_the_angle_over_the_width():
+    generator = torch.Generator().manual_seed(2)
+    one, other = (torch.nn.functional.normalize(torch.randn(5, 8, generator=generator), dim=-1).tolist() for _ in "ab")
+    found = loss_of(one, other, cosine=1.0)
+    assert found["mse"] == pytest.approx(2 * found["cosine"] / 8, rel=1e-5)
+
+
+def test_principal_axes_keep_products_best():
+    generator = torch.Generator().manual_seed(3)
+    vectors = torch.randn(40, 6, generator=generator) @ torch.diag(torch.tensor([9.0, 7, 1, 0.5, 0.2, 0.1])) + 2
+    axes = principal_axes(vectors, 2)
+    assert torch.allclose(axes.T @ axes, torch.eye(2), atol=1e-5)
+    kept = vectors @ axes
+    lost = ((vectors @ vectors.T - kept @ kept.T) ** 2).sum().item()
+    values = torch.linalg.svdvals(vectors)
+    assert lost == pytest.approx((values[2:] ** 4).sum().item(), rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return tiny_task("embedding", pair=True)
+
+
+def bound(task, tmp_path, student, teacher, **fields):
+    rows = rows_of(student, task.train, 1)
+    return EmbeddingDistillation(**fields).bind(student, rows, ModelTeacher(teacher, cache=tmp_path)), rows
+
+
+def test_the_loss_reads_pooled_vectors_of_single_texts(task, tmp_path):
+    student, teacher = (tiny_taskmodel("bert", task.spec, seed=seed) for seed in (0, 1))
+    loss, rows = bound(task, tmp_path, student, teacher, cosine=1.0)
+    assert list(loss.modules.parameters()) == []
+    batch = rows.batch(range(6))
+    found = loss(observe(student.model, batch.inputs, loss.reads), batch)
+    own, other = (np.concatenate(predict(model, task.train[:3]).logits) for model in (student, teacher))
+    assert found["mse"].item() == pytest.approx(((own - other) ** 2).mean(), rel=1e-4)
+    assert found["cosine"].item() == pytest.approx((1 - (own * other).sum(axis=1)).mean(), rel=1e-4)
+    found["mse"].backward()
+    assert student.model.embeddings.word_embeddings.weight.grad.abs().sum().item() > 0
+
+
+def test_a_narrower_student_learns_through_a_map(task, tmp_path):
+    teacher = tiny_taskmodel("bert", task.spec)
+    student = tiny_taskmodel("bert", task.spec, hidden_size=16)
+    loss, rows = bound(task, tmp_path, student, teacher)
+    assert [tuple(p.shape) for p in loss.modules.parameters()] == [(32, 16)]
+    batch = rows.batch([0, 1, 2])
+    signals = observe(student.model, batch.inputs)
+    mapped = signals.logits @ loss.modules.linear.weight.T
+    expected = ((mapped - loss.reader(batch).logits) ** 2).mean()
+    assert loss(signals, batch)["mse"].item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_similarities_alone_need_no_map(task, tmp_path):
+    student = tiny_taskmodel("bert", task.spec, hidden_size=16)
+    loss, _ = bound(task, tmp_path, student, tiny_taskmodel("bert", task.spec), mse=0, similarity=1.0, project="pca")
+    assert list(loss.modules.parameters()) == []
+    assert loss.axes is None
+
+
+def test_principal_axes_of_the_teacher_are_the_target(task, tmp_path):
+    teacher = tiny_taskmodel("bert", task.spec)
+    student = tiny_taskmodel("bert", task.spec, hidden_size=16)
+    loss, rows = bound(task, tmp_path, student, teacher, project="pca")
+    assert list(loss.modules.parameters()) == []
+    vectors = torch.from_numpy(np.concatenate(predict(teacher, task.train).logits))
+    expected = vectors @ principal_axes(vectors, 16)
+    expected = expected / expected.norm(dim=1, keepdim=True)
+    batch = rows.batch(range(8))
+    target = loss._target(loss.reader(batch).logits)
+    # Axes are known up to their sign, so products are compared.
+    assert torch.allclose(target @ target.T, expected[:8] @ expected[:8].T, atol=1e-4)
+
+
+def test_training_comes_closer_to_the_teacher(task, tmp_path):
+    teacher = tiny_taskmodel("bert", task.spec, seed=5)
+    plain = Examples([{"text": text} for item in task.train for text in (item["text_a"], item["text_b"])], "train")
+    technique = EmbeddingDistillation(similarity=1.0, epochs=6, batch_size=16, learning_rate=3e-3)
+    inputs = Inputs(train=plain, validation=plain[:20], teacher=ModelTeacher(teacher, cache=tmp_path))
+    result = run(Recipe(steps=(technique,)), tiny_taskmodel("bert", task.spec), inputs)
+    history = result.lineage[-1].facts["history"]
+    assert history[-1]["terms"]["mse"] < 0.5 * history[0]["terms"]["mse"]
+    # Nothing is known of the validation texts, so no score, but the teacher's vectors are.
+    assert "score" not in history[-1]
+    assert history[-1]["agreement"] > history[0]["agreement"]
+
+
+def test_what_cannot_be_is_refused_by_name(task):
+    with pytest.raises(ValidationError, match="mse, cosine and similarity are all 0"):
+        EmbeddingDistillation(mse=0)
+    technique = EmbeddingDistillation(project="pca")
+    assert technique.check(tiny_taskmodel("bert"), Inputs()) == [
+        "distill.embedding: is for embedding tasks, this one is classification; take distill.logits"
+    ]
+    narrow = SimpleNamespace(hidden_size=16)
+    found = technique.check(tiny_taskmodel("bert", task.spec), Inputs(teacher=narrow))
+    assert "cannot widen the teacher's 16 channels to the student's 32" in found[0]
+
+
+@pytest.mark.parametrize("name", ["distill.labels", "distill.logits"])
+def test_losses_of_labels_and_logits_are_refused(name, task, tmp_path):
+    from compress.techniques import get
+
+    model = tiny_taskmodel("bert", task.spec)
+    inputs = Inputs(train=task.train, teacher=ModelTeacher(model, cache=tmp_path))
+    with pytest.raises(UserError, match=r"distill\.embedding"):
+        run(Recipe(steps=(get(name)(max_steps=1),)), model, inputs)
