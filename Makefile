@@ -26,7 +26,7 @@ demo: install
 	$(BIN)/python -m demo.run runs/demo
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow --durations=20

@@ -5,7 +5,7 @@
 A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
 and the row that is the ``baseline``. Whatever stands in the output folder is not made again, and seeds are the outer
 loop, so an interrupted study has every row at its first seed before any at its second. A row that fails is named in the
-table.
+table. ``rows`` may be a list of names, whose steps are then those of the study that ``rows_of`` names.
 """
 
 from __future__ import annotations
@@ -57,9 +57,11 @@ class Study:
         if document.problems:
             raise SystemExit("\n".join(document.problems))
         values = dict(document.data)
-        return cls(
-            path.stem, values["recipe"], values["rows"], tuple(values["seeds"]), values.get("baseline", "labels alone")
-        )
+        rows = values["rows"]
+        if isinstance(rows, list):
+            known = cls.read(path.with_name(values["rows_of"])).rows
+            rows = {row: {"steps": known[row]["steps"]} for row in rows}
+        return cls(path.stem, values["recipe"], rows, tuple(values["seeds"]), values.get("baseline", "labels alone"))
 
     def recipe_of(self, row: str, seed: int) -> Recipe:
         """Return the recipe of one row with one seed."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from eval.task import Kind
+from compress.student import Student
+from eval.errors import UserError
+from eval.task import Kind, Pooling
 from teachers.config import Training
 
 if TYPE_CHECKING:
-    from eval.task import Task
+    from eval.task import Task, TaskSpec
+    from teachers.taskmodel import TaskModel
 
 
 class Block(BaseModel):
@@ -32,6 +35,8 @@ class TaskBlock(Block):
         stride: Tokens that neighbouring windows of a long input share.
         truncation: Which text of a pair is shortened.
         truncation_side: The end at which a text is shortened.
+        pooling: For embedding: how a text's vector is made of its tokens, the mean by default.
+        normalize: For embedding: whether vectors are scaled to length 1, as they are by default.
         class_weights: Weight of each label in the task loss, or ``balanced``.
         on_bad: Whether bad lines refuse the run or are skipped and counted.
         files: File of each split, if their names are not the splits' own.
@@ -48,6 +53,8 @@ class TaskBlock(Block):
     stride: int | None = Field(default=None, ge=0)
     truncation: Literal["longest_first", "only_first", "only_second"] | None = None
     truncation_side: Literal["left", "right"] | None = None
+    pooling: Pooling | None = None
+    normalize: bool | None = None
     class_weights: Literal["balanced"] | dict[str, float] | None = None
     on_bad: Literal["refuse", "skip"] = "refuse"
     files: dict[str, str] | None = None
@@ -69,16 +76,19 @@ class TaskBlock(Block):
         return load_task(self.kind, data=self.data, seed=seed, **given)
 
 
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
 class FinetuneBlock(Block):
     """How a teacher is fine-tuned on the task; fields of ``training`` may stand here directly.
 
     Attributes:
         training: How weights are updated.
-        seed: Seeds the teacher's head and order; by default the recipe's seed.
+        seed: Seeds the teacher's head and order; by default the recipe's seed. Several give several teachers.
     """
 
     training: Training = Field(default_factory=Training)
-    seed: int | None = Field(default=None, ge=0, lt=2**32)
+    seed: Seed | Annotated[tuple[Seed, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -97,18 +107,49 @@ class TeacherBlock(Block):
     """The model that is compressed and that teaches.
 
     Attributes:
-        model: A model folder, a hub name, or several of them (an ensemble).
-        finetune: If given, ``model`` is a base that is fine-tuned on the task first; the result is kept under
-            ``COMPRESS_HOME`` and found again by its content.
+        model: A model folder, a hub name, or several of them: an ensemble. Shape, tokenizer and first weights of a
+            student that is made from the teacher are those of the first.
+        finetune: If given, ``model`` is a base that is fine-tuned on the task first, once with every seed; the result
+            is kept under ``COMPRESS_HOME`` and found again by its content.
+        shape: If given, ``finetune`` starts from new weights in this shape, described as a student is (``init: random``
+            by default); ``model`` gives the tokenizer and whatever the shape leaves out.
     """
 
     model: str | tuple[str, ...] = Field(min_length=1)
     finetune: FinetuneBlock | None = None
+    shape: Student | None = None
+
+    @field_validator("shape", mode="before")
+    @classmethod
+    def _new_weights(cls, shape: Any) -> Any:
+        return {"init": "random", **shape} if isinstance(shape, dict) else shape
 
     @property
     def models(self) -> tuple[str, ...]:
         """The model or models, always as a tuple."""
         return (self.model,) if isinstance(self.model, str) else self.model
+
+    def members(self, seed: int) -> tuple[tuple[str, int], ...]:
+        """Return model and seed of every teacher: each model with each seed of ``finetune``, else with ``seed``."""
+        own = None if self.finetune is None else self.finetune.seed
+        seeds = own if isinstance(own, tuple) else (seed if own is None else own,)
+        return tuple((model, each) for model in self.models for each in seeds)
+
+    def start(self, model: str, task: TaskSpec, seed: int) -> str | TaskModel:
+        """Return what fine-tuning starts from: the model itself, or a new network of ``shape`` with its tokenizer.
+
+        Raises:
+            UserError: If there can be no such network.
+        """
+        if self.shape is None:
+            return model
+        from teachers.taskmodel import load_taskmodel
+
+        base = load_taskmodel(model, task)
+        try:
+            return self.shape.build(base, seed=seed)
+        except UserError as error:
+            raise UserError(*(f"teacher.shape: {one.removeprefix('student.')}" for one in error.problems)) from error
 
 
 class OnnxBlock(Block):

@@ -1,4 +1,4 @@
-"""The command line: twelve commands; nothing heavy is imported before a command needs it."""
+"""The command line: thirteen commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from compress import __version__
-from compress.commands import check, doctor, evaluate, export, init, plan, predict, run, teach, techniques
+from compress.commands import augment, check, doctor, evaluate, export, init, plan, predict, run, teach, techniques
 from compress.commands.failures import Command
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ app.command("list", cls=Command)(techniques.list_techniques)
 app.command("show", cls=Command)(techniques.show_technique)
 app.command("init", cls=Command)(init.init)
 app.command("teach", cls=Command)(teach.teach)
+app.command("augment", cls=Command)(augment.augment)
 app.command("eval", cls=Command)(evaluate.evaluate)
 app.command("export", cls=Command)(export.export)
 app.command("history", cls=Command)(evaluate.history)

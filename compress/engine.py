@@ -21,6 +21,7 @@ from compress.store import is_artifact, load, save
 from compress.technique import Inputs, Outcome, Technique
 from eval.errors import CompressError, UserError
 from eval.inference import predict
+from teachers.encoder import layer_count
 from teachers.taskmodel import TaskModel
 
 if TYPE_CHECKING:
@@ -75,7 +76,13 @@ def problems(steps: Sequence[Technique], student: TaskModel, inputs: Inputs) -> 
     have = {name for name in ("train", "calibration", "teacher") if getattr(inputs, name) is not None}
     found = [sentence for _, sentence in step_problems(list(enumerate(steps)), have)]
     for index, step in enumerate(steps):
-        found += [f"step {index + 1}, {sentence}" for sentence in step.check(student, inputs)]
+        if not step.takes_any and not layer_count(student.model):
+            found.append(f"step {index + 1}, {step.name}: works on transformer layers, and {student.name} has none")
+            continue
+        try:
+            found += [f"step {index + 1}, {sentence}" for sentence in step.check(student, inputs)]
+        except UserError as error:  # the teacher has not what the step asks it for
+            found += [f"step {index + 1}, {step.name}: {sentence}" for sentence in error.problems]
     return found
 
 

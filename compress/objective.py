@@ -185,7 +185,10 @@ def _term(name: str, given: Any) -> ObjectiveTerm:
     fields = dict(given or {})
     weight = fields.pop("weight", 1.0)
     try:
-        return ObjectiveTerm(technique=technique.model_validate(fields), weight=weight)
+        term = ObjectiveTerm(technique=technique.model_validate(fields), weight=weight)
     except ValidationError as error:
         sentences = [mistake.sentence for mistake in mistakes_in(error, technique, fields, ("weight",))]
         raise ValueError(f"{name}: {'; '.join(sentences)}") from error
+    if problem := term.technique.term_problem():
+        raise ValueError(f"{name}: {problem}")
+    return term

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compress.architectures import prepare as prepare_architecture
 from compress.artifact import Artifact
+from compress.distill.augment.training_set import training_set
 from compress.engine import problems, run
 from compress.recipe import Recipe, recipe_to_yaml
-from compress.store import is_artifact, load, save
+from compress.store import is_artifact, load, write_card
 from compress.technique import Inputs
 from eval.errors import CompressError, UserError
 from eval.latency import LatencyPlan
@@ -97,13 +99,16 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     page = None
     if recipe.evaluate is not None and prepared.task is not None:
         results = evaluate(recipe, prepared, artifact, exports, out)
-        save(artifact, out / "model", result=_of(results, artifact.name))
-        page = _report(recipe, artifact, results, out)
+        write_card(artifact, out / "model", _of(results, artifact.name))
+        page = _report(recipe, artifact, results, out, _notes(recipe, prepared))
     return Run(artifact, out, exports, results, page)
 
 
 def prepare(recipe: Recipe) -> Prepared:
     """Read the data, load or fine-tune the teacher, build the student, and check every step against them.
+
+    What ``augment`` adds is for the steps alone: the teacher is fine-tuned, and ranges of activations are taken, on the
+    task's own examples.
 
     Raises:
         UserError: With every reason why the recipe cannot run.
@@ -121,6 +126,10 @@ def prepare(recipe: Recipe) -> Prepared:
     found = problems(recipe.steps, student, inputs)
     if found:
         raise UserError(*found)
+    if recipe.augment is not None and task is not None and train is not None:
+        mask_word = teachers[0].tokenizer.mask_token if teachers else None
+        more = training_set(recipe.augment, train, task.spec, recipe.seed, mask_word)
+        inputs = replace(inputs, train=more)
     return Prepared(task, teachers, student, inputs)
 
 
@@ -157,11 +166,13 @@ def _teachers(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
 
 
 def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, name: str) -> TaskModel:
-    if block.finetune is not None and task is not None:
-        return finetune(source, task, block.finetune.training, seed=seed, name=name)[0]
     spec = None if task is None else task.spec
-    teacher = Artifact.from_pretrained(source, spec) if is_artifact(source) else load_taskmodel(source, spec)
-    return replace(teacher, name=name)
+    start = source if spec is None else block.start(source, spec, seed)
+    if isinstance(start, str) and is_artifact(start):
+        start = Artifact.from_pretrained(start, spec, seed=seed)
+    if block.finetune is not None and task is not None:
+        return finetune(start, task, block.finetune.training, seed=seed, name=name)[0]
+    return replace(load_taskmodel(start, spec) if isinstance(start, str) else start, name=name)
 
 
 def _source(teachers: tuple[TaskModel, ...]) -> TeacherSource | None:
@@ -223,6 +234,7 @@ def evaluate(
     if block.against == "teacher":
         reference = prepared.reference
     elif block.against != "none":
+        prepare_architecture(block.against)
         reference = load_taskmodel(block.against, task.spec)
     models: list[Predictor] = [artifact]
     if block.baseline:
@@ -238,9 +250,14 @@ def evaluate(
 
 
 def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
-    """Run the recipe with every teacher taken away: the same student, trained on the labels alone."""
+    """Run the recipe with every teacher taken away: the same student, trained on the labels alone.
+
+    Nothing of ``augment`` is there either: most of it needs a teacher that answers it. So the baseline says what
+    teacher and augmentation brought together; it also makes fewer updates, as an epoch is shorter.
+    """
     steps = tuple(step.without_teacher() for step in recipe.steps)
-    inputs = replace(prepared.inputs, teacher=None)
+    train = None if prepared.task is None else prepared.task.train
+    inputs = replace(prepared.inputs, teacher=None, train=train)
     folder = out / "baseline"
     if is_artifact(folder):
         return load(folder)
@@ -259,7 +276,22 @@ def _of(results: Sequence[Result], name: str) -> Result | None:
     return next((result for result in results if result.name == name), None)
 
 
-def _report(recipe: Recipe, artifact: Artifact, results: Sequence[Result], out: Path) -> Path:
+def _notes(recipe: Recipe, prepared: Prepared) -> list[str]:
+    task, train = prepared.task, prepared.inputs.train
+    if recipe.augment is None or task is None or train is None:
+        return []
+    rule = f"copies of them by the rule {recipe.augment.rule}, " if recipe.augment.rule else ""
+    text = f"unlabelled texts of {recipe.augment.unlabelled}, " if recipe.augment.unlabelled else ""
+    note = f"The steps learned from {len(train):,} examples: the {len(task.train):,} of the task, {rule}{text}"
+    note = f"{note.removesuffix(', ')}."
+    if recipe.evaluate is not None and recipe.evaluate.baseline:
+        note += f" The model without teacher learned from the {len(task.train):,} labelled examples of the task alone."
+    return [note]
+
+
+def _report(
+    recipe: Recipe, artifact: Artifact, results: Sequence[Result], out: Path, notes: Sequence[str] = ()
+) -> Path:
     from eval.report.page import write_page
 
     records: list[dict[str, Any]] = [record.model_dump(mode="json") for record in artifact.lineage]
@@ -269,7 +301,7 @@ def _report(recipe: Recipe, artifact: Artifact, results: Sequence[Result], out: 
         if record.facts.get("history")
     }
     page = out / "report.html"
-    write_page(page, title=recipe.name, results=results, curves=curves, lineage=records, notes=[])
+    write_page(page, title=recipe.name, results=results, curves=curves, lineage=records, notes=notes)
     figures = [result.model_dump(mode="json", exclude={"kept"}) for result in results]
     (out / "results.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     return page

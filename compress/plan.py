@@ -5,15 +5,19 @@ from __future__ import annotations
 import copy
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compress.distill.augment.copies import sentences_of
+from compress.distill.augment.tinybert import TinyBertRule
+from compress.distill.augment.training_set import expected
 from compress.preview import preview
 from compress.technique import TrainedTechnique
 from eval.task import Examples
 from teachers.config import Training
+from teachers.encoder import layer_count
 from teachers.taskmodel import TaskModel, logits_of
 
 if TYPE_CHECKING:
@@ -79,33 +83,44 @@ def make_plan(recipe: Recipe) -> Plan:
     sizes: list[SizeRow] = []
     steps: list[StepRow] = []
     block = None if recipe.teacher is None else recipe.teacher.finetune
+    times = 1.0  # examples of a step for each of the task
+    if recipe.augment is not None and prepared.task is not None:
+        count, rule = expected(recipe.augment, train, prepared.task.spec)
+        times = count / max(1, len(train))
+        steps += [_predicting(rule, train)] if isinstance(rule, TinyBertRule) else []
     for teacher in prepared.teachers:
         sizes.append(_size(teacher.name, teacher))
         if block is not None:
             steps.append(_work(f"{teacher.name}.finetune", teacher, train, block.training))
         if any("teacher" in step.needed() for step in recipe.steps):
-            steps.append(_signals(teacher, train))
+            steps.append(_signals(teacher, train, times))
     model: TaskModel = prepared.student
     sizes.append(_size("student", model))
+    alone: list[StepRow] = []  # the baseline has no teacher, nor what is augmented
     for index, step in enumerate(recipe.steps):
         name = f"{index + 1}. {step.name}"
         if isinstance(step, TrainedTechnique):
-            steps.append(_work(name, model, train, step.training))
+            trained = step.network_for(model)
+            if trained is not model:
+                sizes.append(_size(f"after {name}", trained))
+                model = trained
+            for training in step.trainings():
+                row = _work(name, model, train, training)
+                alone.append(row)
+                steps.append(_repeated(row, training, times))
             continue
         own = TaskModel(copy.deepcopy(model.model), model.tokenizer, model.task, name=model.name)
         started = time.perf_counter()
         changed = step.apply(own, prepared.inputs, torch.Generator().manual_seed(recipe.seed)).student
-        steps.append(StepRow(name, 0, 0, 0.0, time.perf_counter() - started))
+        row = StepRow(name, 0, 0, 0.0, time.perf_counter() - started)
+        steps.append(row)
+        alone.append(row)
         if changed.size() != model.size():
             sizes.append(_size(f"after {name}", changed))
         model = changed
     if recipe.evaluate is not None and recipe.evaluate.baseline:
-        again = [row for row in steps if row.name[0].isdigit()]
-        steps.append(
-            StepRow(
-                "baseline without teacher", 0, sum(row.updates for row in again), 0.0, sum(row.seconds for row in again)
-            )
-        )
+        updates, seconds = sum(row.updates for row in alone), sum(row.seconds for row in alone)
+        steps.append(StepRow("baseline without teacher", 0, updates, 0.0, seconds))
     return Plan(tuple(sizes), tuple(steps))
 
 
@@ -123,12 +138,32 @@ def _size(name: str, model: TaskModel) -> SizeRow:
 def _work(name: str, model: TaskModel, train: Examples, training: Training) -> StepRow:
     rows, tokens = _rows(model, train)
     updates = updates_of(training, rows)
-    seconds = updates * training.batch_size * _seconds_a_row(model, round(tokens), learns=True)
+    # Without layers, an update is mostly AdamW's work on the word table, which does not grow with the rows.
+    timed = MEASURED_ROWS if layer_count(model.model) else training.batch_size
+    seconds = updates * training.batch_size * _seconds_a_row(model, round(tokens), learns=True, timed=timed)
     return StepRow(name, rows, updates, tokens, seconds)
 
 
-def _signals(teacher: TaskModel, train: Examples) -> StepRow:
+def _repeated(row: StepRow, training: Training, times: float) -> StepRow:
+    """Return the work on ``times`` as many rows."""
+    rows = round(row.rows * times)
+    updates = updates_of(training, rows)
+    return replace(row, rows=rows, updates=updates, seconds=row.seconds * updates / row.updates)
+
+
+def _predicting(rule: TinyBertRule, train: Examples) -> StepRow:
+    """Return the work of the masked-language model that proposes words; it reads a text once for every word."""
+    sample = train.sample(SAMPLE, seed=0)
+    lengths = rule.work([sentence for example in sample for sentence in sentences_of(example)])
+    rows = round(len(train) * len(lengths) / max(1, len(sample)))
+    tokens = sum(lengths) / max(1, len(lengths))
+    seconds = rows * _seconds_a_row(rule.masked.model, round(tokens), learns=False)
+    return StepRow("augment", rows, 0, tokens, seconds)
+
+
+def _signals(teacher: TaskModel, train: Examples, times: float) -> StepRow:
     rows, tokens = _rows(teacher, train)
+    rows = round(rows * times)
     return StepRow(
         f"{teacher.name} signals", rows, 0, tokens, rows * _seconds_a_row(teacher, round(tokens), learns=False)
     )
@@ -144,12 +179,12 @@ def _rows(model: TaskModel, train: Examples) -> tuple[int, float]:
     return rows, sum(len(feature.ids) for feature in features) / max(1, len(features))
 
 
-def _seconds_a_row(model: TaskModel, tokens: int, *, learns: bool) -> float:
+def _seconds_a_row(model: TaskModel, tokens: int, *, learns: bool, timed: int = MEASURED_ROWS) -> float:
     """Time forward passes, with backward and AdamW if it ``learns``, on a copy of the model."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network: Any = copy.deepcopy(model.model).train(learns)
-        ids = torch.randint(0, int(network.config.vocab_size), (MEASURED_ROWS, max(1, tokens)))
+        ids = torch.randint(0, int(network.config.vocab_size), (timed, max(1, tokens)))
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         optimizer = torch.optim.AdamW(network.parameters(), lr=0.0, fused=True)
         times: list[float] = []
@@ -157,10 +192,10 @@ def _seconds_a_row(model: TaskModel, tokens: int, *, learns: bool) -> float:
         while len(times) < 2 or (sum(times) < MEASURED_SECONDS and len(times) < 20):
             started = time.perf_counter()
             with torch.set_grad_enabled(learns):
-                logits = logits_of(network(**inputs))
+                logits = logits_of(network(**inputs), network.config, inputs["attention_mask"])
                 if learns:
                     torch.autograd.backward(logits.float().square().mean())
                     optimizer.step()
                     optimizer.zero_grad()
             times.append(time.perf_counter() - started)
-    return min(times[1:]) / MEASURED_ROWS
+    return min(times[1:]) / timed

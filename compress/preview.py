@@ -13,22 +13,29 @@ if TYPE_CHECKING:
 
 
 def preview(recipe: Recipe) -> Prepared:
-    """Read the data, load the models, build the student and check every step, but train nothing.
+    """Read the data, load the models, build the student and check every step, but train and augment nothing.
 
-    A teacher that would be fine-tuned is represented by its base with a new head: shapes and costs are the same.
+    A teacher that would be fine-tuned is represented by its base with a new head, once for every seed: shapes and costs
+    are the same.
 
     Raises:
         UserError: With every reason why the recipe cannot run, those of data and of models together.
     """
+    from compress.distill.augment.training_set import expected
     from compress.pipeline import prepare
 
     untrained = recipe
     if recipe.teacher is not None and recipe.teacher.finetune is not None:
-        untrained = recipe.model_copy(update={"teacher": recipe.teacher.model_copy(update={"finetune": None})})
+        models = tuple(model for model, _ in recipe.teacher.members(recipe.seed))
+        block = recipe.teacher.model_copy(update={"model": models, "finetune": None})
+        untrained = recipe.model_copy(update={"teacher": block})
     try:
-        return prepare(untrained)
+        prepared = prepare(untrained.model_copy(update={"augment": None}))
     except UserError as error:
         raise UserError(*error.problems, *_unreadable_models(untrained)) from error
+    if recipe.augment is not None and prepared.task is not None:
+        expected(recipe.augment, prepared.task.train, prepared.task.spec)
+    return prepared
 
 
 def _unreadable_models(recipe: Recipe) -> list[str]:
@@ -36,7 +43,7 @@ def _unreadable_models(recipe: Recipe) -> list[str]:
     from teachers.taskmodel import load_taskmodel
 
     found: list[str] = []
-    for source in recipe.teacher.models if recipe.teacher is not None else ():
+    for source in dict.fromkeys(recipe.teacher.models) if recipe.teacher is not None else ():
         try:
             load_taskmodel(source, TaskSpec(kind="masked-lm"))
         except UserError as error:

@@ -14,6 +14,7 @@ KINDS = {
     "tagging": "one tag for each word",
     "qa": "a span of a context that answers a question",
     "masked-lm": "unlabelled text; the result is a smaller base to fine-tune later",
+    "embedding": "a vector for each text, to be compared by cosine",
 }
 """Kinds of task with what they mean."""
 HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
@@ -61,7 +62,7 @@ def recipe_text(answers: Answers, file: str) -> str:
     """Return a recipe with comments; ``file`` is the name under which it will be kept."""
     blocks = [_head(answers, file), _task(answers), _teacher(answers), _student(answers), _steps(answers)]
     if answers.kind != "masked-lm":
-        blocks += [_export(answers), _evaluate()]
+        blocks += [_export(answers), _evaluate(answers)]
     return "\n".join(blocks)
 
 
@@ -102,6 +103,8 @@ def _teacher(answers: Answers) -> str:
             "# The base is fine-tuned on the task first, once: the result is kept under COMPRESS_HOME and found again."
         )
         block = "  finetune: {epochs: 3, learning_rate: 5.0e-5, batch_size: 32}\n"
+    elif answers.kind == "embedding":
+        note, block = "# A sentence embedder; it teaches what it knows already, without labels.", ""
     else:
         note = "# Trained on this task already. To fine-tune a base first, add: finetune: {epochs: 3}"
         block = ""
@@ -133,6 +136,12 @@ def _steps(answers: Answers) -> str:
 steps:
   - distill.distilbert: {temperature: 2.0}
 """
+    if answers.kind == "embedding":
+        return """\
+# 'compress list' shows all techniques, 'compress show distill.embedding' the fields of this one.
+steps:
+  - distill.embedding: {mse: 1.0, similarity: 1.0}
+"""
     return """\
 # 'compress list' shows all techniques, 'compress show distill.logits' the fields of this one.
 steps:
@@ -150,12 +159,15 @@ export:
 """
 
 
-def _evaluate() -> str:
-    return """\
+def _evaluate(answers: Answers) -> str:
+    baseline = """\
+  baseline: false           # true also trains the student without the teacher, to see what the teacher brought
+"""
+    return f"""\
 evaluate:
   against: teacher
   split: validation
   margin: 0.01              # loss of the score that still counts as no worse
-  baseline: false           # true also trains the student without the teacher, to see what the teacher brought
-  latency: {batch: [1, 8, 32], lengths: data}
+{"" if answers.kind == "embedding" else baseline}\
+  latency: {{batch: [1, 8, 32], lengths: data}}
 """

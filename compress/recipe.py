@@ -12,8 +12,9 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from compress.block_reader import BlockReader
 from compress.blocks import Block, EvaluateBlock, ExportBlock, TaskBlock, TeacherBlock
+from compress.distill.augment.block import AugmentBlock
 from compress.overrides import apply_overrides
-from compress.recipe_check import block_problems, inputs_of, problems, step_problems
+from compress.recipe_check import augment_problems, block_problems, inputs_of, problems, step_problems, vector_problems
 from compress.student import Student
 from compress.technique import Technique
 from compress.techniques import get
@@ -38,6 +39,7 @@ BLOCKS: dict[str, type] = {
     "task": TaskBlock,
     "teacher": TeacherBlock,
     "student": Student,
+    "augment": AugmentBlock,
     "training": Training,
     "evaluate": EvaluateBlock,
 }
@@ -53,6 +55,7 @@ class Recipe(Block):
         task: What is asked, and the data.
         teacher: The model that is compressed and that teaches.
         student: The shape to start from; without it, the teacher's own.
+        augment: What the steps learn from beside the task's own examples.
         training: Defaults of every step that trains; a step's own values win.
         steps: Techniques, in order.
         export: What is written for other runtimes.
@@ -64,6 +67,7 @@ class Recipe(Block):
     task: TaskBlock | None = None
     teacher: TeacherBlock | None = None
     student: Student | None = None
+    augment: AugmentBlock | None = None
     training: Training | None = None
     steps: tuple[Technique, ...] = ()
     export: tuple[ExportBlock, ...] = ()
@@ -87,15 +91,16 @@ class Recipe(Block):
 
 def with_defaults(step: Technique, training: Training) -> Technique:
     """Return ``step`` with the values of ``training`` wherever it was given none of its own."""
-    own = getattr(step, "training", None)
-    if not isinstance(own, Training):
-        return step
-    given = own.model_fields_set if "training" in step.model_fields_set else set()
+    blocks = {name: own for name, own in step if isinstance(own, Training)}
+    merged = {name: _merged(own, name in step.model_fields_set, training) for name, own in blocks.items()}
+    changed = {name: block for name, block in merged.items() if block is not blocks[name]}
+    return step.model_copy(update=changed) if changed else step
+
+
+def _merged(own: Training, said: bool, training: Training) -> Training:
+    given = own.model_fields_set if said else set()
     added = {key: getattr(training, key) for key in training.model_fields_set - given}
-    if not added:
-        return step
-    merged = Training.model_construct(given | added.keys(), **(dict(own) | added))
-    return step.model_copy(update={"training": merged})
+    return Training.model_construct(given | added.keys(), **(dict(own) | added)) if added else own
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -247,6 +252,8 @@ class _Reading:
         found = [
             *step_problems(steps, inputs_of(given)),
             *block_problems(blocks.get("teacher"), blocks.get("student"), blocks.get("evaluate"), given),
+            *augment_problems(blocks.get("augment"), blocks.get("task"), given),
+            *vector_problems(blocks.get("task"), blocks.get("teacher"), blocks.get("evaluate")),
         ]
         for location, sentence in found:
             self.reader.report(location, sentence)

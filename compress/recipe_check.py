@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from compress.distill.augment.tagger import DATA
 from compress.yaml_places import Location
 
 if TYPE_CHECKING:
-    from compress.blocks import EvaluateBlock, TeacherBlock
+    from compress.blocks import EvaluateBlock, TaskBlock, TeacherBlock
+    from compress.distill.augment.block import AugmentBlock
     from compress.recipe import Recipe
     from compress.student import Student
     from compress.technique import Technique
@@ -35,6 +37,8 @@ def problems(recipe: Recipe, have: Collection[str] | None = None) -> list[str]:
     found = [
         *step_problems(steps, inputs_of(given)),
         *block_problems(recipe.teacher, recipe.student, recipe.evaluate, given),
+        *augment_problems(recipe.augment, recipe.task, given),
+        *vector_problems(recipe.task, recipe.teacher, recipe.evaluate),
     ]
     return [sentence for _, sentence in found]
 
@@ -94,6 +98,8 @@ def block_problems(
         yield (), "there is no model; give a teacher, a student, or both"
     if teacher is not None and teacher.finetune is not None and "task" not in given:
         yield ("teacher", "finetune"), "teacher.finetune: needs a task to fine-tune on"
+    if teacher is not None and teacher.shape is not None and teacher.finetune is None:
+        yield ("teacher", "shape"), "teacher.shape: new weights know nothing yet; add finetune, which trains them"
     if student is not None and "teacher" not in given and student.from_ == "teacher":
         yield ("student",), "student: is made from a teacher, and there is none; give from: a model folder or hub name"
     if evaluate is not None:
@@ -101,3 +107,57 @@ def block_problems(
             yield ("evaluate",), "evaluate: needs a task"
         if evaluate.against == "teacher" and "teacher" not in given:
             yield ("evaluate", "against"), "evaluate.against: there is no teacher; write 'none' or a model folder"
+
+
+def vector_problems(
+    task: TaskBlock | None, teacher: TeacherBlock | None, evaluate: EvaluateBlock | None
+) -> Iterator[tuple[Location, str]]:
+    """Find what would train vectors on labels, which say nothing of a single text.
+
+    Args:
+        task: The block, if it could be read.
+        teacher: The block, if it could be read.
+        evaluate: The block, if it could be read.
+
+    Yields:
+        The place in the recipe and the sentence.
+    """
+    if task is None or task.kind != "embedding":
+        return
+    if teacher is not None and teacher.finetune is not None:
+        sentence = "teacher.finetune: an embedding task has no labels to learn from; name a sentence embedder as model"
+        yield ("teacher", "finetune"), sentence
+    if evaluate is not None and evaluate.baseline:
+        sentence = "evaluate.baseline: an embedding task has no labels to learn from without a teacher; leave it out"
+        yield ("evaluate", "baseline"), sentence
+
+
+def augment_problems(
+    augment: AugmentBlock | None, task: TaskBlock | None, given: Collection[str]
+) -> Iterator[tuple[Location, str]]:
+    """Find what cannot be added to the examples of a task.
+
+    Args:
+        augment: The block, if it could be read.
+        task: The block, if it could be read.
+        given: Names of the blocks that the recipe has, readable or not.
+
+    Yields:
+        The place in the recipe and the sentence.
+    """
+    if augment is None:
+        return
+    if "task" not in given:
+        yield ("augment",), "augment: needs a task whose examples it adds to"
+    if "teacher" not in given and not augment.keeps_labels:
+        yield ("augment",), "augment: adds texts without labels, which a teacher must answer, and there is none"
+    kind = None if task is None else task.kind
+    if kind == "qa":
+        yield ("augment",), "augment: qa is not augmented; its answers are places in the context, which would move"
+    elif kind in ("masked-lm", "embedding"):
+        yield ("augment",), f"augment: {kind} learns from plain text; put more text into its data instead"
+    elif kind == "tagging" and augment.unlabelled is not None:
+        yield ("augment", "unlabelled"), "augment.unlabelled: tagging learns from words with tags; drop unlabelled"
+    if kind != "tagging" and kind is not None and augment.rule == "bilstm" and augment.tagger == DATA and augment.pos:
+        sentence = f"augment.tagger: only tagging data has tags, and the task is {kind}; name a spaCy pipeline"
+        yield ("augment", "tagger"), sentence

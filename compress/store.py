@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import uuid
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from compress.architectures import prepare
+from compress.architectures import form_of, prepare
 from compress.artifact import Artifact, Record
-from eval.errors import CompressError, UserError
+from eval.errors import UserError
+from eval.writing import whole_folder, write_beside
 from teachers.taskmodel import load_taskmodel, save_taskmodel
 
 if TYPE_CHECKING:
@@ -30,48 +28,29 @@ def is_artifact(folder: str | Path) -> bool:
     return (Path(folder) / LINEAGE).is_file()
 
 
-def save(artifact: Artifact, folder: str | Path, result: Result | None = None) -> Path:
+def save(artifact: Artifact, folder: str | Path) -> Path:
     """Write an artifact with its model card; whatever stood in ``folder`` is replaced only once all is written.
-
-    Args:
-        artifact: What is written.
-        folder: Its place.
-        result: Figures for the model card.
 
     Raises:
         CompressError: If the disk refuses; the old folder stays.
     """
-    from eval.report.card import model_card
-
     folder = Path(folder)
-    beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.writing")
     records = [record.model_dump(mode="json") for record in artifact.lineage]
-    try:
-        beside.mkdir(parents=True)
+    with whole_folder(folder, "the model") as beside:
         save_taskmodel(artifact, beside)
         (beside / LINEAGE).write_text(json.dumps({"format": FORMAT, "records": records}, indent=1), encoding="utf-8")
-        card = model_card(artifact.name, artifact.task, [] if result is None else [result], records)
-        (beside / "README.md").write_text(card, encoding="utf-8")
-        replace_folder(beside, folder)
-    except OSError as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise CompressError(f"{folder}: could not be saved ({error}); what stood there is unchanged") from error
+        write_card(artifact, beside)
     return folder
 
 
-def replace_folder(new: Path, folder: Path) -> None:
-    """Put ``new`` in the place of ``folder``, which need not exist."""
-    if not folder.exists():
-        os.replace(new, folder)
-        return
-    old = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.old")
-    os.replace(folder, old)
-    try:
-        os.replace(new, folder)
-    except OSError:
-        os.replace(old, folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+def write_card(artifact: Artifact, folder: Path, result: Result | None = None) -> None:
+    """Write the model card of an artifact into its folder, with the figures of ``result`` once there are any."""
+    from eval.report.card import model_card
+
+    records = [record.model_dump(mode="json") for record in artifact.lineage]
+    results = [] if result is None else [result]
+    card = model_card(artifact.name, artifact.task, results, records, form=form_of(artifact.model.config))
+    write_beside(folder / "README.md", card.encode())
 
 
 def load(folder: str | Path) -> Artifact:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from teachers.config import Training
 
@@ -66,6 +66,7 @@ class Technique(BaseModel):
         version: Raised whenever the same config gives other numbers.
         needs: Inputs without which ``apply`` is refused.
         reduces: Measures that become smaller (``export_bytes``: only the exported file does).
+        adds: Measures that become larger, as a price.
         trains: Whether weights are updated by gradient.
         freezes: Whether the result can no longer be trained.
         makes: What the result is, if it is no longer an encoder with transformer layers, such as ``a BiLSTM``.
@@ -79,6 +80,7 @@ class Technique(BaseModel):
     version: ClassVar[int] = 1
     needs: ClassVar[frozenset[Need]] = frozenset()
     reduces: ClassVar[frozenset[Measure]] = frozenset()
+    adds: ClassVar[frozenset[Measure]] = frozenset()
     trains: ClassVar[bool] = False
     freezes: ClassVar[bool] = False
     makes: ClassVar[str] = ""
@@ -146,17 +148,32 @@ class TrainedTechnique(Technique):
         own = {key: value for key, value in values.items() if key not in short}
         return own | {"training": {**given, **short}}
 
-    @field_validator("training")
+    @field_validator("*")
     @classmethod
-    def _keep_defaults(cls, training: Training) -> Training:
-        """Give what was not said the technique's own default, not the general one."""
-        default: Training = cls.model_fields["training"].get_default(call_default_factory=True)
-        given = {name: getattr(training, name) for name in training.model_fields_set}
+    def _keep_defaults(cls, value: Any, info: ValidationInfo) -> Any:
+        """Give what was not said of a training block the technique's own default, not the general one."""
+        default = cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
+        if not (isinstance(value, Training) and isinstance(default, Training)):
+            return value
+        given = {name: getattr(value, name) for name in value.model_fields_set}
         return Training.model_construct(set(given), **(dict(default) | given))
+
+    def trainings(self) -> tuple[Training, ...]:
+        """Return the training block of each stage, in order."""
+        return (self.training,)
+
+    def term_problem(self) -> str:
+        """Return why this very config cannot be a term of an objective; nothing if it can."""
+        return ""
 
     def make_objective(self, inputs: Inputs) -> Objective:
         """Return what is minimised."""
         raise NotImplementedError(f"{type(self).__name__} does not implement make_objective")
+
+    def network_for(self, student: TaskModel, seed: int = 0) -> TaskModel:
+        """Return what is trained in the place of ``student``, with random weights; ``student`` itself by default."""
+        del seed
+        return student
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Train ``student`` in place with the technique's objective."""
@@ -199,5 +216,8 @@ class TrainedTechnique(Technique):
         )
 
     def rehearsal(self) -> TrainedTechnique:
-        """Return the technique with a single update."""
-        return self.model_copy(update={"training": self.training.model_copy(update={"max_steps": 1})})
+        """Return the technique with a single update a stage."""
+        blocks = {name: value for name, value in self if isinstance(value, Training)}
+        return self.model_copy(
+            update={name: block.model_copy(update={"max_steps": 1}) for name, block in blocks.items()}
+        )

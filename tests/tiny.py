@@ -189,6 +189,8 @@ def tiny_spec(kind: Kind = "classification", *, pair: bool = False, max_length: 
     labels = {"classification": ("bad", "good"), "tagging": ("O", "B-PER", "B-LOC")}.get(kind, ())
     metrics = {"classification": "accuracy", "regression": "pearson", "tagging": "entity_f1", "qa": "f1"}
     metric = metrics.get(kind, "masked_accuracy")
+    if kind == "embedding":
+        metric = "spearman" if pair else "nearest"
     return TaskSpec(kind=kind, labels=labels, metric=metric, pair=pair, max_length=max_length, stride=8)
 
 
@@ -196,11 +198,12 @@ def tiny_task(kind: Kind = "classification", *, pair: bool = False, examples: in
     """Return a task whose answers follow a rule that a tiny encoder can learn.
 
     Classification: whether good or bad words are more (of a pair: whether both texts are of one mood); regression:
-    the share of good words; tagging: people and places; qa: where a person lives; masked-lm: the same sentences.
+    the share of good words; tagging: people and places; qa: where a person lives; masked-lm: the same sentences;
+    embedding: the texts of classification, as a pair with 1 for one mood and 0 for two.
 
     Args:
         kind: What is asked.
-        pair: Two texts an example (classification and regression).
+        pair: Two texts an example (classification, regression and embedding).
         examples: How many in each of train, validation and test.
         seed: Draws the examples; splits differ.
     """
@@ -220,6 +223,8 @@ def _mood(chance: random.Random, good: bool) -> str:
 
 def _example(kind: Kind, pair: bool, chance: random.Random, number: int) -> dict[str, Any]:
     good = number % 2 == 1
+    if kind == "embedding":
+        kind = "regression" if pair else "classification"
     if kind in ("classification", "regression"):
         first = chance.random() < 0.5
         second = first if good else not first

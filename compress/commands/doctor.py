@@ -15,6 +15,7 @@ EXTRAS = {
     "structured": ("torch_pruning", "structured pruning through the dependencies between layers (torch-pruning)"),
     "bitsandbytes": ("bitsandbytes", "8-bit and 4-bit weights on GPUs (bitsandbytes)"),
     "optimum": ("optimum", "normalised configs of model families for further exporters (optimum)"),
+    "tagger": ("spacy", "parts of speech for augmented text (spaCy)"),
     "dev": ("hypothesis", "tests, type checks and style checks"),
 }
 """Optional parts of the distribution: the package that shows one is there, and what it adds."""

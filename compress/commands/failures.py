@@ -18,7 +18,7 @@ from eval.errors import CompressError, UserError
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
 LOGGERS = ("compress", "teachers", "eval")
-LONG = ("run", "teach", "export", "eval")
+LONG = ("run", "teach", "augment", "export", "eval")
 """Commands that tell what they are doing; the others only warn."""
 
 

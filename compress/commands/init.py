@@ -64,6 +64,8 @@ def _ask(
     if teacher is None:
         teacher = str(_prompt("Which model is compressed (folder or hub name)?"))
     facts = teacher_facts(teacher)
+    if task == "embedding":
+        finetune = False
     if finetune is None:
         known = facts.get("trained")
         finetune = not known if known is not None else _confirm("Does it still have to learn the task?", True)

@@ -57,13 +57,17 @@ def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | N
     from eval.data import load_task
 
     same = kind in (None, spec.kind)
+    vectors = spec.kind == "embedding"
     return load_task(
         kind or spec.kind,
         data=data,
         labels=spec.labels or None if same else None,
-        metric=metric or (spec.metric if same else None),
+        # Vectors are judged by whatever this data knows of them.
+        metric=metric or (spec.metric if same and not vectors else None),
         max_length=spec.max_length,
         stride=spec.stride,
         truncation=spec.truncation,
         truncation_side=spec.truncation_side,
+        pooling=spec.pooling if same and vectors else None,
+        normalize=spec.normalize if same and vectors else None,
     )

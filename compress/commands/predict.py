@@ -20,6 +20,9 @@ def predict(
         Path | None, typer.Option(help="A file of lines; without it and without texts, standard input.")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Inputs of a batch.")] = 32,
+    speed: Annotated[
+        float | None, typer.Option(help="Of a model with early exits: 0 runs every layer, 1 one; as exported.")
+    ] = None,
 ) -> None:
     """Answer lines of text with an export: one JSON object a line, in the order of the lines.
 
@@ -33,7 +36,7 @@ def predict(
     from compress.export.runtime import CHUNK, ExportError, Runtime
 
     try:
-        model = Runtime(export)
+        model = Runtime(export, speed=speed)
         if texts:
             _answer(model.stream(texts, batch_size=batch_size))
         elif file is None or str(file) == "-":

@@ -12,7 +12,7 @@ from eval.errors import UserError
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
-    from teachers.taskmodel import TaskModel
+    from compress.student import Student
 
 
 def teach(
@@ -34,7 +34,10 @@ def teach(
     patience: Annotated[int | None, typer.Option(help="Epochs without a better score before it stops.")] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Fine-tune a teacher on a task, or pretrain one on unlabelled text; the same call later finds it again."""
+    """Fine-tune a teacher on a task, or pretrain one on unlabelled text; the same call later finds it again.
+
+    Where a recipe names several teachers, each is kept in a numbered folder of its own.
+    """
     flags = {"base": base, "task": task, "data": data}
     training = {
         "epochs": epochs,
@@ -54,15 +57,18 @@ def teach(
     from compress.artifact import Artifact
     from teachers.finetune import finetune
 
-    block = wanted.teacher.finetune
-    used_seed = wanted.seed if block.seed is None else block.seed
-    source = wanted.teacher.models[0]
+    block = wanted.teacher if shape is None else wanted.teacher.model_copy(update={"shape": _shape(shape)})
+    training_block = wanted.teacher.finetune.training
     data_task = wanted.task.load(wanted.seed)
-    start: Any = source if shape is None else _random(source, shape, data_task.spec, used_seed)
-    teacher, folder = finetune(start, data_task, block.training, seed=used_seed, name=out.name if out else "teacher")
-    if out is not None:
-        Artifact.from_model(teacher, origin=source).save(out)
-    typer.echo(f"teacher: {out or folder}")
+    members = wanted.teacher.members(wanted.seed)
+    for number, (source, used_seed) in enumerate(members, start=1):
+        place = out if out is None or len(members) == 1 else out / str(number)
+        start = block.start(source, data_task.spec, used_seed)
+        name = place.name if place else "teacher"
+        teacher, folder = finetune(start, data_task, training_block, seed=used_seed, name=name)
+        if place is not None:
+            Artifact.from_model(teacher, origin=source).save(place)
+        typer.echo(f"teacher: {place or folder}")
 
 
 def _from_file(
@@ -94,17 +100,16 @@ def _from_flags(
     return recipe_from_plain(values if seed is None else values | {"seed": seed}, "arguments", overrides or ())
 
 
-def _random(base: str, shape: str, task: Any, seed: int) -> TaskModel:
-    """Build a network of the given shape with random weights and the tokenizer of ``base``."""
+def _shape(text: str) -> Student:
+    """Read a shape from the command line."""
     from compress.block_reader import BlockReader
     from compress.student import Student
     from compress.yaml_places import read_yaml
-    from teachers.taskmodel import load_taskmodel
 
-    document = read_yaml(f"{{{shape}}}", "--shape")
+    document = read_yaml(f"{{{text}}}", "--shape")
     reader = BlockReader(document)
     values = document.data if isinstance(document.data, dict) else {}
     student = reader.block(Student, {"init": "random"} | values, (), "--shape")
     if student is None or reader.problems:
         raise UserError(*(problem.removeprefix("--shape:1: ") for problem in reader.problems))
-    return student.build(load_taskmodel(base, task), seed=seed)
+    return student

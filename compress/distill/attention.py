@@ -65,19 +65,28 @@ def score_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reducti
     return (squares * pairs).sum() / (pairs.sum() * student.shape[1])
 
 
-def relation_kl(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
-    """Return ``KL(softmax(teacher) ‖ softmax(student))`` over the keys, averaged over heads and queries.
+def relation_rows(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """Return ``KL(softmax(teacher) ‖ softmax(student))`` over the keys, of each head and query; ``[B, heads, L]``.
 
-    Averaged over the real tokens of each sentence, then over sentences, as MiniLM's formula has it (Wang et al. 2020,
-    arXiv 2002.10957). Padded keys have no probability, padded queries do not count; 0 for equal scores.
+    Padded keys have no probability; 0 for equal scores.
 
     Args:
         student: Scores before the softmax, ``[B, heads, L, L]``.
         teacher: The same shape.
         mask: 1 for real tokens, ``[B, L]``.
     """
-    real = mask.bool()
     lowest = torch.finfo(student.dtype).min / 4
-    first, second = (F.log_softmax(x.masked_fill(~real[:, None, None, :], lowest), dim=-1) for x in (student, teacher))
-    rows = F.kl_div(first, second, reduction="none", log_target=True).sum(dim=-1).mean(dim=1)
+    keys = mask.bool()[:, None, None, :]
+    first, second = (F.log_softmax(x.masked_fill(~keys, lowest), dim=-1) for x in (student, teacher))
+    return F.kl_div(first, second, reduction="none", log_target=True).sum(dim=-1)
+
+
+def relation_kl(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of ``relation_rows`` over heads and queries; padded queries do not count.
+
+    Averaged over the real tokens of each sentence, then over sentences, as MiniLM's formula has it (Wang et al. 2020,
+    arXiv 2002.10957).
+    """
+    real = mask.bool()
+    rows = relation_rows(student, teacher, mask).mean(dim=1)
     return ((rows * real).sum(dim=1) / real.sum(dim=1)).mean()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from compress.distill.labels import LabelTraining
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
+from teachers.encoder import family_of, has_plain_attention
 from teachers.features import Rows
 from teachers.objective import Loss
 from teachers.signals import TeacherSource
@@ -48,3 +50,18 @@ class FromTeacher:
     def bind(self, student: TaskModel, rows: Rows) -> Loss:
         """Return the loss for these rows."""
         return self.technique.bind(student, rows, self.teacher)
+
+
+def odd_attention(student: TaskModel, teacher: TeacherSource) -> str:
+    """Return whose attention scores are more than products of queries and keys, in words; nothing if neither's."""
+    own = "" if has_plain_attention(student.model) else f"the student's ({family_of(student.model).model_type})"
+    return " and ".join(filter(None, [own, "" if teacher.plain_attention else "the teacher's"]))
+
+
+def one_history(stages: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the histories of several stages as one: each entry names its stage, and steps are counted through."""
+    found: list[dict[str, Any]] = []
+    for stage, history in stages.items():
+        before = found[-1]["step"] if found else 0
+        found += [{**entry, "stage": stage, "step": before + entry["step"]} for entry in history]
+    return found

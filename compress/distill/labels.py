@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from compress.technique import Inputs, Need, TrainedTechnique
 from teachers.objective import TaskLoss
+from teachers.taskmodel import TaskModel
 
 
 class LabelTraining(TrainedTechnique):
@@ -34,6 +35,13 @@ class LabelTraining(TrainedTechnique):
     is_objective: ClassVar[bool] = True
     takes_any: ClassVar[bool] = True
     source: ClassVar[str] = "Devlin et al. 2019, arXiv 1810.04805"
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Refuse embedding, whose examples have no truth for a single text."""
+        del inputs
+        if student.task.kind != "embedding":
+            return []
+        return [f"{self.name}: an embedding task has no loss of its own; train with a teacher, by distill.embedding"]
 
     def make_objective(self, inputs: Inputs) -> TaskLoss:
         """Return the task's own loss."""

@@ -81,7 +81,7 @@ class LogitDistillation(Distillation):
 
 @dataclass
 class SoftTargets:
-    """The loss of ``distill.logits`` over known rows."""
+    """The loss of ``distill.logits`` over known rows; on unlabelled text of all tokens, or of masked ones alone."""
 
     spec: TaskSpec
     reader: Reader
@@ -89,6 +89,7 @@ class SoftTargets:
     alpha: float | Schedule
     soft: Callable[[Tensor, Tensor, float], Tensor]
     reads: Wanted = NOTHING
+    only_predicted: bool = False
     modules: nn.Module = field(default_factory=nn.Module)
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
@@ -109,7 +110,6 @@ class SoftTargets:
     def soft_loss(self, student: Tensor, teacher: Tensor, batch: Batch) -> Tensor:
         """Return the mean soft loss over the pairs of logits (two for qa, else one)."""
         temperature = value_at(self.temperature, batch.progress)
-        losses = [
-            self.soft(own, other, temperature) for own, other in paired_logits(self.spec, student, teacher, batch)
-        ]
+        pairs = paired_logits(self.spec, student, teacher, batch, self.only_predicted)
+        losses = [self.soft(own, other, temperature) for own, other in pairs]
         return sum(losses[1:], losses[0]) / len(losses)

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
+from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.features import IGNORED, Batch
 
 
 def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return ``T² · mean over rows of KL(softmax(teacher / T) ‖ softmax(student / T))``; 0 for equal logits.
+    """Return ``T² · mean over rows of KL(softmax(teacher / T) ‖ softmax(student / T))``; 0 for equal logits or no rows.
 
     Hinton et al. 2015, arXiv 1503.02531: the factor T² keeps the size of the gradient when T changes.
 
@@ -22,7 +23,8 @@ def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tenso
     """
     log_student = F.log_softmax(student / temperature, dim=-1)
     log_teacher = F.log_softmax(teacher / temperature, dim=-1)
-    return F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True) * temperature**2
+    total = F.kl_div(log_student, log_teacher, reduction="sum", log_target=True)
+    return total / max(len(student), 1) * temperature**2
 
 
 def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
@@ -64,6 +66,8 @@ def paired_logits(
     Classification and regression give one pair of ``[B, C]``, tagging and masked-lm one of ``[tokens, C]``, and qa two
     of ``[B, L]``: the start and the end, each a choice among the tokens, where padding has no probability.
     """
+    if spec.kind == "embedding":
+        raise UserError("an embedding has vectors, not logits; distil it with distill.embedding")
     if spec.kind in ("classification", "regression"):
         return [(student, teacher)]
     if spec.kind == "qa":

@@ -8,8 +8,9 @@ import pytest
 from compress.cli import main
 from compress.recipe import read_recipe
 from compress.store import load
+from teachers.config import Training
 from teachers.taskmodel import save_taskmodel
-from tests.tiny import tiny_task, tiny_taskmodel
+from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
@@ -27,6 +28,15 @@ def write_data(task, folder):
             (folder / f"{name}.jsonl").write_text("".join(json.dumps(dict(e)) + "\n" for e in examples))
 
 
+def tiny_step(number, step, own_training):
+    """Return what makes a step short, in all of its stages, and fit the tiny width."""
+    blocks = [f"steps.{number}.{field}" for field, value in step if isinstance(value, Training) and own_training]
+    fitting = [f"steps.{number}.relation_heads=8"] if hasattr(step, "relation_heads") else []
+    if step.name == "distill.dual":
+        fitting += [f"steps.{number}.hidden_size=16", f"steps.{number}.vocab_size=80"]
+    return fitting + [f"{block}.{least}" for block in blocks for least in ("max_steps=3", "batch_size=8")]
+
+
 @pytest.fixture
 def tiny_overrides(tmp_path, monkeypatch):
     """Return what makes a recipe tiny: its data, its teacher, and a few updates."""
@@ -35,7 +45,7 @@ def tiny_overrides(tmp_path, monkeypatch):
     def overrides(path):
         recipe = read_recipe(path)
         kind = recipe.task.kind
-        task = tiny_task(kind, pair=kind == "regression")
+        task = tiny_task(kind, pair=kind == "regression" or (kind == "embedding" and recipe.task.metric == "spearman"))
         write_data(task, tmp_path / "data")
         teacher = tmp_path / "teacher"
         teacher.mkdir()
@@ -43,11 +53,22 @@ def tiny_overrides(tmp_path, monkeypatch):
         values = [f"task.data={tmp_path / 'data'}", f"teacher.model={teacher}"]
         if recipe.teacher.finetune is not None:
             values += ["teacher.finetune.max_steps=3", "teacher.finetune.batch_size=8"]
+        if recipe.student is not None and recipe.student.from_ != "teacher":
+            (tmp_path / "student").mkdir()
+            save_taskmodel(tiny_taskmodel("mobilebert", tiny_spec("masked-lm")), tmp_path / "student")
+            values.append(f"student.from={tmp_path / 'student'}")
         if recipe.training is not None:
             values += ["training.max_steps=3", "training.batch_size=8"]
         for number, step in enumerate(recipe.steps):
-            if step.trains and recipe.training is None:
-                values += [f"steps.{number}.training.max_steps=3", f"steps.{number}.training.batch_size=8"]
+            values += tiny_step(number, step, recipe.training is None)
+        for split in recipe.task.files or ():
+            (tmp_path / "more.txt").write_text("some text\nmore text\n")
+            values.append(f"task.files.{split}={tmp_path / 'more.txt'}")
+        if recipe.augment is not None:
+            values.append("augment.copies=2")
+        for number, block in enumerate(recipe.export):
+            if block.onnx.int8:  # after three updates decisions are near ties, and int8 turns some
+                values.append(f"export.{number}.onnx.agreement=0.5")
         if recipe.evaluate is not None:
             values.append("evaluate.latency=null")
         if recipe.task.max_length is not None:

@@ -23,7 +23,8 @@ TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 
 def spec(kind, metric=None, labels=()):
-    return TaskSpec(kind=kind, metric=metric or DEFAULT_METRIC[kind], labels=labels)
+    vectors = kind == "embedding" and metric != "nearest"
+    return TaskSpec(kind=kind, metric=metric or DEFAULT_METRIC[kind], labels=labels, pair=vectors)
 
 
 def classified(answers, truths):
@@ -257,13 +258,19 @@ def one_of_each(seed=0):
         "tagging": (TAGS, *tagged(*random_tags(seed, 60))),
         "qa": ((), *extracted(chosen, [[text[i]] for i in generator.integers(0, 5, 60)])),
         "masked-lm": ((), masked, [{"text": ""}] * 60),
+        "embedding": ((), *scored((true + generator.normal(size=60)).round(1), true)),
     }
 
 
 class TestResampling:
     @pytest.mark.parametrize(
         ("kind", "metric"),
-        [(kind, name) for name, metric in METRICS.items() for kind in metric.kinds if metric.decides],
+        [
+            (kind, name)
+            for name, metric in METRICS.items()
+            for kind in metric.kinds
+            if metric.decides and name != "nearest"  # whose neighbours are sought among all examples
+        ],
     )
     def test_it_is_the_metric_of_those_examples(self, kind, metric):
         labels, answers, examples = one_of_each()[kind]
@@ -304,6 +311,16 @@ class TestRefusals:
         [
             (spec("classification", "acuracy"), "classification has no metric 'acuracy'; did you mean 'accuracy'?"),
             (spec("tagging", "spearman"), "tagging has no metric 'spearman'; allowed: entity_f1, entity_precision"),
+            (
+                spec("embedding", "spearman").model_copy(update={"pair": False}),
+                "'spearman' is for pairs of texts with a number as label, here are single texts with a class as label; "
+                "use nearest",
+            ),
+            (
+                spec("embedding", "nearest").model_copy(update={"pair": True}),
+                "'nearest' is for single texts with a class as label, here are pairs of texts with a number as label; "
+                "use spearman or pearson",
+            ),
             (spec("regression", "mse"), "'mse' is only reported, as lower is better; allowed: spearman, pearson"),
             (spec("classification", "f1", LABELS), "'f1' is for two labels (the last is the positive one), here are 3"),
             (

@@ -27,6 +27,7 @@ teacher:
   model: base
   finetune: &how {epochs: 2, learning_rate: 5.0e-5, betas: [0.9, 0.98], freeze: [embeddings]}
 student: {family: bert, layers: 2, hidden_size: 64, heads: 2, init: random}
+augment: {rule: bilstm, tagger: data, copies: 5, ngram: 0.1}
 training: {<<: *how, patience: 3}
 steps:
 - prune.layers: {keep: [0, 1]}

@@ -151,8 +151,30 @@ def test_onnx_external_data_is_read(tmp_path):
 
 def test_onnx_macs_are_unknown_behind_an_unknown_product(tmp_path):
     model = onnx.load(str(onnx_file(tmp_path / "a.onnx")))
-    model.graph.node.append(helper.make_node("LSTM", ["y"], ["z"]))
+    model.graph.node.append(helper.make_node("GRU", ["y"], ["z"]))
     assert onnx_macs(model, LENGTH) is None
+
+
+@pytest.mark.parametrize("states", ["states", ""])
+def test_macs_of_an_lstm_by_hand(states):
+    """Without the states of all tokens among its outputs, an ONNX LSTM does not say how wide it is."""
+    weights = {"w": np.ones((1, 4 * 5, 3)), "r": np.ones((1, 4 * 5, 5))}
+    nodes = [
+        helper.make_node("Transpose", ["words"], ["x"], perm=[1, 0, 2]),
+        helper.make_node("LSTM", ["x", "w", "r"], [states, "last"], hidden_size=5),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "input_ids"], ["words"]), *nodes],
+        "graph",
+        [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "tokens"])],
+        [helper.make_tensor_value_info("last", TensorProto.FLOAT, [1, "batch", 5])],
+        [
+            numpy_helper.from_array(values.astype(np.float32), name)
+            for name, values in {**weights, "table": np.ones((9, 3))}.items()
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    assert onnx_macs(model, LENGTH) == (LENGTH * 4 * 5 * (3 + 5) if states else None)
 
 
 def test_onnx_size_refuses_a_missing_file(tmp_path):

@@ -17,7 +17,15 @@ from compress.student import Student
 from compress.width import inherit
 from eval.errors import UserError
 from eval.size import macs
-from teachers.encoder import layer_parts, layers, max_tokens, shape_of, word_embeddings
+from teachers.encoder import (
+    embedding_parts,
+    layer_names,
+    layer_parts,
+    layers,
+    max_tokens,
+    shape_of,
+    word_embeddings,
+)
 from teachers.taskmodel import load_taskmodel, save_taskmodel, weights_digest
 from tests.tiny import FAMILIES, HIDDEN, LAYERS, POSITIONS, tiny_spec, tiny_task, tiny_taskmodel
 
@@ -39,6 +47,7 @@ SHAPES = [
     ("mobilebert", "masked-lm", {"max_positions": 32}),
     ("bert", "qa", {"family": "distilbert", "layers": (0, 2)}),
     ("bert", "regression", {"family": "mobilebert", "layers": 1, "init": "random", "hidden_size": 64}),
+    ("mobilebert", "masked-lm", {"layers": 4, "init": "embeddings", "options": {"num_feedforward_networks": 3}}),
 ]
 
 
@@ -262,6 +271,36 @@ def test_an_artifact_gives_an_artifact_with_one_more_record(tmp_path):
     assert load(built.save(tmp_path / "student")).digest == built.digest
 
 
+@pytest.mark.parametrize("kind", ["classification", "masked-lm"])
+def test_new_layers_between_the_teachers_embeddings_and_head(kind):
+    """The teacher's norm has gains and biases of the same shape as a student's without statistics."""
+    changes = {"normalization_type": "layer_norm", "intra_bottleneck_size": 48, "num_feedforward_networks": 1}
+    teacher = tiny_taskmodel("mobilebert", tiny_spec(kind), **changes)
+    options = {"normalization_type": "no_norm", "intra_bottleneck_size": 16, "num_feedforward_networks": 2}
+    student = Student(init="embeddings", layers=4, options=options)
+    built = student.build(teacher, seed=3)
+    config = built.model.config
+    assert (config.true_hidden_size, config.normalization_type, shape_of(config).layers) == (16, "no_norm", 4)
+    given, inside = teacher.model.state_dict(), [f"{name}." for name in layer_names(built.model)]
+    for name, tensor in built.model.state_dict().items():
+        assert name.startswith(tuple(inside)) or torch.equal(tensor, given[name]), name
+    fresh = Student(init="random", layers=4, options=options).build(teacher, seed=3)
+    for own, other in zip(layers(built.model), layers(fresh.model), strict=True):
+        assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in own.state_dict().items())
+    facts = Student(init="embeddings").build(Artifact.from_model(tiny("bert", kind))).lineage[-1].facts
+    assert facts["copied"] + len(facts["random"]) == len(list(tiny("bert", kind).model.parameters()))
+    assert all(".layer." in name for name in facts["random"])
+    assert "embeddings and head from teacher, layers random" in student.describe(teacher)
+
+
+def test_what_lies_outside_of_the_layers_is_taken_where_it_fits():
+    built = Student(init="embeddings", max_positions=40, intermediate_size=20).build(tiny())
+    table = embedding_parts(built.model)
+    assert len(table["positions"].weight) == 40
+    assert torch.equal(table["words"].weight, embedding_parts(tiny().model)["words"].weight)
+    assert not torch.equal(table["positions"].weight, embedding_parts(tiny().model)["positions"].weight[:40])
+
+
 def test_the_table_says_what_will_be_and_is_logged(caplog):
     student = Student(layers=2, hidden_size=16, init="width")
     table = student.describe(tiny())
@@ -281,6 +320,15 @@ REFUSALS = [
     ({"layers": ()}, ["must ascend"]),
     ({"layers": 7}, ["at most 3"]),
     ({"layers": (0, 1), "init": "random"}, ["write layers: 2"]),
+    ({"layers": (0, 1), "init": "embeddings"}, ["write layers: 2"]),
+    ({"family": "electra", "init": "embeddings"}, ["takes those of bert, and not for electra; use init: random"]),
+    ({"options": {"hidden_dropout": 0.0}}, ["bert has no 'hidden_dropout'; did you mean 'hidden_dropout_prob'?"]),
+    ({"options": {"num_hidden_layers": 2}}, ["is a dimension; write layers: 2 beside options"]),
+    ({"options": {"type_vocab_size": "two"}}, ["type_vocab_size: 'two' is refused by transformers"]),
+    (
+        {"family": "mobilebert", "init": "random", "options": {"normalization_type": "batch_norm"}},
+        ["cannot run a network with these values ('batch_norm')"],
+    ),
     (
         {"hidden_size": 30},
         ["4 heads do not divide hidden_size 30; nearest heads: 3, 5; nearest sizes for 4 heads: 28, 32"],

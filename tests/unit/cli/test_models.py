@@ -32,6 +32,34 @@ class TestTeach:
         assert (config["num_hidden_layers"], config["hidden_size"]) == (1, 16)
         assert config["architectures"] == ["BertForMaskedLM"]
 
+    def test_a_recipe_can_give_the_shape(self, call, place, tmp_path):
+        options = "{normalization_type: layer_norm, num_feedforward_networks: 1, intra_bottleneck_size: 48}"
+        path = tmp_path / "teach.yaml"
+        path.write_text(
+            f"task: {{kind: masked-lm, data: {place / 'data'}}}\n"
+            f"teacher:\n  model: {place / 'teacher'}\n  finetune: {{max_steps: 1}}\n"
+            f"  shape: {{family: mobilebert, layers: 2, embedding_size: 16, options: {options}}}\n",
+            encoding="utf-8",
+        )
+        assert call("check", path)[0] == 0
+        first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+        assert call("teach", "--recipe", path, "--out", first)[0] == 0
+        config = json.loads((first / "config.json").read_text(encoding="utf-8"))
+        assert config["architectures"] == ["MobileBertForMaskedLM"]
+        assert (config["num_hidden_layers"], config["intra_bottleneck_size"]) == (2, 48)
+        assert call("teach", "--recipe", path, "--out", second)[0] == 0
+        weights = [(out / "model.safetensors").read_bytes() for out in (first, second)]
+        assert weights[0] == weights[1]
+        heads = ("--set", "teacher.shape.heads=2")  # the same first weights, another network
+        assert call("teach", "--recipe", path, *heads, "--out", third)[0] == 0
+        assert (third / "model.safetensors").read_bytes() != weights[0]
+        code, _, err = call("check", path, "--set", "teacher.shape.heads=5")
+        assert code == 2
+        assert "teacher.shape: heads: 5 heads do not divide the bottleneck of 48" in err
+        code, _, err = call("check", path, "--set", "teacher.finetune=null")
+        assert code == 2
+        assert "teacher.shape: new weights know nothing yet; add finetune, which trains them" in err
+
     def test_what_is_missing(self, call, place):
         assert call("teach", "--base", "b") == (
             2,
