@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 import torch
 
+from benchmarks.early_exit import curve
 from compress.architectures.early_exit import EarlyExitForSequenceClassification, added, goes_on, uncertainty
 from compress.artifact import Artifact
 from compress.distill.early_exit import EarlyExit, exit_kl
@@ -333,3 +334,10 @@ def test_a_saved_model_answers_the_same(tmp_path):
     expected, found = predict(result, task.validation), predict(loaded, task.validation)
     assert found.layers == expected.layers
     np.testing.assert_array_equal(found.logits, expected.logits)
+
+
+def test_the_curve_runs_from_all_layers_to_one(tmp_path):
+    plain, slow, fast = curve(with_exits(), tiny_task(), tmp_path, speeds=(0.0, 1.0), rounds=1)
+    assert (plain.layers, slow.layers, fast.layers) == (3, 3, 1)
+    assert plain.score == slow.score
+    assert min(point.mean_ms for point in (plain, slow, fast)) > 0
