@@ -17,29 +17,15 @@ def make_base(data: Path, folder: Path) -> None:
     """Write a small BERT with random weights, and a WordPiece tokenizer trained on the data."""
     import torch
     import transformers
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+    from compress.distill.word_pieces import train_word_pieces
+    from eval.data import load_task
     from teachers.taskmodel import quiet
 
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
-    tokenizer.train([str(data / "train.jsonl")], trainer)
-    ids = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
-    )
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        unk_token="[UNK]",
-        pad_token="[PAD]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=128,
-    )
+    special = {token: number for number, token in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))}
+    texts = [example["text"] for example in load_task("classification", data=str(data)).train]
+    empty = transformers.BertTokenizer(vocab=special, model_max_length=128)
+    fast = train_word_pieces(empty, texts, VOCABULARY)
     config = transformers.BertConfig(vocab_size=len(fast), max_position_embeddings=128, **SHAPE)
     torch.manual_seed(13)
     with quiet():
