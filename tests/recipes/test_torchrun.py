@@ -13,16 +13,30 @@ ROOT = Path(__file__).parents[2]
 CODE = """
 import json, os, sys
 from pathlib import Path
+import torch
 from eval.inference import predict
+from eval.task import Examples
 from teachers.config import Training
 from teachers.training import train
-from tests.tiny import tiny_task, tiny_taskmodel
+from tests.tiny import THINGS, tiny_task, tiny_taskmodel
 
 task = tiny_task("classification")
 student = tiny_taskmodel("bert", task.spec, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 training = Training(epochs=2, batch_size=8, learning_rate=1e-3)
 folder = Path(sys.argv[1]) / "working"
-history = train(student, task.train, training=training, seed=3, validation=task.validation, folder=folder)
+train_examples, objective = task.train, None
+if sys.argv[2] == "projections":  # maps to a wider teacher are trained beside the student
+    from compress.distill.tinybert import TinyBertDistillation
+    from compress.technique import Inputs
+    from teachers.signals import ModelTeacher
+    teacher = tiny_taskmodel("bert", task.spec, seed=1, hidden_size=48)
+    inputs = Inputs(teacher=ModelTeacher(teacher, budget_bytes=0))
+    objective = TinyBertDistillation(attention=0).make_objective(inputs)
+    # Texts of one length: a loss over tokens is averaged in each process, and then both weigh alike.
+    moods = [(thing, *mood) for thing in THINGS for mood in (("good", "good"), ("dull", "bad"))]
+    train_examples = Examples([{"text": f"the {thing} is {word}", "label": mood} for thing, word, mood in moods], "train")
+torch.manual_seed(int(os.environ.get("RANK", "0")))  # chance differs between processes; training must not
+history = train(student, train_examples, objective, training, seed=3, validation=task.validation, folder=folder)
 if os.environ.get("RANK", "0") == "0":
     logits = [row.tolist() for row in predict(student, task.validation).logits]
     (Path(sys.argv[1]) / "found.json").write_text(json.dumps([history, logits]))
@@ -30,7 +44,8 @@ if os.environ.get("RANK", "0") == "0":
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(tmp_path):
+@pytest.mark.parametrize("what", ["labels", "projections"])
+def test_two_processes_train_as_one(what, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CODE)
     found = []
@@ -41,7 +56,11 @@ def test_two_processes_train_as_one(tmp_path):
         (tmp_path / name).mkdir()
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
-            [*command, str(script), str(tmp_path / name)], env=environment, capture_output=True, text=True, cwd=ROOT
+            [*command, str(script), str(tmp_path / name), what],
+            env=environment,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
         )
         assert done.returncode == 0, done.stderr[-2000:]
         found.append(json.loads((tmp_path / name / "found.json").read_text()))
