@@ -33,8 +33,8 @@ if sys.argv[2] == "projections":  # maps to a wider teacher are trained beside t
     inputs = Inputs(teacher=ModelTeacher(teacher, budget_bytes=0))
     objective = TinyBertDistillation(attention=0).make_objective(inputs)
     # Texts of one length: a loss over tokens is averaged in each process, and then both weigh alike.
-    moods = [(thing, *mood) for thing in THINGS for mood in (("good", "good"), ("dull", "bad"))]
-    train_examples = Examples([{"text": f"the {thing} is {word}", "label": mood} for thing, word, mood in moods], "train")
+    words = {"good": "good", "dull": "bad"}
+    train_examples = Examples([{"text": f"the {t} is {w}", "label": words[w]} for t in THINGS for w in words], "train")
 torch.manual_seed(int(os.environ.get("RANK", "0")))  # chance differs between processes; training must not
 history = train(student, train_examples, objective, training, seed=3, validation=task.validation, folder=folder)
 if os.environ.get("RANK", "0") == "0":
