@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import (
-    AutoConfig,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -18,9 +17,9 @@ from transformers import (
 )
 from transformers.modeling_outputs import QuestionAnsweringModelOutput, TokenClassifierOutput
 
+from compress.architectures.registration import register
 from eval.errors import UserError
 from eval.task import TaskSpec
-from teachers.families import FAMILIES, Family
 from teachers.taskmodel import TaskModel, evaluating, set_task
 
 KINDS = ("classification", "regression", "tagging", "qa")
@@ -182,18 +181,11 @@ def _try_out(model: TaskModel, kind: str) -> None:
         )
 
 
-AutoConfig.register(AdaptedConfig.model_type, AdaptedConfig)
-for _auto in (AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoModelForQuestionAnswering):
-    _auto.register(AdaptedConfig, Adapted)
-FAMILIES[AdaptedConfig.model_type] = Family(
-    AdaptedConfig.model_type,
+register(
+    AdaptedConfig,
+    dict.fromkeys(
+        (AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoModelForQuestionAnswering), Adapted
+    ),
     base="module",
-    layers=None,
-    config={"vocab_size": "vocab_size"},
-    parts={},
-    embeddings={},
-    heads={},
-    post_norm=False,
-    predicts_words=False,
-    plain_attention=False,
+    dimensions={"vocab_size": "vocab_size"},
 )

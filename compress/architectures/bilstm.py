@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
-from compress.architectures.texts import TextConfig, TextHead, TextNetwork, register, words_of_texts
+from compress.architectures.texts import TextConfig, TextHead, TextNetwork, register_texts, words_of_texts
 
 
 class BiLstmConfig(TextConfig):
@@ -123,7 +123,7 @@ class BiLstmForTokenClassification(TextNetwork):
         return TokenClassifierOutput(logits=self.head(self.encoder(input_ids, mask.bool())[1]))
 
 
-register(
+register_texts(
     BiLstmConfig,
     {
         AutoModelForSequenceClassification: BiLstmForSequenceClassification,

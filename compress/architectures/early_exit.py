@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from compress.architectures.registration import register
 from teachers.encoder import layer_count, max_tokens, model_inputs, shape_of
-from teachers.families import FAMILIES, Family
 from teachers.segments import run_layers
 
 
@@ -257,17 +257,9 @@ def _inputs(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Te
     return inputs if token_type_ids is None else {**inputs, "token_type_ids": token_type_ids}
 
 
-AutoConfig.register(EarlyExitConfig.model_type, EarlyExitConfig)
-AutoModelForSequenceClassification.register(EarlyExitConfig, EarlyExitForSequenceClassification)
-FAMILIES[EarlyExitConfig.model_type] = Family(
-    EarlyExitConfig.model_type,
+register(
+    EarlyExitConfig,
+    {AutoModelForSequenceClassification: EarlyExitForSequenceClassification},
     base="inner",
-    layers=None,
-    config={name: name for name in ("hidden_size", "vocab_size")} | {"max_positions": "max_position_embeddings"},
-    parts={},
-    embeddings={},
-    heads={},
-    post_norm=False,
-    predicts_words=False,
-    plain_attention=False,
+    dimensions={name: name for name in ("hidden_size", "vocab_size")} | {"max_positions": "max_position_embeddings"},
 )

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from compress.architectures.texts import TextConfig, TextHead, TextNetwork, register, words_of_texts
+from compress.architectures.texts import TextConfig, TextHead, TextNetwork, register_texts, words_of_texts
 
 
 class StaticConfig(TextConfig):
@@ -65,7 +65,7 @@ class StaticForSequenceClassification(TextNetwork):
         return SequenceClassifierOutput(logits=self.head(*texts))
 
 
-register(
+register_texts(
     StaticConfig,
     {AutoModelForSequenceClassification: StaticForSequenceClassification},
     hidden_size="embedding_size",

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
-from teachers.families import FAMILIES, Family
+from compress.architectures.registration import register
 
 
 class TextConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -109,7 +109,7 @@ def words_of_texts(ids: Tensor, mask: Tensor, config: TextConfig) -> tuple[Tenso
     return words & ~second, words & second
 
 
-def register(
+def register_texts(
     config: type[TextConfig], heads: dict[Any, type[TextNetwork]], hidden_size: Literal["hidden_size", "embedding_size"]
 ) -> None:
     """Make an architecture known to transformers and to ``TaskModel``.
@@ -119,20 +119,14 @@ def register(
         heads: Auto class -> the class that holds such a head.
         hidden_size: The field of its config that says how wide its token vectors are.
     """
-    AutoConfig.register(config.model_type, config)
-    for auto, network in heads.items():
+    for network in heads.values():
         network.config_class = config
-        auto.register(config, network)
-    FAMILIES[config.model_type] = Family(
-        config.model_type,
+    register(
+        config,
+        heads,
         base="encoder",
-        layers=None,
-        config={"hidden_size": hidden_size, "embedding_size": "embedding_size", "vocab_size": "vocab_size"},
-        parts={},
+        dimensions={"hidden_size": hidden_size, "embedding_size": "embedding_size", "vocab_size": "vocab_size"},
         embeddings={"words": "words"},
         heads={"dense": "head.dense", "classifier": "head.classifier"},
         token_types="never",
-        post_norm=False,
-        predicts_words=False,
-        plain_attention=False,
     )
