@@ -18,8 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
-from compress.distill.logits import SoftTargets
+from compress.distill.logits import LogitDistillation
 from compress.student import Student
+from compress.technique import Inputs
 from eval.data import load_task
 from eval.machine import machine
 from eval.task import Examples
@@ -59,7 +60,7 @@ def main() -> None:
     student = Student(layers=(0, 2, 5)).build(teacher)
     examples = task.train.sample(SENTENCES, seed=13)
     with tempfile.TemporaryDirectory() as folder:
-        soft = SoftTargets(ModelTeacher(teacher, cache=Path(folder)), alpha=0.9)
+        soft = LogitDistillation(alpha=0.9).make_objective(Inputs(teacher=ModelTeacher(teacher, cache=Path(folder))))
         ways: dict[str, Callable[[], float]] = {
             "labels alone, grouped by length": lambda: timed(student, examples, TaskLoss()),
             "soft targets from the cache, grouped": lambda: timed(student, examples, soft),
