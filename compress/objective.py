@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from pydantic import (
@@ -158,11 +160,7 @@ class BoundSum:
 
     def __post_init__(self) -> None:
         """Read what any of the terms reads."""
-        from teachers.observing import NOTHING
-
-        self.reads = NOTHING
-        for _, _, loss in self.terms:
-            self.reads |= loss.reads
+        self.reads = reduce(or_, (loss.reads for _, _, loss in self.terms))
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return every term of every loss, named ``technique.term`` and weighted."""

@@ -22,7 +22,7 @@ class Loss(Protocol):
     """An objective that is tied to one student and its rows.
 
     Attributes:
-        reads: What of the student beside its logits is read.
+        reads: What of the student is read.
         modules: Parameters that are trained beside the student's, such as projections, and then thrown away.
     """
 

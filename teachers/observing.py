@@ -8,50 +8,54 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from eval.errors import UserError
-from teachers.encoder import attention_width, family_of, layer_parts, layers
+from teachers.encoder import attention_width, base_encoder, family_of, layer_parts, layers
 from teachers.taskmodel import logits_of
 
 PROJECTIONS = {"queries": "query", "keys": "key", "values": "value"}
 """Signal -> role of the module in a layer whose output it is."""
 
+INNER = ("hidden_states", *PROJECTIONS)
+"""The signals beside the logits."""
+
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a loss reads beside logits.
+    """What a loss reads.
 
     Attributes:
         hidden_states: Places in ``hidden_states``: 0 is the embedding output, ``i + 1`` comes after layer ``i``.
         queries: Layers whose queries are read, before any rotation by position.
         keys: Layers whose keys are read, likewise.
         values: Layers whose values are read.
+        logits: Whether the head's output is read; without it the head does not run, which is half of the work of a
+            masked-language model.
     """
 
     hidden_states: tuple[int, ...] = ()
     queries: tuple[int, ...] = ()
     keys: tuple[int, ...] = ()
     values: tuple[int, ...] = ()
+    logits: bool = True
 
     def __bool__(self) -> bool:
         """Whether anything beside logits is read."""
-        return any(getattr(self, part.name) for part in fields(self))
+        return any(getattr(self, name) for name in INNER)
 
     def __or__(self, other: Wanted) -> Wanted:
         """Return what either of two losses reads."""
-        return Wanted(
-            **{
-                part.name: tuple(sorted({*getattr(self, part.name), *getattr(other, part.name)}))
-                for part in fields(self)
-            }
-        )
+        places = {name: tuple(sorted({*getattr(self, name), *getattr(other, name)})) for name in INNER}
+        return Wanted(**places, logits=self.logits or other.logits)
 
 
 NOTHING = Wanted()
+"""Nothing beside the logits."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class Signals:
     """A network's outputs for one batch.
 
     Attributes:
-        logits: ``[B, C]``, ``[B, L, C]`` for tagging, qa and masked-lm, or the vectors ``[B, d]`` of embedding.
+        logits: ``[B, C]``, ``[B, L, C]`` for tagging, qa and masked-lm, or the vectors ``[B, d]`` of embedding;
+            empty if nobody reads them.
         hidden_states: ``[B, L, d]`` by place, those that were asked for.
         queries: ``[B, L, heads · head width]`` by layer, those that were asked for.
         keys: Likewise.
@@ -83,18 +88,25 @@ def observe(
     Args:
         network: A transformers model.
         inputs: Its inputs, ``[B, L]`` each.
-        wanted: What is read beside the logits.
-        call: What runs the network, if it is wrapped for several devices.
+        wanted: What is read.
+        call: What runs ``observed(network, wanted)``, if it is wrapped for several devices.
 
     Raises:
         UserError: If the family computes queries, keys or values where they cannot be read.
     """
     extras = {"output_hidden_states": True} if wanted.hidden_states else {}
     with _taps(network, wanted) as seen:
-        outputs = (call or network)(**inputs, **extras)
+        outputs = (call or observed(network, wanted))(**inputs, **extras)
     states = {place: outputs.hidden_states[place] for place in wanted.hidden_states}
+    if not wanted.logits:
+        return Signals(torch.empty(0), states, **seen)
     logits = logits_of(outputs, network.config, inputs["attention_mask"])
     return Signals(logits, states, **seen, exit_logits=outputs.get("exit_logits"))
+
+
+def observed(network: Any, wanted: Wanted) -> Any:
+    """Return the part of a network that must run to see what is wanted: all of it, or all but its head."""
+    return network if wanted.logits else base_encoder(network)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,12 +22,12 @@ from eval.writing import whole_folder
 from teachers.encoder import attention_width, has_plain_attention, shape_of
 from teachers.features import Batch, Rows
 from teachers.home import home
-from teachers.observing import NOTHING, Signals, Wanted, observe
+from teachers.observing import INNER, NOTHING, Signals, Wanted, observe
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("teachers.signals")
 
-VERSION = 2
+VERSION = 3
 """Raised when the same teacher and data give other numbers or another layout on disk."""
 
 BUDGET_BYTES = 4 * 2**30
@@ -79,7 +79,7 @@ class TeacherSource(Protocol):
 
         Args:
             rows: What the student is trained on.
-            wanted: Signals beside the logits.
+            wanted: Signals that are read.
         """
         ...
 
@@ -188,7 +188,7 @@ class SharedTeacher:
         """Return a reader that also gives what the other losses want of the same rows."""
         share = next((share for share in self._shares if share.rows is rows), None)
         if share is None:
-            share = _Share(self.teacher, rows)
+            share = _Share(self.teacher, rows, wanted)
             self._shares.append(share)
         share.wanted |= wanted
         return share
@@ -200,7 +200,7 @@ class _Share:
 
     teacher: TeacherSource
     rows: Rows
-    wanted: Wanted = NOTHING
+    wanted: Wanted
     reader: Reader | None = None
     last: tuple[Batch, Signals] | None = None
 
@@ -218,7 +218,7 @@ def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: Wanted) ->
     config, tokens = model.model.config, sum(lengths)
     shape = shape_of(config)
     outputs = {"masked-lm": shape.vocab_size, "embedding": shape.hidden_size}.get(model.task.kind, model.task.outputs)
-    numbers = (tokens if model.task.per_token else len(lengths)) * outputs
+    numbers = (tokens if model.task.per_token else len(lengths)) * outputs * wanted.logits
     numbers += tokens * len(wanted.hidden_states) * shape.hidden_size
     projections = len(wanted.queries) + len(wanted.keys) + len(wanted.values)
     return 4 * (numbers + tokens * projections * attention_width(config))
@@ -273,10 +273,9 @@ class CachedReader:
         arrays = {name: self._padded(name, batch.rows.tolist(), length) for name in self.layout}
         tensors = {name: torch.from_numpy(array).to(batch.rows.device) for name, array in arrays.items()}
         stacked: dict[str, Any] = {
-            part.name: {place: tensors[part.name][:, i] for i, place in enumerate(getattr(self.wanted, part.name))}
-            for part in fields(Wanted)
+            name: {place: tensors[name][:, i] for i, place in enumerate(getattr(self.wanted, name))} for name in INNER
         }
-        return Signals(tensors["logits"], **stacked)
+        return Signals(tensors.get("logits", torch.empty(0)), **stacked)
 
     def _padded(self, name: str, rows: list[int], length: int) -> np.ndarray:
         shape = self.layout[name]
@@ -319,10 +318,10 @@ def _write_cache(folder: Path, model: TaskModel, rows: Rows, wanted: Wanted) -> 
 
 
 def _stacked(signals: Signals) -> dict[str, np.ndarray]:
-    found = {"logits": signals.logits.float().cpu().numpy()}
-    for part in fields(Wanted):
-        if tensors := getattr(signals, part.name):
-            found[part.name] = torch.stack(list(tensors.values()), dim=1).float().cpu().numpy()
+    found = {"logits": signals.logits.float().cpu().numpy()} if len(signals.logits) else {}
+    for name in INNER:
+        if tensors := getattr(signals, name):
+            found[name] = torch.stack(list(tensors.values()), dim=1).float().cpu().numpy()
     return found
 
 

@@ -26,7 +26,7 @@ from teachers.config import Training
 from teachers.encoder import base_encoder, word_embeddings
 from teachers.features import Batch, Rows, labelled
 from teachers.objective import Loss, Objective, TaskLoss
-from teachers.observing import observe
+from teachers.observing import observe, observed
 from teachers.padding import kept_silent
 from teachers.progress import Progress
 from teachers.scoring import rows_of
@@ -152,7 +152,7 @@ class _Bound:
         return LengthGroupedBatches(self.rows.lengths, training.batch_size, seed, training.group_by_length)
 
     def begin(self, accelerator: Any) -> None:
-        self.call = accelerator.prepare_model(self.student.model)
+        self.call = accelerator.prepare_model(observed(self.student.model, self.loss.reads))
         validation = self.lesson.validation
         if validation is not None and len(validation):
             self.watch = Watch(self.student, validation, self.lesson.teacher)

@@ -149,7 +149,7 @@ class MiniLMDistillation(Distillation):
     def wanted(self, layer: int) -> Wanted:
         """Return what is read of the layer whose relations are compared."""
         signals = {signal for relation in RELATIONS[self.relations].values() for signal in relation}
-        return Wanted(**dict.fromkeys(signals, (layer,)))
+        return Wanted(**dict.fromkeys(signals, (layer,)), logits=False)
 
 
 @dataclass

@@ -230,7 +230,7 @@ class StageObjective:
         """Return what is read of these layers, the same on both sides."""
         features = tuple(i + 1 for i in chosen) if self.config.feature_weight else ()
         attention = chosen if self.config.attention_weight else ()
-        return Wanted(hidden_states=features, queries=attention, keys=attention)
+        return Wanted(hidden_states=features, queries=attention, keys=attention, logits=self.stage.predicts)
 
 
 @dataclass

@@ -145,7 +145,7 @@ class TinyBertDistillation(Distillation):
         chosen = tuple(sorted(set(layers)))
         states = ((0,) if self.embeddings else ()) + (tuple(i + 1 for i in chosen) if self.hidden else ())
         scored = chosen if self.attention else ()
-        return Wanted(hidden_states=states, queries=scored, keys=scored)
+        return Wanted(hidden_states=states, queries=scored, keys=scored, logits="prediction" in self.stages)
 
     def projections(self, student: int, teacher: int) -> nn.ModuleList:
         """Return the maps between two widths: of the embeddings first and of the hidden states last."""

@@ -114,3 +114,35 @@ def test_a_damaged_cache_is_named(tmp_path):
     with pytest.raises(UserError, match="damaged"):
         ModelTeacher(teacher, cache=tmp_path).read(rows)
     assert layout == {"logits": [2]}
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "mobilebert", "xlnet", "modernbert"])
+def test_the_head_does_not_run_where_no_loss_reads_logits(family, monkeypatch):
+    task = tiny_task("classification")
+    teacher = tiny_taskmodel(family, task.spec)
+    batch = rows_of(teacher, task.train, seed=1).batch([0, 4])
+    inside = Wanted(hidden_states=(1, 3), logits=False)
+    everything = LiveReader(teacher, Wanted(hidden_states=(1, 3)))(batch)
+    monkeypatch.setattr(type(teacher.model), "forward", lambda *_, **__: pytest.fail("the whole model ran"))
+    seen = LiveReader(teacher, inside)(batch)
+    assert not len(seen.logits)
+    for place in (1, 3):
+        assert torch.allclose(seen.hidden_states[place], everything.hidden_states[place], atol=1e-6)
+
+
+def test_a_cache_without_logits_holds_none(tmp_path):
+    task = tiny_task("tagging")
+    teacher = tiny_taskmodel("bert", task.spec)
+    rows = rows_of(teacher, task.train, seed=1)
+    inside = Wanted(queries=(0,), logits=False)
+    reader = ModelTeacher(teacher, cache=tmp_path).read(rows, inside)
+    assert not len(reader(rows.batch([0, 1])).logits)
+    (folder,) = tmp_path.iterdir()
+    assert {file.name for file in folder.glob("*.npy")} == {"queries.npy"}
+    assert predicted_bytes(teacher, rows.lengths, inside) == 4 * np.load(folder / "queries.npy", mmap_mode="r").size
+
+
+def test_two_losses_want_what_either_wants():
+    inside, outside = Wanted(queries=(2,), logits=False), Wanted(hidden_states=(1,))
+    assert inside | outside == Wanted(hidden_states=(1,), queries=(2,))
+    assert inside | inside == inside
