@@ -98,9 +98,7 @@ def observe(
     with _taps(network, wanted) as seen:
         outputs = (call or observed(network, wanted))(**inputs, **extras)
     states = {place: outputs.hidden_states[place] for place in wanted.hidden_states}
-    if not wanted.logits:
-        return Signals(torch.empty(0), states, **seen)
-    logits = logits_of(outputs, network.config, inputs["attention_mask"])
+    logits = logits_of(outputs, network.config, inputs["attention_mask"]) if wanted.logits else torch.empty(0)
     return Signals(logits, states, **seen, exit_logits=outputs.get("exit_logits"))
 
 
