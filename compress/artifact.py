@@ -119,8 +119,15 @@ class Artifact(TaskModel):
             seed: Seeds the head.
 
         Raises:
-            UserError: If the family has no head for this kind of task.
+            UserError: If the family has no head for this kind of task, or the network is not stock any more.
         """
+        from compress.structure import structure_of
+
+        if structure_of(self.model):
+            raise UserError(
+                f"{self.name}: its parts are no longer those of a stock network, so it cannot get a head for "
+                f"{task.kind}; give it its task before the steps that change its parts"
+            )
         started = time.perf_counter()
         model = with_head(self, task, seed)
         record = Record(

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from compress.architectures import form_of, prepare
 from compress.artifact import Artifact, Record
+from compress.restructured import is_restructured, load_restructured, writer_for
 from eval.errors import UserError
 from eval.writing import whole_folder, write_beside
 from teachers.taskmodel import load_taskmodel, save_taskmodel
@@ -37,7 +38,7 @@ def save(artifact: Artifact, folder: str | Path) -> Path:
     folder = Path(folder)
     records = [record.model_dump(mode="json") for record in artifact.lineage]
     with whole_folder(folder, "the model") as beside:
-        save_taskmodel(artifact, beside)
+        save_taskmodel(artifact, beside, writer_for(artifact.model))
         (beside / LINEAGE).write_text(json.dumps({"format": FORMAT, "records": records}, indent=1), encoding="utf-8")
         write_card(artifact, beside)
     return folder
@@ -49,7 +50,8 @@ def write_card(artifact: Artifact, folder: Path, result: Result | None = None) -
 
     records = [record.model_dump(mode="json") for record in artifact.lineage]
     results = [] if result is None else [result]
-    card = model_card(artifact.name, artifact.task, results, records, form=form_of(artifact.model.config))
+    form = "compress" if is_restructured(folder) else form_of(artifact.model.config)
+    card = model_card(artifact.name, artifact.task, results, records, form=form)
     write_beside(folder / "README.md", card.encode())
 
 
@@ -68,7 +70,7 @@ def load(folder: str | Path) -> Artifact:
         )
     records = _read_lineage(folder / LINEAGE)
     prepare(folder)
-    model = load_taskmodel(folder)
+    model = load_restructured(folder) if is_restructured(folder) else load_taskmodel(folder)
     if model.digest != records[-1].weights_after:
         raise UserError(
             f"{folder}: the weights are not those that {LINEAGE} records "

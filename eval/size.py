@@ -46,7 +46,9 @@ def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -
     """Return the size of a torch model that takes ``input_ids``; it may stand on the meta device.
 
     Args:
-        module: A transformers model.
+        module: A transformers model. Of its parts, one that packs several weights into a byte says how many it has in
+            ``weight_count() -> (all, not zero)``, and one whose tensors are saved without their zeros names them in
+            ``sparse_tensors``.
         macs_length: Tokens of the input whose multiply-accumulates are counted; None leaves them out.
 
     Note:
@@ -54,18 +56,33 @@ def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -
     """
     import torch
 
+    packing: list[Any] = [part for part in module.modules() if hasattr(part, "weight_count")]
+    counted: list[tuple[int, int]] = [part.weight_count() for part in packing]
+    packed = {id(buffer) for part in packing for buffer in part.buffers()}
+    sparse = {id(getattr(part, name)) for part in module.modules() for name in getattr(part, "sparse_tensors", ())}
     weights: list[torch.Tensor] = list(module.parameters())
     buffers = list(_persistent_buffers(module))
     # Quantized layers keep their weights as integer codes in buffers.
-    weights += [buffer for buffer in buffers if buffer.dtype in (torch.int8, torch.uint8)]
+    weights += [b for b in buffers if b.dtype in (torch.int8, torch.uint8) and id(b) not in packed]
     stored = {id(tensor): tensor for tensor in [*weights, *buffers]}
+    nonzero = sum(tensor.numel() if tensor.is_meta else int(torch.count_nonzero(tensor)) for tensor in weights)
     return Size(
-        parameters=sum(tensor.numel() for tensor in weights),
-        nonzero=sum(tensor.numel() if tensor.is_meta else int(torch.count_nonzero(tensor)) for tensor in weights),
-        bytes=sum(tensor.numel() * tensor.element_size() for tensor in stored.values()),
+        parameters=sum(tensor.numel() for tensor in weights) + sum(all_of for all_of, _ in counted),
+        nonzero=nonzero + sum(kept for _, kept in counted),
+        bytes=sum(sparse_bytes(t) if key in sparse else t.numel() * t.element_size() for key, t in stored.items()),
         macs=None if macs_length is None else macs(module, length=macs_length),
         macs_length=macs_length or MACS_LENGTH,
     )
+
+
+def sparse_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor as one bit for each number and the numbers that are not 0, or dense if less."""
+    import torch
+
+    dense = tensor.numel() * tensor.element_size()
+    if tensor.is_meta:
+        return dense
+    return min(dense, -(-tensor.numel() // 8) + int(torch.count_nonzero(tensor)) * tensor.element_size())
 
 
 def _persistent_buffers(module: torch.nn.Module) -> Iterator[torch.Tensor]:

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -210,13 +210,21 @@ def with_head(model: TaskModel, task: TaskSpec, seed: int = 0) -> TaskModel:
     return built
 
 
-def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int = 0) -> TaskModel:
+def load_taskmodel(
+    source: str | Path,
+    task: TaskSpec | None = None,
+    seed: int = 0,
+    config: Any = None,
+    read: Callable[[Any, Any], Any] | None = None,
+) -> TaskModel:
     """Load a stock model from a folder or by its hub name; a head that is missing starts with random weights.
 
     Args:
         source: A folder with ``config.json``, weights and tokenizer files, or a hub name.
         task: What is asked; None takes ``task.json`` of the folder, or the labels in its config.
         seed: Seeds a new head.
+        config: The network's, if ``config.json`` is not one that transformers reads.
+        read: Makes the network in the place of transformers, from the Auto class of its head and its config.
 
     Raises:
         UserError: If the model is missing, damaged, of an unsupported family, or does not answer the task.
@@ -227,13 +235,13 @@ def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int =
         raise UserError(
             f"{source}: no config.json here; a model folder holds config.json, model.safetensors, tokenizer"
         )
-    config = _loaded(source, "configuration", lambda: transformers.AutoConfig.from_pretrained(source))
+    config = config or _loaded(source, "configuration", lambda: transformers.AutoConfig.from_pretrained(source))
     family_of(config)
     task = task or _own_task(where, config)
     check_kind(config, task)
     if task.kind == "embedding":
         check_pooling(where, task)
-    tokenizer = _loaded(source, "tokenizer", lambda: transformers.AutoTokenizer.from_pretrained(source))
+    tokenizer = _loaded(source, "tokenizer", lambda: transformers.AutoTokenizer.from_pretrained(source, config=config))
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(f"{source}: the tokenizer has no tokenizer.json; convert it to a fast tokenizer first")
     task = _in_own_order(source, config, task)
@@ -242,16 +250,31 @@ def load_taskmodel(source: str | Path, task: TaskSpec | None = None, seed: int =
     loader = getattr(transformers, AUTO_CLASSES[task.kind])
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(seed)
-        model = _loaded(source, "weights", lambda: loader.from_pretrained(source, config=config, dtype=torch.float32))
+        if read is None:
+            read = _stock_reader(source)
+        model = _loaded(source, "weights", lambda: read(loader, config))
     silence(model, tokenizer)
     return TaskModel(model.eval(), tokenizer, task, name=where.name or source, folder=where if where.is_dir() else None)
 
 
-def save_taskmodel(model: TaskModel, folder: str | Path) -> None:
-    """Write a plain Hugging Face folder and ``task.json`` into ``folder``, which must exist."""
+def _stock_reader(source: str) -> Callable[[Any, Any], Any]:
+    return lambda auto, config: auto.from_pretrained(source, config=config, dtype=torch.float32)
+
+
+def save_taskmodel(model: TaskModel, folder: str | Path, write: Callable[[Any, Path], None] | None = None) -> None:
+    """Write a plain Hugging Face folder and ``task.json`` into ``folder``, which must exist.
+
+    Args:
+        model: What is saved.
+        folder: Where to.
+        write: Writes the network in the place of transformers.
+    """
     folder = Path(folder)
     with quiet():
-        model.model.save_pretrained(folder)
+        if write is None:
+            model.model.save_pretrained(folder)
+        else:
+            write(model.model, folder)
         model.tokenizer.save_pretrained(folder)
     if model.task.kind == "embedding":
         save_pooling(folder, model.model.config, model.task)

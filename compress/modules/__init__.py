@@ -1,0 +1,63 @@
+"""Parts of a network that stock classes do not have; each says in plain JSON how it is built again.
+
+A module of our own is an ``nn.Module`` with ``describe() -> dict``, the arguments of its class, all plain JSON. Its
+parameters and persistent buffers are what is saved. If many of its numbers are 0, it may name them in
+``sparse_tensors``; they are then written without their zeros.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+KINDS: dict[str, str] = {}
+"""Kind in a saved structure -> the class of our own that it is, ``module:Class``; loaded on use."""
+
+STOCK: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
+    "linear": (nn.Linear, ("in_features", "out_features")),
+    "embedding": (nn.Embedding, ("num_embeddings", "embedding_dim", "padding_idx")),
+    "layer_norm": (nn.LayerNorm, ("normalized_shape", "eps", "elementwise_affine")),
+    "identity": (nn.Identity, ()),
+}
+"""Kind -> a class of torch, and the arguments that it keeps as attributes."""
+
+
+def described(module: nn.Module, path: str = "") -> dict[str, Any]:
+    """Return how a module is built again, as plain JSON; its weights are kept apart.
+
+    Raises:
+        TypeError: If it is of no kind that is known here.
+    """
+    own = {target: kind for kind, target in KINDS.items()}
+    target = f"{type(module).__module__}:{type(module).__qualname__}"
+    if target in own:
+        arguments: dict[str, Any] = module.describe()  # type: ignore[operator]
+        return {"kind": own[target], **arguments}
+    for kind, (cls, names) in STOCK.items():
+        if type(module) is cls:
+            values = {name: getattr(module, name) for name in names}
+            values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+            if "bias" in module._parameters:
+                values["bias"] = module.bias is not None
+            return {"kind": kind, **values}
+    raise TypeError(f"{path}: a {type(module).__name__} cannot be saved; it is not in compress.modules.KINDS")
+
+
+def built(description: dict[str, Any]) -> nn.Module:
+    """Return a module as ``described`` described it, with new weights.
+
+    Raises:
+        KeyError: If the kind is not known.
+        TypeError: If the arguments are not those of its class.
+    """
+    arguments = dict(description)
+    kind = arguments.pop("kind")
+    if kind in STOCK:
+        return STOCK[kind][0](**arguments)
+    if kind not in KINDS:
+        raise KeyError(f"{kind!r} is no kind of module that this version knows")
+    module, _, name = KINDS[kind].partition(":")
+    made: nn.Module = getattr(import_module(module), name)(**arguments)
+    return made

@@ -1,0 +1,143 @@
+"""Networks that stock classes cannot hold, on disk: ``structure.json`` beside config and weights.
+
+Their model type in ``config.json`` begins with ``nlp-compress/``, so that stock transformers refuses the folder by name
+instead of filling what it does not find with random weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from compress.structure import Structure, restructured, structure_of, tensors_of
+from eval.errors import UserError
+from eval.size import sparse_bytes
+from teachers.taskmodel import TaskModel, load_taskmodel
+
+FILE = "structure.json"
+WEIGHTS = "model.safetensors"
+PREFIX = "nlp-compress/"
+"""Stands before the model type of a network that is no longer stock."""
+BITS, VALUES = "#bits", "#values"
+"""Ends of the two names that a tensor is saved under without its zeros: one bit a number, and those that are not 0."""
+
+
+def is_restructured(folder: str | Path) -> bool:
+    """Whether a folder holds a network that stock classes cannot hold."""
+    return (Path(folder) / FILE).is_file()
+
+
+def writer_for(network: Any) -> Callable[[Any, Path], None] | None:
+    """Return what writes a network that is not stock; None for one that is."""
+    structure = structure_of(network)
+    return (lambda model, folder: _write(model, structure, folder)) if structure else None
+
+
+def load_restructured(folder: Path) -> TaskModel:
+    """Load what ``writer_for`` wrote.
+
+    Raises:
+        UserError: If a file is missing, damaged, or does not fit the others.
+    """
+    structure = _json(folder / FILE)
+    config = _config(folder)
+
+    def read(auto_class: Any, config: Any) -> Any:
+        network = restructured(auto_class, config, structure)
+        _fill(network, folder / WEIGHTS)
+        return network
+
+    return load_taskmodel(folder, config=config, read=read)
+
+
+def _write(network: Any, structure: Structure, folder: Path) -> None:
+    network.config.architectures = [type(network).__name__]
+    values = json.loads(network.config.to_json_string(use_diff=True))
+    values["model_type"] = PREFIX + network.config.model_type
+    (folder / "config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
+    (folder / FILE).write_text(json.dumps(structure, indent=1), encoding="utf-8")
+    sparse = {
+        f"{path}.{name}" for path, part in network.named_modules() for name in getattr(part, "sparse_tensors", ())
+    }
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in tensors_of(network).items():
+        dense = tensor.detach().cpu().contiguous()
+        tensors |= _without_zeros(name, dense) if name in sparse else {name: dense.clone()}
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+
+
+def _without_zeros(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    if sparse_bytes(tensor) == tensor.numel() * tensor.element_size():
+        return {name: tensor.clone()}
+    flat = tensor.reshape(-1)
+    kept = (flat != 0) | flat.signbit()  # -0.0 is kept, so that every bit comes back
+    return {name + BITS: packed_bits(kept), name + VALUES: flat[kept]}
+
+
+def packed_bits(flags: Tensor) -> Tensor:
+    """Return booleans ``[n]`` as ``[ceil(n / 8)]`` bytes, the first one in the lowest bit."""
+    padded = torch.cat([flags, flags.new_zeros(-len(flags) % 8)]).reshape(-1, 8)
+    return (padded.to(torch.uint8) << torch.arange(8, dtype=torch.uint8)).sum(dim=1, dtype=torch.uint8)
+
+
+def unpacked_bits(packed: Tensor, count: int) -> Tensor:
+    """Return the first ``count`` booleans that ``packed_bits`` packed."""
+    return ((packed[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1).reshape(-1)[:count].bool()
+
+
+def _fill(network: Any, file: Path) -> None:
+    try:
+        saved = load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{file}: the weights cannot be read ({error})") from error
+    wanted = tensors_of(network)
+    given = {name.removesuffix(BITS).removesuffix(VALUES) for name in saved}
+    if missing := sorted(wanted.keys() ^ given):
+        raise UserError(f"{file}: does not hold the tensors of {FILE} ({', '.join(missing[:3])})")
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            tensor.copy_(_with_zeros(saved, name, tensor, file))
+
+
+def _with_zeros(saved: dict[str, Tensor], name: str, like: Tensor, file: Path) -> Tensor:
+    if name in saved:
+        found = saved[name]
+    else:
+        kept, values = unpacked_bits(saved[name + BITS], like.numel()), saved[name + VALUES]
+        if int(kept.sum()) != len(values):
+            raise UserError(f"{file}: {name} has {len(values)} values for {int(kept.sum())} places")
+        found = torch.zeros(like.numel(), dtype=like.dtype).masked_scatter_(kept, values).reshape(like.shape)
+    if found.shape != like.shape or found.dtype != like.dtype:
+        raise UserError(f"{file}: {name} is {tuple(found.shape)}, {FILE} says {tuple(like.shape)}")
+    return found
+
+
+def _config(folder: Path) -> Any:
+    from transformers import AutoConfig
+
+    file = folder / "config.json"
+    values = _json(file)
+    kind = str(values.pop("model_type", ""))
+    if not kind.startswith(PREFIX):
+        raise UserError(f"{file}: model type {kind!r} does not fit {FILE}, which belongs to a {PREFIX}… model")
+    try:
+        return AutoConfig.for_model(kind.removeprefix(PREFIX), **values)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{file}: the configuration cannot be read ({error})") from error
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read ({error})") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{file}: must be a JSON object")
+    return values
