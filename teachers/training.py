@@ -29,6 +29,7 @@ from teachers.objective import Loss, Objective, TaskLoss
 from teachers.observing import observe, observed
 from teachers.padding import kept_silent
 from teachers.progress import Progress
+from teachers.scheduled import Scheduled, parameter_groups
 from teachers.scoring import rows_of
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel, weights_digest
@@ -178,7 +179,9 @@ class _Loop:
             lesson.begin(self.accelerator)
         trained = (p for module in self.modules for p in module.parameters() if p.requires_grad)
         self.parameters = list(dict.fromkeys(trained))
-        self.optimizer = self.accelerator.prepare_optimizer(_optimizer(self.parameters, training))
+        self.scheduled = Scheduled(self.modules)
+        groups = parameter_groups(self.parameters, self.scheduled.rates(), training)
+        self.optimizer = self.accelerator.prepare_optimizer(_optimizer(groups, training))
         self.course = Course()
         self.best_weights: list[dict[str, torch.Tensor]] = []
 
@@ -209,6 +212,7 @@ class _Loop:
         saved = time.perf_counter()
         for step, lesson, indices, last_of_epoch in self._schedule():
             started = time.perf_counter()
+            self.scheduled.at_step(step, self.total)
             self._update(lesson, indices, step)
             self.course.step = step + 1
             self._count("seconds", time.perf_counter() - started)
@@ -240,7 +244,7 @@ class _Loop:
         with self.accelerator.split_between_processes(indices, apply_padding=True) as own:
             batch = lesson.rows.batch(own, self.epoch, progress=step / self.total).to(self.accelerator.device)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.training.learning_rate * rate(self.training, step, self.total)
+            group["lr"] = group["peak"] * rate(self.training, step, self.total)
         pieces = batch.split(self.training.accumulation)
         terms: dict[str, float] = {}
         for number, piece in enumerate(pieces):
@@ -288,6 +292,7 @@ class _Loop:
     def _end_of_epoch(self) -> bool:
         """Score, remember the best, and tell whether training stops early."""
         sums, course = self.course.sums, self.course
+        settled = self.scheduled.at_step(course.step, self.total)
         terms = {name[5:]: value / sums["steps"] for name, value in sums.items() if name.startswith("loss.")}
         entry: dict[str, Any] = {
             "step": course.step,
@@ -301,17 +306,17 @@ class _Loop:
         for watch in watches.values():
             watch.refuse_collapse(course.step, self.training.learning_rate)
         if watches:
-            self._remember_best(entry, joined({name: watch.figures() for name, watch in watches.items()}))
+            self._remember_best(entry, joined({name: watch.figures() for name, watch in watches.items()}), settled)
         course.history.append(entry)
         shown = [f"{name} {entry[name]:.4f}" for name in ("loss", "score", "agreement") if name in entry]
         logger.info("%s: update %d of %d, %s", self.name, course.step, self.total, ", ".join(shown))
         return self.training.patience is not None and course.stale >= self.training.patience
 
-    def _remember_best(self, entry: dict[str, Any], figures: dict[str, Any]) -> None:
+    def _remember_best(self, entry: dict[str, Any], figures: dict[str, Any], settled: bool) -> None:
         course = self.course
         entry |= figures
         self.progress.figures = {name: figures[name] for name in ("score", "agreement") if name in figures}
-        if "score" not in entry:  # vectors of texts of which nothing is known
+        if "score" not in entry or not settled:  # vectors of texts of which nothing is known; not yet its last shape
             return
         if course.best is not None and entry["score"] <= course.best:
             course.stale += 1
@@ -360,13 +365,9 @@ def rate(training: Training, step: int, total: int) -> float:
     return 1.0
 
 
-def _optimizer(trained: Sequence[nn.Parameter], training: Training) -> torch.optim.Optimizer:
-    groups = [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": training.weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
-    ]
+def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
+        groups,
         lr=training.learning_rate,
         betas=training.betas,
         eps=training.eps,

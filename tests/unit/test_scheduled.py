@@ -1,0 +1,68 @@
+"""Parts that follow the course of a training."""
+
+import torch
+from torch import nn
+
+from teachers.config import Training
+from teachers.scheduled import Scheduled, parameter_groups
+from teachers.training import train
+from tests.tiny import tiny_task, tiny_taskmodel
+
+
+class Gate(nn.Module):
+    """Multiplies by a learned number, and settles when half of the training is over."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.calls = []
+
+    def at_step(self, step, total):
+        self.calls.append((step, total))
+        return step >= total / 2
+
+    def rates(self):
+        return {"scale": 0.5}
+
+    def forward(self, x):
+        return x * self.scale
+
+
+def gated():
+    task = tiny_task("classification")
+    model = tiny_taskmodel("bert", task.spec)
+    gate = Gate()
+    model.model.classifier = nn.Sequential(gate, model.model.classifier)
+    return task, model, gate
+
+
+def test_parts_are_told_every_step_and_at_every_score():
+    task, model, gate = gated()
+    train(model, task.train[:32], training=Training(epochs=2, batch_size=16), validation=task.validation)
+    assert gate.calls == [(0, 4), (1, 4), (2, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_weights_from_before_the_last_shape_are_not_kept(monkeypatch):
+    task, model, gate = gated()
+    gate.at_step = lambda step, total: step == total
+    scores = iter([0.9, 0.5, 0.1])
+    monkeypatch.setattr("teachers.watching.Watch.figures", lambda self: {"score": next(scores)})
+    seen = []
+    gate.register_forward_hook(lambda *_: seen.append(gate.scale.item()))
+    train(model, task.train[:32], training=Training(epochs=3, batch_size=16), validation=task.validation)
+    assert gate.scale.item() != 1.0
+    _, other, free = gated()
+    free.at_step = lambda step, total: True
+    scores = iter([0.9, 0.5, 0.1])
+    train(other, task.train[:32], training=Training(epochs=3, batch_size=16), validation=task.validation)
+    assert gate.scale.item() != free.scale.item()  # the free one went back to its first epoch
+
+
+def test_own_rates_have_their_own_group():
+    _, model, gate = gated()
+    parameters = list(model.model.parameters())
+    groups = parameter_groups(parameters, Scheduled([model.model]).rates(), Training(weight_decay=0.1))
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.0, 0.0]
+    assert groups[-1]["params"] == [gate.scale]
+    assert (groups[0]["peak"], groups[-1]["peak"]) == (Training().learning_rate, 0.5)
+    assert sum(len(group["params"]) for group in groups) == len(parameters)
