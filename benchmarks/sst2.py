@@ -19,6 +19,7 @@ from compress.recipe import read_recipe
 from eval.measure import pair
 from eval.report.console import to_text
 from eval.result import Result
+from eval.task import Task
 from teachers.finetune import finetune
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "sst2-distilbert.yaml"
@@ -60,11 +61,26 @@ def teacher_folder() -> Path:
     return finetune(base, task, training, seed=seed)[1]
 
 
-def _write_part(folder: Path) -> None:
+def rest_file(out: Path) -> Path:
+    """Return the file of the sentences that are not in the part, without their labels; written if it is not there."""
+    file = out / "rest.txt"
+    if not file.is_file():
+        folder = part_folder(out)
+        taken = {json.loads(line)["text"] for line in (folder / "train.jsonl").read_text(encoding="utf-8").splitlines()}
+        texts = [str(example["text"]) for example in _task().train if example["text"] not in taken]
+        file.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return file
+
+
+def _task() -> Task:
     recipe = read_recipe(RECIPE)
     if recipe.task is None:
         raise SystemExit(f"{RECIPE} has no task")
-    task = recipe.task.load(recipe.seed)
+    return recipe.task.load(recipe.seed)
+
+
+def _write_part(folder: Path) -> None:
+    task = _task()
     folder.mkdir(parents=True, exist_ok=True)
     for name, examples in (("validation", task.validation), ("train", task.train.sample(PART, seed=13))):
         lines = [json.dumps(dict(example), ensure_ascii=False) for example in examples]
@@ -84,7 +100,9 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     if arguments.prepare:
-        print(f"SST2_TEACHER={teacher_folder().resolve()}\nSST2_PART={part_folder(arguments.out).resolve()}")
+        print(f"export SST2_TEACHER={teacher_folder().resolve()}")
+        print(f"export SST2_PART={part_folder(arguments.out).resolve()}")
+        print(f"export SST2_REST={rest_file(arguments.out).resolve()}")
         return
     if arguments.only != "part":
         print("Full training set, seed 13\n")

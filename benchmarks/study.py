@@ -3,7 +3,7 @@
     COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.study benchmarks/studies/NAME.yaml --out runs/NAME
 
 A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
-and the row that is the ``baseline``. Whatever stands in the output folder is not made again, and seeds are the outer
+and the rows that are the ``baselines``. Whatever stands in the output folder is not made again, and seeds are the outer
 loop, so an interrupted study has every row at its first seed before any at its second. A row that fails is named in the
 table. ``rows`` may be a list of names, whose steps are then those of the study that ``rows_of`` names.
 """
@@ -41,14 +41,14 @@ class Study:
         recipe: Blocks that all rows share.
         rows: Name of a row -> the blocks it changes, and its own ``seeds`` if it has fewer.
         seeds: Seeds of every row.
-        baseline: The row that the others are held against.
+        baselines: Rows that the others are held against, each in a column of its own.
     """
 
     name: str
     recipe: dict[str, Any]
     rows: dict[str, dict[str, Any]]
     seeds: tuple[int, ...]
-    baseline: str
+    baselines: tuple[str, ...]
 
     @classmethod
     def read(cls, path: Path) -> Study:
@@ -61,7 +61,8 @@ class Study:
         if isinstance(rows, list):
             known = cls.read(path.with_name(values["rows_of"])).rows
             rows = {row: {"steps": known[row]["steps"]} for row in rows}
-        return cls(path.stem, values["recipe"], rows, tuple(values["seeds"]), values.get("baseline", "labels alone"))
+        baselines = values.get("baselines", ["labels alone"])
+        return cls(path.stem, values["recipe"], rows, tuple(values["seeds"]), tuple(baselines))
 
     def recipe_of(self, row: str, seed: int) -> Recipe:
         """Return the recipe of one row with one seed."""
@@ -128,8 +129,8 @@ def run_study(study: Study, out: Path, only: str = "", seeds: int | None = None)
 
 def table(study: Study, found: dict[str, Outcome]) -> str:
     """Return the study as a Markdown table."""
-    heads = ["method", "score", "kept of the teacher [95%]", "against the baseline [95%]", "parameters", "MACs at 128"]
-    heads += ["training s", "int8 score", "int8 MB", "int8 times faster, batch 1"]
+    heads = ["method", "score", "kept of the teacher [95%]", *(f"against {name} [95%]" for name in study.baselines)]
+    heads += ["parameters", "MACs at 128", "training s", "int8 score", "int8 MB", "int8 times faster, batch 1"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     lines += [f"| {row} | {' | '.join(_cells(study, row, found))} |" for row in found]
     return "\n".join(lines)
@@ -138,11 +139,12 @@ def table(study: Study, found: dict[str, Outcome]) -> str:
 def _cells(study: Study, row: str, found: dict[str, Outcome]) -> list[str]:
     outcome = found[row]
     if not outcome.students:
-        return [f"not run: {outcome.failure}" if outcome.failure else "not run yet"] + [""] * 8
+        return [f"not run: {outcome.failure}" if outcome.failure else "not run yet"] + [""] * (7 + len(study.baselines))
     scores = [result.score for result in outcome.students]
     spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
     size = outcome.students[0].size
-    cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", _kept(outcome.students), _against(study, row, found)]
+    cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", _kept(outcome.students)]
+    cells += [_against(baseline, row, found) for baseline in study.baselines]
     cells += [f"{size.parameters / 1e6:.1f} M", f"{size.macs / 1e6:.0f} M"] if size else ["", ""]
     cells.append(f"{mean(outcome.seconds):.0f}")
     if not outcome.exports:
@@ -165,9 +167,9 @@ def _kept(results: list[Result]) -> str:
     return f"{mean(values):.1%} (seeds {min(values):.1%} to {max(values):.1%})"
 
 
-def _against(study: Study, row: str, found: dict[str, Outcome]) -> str:
-    base = found.get(study.baseline)
-    if row == study.baseline or base is None or not base.students:
+def _against(baseline: str, row: str, found: dict[str, Outcome]) -> str:
+    base = found.get(baseline)
+    if row == baseline or base is None or not base.students:
         return ""
     number = min(len(base.students), len(found[row].students))
     compared: Comparison = pair(found[row].students[:number], base.students[:number])
