@@ -5,7 +5,7 @@
 A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
 and the rows that are the ``baselines``. Whatever stands in the output folder is not made again, and seeds are the outer
 loop, so an interrupted study has every row at its first seed before any at its second. A row that fails is named in the
-table. ``rows`` may be a list of names, whose steps are then those of the study that ``rows_of`` names.
+table. ``rows`` may be a list of names, whose steps are then those of the study that ``rows_of`` names; ``more_rows`` are the study's own.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Study:
         rows = values["rows"]
         if isinstance(rows, list):
             known = cls.read(path.with_name(values["rows_of"])).rows
-            rows = {row: {"steps": known[row]["steps"]} for row in rows}
+            rows = {row: {"steps": known[row]["steps"]} for row in rows} | values.get("more_rows", {})
         baselines = values.get("baselines", ["labels alone"])
         return cls(path.stem, values["recipe"], rows, tuple(values["seeds"]), tuple(baselines))
 
