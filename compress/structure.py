@@ -73,12 +73,17 @@ def tensors_of(network: nn.Module) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
     for path, module in network.named_modules():
-        buffers = {k: v for k, v in module._buffers.items() if k not in module._non_persistent_buffers_set}
-        for name, tensor in {**module._parameters, **buffers}.items():
-            if tensor is not None and id(tensor) not in seen:
+        for name, tensor in _kept(module).items():
+            if id(tensor) not in seen:
                 seen.add(id(tensor))
                 found[f"{path}.{name}" if path else name] = tensor
     return found
+
+
+def _kept(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters and persistent buffers of a module itself."""
+    buffers = {k: v for k, v in module._buffers.items() if k not in module._non_persistent_buffers_set}
+    return {name: tensor for name, tensor in {**module._parameters, **buffers}.items() if tensor is not None}
 
 
 def _blank(cls: Any, config: Any) -> Any:
@@ -93,17 +98,24 @@ def _compare(own: nn.Module, stock: nn.Module, path: str, found: Structure, seen
     if id(own) in seen:
         found["shared"][path] = seen[id(own)]
         return
-    if next(own.parameters(), None) is not None:
+    if any(_kept(part) for part in own.modules()):
         seen[id(own)] = path
     if type(own) is not type(stock) or _sizes(own) != _sizes(stock):
         found["modules"][path] = described(own, path)
+        with torch.device("meta"):
+            twin = built(found["modules"][path])
+        _compare_parts(own, twin, path, found, seen)
         return
     numbers = {name: value for name, value in _integers(own) if getattr(stock, name, None) != value}
     if numbers:
         found["numbers"][path] = numbers
+    _compare_parts(own, stock, path, found, seen)
+
+
+def _compare_parts(own: nn.Module, stock: nn.Module, path: str, found: Structure, seen: dict[int, str]) -> None:
     children, twins = own._modules, stock._modules
     if children.keys() != twins.keys():
-        raise TypeError(f"{path}: {type(own).__name__} has the parts {list(children)}, a stock one {list(twins)}")
+        raise TypeError(f"{path}: {type(own).__name__} has the parts {list(children)}, a usual one {list(twins)}")
     for name, child in children.items():
         twin = twins[name]
         if child is not None and twin is not None:
@@ -121,15 +133,14 @@ def _integers(module: nn.Module) -> Iterator[tuple[str, int]]:
 
 
 def _tied(network: nn.Module) -> dict[str, str]:
-    """Return the name of every parameter that stands at an earlier name too, with that name; modules counted once."""
+    """Return the name of every tensor that stands at an earlier name too, with that name; modules counted once."""
     first: dict[int, str] = {}
     found = {}
     for path, module in network.named_modules():
-        for name, parameter in module._parameters.items():
-            if parameter is not None:
-                full = f"{path}.{name}" if path else name
-                if first.setdefault(id(parameter), full) != full:
-                    found[full] = first[id(parameter)]
+        for name, tensor in _kept(module).items():
+            full = f"{path}.{name}" if path else name
+            if first.setdefault(id(tensor), full) != full:
+                found[full] = first[id(tensor)]
     return found
 
 

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
 TECHNIQUES: dict[str, str] = {
     "prune.layers": "compress.prune.layers:LayerPruning",
+    "prune.heads": "compress.prune.heads:HeadPruning",
+    "prune.magnitude": "compress.prune.magnitude:MagnitudePruning",
     "distill.labels": "compress.distill.labels:LabelTraining",
     "distill.logits": "compress.distill.logits:LogitDistillation",
     "distill.distilbert": "compress.distill.distilbert:DistilBertDistillation",
     "distill.pkd": "compress.distill.pkd:PatientDistillation",
     "distill.ensemble": "compress.distill.ensemble:EnsembleDistillation",
     "distill.tinybert": "compress.distill.tinybert:TinyBertDistillation",
+    "distill.margin_mse": "compress.distill.margin_mse:MarginDistillation",
     "distill.minilm": "compress.distill.minilm:MiniLMDistillation",
     "distill.mobilebert": "compress.distill.mobilebert:MobileBertDistillation",
     "distill.bilstm": "compress.distill.bilstm:BiLstmDistillation",
@@ -27,7 +30,9 @@ TECHNIQUES: dict[str, str] = {
     "distill.early_exit": "compress.distill.early_exit:EarlyExit",
     "distill.dual": "compress.distill.dual:DualTraining",
     "distill.combined": "compress.distill.combined:CombinedDistillation",
+    "share.lowrank": "compress.share.lowrank:LowRank",
     "quantize.dynamic": "compress.quantize.dynamic:DynamicQuantization",
+    "quantize.q8bert": "compress.quantize.q8bert:Q8Bert",
 }
 
 

@@ -12,7 +12,15 @@ from typing import Any
 
 from torch import nn
 
-KINDS: dict[str, str] = {}
+KINDS: dict[str, str] = {
+    "masked_linear": "compress.modules.masked:MaskedLinear",
+    "masked_embedding": "compress.modules.masked:MaskedEmbedding",
+    "packed_linear": "compress.modules.packed:PackedLinear",
+    "packed_embedding": "compress.modules.packed:PackedEmbedding",
+    "int8_linear": "compress.modules.fake_quant:Int8Linear",
+    "int8_embedding": "compress.modules.fake_quant:Int8Embedding",
+    "low_rank": "compress.modules.low_rank:LowRankLinear",
+}
 """Kind in a saved structure -> the class of our own that it is, ``module:Class``; loaded on use."""
 
 STOCK: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {

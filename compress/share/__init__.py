@@ -1,0 +1,1 @@
+"""Sharing: fewer weights for the same network, used in several places or factorised."""
