@@ -5,7 +5,8 @@
 A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
 and the rows that are the ``baselines``. Whatever stands in the output folder is not made again, and seeds are the outer
 loop, so an interrupted study has every row at its first seed before any at its second. A row that fails is named in the
-table. ``rows`` may be a list of names, whose steps are then those of the study that ``rows_of`` names; ``more_rows`` are the study's own.
+table. ``rows`` may be a list of names, whose steps are then those of the study that ``rows_of`` names; ``more_rows``
+are the study's own.
 """
 
 from __future__ import annotations

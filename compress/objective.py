@@ -5,7 +5,7 @@ objective: {distill.logits: {temperature: 2.0}, distill.pkd: {beta: 100, weight:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -118,6 +118,11 @@ class HealedTechnique(TrainedTechnique):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Return what makes the objective impossible on this model."""
+        if self.objective is None and student.task.kind == "embedding":
+            return [
+                f"{self.name}: an embedding task has no labels to learn from; give an objective with a teacher's vectors, "
+                "such as objective: distill.embedding"
+            ]
         found = [] if self.objective is None else self.objective.check(student, inputs)
         return [f"{self.name}: objective: {problem}" for problem in found]
 
@@ -161,6 +166,12 @@ class BoundSum:
     def __post_init__(self) -> None:
         """Read what any of the terms reads."""
         self.reads = reduce(or_, (loss.reads for _, _, loss in self.terms))
+
+    @property
+    def groups(self) -> Sequence[int] | None:
+        """Which rows stand in one batch, as the first loss that asks for it says."""
+        asked = (getattr(loss, "groups", None) for _, _, loss in self.terms)
+        return next((groups for groups in asked if groups is not None), None)
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return every term of every loss, named ``technique.term`` and weighted."""

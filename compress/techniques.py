@@ -15,6 +15,7 @@ TECHNIQUES: dict[str, str] = {
     "prune.layers": "compress.prune.layers:LayerPruning",
     "prune.heads": "compress.prune.heads:HeadPruning",
     "prune.magnitude": "compress.prune.magnitude:MagnitudePruning",
+    "prune.movement": "compress.prune.movement:MovementPruning",
     "distill.labels": "compress.distill.labels:LabelTraining",
     "distill.logits": "compress.distill.logits:LogitDistillation",
     "distill.distilbert": "compress.distill.distilbert:DistilBertDistillation",

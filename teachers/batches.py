@@ -22,11 +22,21 @@ class LengthGroupedBatches(Sampler[list[int]]):
         batch_size: Rows a batch.
         seed: Seed of the shuffle.
         group: False leaves the rows shuffled without grouping.
+        together: A number for each row: rows of one number are moved as one, by their longest. The border between two
+            batches may still fall among them.
     """
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int, group: bool = True) -> None:
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        seed: int,
+        group: bool = True,
+        together: Sequence[int] | None = None,
+    ) -> None:
         self.lengths = np.asarray(lengths)
         self.batch_size, self.seed, self.group = batch_size, seed, group
+        self.together = None if together is None else np.asarray(together)
         self.drop_last = False
         self.epoch = 0
 
@@ -44,6 +54,10 @@ class LengthGroupedBatches(Sampler[list[int]]):
             size = POOL * self.batch_size
             pools = [order[i : i + size] for i in range(0, len(order), size)]
             order = np.concatenate([pool[np.argsort(-self.lengths[pool], kind="stable")] for pool in pools])
+        if self.together is not None:  # every group to the place of its first row
+            first: dict[int, int] = {}
+            places = [first.setdefault(number, place) for place, number in enumerate(self.together[order].tolist())]
+            order = order[np.argsort(places, kind="stable")]
         batches = [order[i : i + self.batch_size].tolist() for i in range(0, len(order), self.batch_size)]
         if self.group:
             batches = [batches[i] for i in generator.permutation(len(batches))]

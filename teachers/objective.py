@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 class Loss(Protocol):
     """An objective that is tied to one student and its rows.
+
+    A loss that compares rows with each other may have ``groups``: a number for each row, and rows of one number are
+    put into one batch.
 
     Attributes:
         reads: What of the student is read.
@@ -57,7 +60,13 @@ class BoundTaskLoss:
 
 @dataclass(frozen=True)
 class TaskLoss:
-    """Cross-entropy or mean squared error against the labels; the default objective of everything that trains."""
+    """Cross-entropy or mean squared error against the labels; the default objective of everything that trains.
+
+    Attributes:
+        reads_labels_alone: Whether examples without a label teach nothing, so that they are left out.
+    """
+
+    reads_labels_alone: ClassVar[bool] = True
 
     def bind(self, student: TaskModel, rows: Rows) -> BoundTaskLoss:
         """Return the loss of the student's own task."""

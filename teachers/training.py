@@ -141,7 +141,7 @@ class _Bound:
     def __init__(self, lesson: Lesson, seed: int) -> None:
         self.lesson, self.student = lesson, lesson.student
         examples = lesson.examples
-        if isinstance(lesson.objective, TaskLoss):
+        if getattr(lesson.objective, "reads_labels_alone", False):
             examples = labelled(self.student.task, examples)
         if not len(examples):
             raise UserError(f"nothing to train on: {examples.name} is empty")
@@ -150,7 +150,8 @@ class _Bound:
         self.prefix = f"{lesson.name}." if lesson.name else ""
 
     def batches(self, training: Training, seed: int) -> LengthGroupedBatches:
-        return LengthGroupedBatches(self.rows.lengths, training.batch_size, seed, training.group_by_length)
+        groups = getattr(self.loss, "groups", None)
+        return LengthGroupedBatches(self.rows.lengths, training.batch_size, seed, training.group_by_length, groups)
 
     def begin(self, accelerator: Any) -> None:
         self.call = accelerator.prepare_model(observed(self.student.model, self.loss.reads))

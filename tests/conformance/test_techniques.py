@@ -37,17 +37,24 @@ LEAST = {
 """Fields without which a technique does not exist, or does not fit a tiny model."""
 
 REFUSED = {
+    "prune.heads": ("xlnet",),
     "distill.minilm": ("xlnet",),
     "distill.tinybert": ("xlnet", "deberta-v2", "modernbert"),
     "distill.mobilebert": ("albert", "xlnet", "deberta-v2", "modernbert"),
     "distill.dual": FAMILIES,
+    "distill.margin_mse": FAMILIES,
 }
 """Families that a technique refuses by name, for what their attention lacks or adds, or for layers they share.
 
-All of them if it trains on unlabelled text alone; its parity test then runs it, and reloads its result.
+All of them if it is for another task than the classification of single texts; its parity test then runs it, and
+reloads its result.
 """
 
-REFUSED_AFTER = {("prune.layers", "distill.mobilebert"): "layers must be as many"}
+REFUSED_AFTER = {
+    ("prune.layers", "distill.mobilebert"): "layers must be as many",
+    ("prune.heads", "distill.mobilebert"): "heads must be as many",
+    ("share.lowrank", "prune.heads"): "heads can only be cut while attention is made of ordinary linear layers",
+}
 """Ordered pairs whose second step refuses the shape that the first one made."""
 
 

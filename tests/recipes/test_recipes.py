@@ -8,6 +8,7 @@ import pytest
 from compress.cli import main
 from compress.recipe import read_recipe
 from compress.store import load
+from eval.task import Examples
 from teachers.config import Training
 from teachers.taskmodel import save_taskmodel
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
@@ -28,6 +29,17 @@ def write_data(task, folder):
             (folder / f"{name}.jsonl").write_text("".join(json.dumps(dict(e)) + "\n" for e in examples))
 
 
+def task_for(recipe):
+    """Return a tiny task of the recipe's form; of a reranker, with four passages for each query."""
+    kind, metric = recipe.task.kind, recipe.task.metric
+    ranks = any(step.name == "distill.margin_mse" for step in recipe.steps)
+    task = tiny_task(kind, pair=ranks or kind == "regression" or (kind == "embedding" and metric == "spearman"))
+    for name, examples in task.splits.items() if ranks else ():
+        lines = [{**example, "text_a": examples[i // 4 * 4]["text_a"]} for i, example in enumerate(examples)]
+        task.splits[name] = Examples(lines, name)
+    return task
+
+
 def tiny_step(number, step, own_training):
     """Return what makes a step short, in all of its stages, and fit the tiny width."""
     blocks = [f"steps.{number}.{field}" for field, value in step if isinstance(value, Training) and own_training]
@@ -44,8 +56,7 @@ def tiny_overrides(tmp_path, monkeypatch):
 
     def overrides(path):
         recipe = read_recipe(path)
-        kind = recipe.task.kind
-        task = tiny_task(kind, pair=kind == "regression" or (kind == "embedding" and recipe.task.metric == "spearman"))
+        task = task_for(recipe)
         write_data(task, tmp_path / "data")
         teacher = tmp_path / "teacher"
         teacher.mkdir()

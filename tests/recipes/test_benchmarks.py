@@ -1,0 +1,38 @@
+"""The scripts behind the figures in the docs still run; what they measure means nothing at this size."""
+
+import sys
+
+import pytest
+
+from benchmarks import distillation_step, tinybert_step
+from eval.memory import PeakMemory
+from teachers.taskmodel import save_taskmodel
+from tests.recipes.test_recipes import write_data
+from tests.tiny import tiny_task, tiny_taskmodel
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    task = tiny_task("classification")
+    write_data(task, tmp_path / "data" / "sst2")
+    (tmp_path / "base").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", task.spec, num_hidden_layers=6), tmp_path / "base")
+    monkeypatch.setenv("COMPRESS_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("COMPRESS_BASE", str(tmp_path / "base"))
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--rounds", "1"])
+
+
+def test_the_benchmark_of_a_step_runs(small, monkeypatch, capsys):
+    monkeypatch.setattr(distillation_step, "SENTENCES", 32)
+    distillation_step.main()
+    printed = capsys.readouterr().out
+    assert "soft targets / labels alone" in printed
+    assert "grouped / shuffled speed" in printed
+    assert '"rounds": 1' in printed
+
+
+def test_the_benchmark_of_tinybert_runs(small, monkeypatch, capsys):
+    monkeypatch.setattr(tinybert_step, "SENTENCES", 32)
+    monkeypatch.setattr(tinybert_step, "peak_memory", lambda _: PeakMemory(2**20, 2**19))
+    tinybert_step.main()
+    assert "peak memory 1 MiB, of it 0 MiB for the training" in capsys.readouterr().out
