@@ -1,0 +1,91 @@
+"""Linear layers and tables with pruned weights: what is exactly 0 stays 0 through every later training.
+
+The zeros are the mask, so there is nothing beside the weight that could be lost or come out of step with it: a copy, a
+saved folder and a checkpoint hold the mask because they hold the weight. A zero gets no gradient, and an optimizer that
+starts anew leaves a number without gradient where it is: AdamW's moments of it are 0, and so is the decay of 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+
+class MaskedLinear(nn.Linear):
+    """A linear layer whose weights ``[out, in]`` that are 0 are pruned; they are neither trained nor saved."""
+
+    sparse_tensors = ("weight",)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the arguments of its class."""
+        return {"in_features": self.in_features, "out_features": self.out_features, "bias": self.bias is not None}
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's own name)
+        """Return ``[…, out]`` of ``[…, in]``."""
+        return F.linear(input, without_gradient_of_zeros(self.weight), self.bias)
+
+
+class MaskedEmbedding(nn.Embedding):
+    """A table whose numbers ``[rows, width]`` that are 0 are pruned; they are neither trained nor saved."""
+
+    sparse_tensors = ("weight",)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the arguments of its class."""
+        return {
+            "num_embeddings": self.num_embeddings,
+            "embedding_dim": self.embedding_dim,
+            "padding_idx": self.padding_idx,
+        }
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's own name)
+        """Return the rows ``[…, width]`` of ``[…]``."""
+        return without_gradient_of_zeros(super().forward(input))
+
+
+def without_gradient_of_zeros(values: Tensor) -> Tensor:
+    """Return the same numbers, of which those that are 0 pass no gradient on; in an exported graph nothing is added."""
+    if not values.requires_grad or torch.jit.is_tracing() or torch.compiler.is_exporting():
+        return values
+    return torch.where(values != 0, values, 0.0)
+
+
+def masked(module: nn.Module, keep: Tensor | None = None) -> MaskedLinear | MaskedEmbedding:
+    """Return the masked kind of a linear layer or a table; it has the same parameters, so what is tied stays tied.
+
+    Args:
+        module: A linear layer or a table.
+        keep: True where a weight stays, the shape of the weight; the others become +0.0, in place. None keeps the
+            zeros that are there.
+
+    Raises:
+        TypeError: If the module is of another kind.
+    """
+    made: MaskedLinear | MaskedEmbedding
+    if isinstance(module, nn.Linear):
+        made = MaskedLinear(module.in_features, module.out_features, module.bias is not None, device="meta")
+        made.bias = module.bias
+    elif isinstance(module, nn.Embedding):
+        made = MaskedEmbedding(module.num_embeddings, module.embedding_dim, module.padding_idx, device="meta")
+    else:
+        raise TypeError(f"a {type(module).__name__} has no masked kind")
+    made.weight = module.weight
+    if keep is not None:
+        with torch.no_grad():
+            made.weight.masked_fill_(~keep, 0.0)
+    return made.train(module.training)
+
+
+def plain(module: MaskedLinear | MaskedEmbedding) -> nn.Linear | nn.Embedding:
+    """Return the stock kind of a masked module, with the same parameters; its zeros are then weights like others."""
+    made: nn.Linear | nn.Embedding
+    if isinstance(module, MaskedLinear):
+        made = nn.Linear(module.in_features, module.out_features, module.bias is not None, device="meta")
+        made.bias = module.bias
+    else:
+        made = nn.Embedding(module.num_embeddings, module.embedding_dim, module.padding_idx, device="meta")
+    made.weight = module.weight
+    return made.train(module.training)

@@ -1,0 +1,54 @@
+"""Which weights a pruning keeps: exact counts by rank, and the course of the sparsity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def keep_largest(values: Tensor, count: int) -> Tensor:
+    """Return True for exactly ``count`` of the values, the largest; of equal ones those that come first.
+
+    The order is total, so of unchanged values a smaller count keeps a part of what a larger one keeps.
+
+    Args:
+        values: Any shape, at least one value.
+        count: 0 to all.
+    """
+    flat = values.detach().flatten()
+    if count <= 0:
+        return torch.zeros_like(values, dtype=torch.bool)
+    least = flat.kthvalue(flat.numel() - count + 1).values
+    above, equal = flat > least, flat == least
+    return (above | (equal & (equal.cumsum(0) <= count - above.sum()))).reshape(values.shape)
+
+
+def keep_largest_together(values: Sequence[Tensor], count: int) -> list[Tensor]:
+    """Return True for exactly ``count`` of the values of all tensors together; see ``keep_largest``."""
+    kept = keep_largest(torch.cat([tensor.detach().flatten() for tensor in values]), count)
+    parts = kept.split([tensor.numel() for tensor in values])
+    return [part.reshape(tensor.shape) for part, tensor in zip(parts, values, strict=True)]
+
+
+def keep_in_groups(values: Tensor, count: int, group: int) -> Tensor:
+    """Return True for the ``count`` largest of every ``group`` neighbours along the last axis, whose length it divides.
+
+    Of equal ones those that come first are kept.
+    """
+    rows = values.detach().reshape(-1, group)
+    order = rows.argsort(dim=-1, descending=True, stable=True)[:, :count]
+    return torch.zeros_like(rows, dtype=torch.bool).scatter_(1, order, True).reshape(values.shape)
+
+
+def cubic(start: float, end: float, progress: float) -> float:
+    """Return ``end + (start - end) · (1 - progress)³`` (Zhu, Gupta 2017, arXiv 1710.01878).
+
+    Args:
+        start: Value up to progress 0.
+        end: Value from progress 1 on.
+        progress: Where the schedule stands.
+    """
+    left = 1 - min(max(progress, 0.0), 1.0)
+    return end + (start - end) * left**3
