@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compress.ablation import ablations
 from compress.architectures import prepare as prepare_architecture
 from compress.artifact import Artifact
 from compress.distill.augment.training_set import training_set
@@ -98,9 +99,10 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     results: tuple[Result, ...] = ()
     page = None
     if recipe.evaluate is not None and prepared.task is not None:
-        results = evaluate(recipe, prepared, artifact, exports, out)
+        others, notes = _ablated(recipe, prepared, out)
+        results = evaluate(recipe, prepared, artifact, exports, out, others)
         write_card(artifact, out / "model", _of(results, artifact.name))
-        page = _report(recipe, artifact, results, out, _notes(recipe, prepared))
+        page = _report(recipe, artifact, results, out, [*_notes(recipe, prepared), *notes])
     return Run(artifact, out, exports, results, page)
 
 
@@ -221,10 +223,42 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
     return exports
 
 
+def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predictor], list[str]]:
+    """Return the models that the recipe gives without each of its steps, their exports, and what could not be run."""
+    from compress.export.runtime import Runtime
+
+    models: list[Predictor] = []
+    notes: list[str] = []
+    if not recipe.ablate:
+        return models, notes
+    for ablation in ablations(recipe, prepared.student, prepared.inputs, out):
+        if ablation.artifact is None:
+            notes.append(f"The recipe {ablation.name} cannot run: {ablation.reason}.")
+            continue
+        models.append(ablation.artifact)
+        exports = _export(recipe, ablation.artifact, prepared.task, ablation.folder)
+        models += [Runtime(at, name=f"{ablation.name}, {name}", spinning=False) for name, at in exports.items()]
+    return models, notes
+
+
 def evaluate(
-    recipe: Recipe, prepared: Prepared, artifact: Artifact, exports: dict[str, Path], out: Path
+    recipe: Recipe,
+    prepared: Prepared,
+    artifact: Artifact,
+    exports: dict[str, Path],
+    out: Path,
+    others: Sequence[Predictor] = (),
 ) -> tuple[Result, ...]:
-    """Measure teacher, student, baseline and exports on the same examples; keep every result in ``out / "results"``."""
+    """Measure everything on the same examples, in turns; keep every result in ``out / "results"``.
+
+    Args:
+        recipe: Its ``evaluate`` block says how.
+        prepared: Data and teacher.
+        artifact: The result.
+        exports: Its exports by name.
+        out: Folder of the run.
+        others: Further models.
+    """
     from compress.export.runtime import Runtime
 
     block, task = recipe.evaluate, prepared.task
@@ -240,12 +274,13 @@ def evaluate(
     if block.baseline:
         models.append(replace(_baseline(recipe, prepared, out), name="no teacher"))
     models += [Runtime(folder, name=name, spinning=False) for name, folder in exports.items()]
+    models += others
     plan = None
     if block.latency is not None:
         plan = LatencyPlan(batch=block.latency.batch, lengths=(block.latency.lengths,))
     results = measure_together(models, task, reference, block.split, block.margin, plan, recipe.seed)
     for result in results:
-        result.save(out / "results" / result.name.replace(" ", "-"))
+        result.save(out / "results" / result.name.replace(", ", "-").replace(" ", "-"))
     return tuple(results)
 
 

@@ -121,6 +121,10 @@ def make_plan(recipe: Recipe) -> Plan:
     if recipe.evaluate is not None and recipe.evaluate.baseline:
         updates, seconds = sum(row.updates for row in alone), sum(row.seconds for row in alone)
         steps.append(StepRow("baseline without teacher", 0, updates, 0.0, seconds))
+    for number, left_out in enumerate(recipe.steps if recipe.ablate else ()):
+        rest = alone[number + 1 :]
+        updates, seconds = sum(row.updates for row in rest), sum(row.seconds for row in rest)
+        steps.append(StepRow(f"without {left_out.name}", 0, updates, 0.0, seconds))
     return Plan(tuple(sizes), tuple(steps))
 
 

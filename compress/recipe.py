@@ -60,6 +60,7 @@ class Recipe(Block):
         steps: Techniques, in order.
         export: What is written for other runtimes.
         evaluate: How the result is judged.
+        ablate: Whether the recipe also runs once without each of its steps, to report what each contributed.
     """
 
     name: str = "recipe"
@@ -72,6 +73,7 @@ class Recipe(Block):
     steps: tuple[Technique, ...] = ()
     export: tuple[ExportBlock, ...] = ()
     evaluate: EvaluateBlock | None = None
+    ablate: bool = False
 
     @field_validator("name")
     @classmethod
@@ -249,6 +251,8 @@ class _Reading:
 
     def _check(self, blocks: Mapping[str, Any], steps: Sequence[tuple[int, Technique]]) -> None:
         given = {key for key in ("task", "teacher", "student") if self.data.get(key) is not None}
+        if self.data.get("ablate") is True and self.data.get("evaluate") is None:
+            self.reader.report(("ablate",), "ablate: needs evaluate, which measures what each step contributed")
         found = [
             *step_problems(steps, inputs_of(given)),
             *block_problems(blocks.get("teacher"), blocks.get("student"), blocks.get("evaluate"), given),
