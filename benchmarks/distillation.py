@@ -1,0 +1,87 @@
+"""Everything behind docs/results/distillation.md, in one resumable command.
+
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.distillation --out runs [--seeds 1] [--only sst2]
+
+It makes what the studies start from (the SST-2 teacher and its fixed part, a student of general distillation, a small
+Chinese base), then runs the studies, each in a folder of its own below ``--out``, and writes all tables to
+``OUT/distillation.md``. Whatever is there is not made again. On two cores all of it takes about a night.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import chinese, sst2
+from benchmarks.study import Study, run_study, table
+from compress.pipeline import run_recipe
+from compress.recipe import read_recipe
+
+HERE = Path(__file__).parent
+RECIPES = HERE.parent / "recipes"
+STUDIES = (
+    "distil-sst2",
+    "distil-sst2-full",
+    "distil-general",
+    "distil-sst2-shapes",
+    "distil-mrpc",
+    "distil-stsb",
+    "distil-conll2003",
+    "distil-squad",
+    "distil-thucnews",
+    "distil-embedding",
+    "distil-sick",
+    "distil-banking77",
+)
+"""Studies in the order in which they run; some start from models that earlier ones made."""
+
+
+def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
+    """Return what the studies read from the environment, and what makes it."""
+    return {
+        "SST2_TEACHER": sst2.teacher_folder,
+        "SST2_PART": lambda: sst2.part_folder(out / "sst2"),
+        "SST2_REST": lambda: sst2.rest_file(out / "sst2"),
+        "SST2_GENERAL": lambda: general(out),
+        "DISTIL_GENERAL": lambda: out / "distil-general",
+        "DISTIL_EMBEDDING": lambda: out / "distil-embedding",
+        "CHINESE_BASE": lambda: chinese.make_base(out / "chinese"),
+    }
+
+
+def general(out: Path) -> Path:
+    """Return the student of general distillation, which is trained if it is not there."""
+    folder = out / "wiki-tinybert-cut"
+    return run_recipe(read_recipe(RECIPES / "wiki-tinybert-cut.yaml"), folder, resume=True).folder / "model"
+
+
+def main() -> None:
+    """Make what is missing and write the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs"))
+    parser.add_argument("--only", default="", help="studies whose name contains this")
+    parser.add_argument("--seeds", type=int, help="run only the first so many seeds")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    out = given.out.resolve()
+    files = {name: HERE / "studies" / f"{name}.yaml" for name in STUDIES if given.only in name}
+    text = "".join(file.read_text(encoding="utf-8") for file in files.values())
+    for name, make in ingredients(out).items():
+        if name in text and name not in os.environ:
+            os.environ[name] = str(make().resolve())
+    parts = []
+    for name, file in files.items():
+        study = Study.read(file)
+        lines = table(study, run_study(study, out / name, seeds=given.seeds))
+        parts.append(f"## {name}\n\n{lines}\n")
+        (out / "distillation.md").write_text("\n".join(parts), encoding="utf-8")
+    print("\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()
