@@ -60,6 +60,7 @@ def step_problems(steps: Sequence[tuple[int, Technique]], have: Collection[str])
     """
     frozen: tuple[int, Technique] | None = None
     made: tuple[int, Technique] | None = None
+    last: tuple[int, Technique] | None = None
     for index, step in steps:
         where = f"step {index + 1}, {step.name}"
         for need in sorted(step.needed() - set(have)):
@@ -70,6 +71,10 @@ def step_problems(steps: Sequence[tuple[int, Technique]], have: Collection[str])
                 f"{where}: trains, but step {number + 1}, {technique.name}, leaves weights that cannot be trained"
             )
             yield ("steps", index), f"{sentence}; put it before"
+        elif last is not None:
+            number, technique = last
+            sentence = f"{where}: comes after step {number + 1}, {technique.name}, which must be the last step"
+            yield ("steps", index), f"{sentence}; put it before"
         if made is not None and not step.takes_any:
             number, technique = made
             sentence = f"{where}: works on transformer layers, but step {number + 1}, {technique.name}, makes"
@@ -78,6 +83,8 @@ def step_problems(steps: Sequence[tuple[int, Technique]], have: Collection[str])
             made = (index, step)
         if step.freezes and frozen is None:
             frozen = (index, step)
+        if step.last and last is None:
+            last = (index, step)
 
 
 def block_problems(

@@ -69,6 +69,7 @@ class Technique(BaseModel):
         adds: Measures that become larger, as a price.
         trains: Whether weights are updated by gradient.
         freezes: Whether the result can no longer be trained.
+        last: Whether no step may follow, for the result holds integers or ranges that fit this very network.
         makes: What the result is, if it is no longer an encoder with transformer layers, such as ``a BiLSTM``.
         takes_any: Whether it also works on such a result.
         source: Authors, year and arXiv id.
@@ -83,6 +84,7 @@ class Technique(BaseModel):
     adds: ClassVar[frozenset[Measure]] = frozenset()
     trains: ClassVar[bool] = False
     freezes: ClassVar[bool] = False
+    last: ClassVar[bool] = False
     makes: ClassVar[str] = ""
     takes_any: ClassVar[bool] = False
     source: ClassVar[str] = ""

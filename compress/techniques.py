@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 TECHNIQUES: dict[str, str] = {
     "prune.layers": "compress.prune.layers:LayerPruning",
     "prune.heads": "compress.prune.heads:HeadPruning",
+    "prune.layerdrop": "compress.prune.layerdrop:LayerDrop",
     "prune.magnitude": "compress.prune.magnitude:MagnitudePruning",
     "prune.movement": "compress.prune.movement:MovementPruning",
     "distill.labels": "compress.distill.labels:LabelTraining",
@@ -31,8 +32,12 @@ TECHNIQUES: dict[str, str] = {
     "distill.early_exit": "compress.distill.early_exit:EarlyExit",
     "distill.dual": "compress.distill.dual:DualTraining",
     "distill.combined": "compress.distill.combined:CombinedDistillation",
+    "share.layers": "compress.share.layers:LayerSharing",
+    "share.embeddings": "compress.share.embeddings:FactorisedEmbeddings",
     "share.lowrank": "compress.share.lowrank:LowRank",
+    "replace.theseus": "compress.replace.theseus:Theseus",
     "quantize.dynamic": "compress.quantize.dynamic:DynamicQuantization",
+    "quantize.qbert": "compress.quantize.qbert:QBert",
     "quantize.q8bert": "compress.quantize.q8bert:Q8Bert",
 }
 

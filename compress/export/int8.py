@@ -14,20 +14,40 @@ from eval.errors import did_you_mean
 
 Array = NDArray[Any]
 LEVELS = 127
+MIDDLE = 128
+"""The uint8 that stands for 0 in a symmetric range."""
+LEAST_RANGE = 1e-12
+"""Range of activations that are all 0, so that nothing is divided by 0."""
 REDUCED_LEVELS = 64
 """Largest weight with ``reduce_range``: 2 * 255 * 64 = 32,640 fits in the 16 bits that AVX2 has for two products."""
 
 
 class Int8(BaseModel):
-    """How a graph becomes 8-bit; the fields are explained in ``compress.quantize.dynamic``."""
+    """How a graph becomes 8-bit; the fields are explained in ``compress.quantize.dynamic``.
+
+    Attributes:
+        per_channel: One scale for each output.
+        reduce_range: Weights of 7 bits.
+        embeddings: Whether tables become 8-bit.
+        activations: ``token``, ``tensor``, or ``static``: those of ``ranges``; what has none stays in float.
+        tables: One scale for each ``row`` of a table, or one for the whole ``tensor``.
+        exclude: Modules that stay in float.
+        ranges: Name of a module, or of its node where it has several -> least and largest input; see ``affine``.
+        outputs: Name of a module -> largest output, rounded to 127 steps a side of it.
+        smooth: As ``ranges``, -> what each channel of the input is divided by first, and its weights multiplied.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     per_channel: bool = True
     reduce_range: bool = True
     embeddings: bool = True
-    activations: Literal["token", "tensor"] = "token"
+    activations: Literal["token", "tensor", "static"] = "token"
+    tables: Literal["row", "tensor"] = "row"
     exclude: tuple[str, ...] = ()
+    ranges: dict[str, tuple[float, float]] = {}
+    outputs: dict[str, float] = {}
+    smooth: dict[str, tuple[float, ...]] = {}
 
 
 def is_excluded(module: str, patterns: Iterable[str]) -> bool:
@@ -73,7 +93,24 @@ def quantize_weight(matrix: Array, per_channel: bool = True, reduce_range: bool 
     return np.clip(np.rint(matrix / scale), -levels, levels).astype(np.int8), scale
 
 
-def quantize_rows(table: Array) -> tuple[Array, Array]:
-    """Quantize an embedding table ``[rows, width]``; return int8 of that shape and float32 scales ``[rows, 1]``."""
-    quantized, scale = quantize_weight(table.T, per_channel=True, reduce_range=False)
-    return np.ascontiguousarray(quantized.T), scale[:, None]
+def quantize_rows(table: Array, per_row: bool = True) -> tuple[Array, Array]:
+    """Quantize an embedding table ``[rows, width]``; return int8 of that shape and float32 scales ``[rows, 1]``.
+
+    Args:
+        table: float32.
+        per_row: One scale a row instead of one for all, which then is ``[]``.
+    """
+    quantized, scale = quantize_weight(table.T, per_channel=per_row, reduce_range=False)
+    return np.ascontiguousarray(quantized.T), scale[:, None] if per_row else scale
+
+
+def affine(low: float, high: float) -> tuple[float, int]:
+    """Return scale and zero point of uint8 for a range: ``x ≈ scale · (u - zero)``.
+
+    A symmetric range has 127 steps a side of 128. Any other is widened to hold 0, and then has 255 steps.
+    """
+    if low == -high:
+        return max(high, LEAST_RANGE) / LEVELS, MIDDLE
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = max(high - low, LEAST_RANGE) / 255
+    return scale, round(-low / scale)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +12,20 @@ import onnx
 from numpy.typing import NDArray
 
 from compress.export.graph import Model, Node, attributes, einsum_as_product, module_of, set_nodes, set_weights
-from compress.export.int8 import LEVELS, Int8, is_excluded, quantize_rows, quantize_weight
+from compress.export.int8 import (
+    LEAST_RANGE,
+    LEVELS,
+    MIDDLE,
+    Int8,
+    affine,
+    is_excluded,
+    quantize_rows,
+    quantize_weight,
+)
 
 Array = NDArray[Any]
 SMALL = 16
 """Matrices with fewer rows or columns stay in float: token types and the last layer of a classifier save nothing."""
-MIDDLE = 128
-"""The uint8 that stands for 0 where every token has a range of its own."""
-LEAST_RANGE = 1e-12
-"""Range of a token whose activations are all 0, so that nothing is divided by 0."""
 AXES_ARE_INPUTS = 18
 """The opset from which ReduceMax and ReduceMin take their axes as an input."""
 
@@ -28,7 +35,8 @@ def quantize_graph(model: Model, scheme: Int8) -> dict[str, Any]:
 
     With one range a token, and x the activation of a token:
     ``s = max|x| / 127``, ``u = round(x / s) + 128``, ``y = s * scale * sum((u - 128) * q)``, the sum in int32.
-    With one range a tensor, ``u``, ``s`` and the zero point come from ``DynamicQuantizeLinear``.
+    With one range a tensor, ``u``, ``s`` and the zero point come from ``DynamicQuantizeLinear``; with fixed ranges
+    they follow from ``affine``, and a symmetric range never gives 0, that is -128.
 
     Args:
         model: A graph as ``compress.export.graph.tidy`` leaves it.
@@ -65,13 +73,14 @@ class _Quantizer:
 
     def run(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"linear": 0, "tables": 0, "float": []}
+        self._round_outputs()
         for node in list(self.graph.node):
-            excluded = is_excluded(module_of(node), self.scheme.exclude)
+            excluded = any(is_excluded(name, self.scheme.exclude) for name in _names(node))
             linear = self._linear(node)
             if not excluded and self._is_table(node):
                 self._look_up(node)
                 facts["tables"] += 1
-            elif not excluded and linear is not None and min(linear.matrix.shape) >= SMALL:
+            elif not excluded and linear is not None and self._is_worth(node, linear):
                 self._multiply(node, linear)
                 facts["linear"] += 1
             else:
@@ -81,6 +90,40 @@ class _Quantizer:
         set_nodes(self.graph, self.nodes)
         set_weights(self.graph, self.arrays)
         return facts
+
+    def _is_worth(self, node: Node, linear: _Linear) -> bool:
+        if self.scheme.activations == "static":
+            return self._known(self.scheme.ranges, node) is not None
+        return min(linear.matrix.shape) >= SMALL
+
+    def _known(self, values: Mapping[str, Any], node: Node) -> Any:
+        """Return what is known of a node by its own name or by that of its module."""
+        return next((values[name] for name in (node.name, *_names(node)) if name in values), None)
+
+    def _round_outputs(self) -> None:
+        """Put Clip, QuantizeLinear and DequantizeLinear after products, bias included, whose outputs are rounded."""
+        if not self.scheme.outputs:
+            return
+        ends = {node.output[0]: node for node in self.graph.node if self._linear(node) is not None}
+        for node in self.graph.node:  # a bias that stands apart
+            before = next((name for name in node.input if name in ends), "")
+            if node.op_type == "Add" and before and module_of(ends[before]) == module_of(node):
+                del ends[before]
+                ends[node.output[0]] = node
+        kept = []
+        for node in self.graph.node:
+            kept.append(node)
+            out = node.output[0]
+            largest = self._known(self.scheme.outputs, node) if out in ends else None
+            if largest is not None:
+                node.output[0] = f"{out}_exact"
+                start = len(self.nodes)
+                scale, zero = self._fixed(f"{out}_rounding", (-largest, largest))
+                uint8 = self._to_uint8(node.output[0], f"{out}_rounded", (-largest, largest), scale, zero)
+                self._add("DequantizeLinear", [uint8, scale, zero], out)
+                kept += self.nodes[start:]
+                del self.nodes[start:]
+        set_nodes(self.graph, kept)
 
     def _is_table(self, node: Node) -> bool:
         table = self.weights.get(node.input[0]) if node.op_type == "Gather" and self.scheme.embeddings else None
@@ -106,20 +149,26 @@ class _Quantizer:
     def _look_up(self, node: Node) -> None:
         table, out = node.input[0], node.output[0]
         if f"{table}_rows" not in self.arrays:
-            rows, scale = quantize_rows(onnx.numpy_helper.to_array(self.weights[table]))
+            by_row = self.scheme.tables == "row"
+            rows, scale = quantize_rows(onnx.numpy_helper.to_array(self.weights[table]), by_row)
             self.arrays |= {f"{table}_rows": rows, f"{table}_scale": scale}
         found = self._add("Gather", [f"{table}_rows", node.input[1]], f"{out}_rows", node.name)
-        scales = self._add("Gather", [f"{table}_scale", node.input[1]], f"{out}_row_scales")
+        scales = f"{table}_scale"
+        if self.scheme.tables == "row":
+            scales = self._add("Gather", [scales, node.input[1]], f"{out}_row_scales")
         self._add("Mul", [self._as_float(found), scales], out)
 
     def _multiply(self, node: Node, linear: _Linear) -> None:
         x, out = node.input[0], node.output[0]
         if linear.axes > 1:
             x = self._reshape(x, f"{out}_flat", (0,) * linear.batch_axes + (-1,))
-        quantized, scale, zero = self._activation(x)
-        weight = f"{linear.weight}_int8"
+        weight, matrix = f"{linear.weight}_int8", linear.matrix
+        smooth = self._known(self.scheme.smooth, node)
+        if smooth is not None:
+            x, weight, matrix = self._smoothed(x, weight, matrix, np.array(smooth, np.float32))
+        quantized, scale, zero = self._activation(x, self._known(self.scheme.ranges, node))
         if weight not in self.arrays:
-            matrix, scales = quantize_weight(linear.matrix, self.scheme.per_channel, self.scheme.reduce_range)
+            matrix, scales = quantize_weight(matrix, self.scheme.per_channel, self.scheme.reduce_range)
             self.arrays |= {weight: np.ascontiguousarray(matrix), f"{weight}_scale": scales}
         y = self._as_float(self._add("MatMulInteger", [quantized, weight, zero], f"{out}_int32", node.name))
         last = f"{out}_product" if linear.bias or len(linear.shape) > 1 else out
@@ -133,12 +182,39 @@ class _Quantizer:
         if len(linear.shape) > 1:
             self._reshape(y, out, (0,) * linear.batch_axes + linear.shape)
 
-    def _activation(self, x: str) -> tuple[str, str, str]:
+    def _activation(self, x: str, given: tuple[float, float] | None) -> tuple[str, str, str]:
         """Return the names of ``x`` as uint8, of its scale and of its zero point; each ``x`` is quantized once."""
-        if x not in self.activations:
-            by = self._by_token if self.scheme.activations == "token" else self._by_tensor
-            self.activations[x] = by(x)
-        return self.activations[x]
+        key = f"{x} {given}"
+        if key not in self.activations:
+            if self.scheme.activations == "static" and given is not None:
+                number = sum(known.startswith(f"{x} ") for known in self.activations)
+                name = f"{x}_{number}" if number else x
+                scale, zero = self._fixed(name, given)
+                self.activations[key] = (self._to_uint8(x, name, given, scale, zero), scale, zero)
+            else:
+                self.activations[key] = (self._by_token if self.scheme.activations == "token" else self._by_tensor)(x)
+        return self.activations[key]
+
+    def _fixed(self, name: str, given: tuple[float, float]) -> tuple[str, str]:
+        """Return the names of scale and zero point of a fixed range."""
+        scale, zero = affine(*given)
+        return (
+            self._constant(f"{name}_fixed_scale", np.float32(scale)),
+            self._constant(f"{name}_fixed_zero", np.uint8(zero)),
+        )
+
+    def _to_uint8(self, x: str, name: str, given: tuple[float, float], scale: str, zero: str) -> str:
+        if given[0] == -given[1]:  # uint8 has one step more below than above, which is not used
+            ends = [self._constant(f"{name}_{end}", np.float32(value)) for end, value in zip("ab", given, strict=True)]
+            x = self._add("Clip", [x, *ends], f"{name}_clipped")
+        return self._add("QuantizeLinear", [x, scale, zero], f"{name}_uint8")
+
+    def _smoothed(self, x: str, weight: str, matrix: Array, smooth: Array) -> tuple[str, str, Array]:
+        """Divide the channels of ``x`` and multiply the rows of its matrix by the same numbers."""
+        out = f"{x}_smooth"
+        if f"{out}_by" not in self.arrays:
+            self._add("Mul", [x, self._constant(f"{out}_by", 1 / smooth)], out)
+        return out, f"{weight}_smooth", matrix * smooth[:, None]
 
     def _by_token(self, x: str) -> tuple[str, str, str]:
         depth = self._add("Neg", [self._over_last_axis("ReduceMin", x)], f"{x}_depth")
@@ -172,3 +248,9 @@ class _Quantizer:
     def _add(self, operator: str, inputs: list[str], out: str, name: str = "", **given: Any) -> str:
         self.nodes.append(onnx.helper.make_node(operator, inputs, [out], name, **given))
         return out
+
+
+def _names(node: Node) -> tuple[str, str]:
+    """Return the module of a node, and what it is called where it runs first; later runs end in _1, _2 and so on."""
+    module = module_of(node)
+    return module, re.sub(r"_\d+$", "", module)

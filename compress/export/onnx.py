@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -16,6 +16,7 @@ from compress.export.gate import TOLERANCE, GateReport, compare
 from compress.export.int8 import Int8, scheme_of, unmatched
 from compress.export.runtime import FILES, FORMAT, MANIFEST, Runtime, sha256
 from compress.export.tracing import OPSET, trace
+from compress.modules.fake_quant import in_float, rounds
 from eval.errors import CompressError, UserError
 from eval.machine import machine
 from eval.writing import whole_folder
@@ -79,7 +80,7 @@ def export_onnx(
         name: What reports call the export; by default the model's name.
         opset: Version of the ONNX operators.
         tolerance: For float32, the largest difference of a logit relative to the largest logit.
-        agreement: For int8, the least share of equal decisions.
+        agreement: For int8, and for a network that rounds activations itself, the least share of equal decisions.
 
     Raises:
         UserError: If the folder holds something else, a pattern names no module, or the model is too large.
@@ -91,7 +92,8 @@ def export_onnx(
     _check(model, folder, scheme)
     with whole_folder(folder, "the export") as beside:
         manifest, float_bytes = _write(model, beside, scheme, name or model.name, opset)
-        limits = {"tolerance": tolerance} if scheme is None else {"tolerance": None, "agreement": agreement}
+        exact = scheme is None and not rounds(model.model)
+        limits = {"tolerance": tolerance} if exact else {"tolerance": None, "agreement": agreement}
         gate = compare(Runtime(beside), model, _spread(examples), **limits)
         if not gate.passed:
             raise CompressError(_refusal(folder, gate, scheme))
@@ -109,13 +111,14 @@ def _write(model: TaskModel, beside: Path, scheme: Int8 | None, name: str, opset
     import onnx
 
     joined: Callable[[list[Any]], Any]
+    plain = model if scheme is None else replace(model, model=in_float(model.model))
     if hasattr(model.model, "stops"):  # early exits
         from compress.export.exits import join_exits, trace_exits
 
-        parts, exporter = trace_exits(model, opset)
+        parts, exporter = trace_exits(plain, opset)
         joined = partial(join_exits, stops=model.model.stops, speed=model.model.config.speed)
     else:
-        graph, exporter = trace(model, opset)
+        graph, exporter = trace(plain, opset)
         parts, joined = [graph], itemgetter(0)
     float_bytes = int(joined(parts).ByteSize())
     quantized = None

@@ -82,5 +82,5 @@ class DynamicQuantization(Technique):
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Record the scheme; the weights stay as they are."""
         del inputs, generator
-        structure: dict[str, Any] = {"export": {"int8": self.scheme.model_dump(mode="json")}}
+        structure: dict[str, Any] = {"export": {"int8": self.model_dump(mode="json")}}
         return Outcome(self.restore(student, structure), structure)

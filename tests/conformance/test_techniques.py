@@ -33,6 +33,7 @@ LEAST = {
     "distill.minilm": {"relation_heads": 4},
     "distill.bilstm": {"hidden_size": 8, "dense_size": 8},
     "distill.static": {"dense_size": 8},
+    "share.embeddings": {"size": 8},
 }
 """Fields without which a technique does not exist, or does not fit a tiny model."""
 
@@ -42,6 +43,8 @@ REFUSED = {
     "distill.tinybert": ("xlnet", "deberta-v2", "modernbert"),
     "distill.mobilebert": ("albert", "xlnet", "deberta-v2", "modernbert"),
     "distill.dual": FAMILIES,
+    "share.layers": ("albert",),
+    "quantize.q8bert": ("xlnet",),
     "distill.margin_mse": FAMILIES,
 }
 """Families that a technique refuses by name, for what their attention lacks or adds, or for layers they share.
@@ -57,6 +60,12 @@ REFUSED_AFTER = {
 }
 """Ordered pairs whose second step refuses the shape that the first one made."""
 
+
+ROUNDING = {"quantize.q8bert": 0.05}
+"""Largest change of a logit by padding and batch mates after a technique that rounds activations.
+
+The last bit of a float, which depends on the shape of a batch, may then decide a whole step.
+"""
 
 OTHER_KIND = {"distill.embedding": "embedding"}
 """The kind of task of techniques that are not for classification."""
@@ -181,9 +190,10 @@ def check_outputs(result, task):
     together = predict(result, examples, batch_size=6).logits
     alone = predict(result, examples, batch_size=1).logits
     assert np.isfinite(np.stack(together)).all()
-    assert np.allclose(together, alone, atol=1e-5)
+    atol = max(ROUNDING.get(record.technique, 1e-5) for record in result.lineage)
+    assert np.allclose(together, alone, atol=atol)
     inputs = result.encoder.collate(result.encoder.encode(examples), multiple_of=8)
-    assert np.allclose(result.forward(inputs), np.stack(together).reshape(len(examples), -1), atol=1e-5)
+    assert np.allclose(result.forward(inputs), np.stack(together).reshape(len(examples), -1), atol=atol)
     tensors = {key: torch.from_numpy(value) for key, value in inputs.items()}
     if not layer_count(result.model):
         return
@@ -257,6 +267,10 @@ def check_pair(first, second, family, signals):
         return
     if get(first).freezes and get(second).trains:
         with pytest.raises(UserError, match=f"step 2, {second}: trains, but step 1, {first}"):
+            run(recipe, source, inputs)
+        return
+    if get(first).last:
+        with pytest.raises(UserError, match=f"step 2, {second}: comes after step 1, {first}, which must be the last"):
             run(recipe, source, inputs)
         return
     if get(first).makes and not get(second).takes_any:

@@ -46,6 +46,8 @@ def tiny_step(number, step, own_training):
     fitting = [f"steps.{number}.relation_heads=8"] if hasattr(step, "relation_heads") else []
     if step.name == "distill.dual":
         fitting += [f"steps.{number}.hidden_size=16", f"steps.{number}.vocab_size=80"]
+    if step.name == "share.embeddings":
+        fitting.append(f"steps.{number}.size=8")
     return fitting + [f"{block}.{least}" for block in blocks for least in ("max_steps=3", "batch_size=8")]
 
 
@@ -107,7 +109,8 @@ def test_a_recipe_runs_whole(path, tiny_overrides, tmp_path, capsys):
     assert techniques[-len(recipe.steps) :] == [step.name for step in recipe.steps]
     for block in recipe.export:
         assert (out / "onnx" / "model.onnx").is_file()
-        assert (out / "onnx-int8" / "model.onnx").is_file() == (block.onnx.int8 or "quantize.dynamic" in techniques)
+        wanted = block.onnx.int8 or bool({"quantize.dynamic", "quantize.static", "quantize.q8bert"} & set(techniques))
+        assert (out / "onnx-int8" / "model.onnx").is_file() == wanted
     if recipe.evaluate is not None:
         check_report(out, recipe)
     capsys.readouterr()

@@ -1,0 +1,166 @@
+"""Q8BERT: fine-tuning with 8-bit weights and activations, after which the model is made of integers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from compress.objective import HealedTechnique
+from compress.technique import Inputs, Measure, Need, Outcome
+from teachers.config import Training
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from teachers.taskmodel import TaskModel
+
+ANSWERS = ("classifier", "qa", "mlm_decoder")
+"""Parts of a head whose outputs are the answer."""
+
+
+class Q8Bert(HealedTechnique):
+    """Fine-tune with 8-bit weights and activations, and keep the integers.
+
+    ``q = clip(round(x / step), -127, 127)`` with ``step = max / 127``, halves to even, no zero point; the network goes
+    on with ``q · step``. For weights max is that of the present ``|W|``; for inputs and outputs of linear layers it is
+    a moving average, ``m ← decay · m + (1 - decay) · max|x|``, which begins with the first batch and stands still
+    outside of training. Gradients pass the rounding unchanged, at the ends too. Rows of the embedding tables are
+    rounded as weights are. Softmax, normalization, activation functions and residual sums stay in float32.
+
+    At the end the layers are frozen: int8 codes and float32 steps take the place of the float weights, and biases
+    become multiples of ``step_w · step_x``. The export has the same codes and the same fixed ranges, in integer
+    products, so it gives what the saved model gives, up to numbers that lie on the edge between two steps.
+
+    Attributes:
+        decay: Of the moving averages. Default 0.9999, the paper's; 1,000 updates then close 9.5% of a gap.
+        reduce_range: Weights of 64 steps a side instead of 127. The paper has 127 (``false``); with 64 the export is
+            exact on processors without VNNI too.
+        per_channel: One range of weights for each output (or word) instead of the paper's one for the matrix.
+        requantize_output: Whether outputs of linear layers are rounded too, so that attention multiplies 8-bit numbers.
+            The answer itself never is.
+        head: Whether the last layer of the head is quantized.
+        embeddings: Whether embedding tables are.
+        exclude: Modules that stay in float32, by name: ``classifier``, ``bert.encoder.layer.5``, ``*.output.dense``.
+        objective: What is minimised; the labels' own loss by default.
+        training: Defaults as in the paper's example: rate 2e-5, batch 32.
+
+    Needs:
+        Training examples, and what the objective needs.
+
+    Reduces:
+        The bytes of the saved model and of its export, to about a quarter. The torch model computes integers in
+        float32, so only the export is faster.
+
+    Limits:
+        XLNet keeps its attention in bare tensors and is refused. A layer that no training batch reaches stays in
+        float. Because rounding turns the last bit of a float into a whole step, outputs depend a little on padding and
+        batch mates (about 1e-3 of a logit). No step can follow. The integer export is much faster than float32 on
+        processors with VNNI, AMX or ARM dot products, hardly on others; with ``reduce_range: false`` its sums
+        saturate on AVX2 without VNNI.
+
+    Source:
+        Zafrir, Boudoukh, Izsak, Wasserblat 2019, arXiv 1910.06188.
+    """
+
+    name: ClassVar[str] = "quantize.q8bert"
+    needs: ClassVar[frozenset[Need]] = frozenset({"train"})
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
+    freezes: ClassVar[bool] = True
+    last: ClassVar[bool] = True
+    source: ClassVar[str] = "Zafrir, Boudoukh, Izsak, Wasserblat 2019, arXiv 1910.06188"
+
+    decay: float = Field(default=0.9999, ge=0, lt=1)
+    reduce_range: bool = True
+    per_channel: bool = False
+    requantize_output: bool = True
+    head: bool = True
+    embeddings: bool = True
+    exclude: tuple[str, ...] = ()
+    training: Training = Training(learning_rate=2e-5, batch_size=32)
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Refuse attention without layers, integers, and patterns that name no module."""
+        from compress.export.int8 import unmatched
+        from compress.modules.fake_quant import Int8Linear
+        from teachers.encoder import family_of
+
+        found = super().check(student, inputs)
+        family = family_of(student.model)
+        if family.tensors:
+            found.append(
+                f"{self.name}: the attention of {family.model_type} is made of bare tensors, not of layers; "
+                "quantize.dynamic and quantize.static quantize it in the export"
+            )
+        if any(isinstance(part, Int8Linear) for part in student.model.modules()):
+            found.append(f"{self.name}: {student.name} is made of integers already and cannot be trained")
+        modules = [module for module, _ in student.model.named_modules()]
+        return found + [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]
+
+    def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
+        """Replace the layers, train, and freeze them."""
+        from compress.modules.fake_quant import Int8Embedding, Int8Linear, freeze, frozen_ranges
+
+        self.prepare(student)
+        history = self.train(student, inputs, self.make_objective(inputs), generator)
+        freeze(student.model)
+        kinds = [type(part) for part in student.model.modules()]
+        ranges, outputs = frozen_ranges(student.model)
+        scheme = {
+            "per_channel": self.per_channel,
+            "reduce_range": self.reduce_range,
+            "embeddings": self.embeddings,
+            "activations": "static",
+            "tables": "row" if self.per_channel else "tensor",
+            "exclude": list(self.exclude),
+            "ranges": {path: [-largest, largest] for path, largest in ranges.items()},
+            "outputs": outputs,
+        }
+        facts = {"linear": kinds.count(Int8Linear), "tables": kinds.count(Int8Embedding), "history": history}
+        return Outcome(student, {"export": {"int8": scheme}}, facts)
+
+    def prepare(self, student: TaskModel) -> None:
+        """Put layers that round in the place of the linear layers and embedding tables, in place."""
+        from torch import nn
+
+        from compress.export.int8 import LEVELS, REDUCED_LEVELS
+        from compress.modules.fake_quant import FakeQuantEmbedding, FakeQuantLinear, replace_parts
+
+        levels = REDUCED_LEVELS if self.reduce_range else LEVELS
+        left_out, answers = self._left_out(student.model), _answers(student.model)
+        tied = {id(part.weight) for part in student.model.modules() if isinstance(part, nn.Linear)}
+
+        def rounding(part: nn.Module) -> nn.Module | None:
+            if id(part) in left_out:
+                return None
+            if type(part) is nn.Linear:
+                rounds = self.requantize_output and id(part) not in answers
+                return FakeQuantLinear(part, levels, self.per_channel, self.decay, rounds)
+            if type(part) is nn.Embedding:
+                return FakeQuantEmbedding(part, levels if id(part.weight) in tied else LEVELS, self.per_channel)
+            return None
+
+        replace_parts(student.model, rounding)
+
+    def _left_out(self, network: Any) -> set[int]:
+        """Return the ids of the parts that stay in float; of two with the same weight both or none do."""
+        from torch import nn
+
+        from compress.export.int8 import is_excluded
+        from teachers.encoder import embedding_parts
+
+        tables = {id(inner) for part in embedding_parts(network).values() for inner in part.modules()}
+        found = {id(part) for path, part in network.named_modules() if is_excluded(path, self.exclude)}
+        found |= set() if self.head else _answers(network)
+        for part in network.modules():
+            if isinstance(part, nn.Embedding) and (id(part) not in tables or not self.embeddings):
+                found.add(id(part))
+        weights = {id(part.weight) for part in network.modules() if id(part) in found and hasattr(part, "weight")}
+        return found | {id(part) for part in network.modules() if id(getattr(part, "weight", None)) in weights}
+
+
+def _answers(network: Any) -> set[int]:
+    from teachers.encoder import head_parts
+
+    return {id(part) for role, part in head_parts(network).items() if role in ANSWERS}

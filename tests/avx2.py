@@ -1,0 +1,41 @@
+"""What a processor with AVX2 and without VNNI computes: pairs of u8 x s8 products are added in 16 bits and saturate."""
+
+import numpy as np
+import onnx
+import onnxruntime
+
+
+def saturating_product(u, q):
+    """Return ``u @ q`` as VPMADDUBSW gives it; ``u`` uint8 ``[rows, n]``, ``q`` int8 ``[n, columns]``."""
+    products = u.astype(np.int32)[:, :, None] * q.astype(np.int32)[None]
+    if products.shape[1] % 2:
+        products = np.pad(products, ((0, 0), (0, 1), (0, 0)))
+    pairs = products.reshape(len(u), -1, 2, q.shape[1]).sum(axis=2)
+    return np.clip(pairs, -32768, 32767).sum(axis=1)
+
+
+def integer_products(file, inputs):
+    """Run a graph and yield uint8 ``[rows, n]``, int8 ``[n, columns]`` and the int32 result of each MatMulInteger."""
+    model = onnx.load(str(file))
+    weights = {weight.name: onnx.numpy_helper.to_array(weight) for weight in model.graph.initializer}
+    nodes = [node for node in model.graph.node if node.op_type == "MatMulInteger"]
+    wanted = {name: onnx.TensorProto.UINT8 for node in nodes for name in node.input[:1]}
+    wanted |= {node.output[0]: onnx.TensorProto.INT32 for node in nodes}
+    model.graph.output.extend(onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in wanted.items())
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    found = dict(zip(wanted, session.run(list(wanted), dict(inputs)), strict=True))
+    for node in nodes:
+        u, q = found[node.input[0]], weights[node.input[1]]
+        yield u.reshape(-1, u.shape[-1]), q, weights[node.input[2]], found[node.output[0]].reshape(-1, q.shape[1])
+
+
+def check_exact(file, inputs):
+    """Assert that saturating processors give what exact ones do; return how many products were looked at."""
+    count = 0
+    for u, q, zero, result in integer_products(file, inputs):
+        expected = saturating_product(u, q) - int(zero) * q.astype(np.int64).sum(axis=0)
+        np.testing.assert_array_equal(result, expected)
+        count += 1
+    return count

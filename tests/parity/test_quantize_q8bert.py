@@ -1,0 +1,283 @@
+"""Q8BERT against the numbers of the paper's scheme by hand, integer arithmetic in slow loops, and its own export."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from compress import load
+from compress.engine import run
+from compress.export.onnx import export_onnx
+from compress.export.runtime import Runtime
+from compress.modules.fake_quant import (
+    FakeQuantEmbedding,
+    FakeQuantLinear,
+    Int8Embedding,
+    Int8Linear,
+    MovingRange,
+    fake_quantize,
+    in_float,
+    moved,
+    steps_of,
+)
+from compress.quantize.q8bert import Q8Bert
+from compress.recipe import Recipe
+from compress.technique import Inputs
+from eval.errors import UserError
+from eval.inference import predict
+from eval.size import file_bytes
+from teachers.signals import ModelTeacher
+from tests.avx2 import check_exact, saturating_product
+from tests.tiny import tiny_task, tiny_taskmodel
+from tests.unit.test_training import StopsAt
+
+X = torch.tensor([-1, -0.3, 0, 0.5, 2])
+
+
+def layer(levels=127, rounds_output=False, per_channel=False):
+    linear = nn.Linear(2, 2, bias=False)
+    linear.weight = nn.Parameter(torch.tensor([[0.5, -1], [0.25, 0.75]]))
+    made = FakeQuantLinear(linear, levels, per_channel, 0.9, rounds_output)
+    made.input_range.largest.fill_(2.0)
+    return made
+
+
+def trained(model, task, **fields):
+    inputs = Inputs(train=task.train, validation=task.validation)
+    technique = Q8Bert(max_steps=6, batch_size=8, learning_rate=1e-3, **fields)
+    return run(Recipe(seed=3, steps=(technique,)), model, inputs, rehearse=False)
+
+
+# ---- the scheme, by hand
+
+
+def test_five_numbers():
+    step = torch.tensor(2 / 127)
+    q = steps_of(X, step)
+    assert q.tolist() == [-64, -19, 0, 32, 127]
+    rounded = fake_quantize(X, torch.tensor(2.0))
+    torch.testing.assert_close(rounded, torch.tensor([-1.007874, -0.299213, 0, 0.503937, 2]), atol=1e-6, rtol=0)
+    assert (rounded - X).abs().max() <= 0.5 / 63.5 + 1e-7
+    assert torch.equal(fake_quantize(rounded, torch.tensor(2.0)), rounded)
+    assert torch.equal(steps_of(-X, step), -q)
+    assert steps_of(torch.tensor([-9.0, 9.0]), step).tolist() == [-127, 127], "-128 is never used"
+
+
+def test_zeros_stay_zeros():
+    assert not fake_quantize(torch.zeros(3), torch.zeros(())).any()
+
+
+def test_the_gradient_passes_unchanged_even_at_the_ends():
+    x = torch.tensor([-5.0, -1.0, 0.3, 2.0, 7.0], requires_grad=True)
+    fake_quantize(x, torch.tensor(2.0)).sum().backward()
+    assert x.grad.tolist() == [1, 1, 1, 1, 1]
+
+
+def test_the_range_moves_slowly_and_begins_with_the_first_batch():
+    assert moved(torch.tensor(2.0), torch.tensor(4.0), 0.9999).item() == pytest.approx(2.0002)
+    assert moved(torch.tensor(2.0), torch.tensor(4.0), 0.9).item() == pytest.approx(2.2)
+    moving = MovingRange(0.9).eval()
+    torch.testing.assert_close(moving(X), fake_quantize(X, torch.tensor(2.0)))
+    assert moving.largest == 0, "only training moves it, and before it the tensor's own range is used"
+    moving.train()
+    for values, expected in ((X, 2.0), (2 * X, 2.2), (torch.zeros(2), 1.98)):
+        moving(values)
+        assert moving.largest.item() == pytest.approx(expected)
+    assert "largest" in moving.state_dict()
+
+
+def test_a_layer_of_two_by_two():
+    made = layer()
+    x = torch.tensor([[2.0, -1.0]])
+    expected = torch.tensor([[2.015748, -0.249984]])
+    torch.testing.assert_close(made.eval()(x), expected, atol=1e-6, rtol=0)
+    frozen = made.frozen({})
+    assert frozen.codes.tolist() == [[64, -127], [32, 95]]
+    assert steps_of(x, frozen.input_step).tolist() == [[127, -64]]
+    sums = steps_of(x, frozen.input_step) @ frozen.codes.float().T
+    assert sums.tolist() == [[16256, -2016]]
+    torch.testing.assert_close(frozen(x), expected, atol=1e-6, rtol=0)
+
+
+def test_seven_bits_and_one_range_an_output():
+    assert layer(levels=64).frozen({}).codes.tolist() == [[32, -64], [16, 48]]
+    frozen = layer(per_channel=True).frozen({})
+    assert frozen.codes.tolist() == [[64, -127], [42, 127]]
+    torch.testing.assert_close(frozen.scale, torch.tensor([[1 / 127], [0.75 / 127]]))
+
+
+def test_a_frozen_layer_is_slow_integer_arithmetic():
+    generator = torch.Generator().manual_seed(0)
+    made = FakeQuantLinear(nn.Linear(24, 5), 127, False, 0.9, True)
+    x = torch.randn(7, 24, generator=generator)
+    made.train()(x)
+    frozen = made.frozen({})
+    s_x, s_w, s_y = (float(step) for step in (frozen.input_step, frozen.scale, frozen.output_step))
+    q_w, q_b = frozen.codes.tolist(), (frozen.bias.detach().double() / (s_x * s_w)).round().long().tolist()
+    assert torch.allclose(frozen.bias.double(), torch.tensor(q_b).double() * (s_x * s_w), rtol=1e-6)
+    found = frozen(x)
+    for row in range(7):
+        q_x = [min(127, max(-127, round(float(value) / s_x))) for value in x[row]]
+        for out in range(5):
+            total = sum(a * b for a, b in zip(q_x, q_w[out], strict=True)) + q_b[out]
+            q_y = min(127, max(-127, round(total * s_x * s_w / s_y)))
+            assert found[row, out].item() == pytest.approx(q_y * s_y, abs=1e-6)
+
+
+def test_a_table_is_rounded_row_by_row_of_its_range():
+    table = nn.Embedding(3, 2)
+    table.weight = nn.Parameter(torch.tensor([[1.0, -0.5], [0.01, 0.004], [2.0, 0.0]]))
+    frozen = FakeQuantEmbedding(table, 127, False).frozen({})
+    assert frozen.codes.tolist() == [[64, -32], [1, 0], [127, 0]]
+    by_row = FakeQuantEmbedding(table, 127, True)
+    assert by_row.frozen({}).codes.tolist() == [[127, -64], [127, 51], [127, 0]]
+    ids = torch.tensor([[2, 1], [0, 0]])
+    torch.testing.assert_close(by_row(ids), by_row.frozen({})(ids))
+
+
+# ---- the technique
+
+
+def test_weights_are_integers_of_seven_or_eight_bits():
+    task = tiny_task()
+    for reduce_range, largest in ((True, 64), (False, 127)):
+        result = trained(tiny_taskmodel("bert", task.spec), task, reduce_range=reduce_range)
+        layers = [part for part in result.model.modules() if isinstance(part, Int8Linear)]
+        tables = [part for part in result.model.modules() if isinstance(part, Int8Embedding)]
+        assert (len(layers), len(tables)) == (3 * 6 + 2, 3)
+        assert {int(part.codes.abs().max()) for part in layers} == {largest}
+        assert {int(part.codes.abs().max()) for part in tables} == {127}
+        assert not any(isinstance(part, nn.Linear | nn.Embedding) for part in result.model.modules())
+        assert [part.rounds_output for part in layers] == [True] * 19 + [False]
+
+
+def test_head_embeddings_and_modules_can_stay_in_float():
+    task = tiny_task()
+    result = trained(
+        tiny_taskmodel("bert", task.spec), task, head=False, embeddings=False, exclude=("bert.encoder.layer.1",)
+    )
+    assert result.lineage[-1].facts["linear"] == 3 * 6 + 2 - 6 - 1
+    assert result.lineage[-1].facts["tables"] == 0
+    assert type(result.model.classifier) is nn.Linear
+    assert type(result.model.bert.encoder.layer[1].output.dense) is nn.Linear
+
+
+def test_a_tied_decoder_keeps_the_codes_of_the_table(tmp_path):
+    task = tiny_task("masked-lm")
+    result = trained(tiny_taskmodel("bert", task.spec), task)
+    table, decoder = result.model.bert.embeddings.word_embeddings, result.model.cls.predictions.decoder
+    assert table.codes is decoder.codes
+    result.save(tmp_path / "a")
+    again = load(tmp_path / "a")
+    assert again.digest == result.digest
+    assert again.model.cls.predictions.decoder.codes is again.model.bert.embeddings.word_embeddings.codes
+    plain = in_float(again.model)
+    assert plain.cls.predictions.decoder.weight is plain.bert.embeddings.word_embeddings.weight
+
+
+def test_ranges_come_back_when_a_killed_training_goes_on(tmp_path, monkeypatch):
+    task = tiny_task()
+    recipe = Recipe(steps=(Q8Bert(epochs=2, batch_size=8, decay=0.9, checkpoint_seconds=0),))
+    inputs = Inputs(train=task.train, validation=task.validation)
+    whole = run(recipe, tiny_taskmodel("bert", task.spec), inputs, rehearse=False)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Q8Bert, "make_objective", lambda *_: StopsAt(4))
+        run(recipe, tiny_taskmodel("bert", task.spec), inputs, folder=tmp_path, rehearse=False)
+    again = run(recipe, tiny_taskmodel("bert", task.spec), inputs, folder=tmp_path, rehearse=False)
+    assert again.digest == whole.digest
+
+
+def test_the_saved_folder_is_a_quarter(tmp_path):
+    task = tiny_task()
+    model = tiny_taskmodel("bert", task.spec, hidden_size=128, intermediate_size=512)
+    result = trained(model, task)
+    result.save(tmp_path / "a")
+    size = result.lineage[-1]
+    assert size.size_after["parameters"] == size.size_before["parameters"]
+    assert size.size_after["bytes"] < 0.26 * size.size_before["bytes"]
+    assert file_bytes(tmp_path / "a") < 0.28 * size.size_before["bytes"]
+
+
+def test_a_teacher_heals():
+    task = tiny_task()
+    teacher = ModelTeacher(tiny_taskmodel("bert", task.spec, seed=1))
+    technique = Q8Bert(objective={"distill.logits": {}}, max_steps=4, batch_size=8)
+    result = run(
+        Recipe(steps=(technique,)), tiny_taskmodel("bert", task.spec), Inputs(train=task.train, teacher=teacher)
+    )
+    assert "distill.logits.soft" in result.lineage[-1].facts["history"][-1]["terms"]
+
+
+def test_what_cannot_be_is_refused_by_name():
+    task = tiny_task()
+    (problem,) = Q8Bert().check(tiny_taskmodel("xlnet", task.spec), Inputs())
+    assert problem.startswith("quantize.q8bert: the attention of xlnet is made of bare tensors")
+    (problem,) = Q8Bert(exclude=("clasifier",)).check(tiny_taskmodel("bert", task.spec), Inputs())
+    assert "did you mean 'classifier'" in problem
+    result = trained(tiny_taskmodel("bert", task.spec), task)
+    with pytest.raises(UserError, match="made of integers already"):
+        run(Recipe(steps=(Q8Bert(),)), result, Inputs(train=task.train))
+
+
+# ---- the export
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "distilbert", "deberta-v2", "modernbert", "mobilebert"])
+@pytest.mark.parametrize("requantize_output", [True, False])
+def test_the_export_computes_the_same_integers(family, requantize_output, tmp_path):
+    """Where no number lies on the edge of a step, all is equal; where one does, the answer moves a little."""
+    task = tiny_task()
+    result = trained(tiny_taskmodel(family, task.spec), task, requantize_output=requantize_output)
+    result.save(tmp_path / "a")
+    report = export_onnx(load(tmp_path / "a"), tmp_path / "int8", examples=task.validation)
+    assert report.scheme == "int8"
+    assert report.quantized["float"] == []
+    assert report.gate.agreement == 1.0
+    assert report.gate.max_abs_difference < 0.05 * report.gate.scale
+    assert report.gate.mean_abs_difference < 0.005 * report.gate.scale
+    manifest = json.loads((tmp_path / "int8" / "export.json").read_text())
+    assert manifest["int8"]["activations"] == "static"
+    assert bool(manifest["int8"]["outputs"]) == requantize_output
+    inputs = result.encoder.collate(result.encoder.encode(task.validation[:4]))
+    assert check_exact(tmp_path / "int8" / "model.onnx", inputs) == report.quantized["linear"]
+
+
+def test_codes_of_the_export_are_those_of_the_model(tmp_path):
+    import onnx
+
+    task = tiny_task()
+    result = trained(tiny_taskmodel("bert", task.spec), task)
+    export_onnx(result, tmp_path / "int8", examples=task.validation)
+    graph = onnx.load(str(tmp_path / "int8" / "model.onnx")).graph
+    arrays = {weight.name: onnx.numpy_helper.to_array(weight) for weight in graph.initializer}
+    products = {node.name.rpartition("/")[0]: node for node in graph.node if node.op_type == "MatMulInteger"}
+    for path, part in result.model.named_modules():
+        if isinstance(part, Int8Linear):
+            node = products[path]
+            np.testing.assert_array_equal(arrays[node.input[1]], part.codes.numpy().T)
+    rows = next(array for name, array in arrays.items() if name.endswith("_rows") and len(array) > 64)
+    codes = result.model.bert.embeddings.word_embeddings.codes.numpy()
+    assert rows.dtype == np.int8
+    if rows.shape == codes.shape:
+        np.testing.assert_array_equal(rows, codes)
+
+
+def test_a_float_export_rounds_as_the_model_does(tmp_path):
+    task = tiny_task()
+    result = trained(tiny_taskmodel("distilbert", task.spec), task)
+    report = export_onnx(result, tmp_path / "fp32", int8=False, examples=task.validation)
+    assert (report.scheme, report.gate.agreement) == ("fp32", 1.0)
+    assert report.gate.mean_abs_difference < 0.005 * report.gate.scale
+    found = np.stack(Runtime(tmp_path / "fp32").predict(task.validation).logits)
+    plain = np.stack(predict(result, task.validation).logits)
+    assert np.abs(found - plain).mean() < 0.005 * np.abs(plain).max()
+
+
+def test_eight_bit_weights_may_saturate_and_seven_bit_weights_never():
+    u = np.full((1, 64), 255, np.uint8)
+    for largest, exact in ((127, False), (64, True)):
+        for sign in (1, -1):
+            q = np.full((64, 1), sign * largest, np.int8)
+            assert (saturating_product(u, q)[0, 0] == 64 * 255 * sign * largest) == exact
