@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from eval.errors import UserError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -27,10 +29,12 @@ class Accompanied:
     Attributes:
         objective: What is minimised.
         companion: The module.
+        passes_by: What lets layers of the network be passed by, if something does; losses cannot read inside of them.
     """
 
     objective: Objective
     companion: nn.Module
+    passes_by: str = ""
 
     @property
     def reads_labels_alone(self) -> bool:
@@ -38,8 +42,18 @@ class Accompanied:
         return getattr(self.objective, "reads_labels_alone", False)
 
     def bind(self, student: TaskModel, rows: Rows) -> AccompaniedLoss:
-        """Bind the objective."""
-        return AccompaniedLoss(self.objective.bind(student, rows), self.companion)
+        """Bind the objective.
+
+        Raises:
+            UserError: If it reads inside of layers that do not always run.
+        """
+        bound = self.objective.bind(student, rows)
+        if self.passes_by and (bound.reads.queries or bound.reads.keys or bound.reads.values):
+            raise UserError(
+                f"{self.passes_by}: layers do not always run, so the objective cannot read their queries, keys or values; "
+                "take one that reads logits or hidden states, or distil with it in a step of its own afterwards"
+            )
+        return AccompaniedLoss(bound, self.companion)
 
 
 @dataclass

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from compress.layer_choice import Pick, choose_layers
-from compress.technique import Inputs, Measure, Outcome, Technique
+from compress.layer_choice import choose_layers, every_other
+from compress.technique import Inputs, Measure, Need, Outcome, Technique
+from eval.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
+    from eval.task import Examples
     from teachers.taskmodel import TaskModel
+
+PickOrSearch = Literal["spread", "stride", "first", "last", "search"]
 
 
 class LayerPruning(Technique):
@@ -21,19 +25,25 @@ class LayerPruning(Technique):
     ``h_out = f_k(… f_1(embeddings))`` over the kept layers alone, in their old order. Layers count from 0.
 
     Attributes:
-        keep: The layers to keep, or None to choose by ``count``.
-        count: How many layers to keep; more than there are keeps all.
+        keep: The layers to keep, or None to choose by ``count`` or ``rate``.
+        count: How many layers to keep; more than there are keeps all. Without any choice, half of them.
+        rate: LayerDrop's "every other": counted from 1, layers d with ``d mod floor(1 / rate) = 0`` are dropped; above
+            one half every ``round(1 / (1 - rate))``-th layer is kept.
         pick: How ``count`` layers are chosen: ``spread`` (with the first and the last, as DistilBERT's script does),
-            ``stride`` (LayerDrop's every other), ``first`` or ``last``.
+            ``stride`` (evenly from the first, LayerDrop's every other for any count), ``first``, ``last``, or
+            ``search``: layers are dropped one by one, each time that without which the loss on a sample is lowest.
+            ``facts`` then lists every set that was tried with its loss.
+        sample: Examples that ``search`` measures the loss on.
 
     Needs:
-        Nothing. Heal the result with a distillation step.
+        Nothing, or for ``search`` calibration examples with labels. Heal the result with a distillation step.
 
     Reduces:
         Parameters, non-zeros, bytes, multiply-accumulates. ALBERT shares its layers, so only the last of these there.
 
     Limits:
-        The score falls until the model is trained again.
+        The score falls until the model is trained again. ``search`` runs the sample about N²/2 times for N layers, and
+        a greedy choice is not always the best set.
 
     Source:
         Sanh et al. 2019, arXiv 1910.01108; Fan, Grave, Joulin 2020, arXiv 1909.11556.
@@ -45,43 +55,72 @@ class LayerPruning(Technique):
 
     keep: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     count: Annotated[int, Field(ge=1)] | None = None
-    pick: Pick = "spread"
+    rate: Annotated[float, Field(gt=0, lt=1)] | None = None
+    pick: PickOrSearch = "spread"
+    sample: int = Field(default=256, ge=1)
 
     @model_validator(mode="after")
     def _one_choice(self) -> LayerPruning:
         if self.keep is not None and self.count is not None:
             raise ValueError("give keep or count, not both")
+        if self.rate is not None and (self.keep is not None or self.count is not None):
+            raise ValueError("a rate says which layers to drop; leave out keep and count")
         if (self.keep is not None and list(self.keep) != sorted(set(self.keep))) or self.keep == ():
             raise ValueError(f"keep must list layers once each and ascending, got {list(self.keep or ())}")
         return self
 
+    @property
+    def searches(self) -> bool:
+        """Whether the layers are found by measuring."""
+        return self.pick == "search" and self.keep is None and self.rate is None
+
+    def needed(self) -> frozenset[Need]:
+        """Return calibration examples for a search."""
+        return frozenset[Need]({"calibration"}) if self.searches else frozenset()
+
     def kept(self, total: int) -> tuple[int, ...]:
-        """Return the layers that stay when there are ``total``; half of them if nothing was chosen."""
+        """Return the layers that stay when there are ``total``, unless they are searched for."""
         if self.keep is not None:
             return self.keep
-        return choose_layers(total, min(self.count or -(-total // 2), total), self.pick)
+        if self.rate is not None:
+            return every_other(total, self.rate)
+        return choose_layers(total, self.depth(total), "spread" if self.pick == "search" else self.pick)
+
+    def depth(self, total: int) -> int:
+        """Return how many layers stay if they are counted; half of them if nothing was chosen."""
+        return min(self.count or -(-total // 2), total)
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Refuse layers that do not exist."""
+        """Refuse layers that do not exist, and a search without labels."""
         from teachers.encoder import layer_count
 
-        del inputs
-        total = layer_count(student.model)
+        total, found = layer_count(student.model), []
         missing = [layer for layer in self.keep or () if layer >= total]
         if missing:
-            return [f"{self.name}: the model has layers 0 to {total - 1}, so {missing} cannot be kept"]
-        return []
+            found.append(f"{self.name}: the model has layers 0 to {total - 1}, so {missing} cannot be kept")
+        if self.searches and student.task.kind == "embedding":
+            found.append(f"{self.name}: pick: search measures the loss of labels, and embedding has none; say keep")
+        elif self.searches and inputs.calibration is not None:
+            try:
+                _sample(student, inputs, self.sample)
+            except UserError as error:
+                found.append(f"{self.name}: pick: search measures the loss of labels: {error}")
+        return found
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Cut; nothing is learned."""
         from teachers.encoder import layer_count
 
-        del inputs, generator
+        del generator
         total = layer_count(student.model)
-        kept = self.kept(total)
+        kept, facts = self.kept(total), {}
+        if self.searches:
+            from compress.prune.depth import search
+
+            kept, facts["losses"] = search(student, self.depth(total), _sample(student, inputs, self.sample))
         structure = {"layers": list(kept)}
         dropped = [layer for layer in range(total) if layer not in kept]
-        return Outcome(self.restore(student, structure), structure, {"dropped": dropped})
+        return Outcome(self.restore(student, structure), structure, {"dropped": dropped, **facts})
 
     def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
         """Keep the layers that ``structure`` lists."""
@@ -89,3 +128,12 @@ class LayerPruning(Technique):
 
         replace_layers(student.model, structure["layers"])
         return student
+
+
+def _sample(student: TaskModel, inputs: Inputs, count: int) -> Examples:
+    """Return the first examples that have labels, of the calibration or else of the training examples."""
+    from eval.task import Examples
+    from teachers.features import labelled
+
+    examples = next((split for split in (inputs.calibration, inputs.train) if split), Examples((), "calibration"))
+    return labelled(student.task, examples)[:count]

@@ -42,8 +42,8 @@ class MagnitudePruning(HealedTechnique):
             shorter, so here it is half of it.
         every: Updates between two choices of M. Default 100, the habit of the authors' library.
         heal: Whether the model is trained; without it the schedule must be ``once``, and nothing is learned.
-        stock: Whether the zeros are stored as plain weights of a stock model, in full size. Nothing then keeps them 0 in
-            a later training.
+        stock: Whether the zeros are stored as plain weights of a stock model, in full size. Nothing then keeps them 0
+            in a later training.
         training: Defaults as in the paper: 6 epochs, rate 2e-5, batches of 32.
 
     Needs:
@@ -124,8 +124,8 @@ class MagnitudePruning(HealedTechnique):
         uneven = [path for path, module in matrices.items() if module.weight.shape[1] % group]
         if uneven:
             found.append(
-                f"{self.name}: pattern {self.pattern}: {group} does not divide the rows of {len(uneven)} matrices, such as "
-                f"{uneven[0]} with {matrices[uneven[0]].weight.shape[1]}; choose a smaller group or other parts"
+                f"{self.name}: pattern {self.pattern}: {group} does not divide the rows of {len(uneven)} matrices, such "
+                f"as {uneven[0]} with {matrices[uneven[0]].weight.shape[1]}; choose a smaller group or other parts"
             )
         return found
 

@@ -27,8 +27,8 @@ class MovementPruning(HealedTechnique):
     goes straight through M: ``dL/dS = dL/dW' · W``, so scores rise where weights move away from zero. They begin at 0.
 
     v falls from 1 to ``keep``, tau rises from 0 to ``threshold``: ``end + (start - end) · (1 - progress)³``, after
-    ``waits`` times the warm-up of the learning rate, until ``cools`` times the warm-up before the end. lambda rises with
-    tau: ``penalty · tau(t) / tau``. At the end the masks are laid over the weights and stay through every later step.
+    ``waits`` times the warm-up of the learning rate, until ``cools`` times the warm-up before the end. lambda rises
+    with tau: ``penalty · tau(t) / tau``. At the end the masks are laid over the weights, for every later step too.
 
     Attributes:
         method: ``hard`` (MvP) or ``soft`` (SMvP).

@@ -19,8 +19,8 @@ LEAST_KEPT = 0.005
 class ScoredLinear(nn.Linear):
     """A linear layer with the effective weight ``M(S) · W``; the scores S ``[out / rows, in / columns]`` begin at 0.
 
-    ``dL/dW = dL/dW' · M``, and for all entries, pruned ones too, ``dL/dS = dL/dW' · W``, summed over a block. It has the
-    parameters of another layer, and exists only while a network is trained.
+    ``dL/dW = dL/dW' · M``, and for all entries, pruned ones too, ``dL/dS = dL/dW' · W``, summed over a block. It has
+    the parameters of another layer, and exists only while a network is trained.
 
     Args:
         module: The layer.

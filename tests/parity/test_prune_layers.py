@@ -4,9 +4,14 @@ import pytest
 import torch
 from torch import nn
 
+from compress.layer_choice import choose_layers, every_other
+from compress.prune.depth import cut, sample_loss
 from compress.prune.layers import LayerPruning
 from compress.technique import Inputs
 from teachers.encoder import layers
+from eval.task import Examples
+from teachers.objective import task_loss
+from teachers.scoring import rows_of
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 SHARED = {"albert"}
@@ -62,3 +67,70 @@ def test_a_list_out_of_order_is_refused(keep):
 def test_the_default_keeps_half():
     assert LayerPruning().kept(12) == (0, 2, 4, 7, 9, 11)
     assert LayerPruning(count=99).kept(3) == (0, 1, 2), "asking for more layers than there are keeps all"
+
+
+def test_every_other_counts_from_one():
+    assert every_other(12, 0.5) == (0, 2, 4, 6, 8, 10)
+    assert every_other(12, 0.25) == (0, 1, 2, 4, 5, 6, 8, 9, 10)
+    assert every_other(12, 0.2) == tuple(layer for layer in range(12) if layer not in (4, 9))
+    assert every_other(12, 0.75) == (0, 4, 8), "the rule itself would drop every layer"
+    assert every_other(12, 2 / 3) == (0, 3, 6, 9)
+    assert (choose_layers(12, 3, "stride"), choose_layers(12, 4, "stride")) == ((0, 4, 8), (0, 3, 6, 9))
+    assert LayerPruning(rate=0.5).kept(6) == (0, 2, 4)
+    with pytest.raises(ValueError, match="leave out keep and count"):
+        LayerPruning(rate=0.5, count=3)
+
+
+def test_a_search_drops_what_costs_least():
+    task = tiny_task("classification")
+    model = tiny_taskmodel("bert", task.spec, num_hidden_layers=4)
+    examples = task.validation[:20]
+    outcome = LayerPruning(count=2, pick="search", sample=20).apply(
+        tiny_taskmodel("bert", task.spec, num_hidden_layers=4), Inputs(calibration=examples), torch.Generator()
+    )
+    tried = outcome.facts["losses"]
+    assert [len(entry["layers"]) for entry in tried] == [3, 3, 3, 3, 2, 2, 2]
+    for entry in tried:
+        assert entry["loss"] == pytest.approx(slow_loss(cut(model, entry["layers"]), examples), abs=1e-5)
+    first = min(tried[:4], key=lambda entry: entry["loss"])["layers"]
+    assert all(set(entry["layers"]) < set(first) for entry in tried[4:])
+    best = min(tried[4:], key=lambda entry: entry["loss"])["layers"]
+    assert outcome.structure == {"layers": best}
+    assert outcome.facts["dropped"] == sorted({0, 1, 2, 3} - set(best))
+    assert len(layers(model.model)) == 4
+
+
+def slow_loss(model, examples):
+    """One example at a time."""
+    total = 0.0
+    for example in examples:
+        rows = rows_of(model, Examples((example,), "one"), 0)
+        batch = rows.batch([0])
+        with torch.no_grad():
+            total += task_loss(model.task, model.model(**batch.inputs).logits, batch).item()
+    return total / len(examples)
+
+
+@pytest.mark.parametrize("kind", ["regression", "tagging", "qa", "masked-lm"])
+def test_a_search_on_every_kind_of_task(kind):
+    task = tiny_task(kind, examples=12)
+    model = tiny_taskmodel("bert", task.spec)
+    outcome = LayerPruning(count=2, pick="search").apply(model, Inputs(calibration=task.train), torch.Generator())
+    losses = [entry["loss"] for entry in outcome.facts["losses"]]
+    assert len(losses) == 3
+    assert sample_loss(outcome.student, task.train) == pytest.approx(min(losses), rel=1e-5)
+
+
+def test_what_a_search_needs():
+    task = tiny_task("classification")
+    model = tiny_taskmodel("bert", task.spec)
+    technique = LayerPruning(pick="search")
+    assert technique.needed() == {"calibration"}
+    assert LayerPruning(pick="search", keep=(0,)).needed() == frozenset()
+    unlabelled = Examples([{"text": "a"}], "texts")
+    (problem,) = technique.check(model, Inputs(calibration=unlabelled))
+    assert problem.startswith("prune.layers: pick: search measures the loss of labels: none of the 1 examples of texts")
+    embedder = tiny_taskmodel("bert", tiny_task("embedding").spec)
+    (problem,) = technique.check(embedder, Inputs(calibration=unlabelled))
+    assert "embedding has none" in problem
+    assert technique.check(model, Inputs(calibration=task.train)) == []

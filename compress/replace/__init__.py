@@ -1,0 +1,1 @@
+"""Replacement: parts of a model are exchanged for smaller ones while it is trained."""
