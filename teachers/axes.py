@@ -58,7 +58,7 @@ def tensor_axes(model: Any) -> dict[str, tuple[Axis, ...]]:
     # One channel of embeddings can always be built, twice the hidden size keeps every head whole.
     probes = {"hidden": 2 * shape.hidden_size, "embedding": 1}
     tried = {unit: _shapes_with(model, **{f"{unit}_size": probes[unit]}) for unit in sizes}
-    known = _layer_axes(model)
+    known = layer_axes(model)
     found = {}
     for name, size in _shapes(model).items():
         axes = {axis.dim: axis for axis in known.get(name, ())}
@@ -80,7 +80,8 @@ def _shapes(model: Any) -> dict[str, tuple[int, ...]]:
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters(remove_duplicate=False)}
 
 
-def _layer_axes(model: Any) -> dict[str, tuple[Axis, ...]]:
+def layer_axes(model: Any) -> dict[str, tuple[Axis, ...]]:
+    """Return the axes of the attention and the feed-forward networks of every layer, by the parameter's name."""
     found = {}
     for name, layer in dict(zip(layer_names(model), layers(model), strict=True)).items():
         for path, spec in family_of(model).tensors.items():

@@ -69,7 +69,9 @@ class Family:
         config: Our name of a dimension -> the family's own; a dimension that it lacks is absent.
         parts: Role in a layer -> path of the module from the layer; ``*`` stands for each of several.
         tensors: For parts that are bare tensors: path from the layer -> what its axes run over.
+        head_numbers: Attributes in which an attention module keeps the number of its heads, and of their channels.
         embeddings: Role -> path from the encoder.
+        projection: Path from the encoder to what takes factorised embeddings to the hidden size.
         heads: Role -> path from the model with a head; ``{base}`` stands for the encoder.
         token_types: ``config`` (as many as the config says), ``always`` or ``never``.
         typed_layers: Whether layers read the token types too, not the embeddings alone.
@@ -94,7 +96,9 @@ class Family:
     config: Mapping[str, str] = field(default_factory=lambda: _CONFIG)
     parts: Mapping[str, str] = field(default_factory=lambda: _PARTS)
     tensors: Mapping[str, str] = field(default_factory=dict)
+    head_numbers: tuple[str, str] = ("num_attention_heads", "all_head_size")
     embeddings: Mapping[str, str] = field(default_factory=lambda: _EMBEDDINGS)
+    projection: str = ""
     heads: Mapping[str, str] = field(default_factory=lambda: _BERT_HEADS)
     token_types: str = "config"
     typed_layers: bool = False
@@ -147,6 +151,7 @@ _DISTILBERT = Family(
         "ffn_out": "ffn.lin2",
         "ffn_norm": "output_layer_norm",
     },
+    head_numbers=("n_heads", "all_head_size"),
     embeddings={name: path for name, path in _EMBEDDINGS.items() if name != "token_types"},
     heads={
         "dense": "pre_classifier",
@@ -179,6 +184,7 @@ _ALBERT = Family(
         "mlm_decoder": "predictions.decoder",
         **_TAGGING,
     },
+    projection="encoder.embedding_hidden_mapping_in",
     projects_always=True,
     entry=("embeddings", "encoder.embedding_hidden_mapping_in"),
 )
@@ -195,6 +201,7 @@ _ELECTRA = Family(
         "mlm_norm": "generator_predictions.LayerNorm",
         "mlm_decoder": "generator_lm_head",
     },
+    projection="embeddings_project",
     entry=("embeddings", "embeddings_project"),
 )
 _XLNET = Family(
@@ -253,6 +260,7 @@ _MOBILEBERT = Family(
         "ffn_norm.*": "ffn.*.output.LayerNorm",
     },
     post_norm=False,
+    projection="embeddings.embedding_transformation",
     projects_always=True,
 )
 _DEBERTA = Family(
@@ -271,6 +279,7 @@ _DEBERTA = Family(
     post_norm=False,
     plain_attention=False,
     adds_mask=False,
+    projection="embeddings.embed_proj",
     entry=("embeddings", "encoder.conv"),
 )
 _MODERNBERT = Family(

@@ -21,6 +21,7 @@ from eval.task import Examples
 from eval.writing import whole_folder
 from teachers.encoder import attention_width, has_plain_attention, shape_of
 from teachers.features import Batch, Rows
+from teachers.heads import has_all_heads
 from teachers.home import home
 from teachers.observing import INNER, NOTHING, Signals, Wanted, observe
 from teachers.taskmodel import TaskModel
@@ -150,6 +151,11 @@ class ModelTeacher:
             raise UserError(
                 f"teacher {self.model.name} answers {list(self.model.task.labels) or self.model.task.kind}, "
                 f"the student {list(rows.spec.labels) or rows.spec.kind}; they must be the same"
+            )
+        if (wanted.queries or wanted.keys or wanted.values) and not has_all_heads(self.model.model):
+            raise UserError(
+                f"teacher {self.model.name} has lost attention heads, so its attention cannot be compared; distil its "
+                "logits or hidden states, or take the teacher from before its heads were cut"
             )
         live = LiveReader(self.model, wanted)
         if rows.spec.kind == "masked-lm":

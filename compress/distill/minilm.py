@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from compress.distill.attention import relation_kl, relation_scores
 from compress.distill.distillation import Distillation, FromTeacher, odd_attention, one_history
 from compress.technique import Inputs, Outcome
+from eval.errors import UserError
 from teachers.config import Training
 from teachers.encoder import (
-    attention_width,
     family_of,
     layer_count,
     layer_parts,
     layers,
     reshaped,
-    shape_of,
 )
 from teachers.features import Batch, Rows
+from teachers.heads import has_all_heads, head_counts, head_size
 from teachers.observing import Signals, Wanted
 from teachers.signals import ModelTeacher, Reader, TeacherSource
 from teachers.taskmodel import TaskModel, build_taskmodel
@@ -99,16 +99,17 @@ class MiniLMDistillation(Distillation):
         found = []
         if not layer_parts(student.model, layers(student.model)[-1]).keys() & {"query", "query_key_value"}:
             found.append(f"{family} has no modules that give queries, keys and values; distil its logits or states")
-        elif self.relations == "v2":
-            found += head_problems(self.relation_heads, attention_width(student.model.config), teacher.hidden_size)
         else:
-            found += self._v1_problems(student, teacher)
+            found += self._relation_problems(student, teacher)
         if self.teacher_layer is not None and self.teacher_layer >= teacher.layers:
             found.append(f"teacher_layer {self.teacher_layer}: the teacher's layers go from 0 to {teacher.layers - 1}")
         return [f"{self.name}: {problem}" for problem in found]
 
-    def _v1_problems(self, student: TaskModel, teacher: TeacherSource) -> list[str]:
-        found, heads = [], shape_of(student.model.config).heads
+    def _relation_problems(self, student: TaskModel, teacher: TeacherSource) -> list[str]:
+        found, heads = [], head_counts(student.model)[-1]
+        if self.relations == "v2":
+            width = heads * head_size(student.model.config)
+            return head_problems(self.relation_heads, width, teacher.hidden_size)
         if whose := odd_attention(student, teacher):
             found.append(
                 f"v1 needs attention scores that are plain products of queries and keys, {whose} are not; "
@@ -138,7 +139,13 @@ class MiniLMDistillation(Distillation):
         return Outcome(student, facts={"history": one_history(histories)})
 
     def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> RelationLoss:
-        """Compute or find the signals of the imitated layer for these rows."""
+        """Compute or find the signals of the imitated layer for these rows.
+
+        Raises:
+            UserError: If an earlier step took heads away, and those that are left do not fit the relations.
+        """
+        if not has_all_heads(student.model) and (problems := self._relation_problems(student, teacher)):
+            raise UserError(*[f"{self.name}: {problem}" for problem in problems])
         own = layer_count(student.model) - 1
         other = teacher.layers - 1 if self.teacher_layer is None else self.teacher_layer
         heads = self.relation_heads if self.relations == "v2" else teacher.heads

@@ -20,6 +20,7 @@ from eval.errors import UserError
 from teachers.config import Training
 from teachers.encoder import family_of, has_plain_attention, layer_count, layers, shape_of
 from teachers.features import Batch, Rows
+from teachers.heads import has_all_heads
 from teachers.observing import Signals, Wanted
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel
@@ -220,6 +221,11 @@ class StageObjective:
     def bind(self, student: TaskModel, rows: Rows) -> StageLoss:
         """Compute or find the teacher's signals; those of all layers are kept together, once for all stages."""
         every = tuple(range(layer_count(student.model)))
+        if self.config.attention_weight and not has_all_heads(student.model):
+            raise UserError(
+                f"{self.config.name}: heads must be as many in every layer as in the teacher's, and an earlier step "
+                "took some of the student's away; set attention_weight: 0"
+            )
         reader = self.teacher.read(rows, self.wanted(every if self.stage.layers else ()))
         soft = SoftTargets(student.task, reader, 1.0, self.config.alpha, _soft_loss(student), only_predicted=True)
         heads = (shape_of(student.model.config).heads, self.teacher.heads)

@@ -22,6 +22,7 @@ from eval.task import TaskSpec
 from teachers.config import Training
 from teachers.encoder import layer_count, shape_of
 from teachers.features import Batch, Rows
+from teachers.heads import head_counts
 from teachers.objective import task_loss
 from teachers.observing import NOTHING, Signals, Wanted
 from teachers.signals import Reader, TeacherSource
@@ -135,7 +136,7 @@ class TinyBertDistillation(Distillation):
             student.task,
             teacher.read(rows, self.wanted(layer_map)),
             layer_map,
-            heads=(own.heads, teacher.heads),
+            heads=(tuple(head_counts(student.model)), teacher.heads),
             reads=self.wanted(range(len(layer_map))),
             projections=self.projections(own.hidden_size, teacher.hidden_size),
         )
@@ -168,7 +169,7 @@ class TinyBertLoss:
         spec: The task.
         reader: The teacher's signals.
         layer_map: Teacher layer of every student layer.
-        heads: Attention heads of student and teacher.
+        heads: Attention heads of every layer of the student, and of the teacher.
         reads: What of the student is read.
         projections: Maps to the teacher's width, of the embeddings first and of the hidden states last.
         modules: The same, as what is trained beside the student.
@@ -178,7 +179,7 @@ class TinyBertLoss:
     spec: TaskSpec
     reader: Reader
     layer_map: tuple[int, ...] = ()
-    heads: tuple[int, int] = (1, 1)
+    heads: tuple[tuple[int, ...], int] = ((), 1)
     reads: Wanted = NOTHING
     projections: nn.ModuleList = field(default_factory=nn.ModuleList)
     modules: nn.Module = field(init=False)
@@ -214,7 +215,7 @@ class TinyBertLoss:
 
     def scores(self, student: Signals, teacher: Signals, mask: Tensor, own: int, other: int) -> Tensor:
         """Return the distance of two layers' attention scores."""
-        first = relation_scores(student.queries[own], student.keys[own], self.heads[0])
+        first = relation_scores(student.queries[own], student.keys[own], self.heads[0][own])
         second = relation_scores(teacher.queries[other], teacher.keys[other], self.heads[1])
         return score_mse(*match_heads(first.float(), second.float()), mask, self.config.reduction)
 

@@ -1,0 +1,209 @@
+"""How much each attention head matters, as pure functions of gradients and attention, and measured on a network."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from compress.prune.heads import Importance
+from eval.inference import batches_by_length
+from eval.task import Examples
+from teachers.axes import Axis, layer_axes, split
+from teachers.encoder import layer_names, layer_parts, layers
+from teachers.features import Batch, Rows, labelled
+from teachers.heads import head_counts, head_size, shared_layers
+from teachers.objective import TaskLoss
+from teachers.observing import Signals, Wanted, observe
+from teachers.scoring import rows_of
+from teachers.taskmodel import TaskModel
+
+Scores = list[Tensor]
+"""One tensor ``[heads]`` for each distinct layer."""
+
+BATCH = 32
+
+
+def example_scores(gradients: Tensor, mask: Tensor) -> Tensor:
+    """Return ``|dL/dxi|`` of each text and head, the gate's gradient summed over the tokens first; ``[B, h]``.
+
+    Args:
+        gradients: Gradient of each text's loss by the gate of each token and head, ``[B, L, h]``; it is the product
+            of what the head gives and its gradient, summed over the head's channels.
+        mask: 1 for real tokens, ``[B, L]``.
+    """
+    return (gradients * mask[..., None]).sum(dim=1).abs()
+
+
+def token_scores(gradients: Tensor, mask: Tensor) -> Tensor:
+    """Return the sum over the tokens of ``|gradient|``, as the authors' code has it; arguments as above."""
+    return (gradients.abs() * mask[..., None]).sum(dim=1)
+
+
+def certainty(queries: Tensor, keys: Tensor, mask: Tensor, heads: int) -> Tensor:
+    """Return ``log n - entropy`` of each head's attention, the mean over a text's ``n`` real tokens; ``[B, h]``.
+
+    It is 0 for a head that looks at all tokens alike and ``log n`` for one that looks at a single token.
+
+    Args:
+        queries: ``[B, L, h · d]``.
+        keys: The same shape.
+        mask: 1 for real tokens, ``[B, L]``.
+        heads: ``h``.
+    """
+    first, second = (x.float().reshape(*x.shape[:2], heads, -1).transpose(1, 2) for x in (queries, keys))
+    real = mask.bool()
+    scores = first @ second.transpose(-1, -2) / first.shape[-1] ** 0.5
+    probs = scores.masked_fill(~real[:, None, None], -torch.inf).softmax(dim=-1)
+    entropy = torch.special.entr(probs).sum(dim=-1)
+    count = real.sum(dim=1)
+    gained: Tensor = (count.log()[:, None, None] - entropy) * real[:, None]
+    return gained.sum(dim=-1) / count[:, None]
+
+
+def taylor(weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+    """Return ``sum (weight · gradient)²`` of each head (Molchanov et al. 2019, arXiv 1906.10771, equation 8).
+
+    Args:
+        weights: Tensors ``[h, …]`` that hold the head's own weights.
+        gradients: Gradients of the mean loss, of the same shapes.
+    """
+    products = [(w * g).square().flatten(1).sum(dim=1) for w, g in zip(weights, gradients, strict=True)]
+    return torch.stack(products).sum(dim=0)
+
+
+def normalised(scores: Scores) -> Scores:
+    """Return the scores of each layer divided by their L2 norm."""
+    return [layer / layer.norm().clamp_min(torch.finfo(layer.dtype).tiny) for layer in scores]
+
+
+def measured(student: TaskModel, examples: Examples, importance: Importance, seed: int) -> Scores:
+    """Return the scores of all heads, without dropout; the network stays as it is.
+
+    Args:
+        student: The network.
+        examples: Texts; all but ``entropy`` read their labels.
+        importance: What is measured.
+        seed: Seeds the masks of the masked-language objective.
+
+    Raises:
+        UserError: If no text has a label to learn from.
+    """
+    if importance != "entropy":
+        examples = labelled(student.task, examples)
+    rows = rows_of(student, examples, seed)
+    training, device = student.model.training, next(student.model.parameters()).device
+    student.model.eval()
+    try:
+        batches = [rows.batch(indices).to(device) for indices in batches_by_length(rows.lengths, BATCH)]
+        if importance == "entropy":
+            return _entropies(student, batches, len(rows))
+        if importance == "taylor":
+            return _taylor(student, rows, batches)
+        return _gates(student, rows, batches, importance)
+    finally:
+        student.model.train(training)
+
+
+def _summed_loss(student: TaskModel, rows: Rows, batch: Batch) -> Tensor:
+    """Return the loss of every text by itself, added up, so that it does not depend on batch mates."""
+    loss = TaskLoss().bind(student, rows)
+    logits = observe(student.model, batch.inputs).logits
+    terms = [
+        value
+        for row, piece in enumerate(batch.split(len(batch.rows)))
+        for value in loss(Signals(logits[row : row + 1]), piece).values()
+    ]
+    return torch.stack(terms).sum()
+
+
+def _gates(student: TaskModel, rows: Rows, batches: Sequence[Batch], importance: Importance) -> Scores:
+    score = token_scores if importance == "code" else example_scores
+    counts = [head_counts(student.model)[group[0]] for group in shared_layers(student.model)]
+    device = next(student.model.parameters()).device
+    total = [torch.zeros(count, dtype=torch.float64, device=device) for count in counts]
+    tokens = 0
+    for batch in batches:
+        gates = [torch.ones(*batch.mask.shape, count, device=device, requires_grad=True) for count in counts]
+        with torch.enable_grad(), _gated(student.model, gates):
+            loss = _summed_loss(student, rows, batch)
+            gradients = torch.autograd.grad(loss, gates)
+        for layer, gradient in zip(total, gradients, strict=True):
+            layer += score(gradient.double(), batch.mask).sum(dim=0)
+        tokens += int(batch.mask.sum())
+    divisors = [len(rows)] * len(total)
+    if importance == "code":  # there, only the last layer is divided by the texts
+        divisors = [tokens] * (len(total) - 1) + [len(rows)]
+    return [layer.cpu() / divisor for layer, divisor in zip(total, divisors, strict=True)]
+
+
+@contextlib.contextmanager
+def _gated(model: Any, gates: Sequence[Tensor]) -> Iterator[None]:
+    """Multiply what every head gives by its gate, for a while; a shared layer uses its gates at every pass."""
+
+    def multiply(gate: Tensor) -> Any:
+        def before(_module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            heads = args[0].reshape(*args[0].shape[:2], gate.shape[-1], -1)
+            return (heads * gate[..., None]).flatten(-2), *args[1:]
+
+        return before
+
+    handles = []
+    for group, gate in zip(shared_layers(model), gates, strict=True):
+        output = layer_parts(model, layers(model)[group[0]])["attention_output"]
+        handles.append(output.register_forward_pre_hook(multiply(gate)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _entropies(student: TaskModel, batches: Sequence[Batch], texts: int) -> Scores:
+    model, counts = student.model, head_counts(student.model)
+    groups = shared_layers(model)
+    every = tuple(range(len(counts)))
+    total = [torch.zeros(counts[group[0]], dtype=torch.float64) for group in groups]
+    for batch in batches:
+        with torch.no_grad():
+            seen = observe(model, batch.inputs, Wanted(queries=every, keys=every, logits=False))
+        for layer, group in zip(total, groups, strict=True):
+            for index in group:
+                found = certainty(seen.queries[index], seen.keys[index], batch.mask, counts[index])
+                layer += found.double().sum(dim=0).cpu() / (texts * len(group))
+    return total
+
+
+def _taylor(student: TaskModel, rows: Rows, batches: Sequence[Batch]) -> Scores:
+    model = student.model
+    axes = {name: found for name, found in layer_axes(model).items() if found and _is_of_heads(found[0])}
+    owned = {name: parameter for name, parameter in model.named_parameters() if axes.get(name)}
+    flags = [parameter.requires_grad for parameter in owned.values()]
+    total = {name: torch.zeros_like(parameter) for name, parameter in owned.items()}
+    try:
+        for parameter in owned.values():
+            parameter.requires_grad_(True)
+        for batch in batches:
+            with torch.enable_grad():
+                gradients = torch.autograd.grad(_summed_loss(student, rows, batch), list(owned.values()))
+            for name, gradient in zip(owned, gradients, strict=True):
+                total[name] += gradient / len(rows)
+    finally:
+        for parameter, flag in zip(owned.values(), flags, strict=True):
+            parameter.requires_grad_(flag)
+    scores, size = [], head_size(model.config)
+    for group in shared_layers(model):
+        own = [name for name in owned if name.startswith(f"{layer_names(model)[group[0]]}.")]
+        weights, gradients = (
+            [part.reshape(-1, size, *part.shape[1:]) for name in own for part in split(source[name], axes[name][0])]
+            for source in ({name: parameter.detach() for name, parameter in owned.items()}, total)
+        )
+        scores.append(taylor(weights, gradients).double().cpu())
+    return scores
+
+
+def _is_of_heads(axis: Axis) -> bool:
+    return axis.units[0].rpartition(":")[2] in {"q", "k", "v"}
