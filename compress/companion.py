@@ -50,8 +50,8 @@ class Accompanied:
         bound = self.objective.bind(student, rows)
         if self.passes_by and (bound.reads.queries or bound.reads.keys or bound.reads.values):
             raise UserError(
-                f"{self.passes_by}: layers do not always run, so the objective cannot read their queries, keys or values; "
-                "take one that reads logits or hidden states, or distil with it in a step of its own afterwards"
+                f"{self.passes_by}: layers do not always run, so the objective cannot read their queries, keys or "
+                "values; take one that reads logits or hidden states, or distil with it in a step of its own afterwards"
             )
         return AccompaniedLoss(bound, self.companion)
 

@@ -124,8 +124,8 @@ class MagnitudePruning(HealedTechnique):
         uneven = [path for path, module in matrices.items() if module.weight.shape[1] % group]
         if uneven:
             found.append(
-                f"{self.name}: pattern {self.pattern}: {group} does not divide the rows of {len(uneven)} matrices, such "
-                f"as {uneven[0]} with {matrices[uneven[0]].weight.shape[1]}; choose a smaller group or other parts"
+                f"{self.name}: pattern {self.pattern}: {group} does not divide the rows of {len(uneven)} matrices, "
+                f"such as {uneven[0]} with {matrices[uneven[0]].weight.shape[1]}; choose a smaller group or other parts"
             )
         return found
 

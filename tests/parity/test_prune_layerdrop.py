@@ -199,7 +199,7 @@ def test_losses_on_hidden_states_work_and_those_on_queries_are_refused(tmp_path)
     result = run(Recipe(steps=(technique,)), student, inputs)
     assert set(result.lineage[-1].facts["history"][0]["terms"]) >= {"distill.pkd.patience"}
     objective = ObjectiveBlock.model_validate({"distill.minilm": {"relation_heads": 4}})
-    with pytest.raises(UserError, match="prune.layerdrop: layers do not always run, so the objective cannot read"):
+    with pytest.raises(UserError, match=r"prune\.layerdrop: layers do not always run, so the objective cannot read"):
         run(Recipe(steps=(LayerDrop(objective=objective, **SHORT),)), student, inputs)
 
 

@@ -8,8 +8,8 @@ from compress.layer_choice import choose_layers, every_other
 from compress.prune.depth import cut, sample_loss
 from compress.prune.layers import LayerPruning
 from compress.technique import Inputs
-from teachers.encoder import layers
 from eval.task import Examples
+from teachers.encoder import layers
 from teachers.objective import task_loss
 from teachers.scoring import rows_of
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel

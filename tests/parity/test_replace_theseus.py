@@ -232,7 +232,7 @@ def test_any_objective_and_no_loss_on_queries(tmp_path):
     result = run(Recipe(steps=(technique,)), source, inputs)
     assert "distill.logits.soft" in result.lineage[-1].facts["history"][0]["terms"]
     objective = ObjectiveBlock.model_validate({"distill.minilm": {"relation_heads": 4}})
-    with pytest.raises(UserError, match="replace.theseus: layers do not always run"):
+    with pytest.raises(UserError, match=r"replace\.theseus: layers do not always run"):
         run(Recipe(steps=(Theseus(objective=objective, **SHORT),)), source, inputs)
 
 
