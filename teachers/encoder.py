@@ -230,9 +230,16 @@ def embedding_parts(model: Any) -> dict[str, nn.Module]:
 
 
 def word_embeddings(model: Any) -> nn.Embedding:
-    """Return the table of word embeddings ``[V, E]``."""
-    table: nn.Embedding = model.get_input_embeddings()
+    """Return the table of word embeddings ``[V, E]``; the inner one where it is factorised by ``share.embeddings``."""
+    outer = model.get_input_embeddings()
+    table: nn.Embedding = getattr(outer, "table", outer)
     return table
+
+
+def embedding_projection(model: Any) -> nn.Linear | None:
+    """Return what takes factorised embeddings to the hidden size, if the model has it."""
+    found = dict(base_encoder(model).named_modules()).get(family_of(model).projection or "none")
+    return found if isinstance(found, nn.Linear) else None
 
 
 def mixes_neighbours(config: Any) -> bool:

@@ -60,9 +60,9 @@ class LowRank(SharingTechnique):
         Parameters, non-zeros, bytes and multiply-accumulates of the factorised layers: all by the same part.
 
     Limits:
-        XLNet's attention is no linear layer and stays. Stock classes cannot hold the result; ``compress.load`` and
-        ONNX can. Two thin products take longer than their multiply-accumulates say. Share layers and cut heads or
-        neurons before, not after.
+        XLNet's attention is no linear layer and stays, and so do layers that another step has pruned or quantized.
+        Stock classes cannot hold the result; ``compress.load`` and ONNX can. Two thin products take longer than their
+        multiply-accumulates say. Share layers and cut heads or neurons before, not after.
 
     Source:
         Chen, Yu, Dhillon, Hsieh 2021 (DRONE, NeurIPS); Yuan et al. 2023 (ASVD), arXiv 2312.05821; Wang et al. 2024
@@ -99,7 +99,7 @@ class LowRank(SharingTechnique):
         matrices = [matrix for layer in _layers(student) for matrix in _linears(student, layer, self.parts).values()]
         if not matrices:
             family = student.model.config.model_type
-            return [*found, f"{self.name}: parts {list(self.parts)} of {family} hold no linear layer; choose ffn"]
+            return [*found, f"{self.name}: parts {list(self.parts)} of {family} hold no plain linear layer"]
         most = max(largest_rank(matrix.in_features, matrix.out_features) for matrix in matrices)
         if self.rank is not None and self.rank > most:
             found.append(f"{self.name}: rank {self.rank} makes no layer smaller; the most that does is {most}")

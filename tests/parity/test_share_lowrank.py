@@ -187,7 +187,7 @@ def test_what_is_needed_follows_the_fields():
 def test_attention_of_xlnet_is_refused_by_name():
     model = tiny_taskmodel("xlnet")
     (problem,) = LowRank(parts=("attention",)).check(model, Inputs())
-    assert problem == "share.lowrank: parts ['attention'] of xlnet hold no linear layer; choose ffn"
+    assert problem == "share.lowrank: parts ['attention'] of xlnet hold no plain linear layer"
 
 
 @pytest.mark.parametrize("family", ["bert", "deberta-v2", "modernbert"])
