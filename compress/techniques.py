@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 TECHNIQUES: dict[str, str] = {
     "prune.layers": "compress.prune.layers:LayerPruning",
     "prune.heads": "compress.prune.heads:HeadPruning",
+    "prune.structured": "compress.prune.structured:StructuredPruning",
     "prune.layerdrop": "compress.prune.layerdrop:LayerDrop",
     "prune.magnitude": "compress.prune.magnitude:MagnitudePruning",
     "prune.movement": "compress.prune.movement:MovementPruning",
@@ -38,6 +39,8 @@ TECHNIQUES: dict[str, str] = {
     "replace.theseus": "compress.replace.theseus:Theseus",
     "quantize.dynamic": "compress.quantize.dynamic:DynamicQuantization",
     "quantize.qbert": "compress.quantize.qbert:QBert",
+    "quantize.weights": "compress.quantize.weights:WeightQuantization",
+    "quantize.static": "compress.quantize.static:StaticQuantization",
     "quantize.q8bert": "compress.quantize.q8bert:Q8Bert",
 }
 

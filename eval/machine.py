@@ -85,6 +85,11 @@ def cpu_features() -> tuple[str, ...]:
     return ()
 
 
+def int8_is_fast(features: Iterable[str]) -> bool:
+    """Whether a processor with these features multiplies 8-bit numbers much faster than float32."""
+    return bool(set(features) & {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
+
+
 def int8_note(features: Iterable[str]) -> str:
     """Say in one sentence what 8-bit products do on a processor with these features."""
     present = set(features)

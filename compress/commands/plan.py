@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
 from compress.commands.output import duration, megabytes, table, write_json
 from compress.commands.run import Json, Overrides, RecipeFile
+from eval.machine import cpu_features, int8_is_fast, int8_note
+
+if TYPE_CHECKING:
+    from compress.recipe import Recipe
 
 
 def plan(recipe: RecipeFile, overrides: Overrides = None, json: Json = False) -> None:
@@ -19,8 +25,9 @@ def plan(recipe: RecipeFile, overrides: Overrides = None, json: Json = False) ->
     from compress.plan import make_plan
 
     found = make_plan(wanted)
+    note = slow_int8(wanted, cpu_features())
     if json:
-        write_json({"name": wanted.name, **asdict(found), "seconds": found.seconds})
+        write_json({"name": wanted.name, **asdict(found), "seconds": found.seconds, "int8": note or None})
         return
     largest = found.sizes[0]
     table(
@@ -51,3 +58,13 @@ def plan(recipe: RecipeFile, overrides: Overrides = None, json: Json = False) ->
         ],
     )
     typer.echo(f"\nall together about {duration(found.seconds)} on this machine, measuring and exporting not counted")
+    if note:
+        typer.echo(note)
+
+
+def slow_int8(recipe: Recipe, features: Iterable[str]) -> str:
+    """Return a sentence if a recipe exports int8 and these processor features do not make it faster; else nothing."""
+    quantized = any("export_bytes" in step.reduces for step in recipe.steps)
+    if int8_is_fast(features) or not (quantized or any(block.onnx.int8 for block in recipe.export)):
+        return ""
+    return f"int8 exports will be smaller, but hardly faster on this processor ({int8_note(features)})"

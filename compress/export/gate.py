@@ -85,7 +85,7 @@ def compare(
     settings = reference.encoder.settings
     odd = odd_examples(reference.encoder)
     judged = real or made_up_examples(reference.encoder)
-    seen = _Seen(settings)
+    seen = Seen(settings)
     for example_set, decide in ((judged, True), (odd, False)):
         for features in _same_features(export, reference, example_set, seen.problems):
             inputs = reference.encoder.collate(features)
@@ -107,8 +107,8 @@ def compare(
     )
 
 
-class _Seen:
-    """What was found so far."""
+class Seen:
+    """What a comparison of two models has found so far."""
 
     def __init__(self, settings: EncoderSettings) -> None:
         self.settings = settings
@@ -119,6 +119,7 @@ class _Seen:
 
     @property
     def mean(self) -> float:
+        """Mean difference of the logits."""
         return self.total / max(1, self.count)
 
     def agreement(self, tie: float) -> float:
@@ -131,6 +132,15 @@ class _Seen:
     def add(
         self, features: Sequence[Feature], encoder: TextEncoder, expected: Array, found: Array, decide: bool
     ) -> None:
+        """Count the logits of one batch.
+
+        Args:
+            features: The rows.
+            encoder: What made the batch of them.
+            expected: Logits of the reference.
+            found: Logits of the export.
+            decide: Whether its decisions count too.
+        """
         if expected.shape != found.shape:
             self.problems.append(f"logits have shape {found.shape}, the model's {expected.shape}")
             return

@@ -49,6 +49,13 @@ def quantize_graph(model: Model, scheme: Int8) -> dict[str, Any]:
     return _Quantizer(model, scheme).run()
 
 
+def linear_nodes(model: Model) -> list[tuple[Node, Array]]:
+    """Return the linear layers of a tidy float32 graph that are worth 8 bits, each with its matrix."""
+    quantizer = _Quantizer(model, Int8())
+    found = [(node, quantizer._linear(node)) for node in model.graph.node]
+    return [(node, linear.matrix) for node, linear in found if linear and min(linear.matrix.shape) >= SMALL]
+
+
 @dataclass(frozen=True)
 class _Linear:
     """``y = x W + bias``; x loses its last ``axes`` axes, and axes of ``shape`` take their place."""
@@ -70,6 +77,7 @@ class _Quantizer:
         self.nodes: list[Node] = []
         self.arrays: dict[str, Array] = {}
         self.activations: dict[str, tuple[str, str, str]] = {}
+        self.smoothed: dict[str, str] = {}
 
     def run(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"linear": 0, "tables": 0, "float": []}
@@ -94,7 +102,7 @@ class _Quantizer:
     def _is_worth(self, node: Node, linear: _Linear) -> bool:
         if self.scheme.activations == "static":
             return self._known(self.scheme.ranges, node) is not None
-        return min(linear.matrix.shape) >= SMALL
+        return bool(min(linear.matrix.shape) >= SMALL)
 
     def _known(self, values: Mapping[str, Any], node: Node) -> Any:
         """Return what is known of a node by its own name or by that of its module."""
@@ -211,10 +219,28 @@ class _Quantizer:
 
     def _smoothed(self, x: str, weight: str, matrix: Array, smooth: Array) -> tuple[str, str, Array]:
         """Divide the channels of ``x`` and multiply the rows of its matrix by the same numbers."""
-        out = f"{x}_smooth"
-        if f"{out}_by" not in self.arrays:
-            self._add("Mul", [x, self._constant(f"{out}_by", 1 / smooth)], out)
-        return out, f"{weight}_smooth", matrix * smooth[:, None]
+        if x not in self.smoothed:
+            folded = self._into_norm(x, smooth)
+            by = f"{x}_smooth_by"
+            self.smoothed[x] = x if folded else self._add("Mul", [x, self._constant(by, 1 / smooth)], f"{x}_smooth")
+        return self.smoothed[x], f"{weight}_{len(self.arrays)}_smooth", matrix * smooth[:, None]
+
+    def _into_norm(self, x: str, smooth: Array) -> bool:
+        """Divide gain and bias of the LayerNorm that gives ``x``, if all that reads it is smoothed alike."""
+        norm = next((n for n in self.nodes if x in n.output and n.op_type == "LayerNormalization"), None)
+        readers = [node for node in self.graph.node if x in node.input]
+        smoothed = [self._known(self.scheme.smooth, node) and self._known(self.scheme.ranges, node) for node in readers]
+        if norm is None or not all(smoothed):
+            return False
+        values = {weight.name: weight for weight in self.graph.initializer}
+        values |= {n.output[0]: attributes(n).get("value") for n in self.graph.node if n.op_type == "Constant"}
+        arrays = {name: values.get(name) for name in norm.input[1:]}
+        if None in arrays.values():
+            return False
+        for place, (name, value) in enumerate(arrays.items(), start=1):
+            changed = onnx.numpy_helper.to_array(value) / smooth
+            norm.input[place] = self._constant(f"{x}_{name}_smooth", changed.astype(np.float32))
+        return True
 
     def _by_token(self, x: str) -> tuple[str, str, str]:
         depth = self._add("Neg", [self._over_last_axis("ReduceMin", x)], f"{x}_depth")

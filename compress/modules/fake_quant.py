@@ -295,7 +295,7 @@ def in_float(network: Any) -> Any:
         new: nn.Linear | nn.Embedding
         if isinstance(part, Int8Linear):
             new = nn.Linear(part.in_features, part.out_features, part.bias is not None, device="meta")
-            new.bias = part.bias
+            new.register_parameter("bias", part.bias)
         elif isinstance(part, Int8Embedding):
             new = nn.Embedding(part.num_embeddings, part.embedding_dim, part.padding_idx, device="meta")
         else:

@@ -182,9 +182,10 @@ def test_ranges_come_back_when_a_killed_training_goes_on(tmp_path, monkeypatch):
     recipe = Recipe(steps=(Q8Bert(epochs=2, batch_size=8, decay=0.9, checkpoint_seconds=0),))
     inputs = Inputs(train=task.train, validation=task.validation)
     whole = run(recipe, tiny_taskmodel("bert", task.spec), inputs, rehearse=False)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Q8Bert, "make_objective", lambda *_: StopsAt(4))
+    monkeypatch.setattr(Q8Bert, "make_objective", lambda *_: StopsAt(4))
+    with pytest.raises(KeyboardInterrupt):
         run(recipe, tiny_taskmodel("bert", task.spec), inputs, folder=tmp_path, rehearse=False)
+    monkeypatch.undo()
     again = run(recipe, tiny_taskmodel("bert", task.spec), inputs, folder=tmp_path, rehearse=False)
     assert again.digest == whole.digest
 

@@ -138,6 +138,18 @@ class TestPlan:
         assert 0 < found["seconds"] < 60
         assert found["seconds"] == pytest.approx(sum(step["seconds"] for step in found["steps"]))
 
+    def test_it_says_when_int8_will_hardly_be_faster(self):
+        from compress.commands.plan import slow_int8
+        from compress.quantize.dynamic import DynamicQuantization
+        from compress.recipe import Recipe
+
+        exports = Recipe(export=({"onnx": {"int8": True}},), student={"from": "x", "layers": 2})
+        steps = Recipe(steps=(DynamicQuantization(),), student={"from": "x", "layers": 2})
+        for recipe in (exports, steps):
+            assert slow_int8(recipe, ["avx2", "avx512f", "avx512_vnni"]) == ""
+            assert "hardly faster on this processor (no VNNI" in slow_int8(recipe, ["avx2"])
+        assert slow_int8(Recipe(student={"from": "x", "layers": 2}), ["avx2"]) == ""
+
     def test_as_a_table(self, call, place):
         code, out, _ = call("plan", place / "recipe.yaml")
         assert code == 0

@@ -1,0 +1,161 @@
+"""What flows through the linear layers of an exported graph, seen on examples; and what 8 bits cost each of them."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+
+from compress.export.gate import Seen
+from compress.export.graph import Model, module_of
+from compress.export.int8 import Int8, is_excluded
+from compress.export.int8_graph import linear_nodes, quantize_graph
+from compress.quantize.ranges import Histogram, Method, smoothing
+from eval.encoding import Feature, TextEncoder
+
+Array = NDArray[Any]
+logger = logging.getLogger("compress.quantize")
+BATCH = 16
+JUDGED = 128
+"""Most examples on which the loss of each layer is measured."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A float graph with examples to run it on.
+
+    Attributes:
+        graph: Tidy, in float32; it is not changed.
+        encoder: Reads the examples.
+        features: What the examples became.
+    """
+
+    graph: Model
+    encoder: TextEncoder
+    features: Sequence[Feature]
+
+    def linear(self, exclude: Sequence[str]) -> dict[str, tuple[str, Array]]:
+        """Return node -> its input and its matrix ``[inputs, outputs]`` for all linear layers not excluded."""
+        found = linear_nodes(self.graph)
+        return {node.name: (node.input[0], w) for node, w in found if not is_excluded(module_of(node), exclude)}
+
+    def smoothings(self, linear: Mapping[str, tuple[str, Array]], strength: float) -> dict[str, Array]:
+        """Return for each node what its input is divided by; layers with the same input share it."""
+        largest: dict[str, Array] = {}
+        for name, x in self._inputs(linear):
+            found = np.abs(x).max(axis=0)
+            largest[name] = np.maximum(largest.get(name, 0), found)
+        rows: dict[str, Array] = defaultdict(lambda: np.zeros(1))
+        for tensor, matrix in linear.values():
+            rows[tensor] = np.maximum(rows[tensor], np.abs(matrix).max(axis=1))
+        return {node: smoothing(largest[node], rows[tensor], strength) for node, (tensor, _) in linear.items()}
+
+    def ranges(
+        self,
+        linear: Mapping[str, tuple[str, Array]],
+        smooth: Mapping[str, Array],
+        method: Method,
+        percentile: float,
+    ) -> dict[str, tuple[float, float]]:
+        """Return for each node the range of its (smoothed) input; one histogram a tensor is all that is kept."""
+        seen: dict[str, Histogram] = defaultdict(Histogram)
+        for name, x in self._inputs(linear, once=True):
+            seen[linear[name][0]].add(x / smooth[name] if name in smooth else x)
+        chosen = {x: histogram.range(method, percentile) for x, histogram in seen.items()}
+        return {node: chosen[x] for node, (x, _) in linear.items()}
+
+    def _inputs(self, linear: Mapping[str, tuple[str, Array]], once: bool = False) -> Iterator[tuple[str, Array]]:
+        """Yield node and input ``[tokens, inputs]``, batch by batch, without padding; each tensor once if so asked."""
+        wanted = dict.fromkeys(x for x, _ in linear.values())
+        watched = onnx.ModelProto()
+        watched.CopyFrom(self.graph)
+        kind = onnx.TensorProto.FLOAT
+        watched.graph.output.extend(onnx.helper.make_tensor_value_info(name, kind, None) for name in wanted)
+        session = _session(watched)
+        for batch in self._equal_lengths():
+            arrays = dict(zip(wanted, session.run(list(wanted), self.encoder.collate(batch)), strict=True))
+            done = set()
+            for node, (x, matrix) in linear.items():
+                if not (once and x in done):
+                    done.add(x)
+                    yield node, arrays[x].reshape(-1, len(matrix))
+
+    def _equal_lengths(self) -> Iterator[list[Feature]]:
+        by_length: dict[int, list[Feature]] = defaultdict(list)
+        for feature in self.features:
+            by_length[len(feature.ids)].append(feature)
+        for length in sorted(by_length):
+            same = by_length[length]
+            yield from (same[start : start + BATCH] for start in range(0, len(same), BATCH))
+
+    def kept_in_float(self, scheme: Int8, budget: float) -> tuple[dict[str, float], float]:
+        """Return the nodes that must stay in float, and the agreement of the 8-bit graph that is left.
+
+        If the 8-bit graph changes more than ``budget`` of the decisions, each layer is quantized alone. Those that move
+        the logits most stay in float, as few as bring the agreement back.
+
+        Args:
+            scheme: All layers in 8 bits.
+            budget: Share of the decisions that may change.
+
+        Returns:
+            Node -> mean change of the logits by this layer alone; and the agreement.
+        """
+        count = min(JUDGED, len(self.features))
+        some = replace(self, features=[self.features[i * len(self.features) // count] for i in range(count)])
+        expected = some._answers(self.graph)
+        agreement = some._loss(scheme, expected)[0]
+        if agreement >= 1 - budget:
+            return {}, agreement
+        logger.info(
+            "%.1f%% of the decisions stay with all layers in 8 bits; looking for layers to keep", 100 * agreement
+        )
+        alone = {node: some._loss(_only(scheme, {node}), expected)[1] for node in scheme.ranges}
+        order = sorted(alone, key=lambda node: -alone[node])
+        least, most = 0, len(order)
+        while most - least > 1:
+            middle = (least + most) // 2
+            found = some._loss(_only(scheme, set(order[middle:])), expected)[0]
+            least, most = (least, middle) if found >= 1 - budget else (middle, most)
+        kept = {node: alone[node] for node in order[:most]}
+        for node, loss in kept.items():
+            logger.info("%s stays in float: alone it moves the logits by %.3g", node.rpartition("/")[0], loss)
+        return kept, some._loss(_only(scheme, set(order[most:])), expected)[0]
+
+    def _answers(self, graph: Model) -> list[tuple[list[Feature], Array]]:
+        """Return batches of features with their logits; the two of qa are stacked."""
+        session = _session(graph)
+        answers = []
+        for batch in self._equal_lengths():
+            found = session.run(None, self.encoder.collate(batch))
+            answers.append((batch, found[0] if len(found) == 1 else np.stack(found, axis=-1)))
+        return answers
+
+    def _loss(self, scheme: Int8, expected: Sequence[tuple[list[Feature], Array]]) -> tuple[float, float]:
+        """Return the agreement of an 8-bit graph with the float one, and the mean change of its logits."""
+        graph = onnx.ModelProto()
+        graph.CopyFrom(self.graph)
+        quantize_graph(graph, scheme)
+        seen = Seen(self.encoder.settings)
+        for (batch, one), (_, other) in zip(expected, self._answers(graph), strict=True):
+            seen.add(batch, self.encoder, one, other, decide=True)
+        return seen.agreement(0.0), seen.mean
+
+
+def _only(scheme: Int8, nodes: set[str]) -> Int8:
+    parts = {name: getattr(scheme, name) for name in ("ranges", "smooth")}
+    kept = {name: {node: v for node, v in part.items() if node in nodes} for name, part in parts.items()}
+    return scheme.model_copy(update=kept)
+
+
+def _session(graph: Model) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
