@@ -54,7 +54,8 @@ def problems(student: TaskModel, embedding_size: int | None) -> list[str]:
     projected = embedding_projection(student.model) is not None
     if projected and embedding_size not in (None, shape.embedding_size):
         return [f"this {family.model_type} has embeddings of {shape.embedding_size} channels; leave embedding_size out"]
-    size = embedding_size or getattr(student.model.get_input_embeddings(), "size", shape.hidden_size)
+    usual: int = getattr(student.model.get_input_embeddings(), "size", shape.hidden_size)
+    size = usual if embedding_size is None else embedding_size
     if size > shape.hidden_size:
         return [f"embedding_size {size} is above the hidden size {shape.hidden_size}; ALBERT's is at most that"]
     if student.task.kind == "masked-lm" and size < shape.hidden_size:
@@ -84,9 +85,8 @@ def as_albert(student: TaskModel, groups: int, embedding_size: int | None = None
         raise UserError(*(f"share.layers: stock: {problem}" for problem in found))
     old = student.model
     shape = shape_of(old.config)
-    if embedding_projection(old) is not None:
-        embedding_size = shape.embedding_size
-    size = int(embedding_size or getattr(old.get_input_embeddings(), "size", shape.hidden_size))
+    usual = int(getattr(old.get_input_embeddings(), "size", shape.hidden_size))
+    size = (shape.embedding_size if embedding_projection(old) is not None else embedding_size) or usual
     config = reshaped(new_config("albert", old.config, student.tokenizer), embedding_size=size)
     config.num_hidden_groups, config.inner_group_num = groups, 1
     for name in KEPT:

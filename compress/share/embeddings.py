@@ -127,15 +127,16 @@ def _factorise(network: Any, size: int, shares: Tensor | None) -> float:
 
     old = network.get_input_embeddings()
     weight = old.product() if isinstance(old, FactorisedEmbedding) else old.weight
+    words, width = weight.shape
     with torch.no_grad():
         directions, lost = principal(second_moment(weight, shares), size)
-        new = FactorisedEmbedding(*weight.shape, size, old.padding_idx)
+        new: Any = FactorisedEmbedding(words, width, size, old.padding_idx)
         new.table.weight.copy_(weight.double() @ directions)
         new.project.weight.copy_(directions)
     decoder: Any = head_parts(network).get("mlm_decoder")
     factorised = isinstance(decoder, FactorisedDecoder)
     if decoder is not None and (factorised or decoder.weight is old.weight):
-        tied = FactorisedDecoder(weight.shape[1], weight.shape[0], size, decoder.bias is not None)
+        tied: Any = FactorisedDecoder(width, words, size, decoder.bias is not None)
         tied.table, tied.project, tied.bias = new.table.weight, new.project.weight, decoder.bias
         _put(network, decoder, tied)
     _put(network, old, new)
@@ -184,6 +185,6 @@ def _stock(student: TaskModel, size: int, shares: Tensor | None) -> tuple[TaskMo
             if after.bias is not None:
                 after.bias.zero_()
         else:
-            pieces = before.weight.double().split(width, dim=1)
+            pieces = torch.split(before.weight.double(), width, dim=1)
             after.weight.copy_(torch.cat([piece @ directions for piece in pieces], dim=1))
     return replace(student, model=new), lost

@@ -156,16 +156,16 @@ def input_root(moment: Tensor | None, weighting: str) -> Tensor | None:
     damped = moment + torch.eye(len(moment), dtype=torch.float64) * max(
         float(moment.diagonal().mean()) * DAMPING, 1e-30
     )
-    if weighting == "rms":
-        return damped.diagonal().sqrt().diag()
-    return torch.linalg.cholesky(damped)
+    root: Tensor = damped.diagonal().sqrt().diag() if weighting == "rms" else torch.linalg.cholesky(damped)
+    return root
 
 
 def singular_values(weight: Tensor, root: Tensor | None) -> Tensor:
     """Return the singular values of ``W S``, greatest first."""
     import torch
 
-    return torch.linalg.svdvals(weight.double() if root is None else weight.double() @ root)
+    values: Tensor = torch.linalg.svdvals(weight.double() if root is None else weight.double() @ root)
+    return values
 
 
 def rank_for(values: Tensor, energy: float) -> int:

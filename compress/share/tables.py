@@ -48,13 +48,14 @@ def moment_of_sum(tables: Sequence[Tensor], shares: Sequence[Tensor | None]) -> 
         tables: ``[rows, d]`` each.
         shares: For each how often a row is drawn; None for every row alike.
     """
-    total, mean = torch.zeros(tables[0].shape[1], tables[0].shape[1], dtype=torch.float64), 0
+    width = tables[0].shape[1]
+    total, mean = torch.zeros(width, width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
     for table, p in zip(tables, shares, strict=True):
         rows = table.detach().double()
         own = rows.mean(dim=0) if p is None else p @ rows
         total += second_moment(rows - own, p)
         mean = mean + own
-    return total + torch.outer(mean, mean)  # type: ignore[arg-type]
+    return total + torch.outer(mean, mean)
 
 
 def principal(moment: Tensor, size: int) -> tuple[Tensor, float]:
