@@ -21,7 +21,10 @@ PRODUCTS = (
     "ConvInteger",
     "QLinearConv",
     "LSTM",
+    "MatMulNBits",
 )
+OWN = "MatMulNBits"
+"""The one of these that is ONNX Runtime's own: a product with packed weights."""
 SECOND_FACTOR = {"QLinearMatMul": 3, "QLinearConv": 3}
 """Place of the second factor among the inputs, where it is not the second input."""
 HIDING = ("MatMul", "Gemm", "Attention", "LSTM", "GRU", "Einsum")
@@ -40,7 +43,7 @@ def onnx_macs(model: onnx.ModelProto, length: int) -> int | None:
     local = {(function.domain, function.name) for function in model.functions}
     nodes = []
     for node in model.graph.node:
-        if node.op_type in PRODUCTS and node.domain in ("", "ai.onnx") and node.output[0]:
+        if node.op_type in PRODUCTS and (node.domain in ("", "ai.onnx") or node.op_type == OWN) and node.output[0]:
             nodes.append(node)
         elif (
             any(word in node.op_type for word in HIDING)

@@ -1,0 +1,108 @@
+"""Weights of 2, 3, 4 or 8 bits: how codes lie in bytes, and the grids of values that they stand for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+BITS = (2, 3, 4, 8)
+PARTS = {2: (2,), 3: (2, 1), 4: (4,), 8: (8,)}
+"""Bits of a code -> the parts that it is kept in, low bits first; each fills bytes evenly."""
+
+
+def pack(codes: Tensor, bits: int) -> Tensor:
+    """Return codes ``[rows, columns]`` below 2^bits as bytes ``[rows, row_bytes(columns, bits)]``.
+
+    The first code lies in the lowest bits of the first byte. Of 3 bits, the low two of all codes of a row come first
+    and the high ones after them.
+    """
+    sections, shift = [], 0
+    for part in PARTS[bits]:
+        each = 8 // part
+        values = F.pad((codes.to(torch.uint8) >> shift) % 2**part if part < 8 else codes, (0, -codes.shape[1] % each))
+        places = torch.arange(0, 8, part, dtype=torch.uint8, device=codes.device)
+        sections.append((values.unflatten(1, (-1, each)).to(torch.uint8) << places).sum(dim=2, dtype=torch.uint8))
+        shift += part
+    return torch.cat(sections, dim=1)
+
+
+def unpack(packed: Tensor, bits: int, columns: int) -> Tensor:
+    """Return the codes ``[rows, columns]`` of bytes ``[rows, row_bytes]``, as uint8.
+
+    It is written in few operators that ONNX has, none of which an exporter carries out: a file keeps the bytes.
+    """
+    found, start, shift = None, 0, 0
+    for part in PARTS[bits]:
+        each = 8 // part
+        size = -(-columns // each)
+        section = packed if len(PARTS[bits]) == 1 else packed[:, start : start + size]
+        values = section[:, :, None] >> torch.arange(0, 8, part, dtype=torch.uint8, device=packed.device)
+        values = (values % 2**part if part < 8 else values).reshape(-1, size * each)
+        values = values if size * each == columns else values[:, :columns]
+        found = values if found is None else found + values * 2**shift
+        start, shift = start + size, shift + part
+    assert found is not None
+    return found
+
+
+def row_bytes(columns: int, bits: int) -> int:
+    """Return how many bytes a row of codes takes."""
+    return sum(-(-columns * part // 8) for part in PARTS[bits])
+
+
+def group_height(rows: int, groups: int | None) -> int:
+    """Return the rows of a group when ``rows`` are cut into ``groups``; a remainder is one more group. None: 1 row."""
+    return 1 if groups is None else max(1, rows // groups)
+
+
+def row_groups(matrix: Tensor, height: int) -> Tensor:
+    """Return a matrix ``[rows, columns]`` as ``[groups, height · columns]``; a short last group repeats a row of it."""
+    groups = -(-len(matrix) // height)
+    places = torch.arange(groups * height, device=matrix.device).clamp(max=len(matrix) - 1)
+    return matrix[places].reshape(groups, -1)
+
+
+def asymmetric(matrix: Tensor, bits: int, height: int, clip: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return step and lowest value of the uniform grid of every group of rows: ``D = (max - min) / (2^bits - 1)``.
+
+    Args:
+        matrix: ``[rows, columns]``.
+        bits: Bits of a code.
+        height: Rows of a group.
+        clip: Part of a group's weights that lies outside of its range at either end.
+
+    Returns:
+        Both ``[groups, 1]``. The step of a group whose weights are all equal is 1.
+    """
+    groups = row_groups(matrix, height)
+    if clip:
+        low, high = groups.quantile(clip, dim=1, keepdim=True), groups.quantile(1 - clip, dim=1, keepdim=True)
+    else:
+        low, high = groups.amin(dim=1, keepdim=True), groups.amax(dim=1, keepdim=True)
+    step = (high - low) / (2**bits - 1)
+    return torch.where(step > 0, step, torch.ones_like(step)), low
+
+
+def symmetric(matrix: Tensor, bits: int, width: int) -> Tensor:
+    """Return the step of every block of ``width`` weights of a row: ``max|w| / (2^(bits - 1) - 1)``.
+
+    Returns:
+        ``[rows, blocks]``; 1 for a block of zeros.
+    """
+    padded = F.pad(matrix, (0, -matrix.shape[1] % width))
+    largest = padded.unflatten(1, (-1, width)).abs().amax(dim=2)
+    return torch.where(largest > 0, largest / (2 ** (bits - 1) - 1), torch.ones_like(largest))
+
+
+def fake_quantized(matrix: Tensor, bits: int, height: int, clip: float = 0.0) -> Tensor:
+    """Return every weight at the nearest value of its group's grid; the gradient passes as if nothing had happened.
+
+    ``x̂ = round((x - min) / D) · D + min``.
+    """
+    with torch.no_grad():
+        step, low = (
+            ranges.repeat_interleave(height, 0)[: len(matrix)] for ranges in asymmetric(matrix, bits, height, clip)
+        )
+        rounded = ((matrix - low) / step).round().clamp(0, 2**bits - 1) * step + low
+    return matrix + (rounded - matrix).detach()

@@ -1,0 +1,107 @@
+"""The curvature of a technique's loss along every layer of a network, on portions of the training data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from compress.quantize.hessian import Curvature, top_eigenvalue
+from compress.technique import Inputs
+from eval.task import Examples
+from teachers.encoder import layers
+from teachers.features import Batch, labelled
+from teachers.objective import Loss
+from teachers.observing import observe
+from teachers.scoring import rows_of
+from teachers.taskmodel import TaskModel
+
+if TYPE_CHECKING:
+    from compress.quantize.qbert import QBert
+
+KEPT = "eigenvalues.json"
+"""Where the values are kept beside the checkpoint of the training, which goes on with them."""
+
+
+def layer_eigenvalues(
+    technique: QBert, student: TaskModel, inputs: Inputs, generator: torch.Generator
+) -> list[list[float]]:
+    """Return for each distinct layer the top eigenvalue of the loss's Hessian on each portion of the data.
+
+    Args:
+        technique: Says how many portions, of which size, and which loss.
+        student: The network, which stays as it is.
+        inputs: Training examples, and a teacher if the objective has one.
+        generator: Draws the portions and the first vectors.
+    """
+    file = None if inputs.folder is None else inputs.folder / KEPT
+    if file is not None and file.is_file():
+        known: list[list[float]] = json.loads(file.read_text(encoding="utf-8"))
+        return known
+    network = student.model
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    flags = {parameter: parameter.requires_grad for parameter in network.parameters()}
+    distinct = list(dict.fromkeys(layers(network)))
+    found: list[list[float]] = [[] for _ in distinct]
+    network.eval().to(device)
+    try:
+        for portion in portions(technique, student, inputs, generator):
+            losses = _losses(technique, student, portion, inputs, generator, device)
+            for values, layer in zip(found, distinct, strict=True):
+                matrices = [module.weight for module in layer.modules() if isinstance(module, nn.Linear)]
+                for parameter in flags:
+                    parameter.requires_grad_(False)
+                for matrix in matrices:
+                    matrix.requires_grad_(True)
+                curvature = Curvature(losses, matrices)
+                values.append(top_eigenvalue(curvature, generator, technique.tolerance, technique.power_steps))
+    finally:
+        for parameter, flag in flags.items():
+            parameter.requires_grad_(flag)
+        network.cpu()
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
+def portions(technique: QBert, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> list[Examples]:
+    """Return disjoint portions of the training examples, drawn by chance; all of them hold at least one."""
+    examples = inputs.train or Examples((), "train")
+    if technique.objective is None:
+        examples = labelled(student.task, examples)
+    wanted = technique.portion_examples or max(1, len(examples) // 10)
+    count = min(technique.portions, len(examples))
+    size = min(wanted, len(examples) // max(count, 1))
+    order = torch.randperm(len(examples), generator=generator).tolist()
+    return [
+        Examples([examples[i] for i in order[start : start + size]], examples.name)
+        for start in range(0, count * size, max(size, 1))
+    ]
+
+
+def _losses(
+    technique: QBert,
+    student: TaskModel,
+    portion: Examples,
+    inputs: Inputs,
+    generator: torch.Generator,
+    device: torch.device,
+) -> list[Callable[[], Tensor]]:
+    """Return one function a batch; their sum is the mean loss of the portion."""
+    rows = rows_of(student, portion, generator.initial_seed())
+    loss = technique.make_objective(inputs).bind(student, rows)
+    loss.modules.to(device)
+    size = technique.training.batch_size
+    order = sorted(range(len(rows)), key=lambda row: rows.lengths[row])
+    batches = [rows.batch(order[start : start + size]).to(device) for start in range(0, len(order), size)]
+    return [partial(_loss, student, loss, batch, len(batch.rows) / len(rows)) for batch in batches]
+
+
+def _loss(student: TaskModel, loss: Loss, batch: Batch, share: float) -> Tensor:
+    signals = observe(student.model, batch.inputs, loss.reads)
+    return share * torch.stack(list(loss(signals, batch).values())).sum()

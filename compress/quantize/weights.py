@@ -1,0 +1,104 @@
+"""Weights of 4 or 8 bits in packed storage, without training; products stay in floating point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from compress.technique import Inputs, Measure, Outcome, Technique
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from teachers.taskmodel import TaskModel
+
+SMALLEST = 16
+"""Matrices with fewer rows or columns stay in float: token types and the last layer of a classifier save nothing."""
+BITS = {"int4": 4, "int8": 8}
+
+
+class WeightQuantization(Technique):
+    """Round the weights of linear layers and embedding tables to 4 or 8 bits, block by block, and pack them.
+
+    ``q = round(w / scale)`` with ``scale = max|w| / (2^(bits - 1) - 1)`` over the ``block_size`` inputs of a block, so
+    int4 is -7 to 7 and int8 -127 to 127, and 0 stays 0. The network multiplies by ``q · scale``; activations are not
+    rounded. In ONNX a linear layer becomes ONNX Runtime's MatMulNBits, with the same codes and scales, and a table is
+    looked up packed.
+
+    Attributes:
+        format: ``int4`` or ``int8``.
+        block_size: Inputs that share a scale, a power of two; a weight takes ``bits + 32 / block_size`` bits.
+        ranges: Type in which the scales are saved; with ``float16`` it is ``bits + 16 / block_size``. In ONNX they are
+            float32.
+        embeddings: Whether embedding tables are packed too.
+        exclude: Modules that stay in float, by name: ``classifier``, ``bert.encoder.layer.5``, ``*.output.dense``.
+
+    Needs:
+        Nothing.
+
+    Reduces:
+        The bytes of the saved model and of its export. Parameters and multiply-accumulates stay.
+
+    Limits:
+        It saves bytes, not time. Weight-only codes pay where memory is the bottleneck: models of billions of weights
+        at batch 1, on a GPU or a CPU. SPEED In PyTorch the weights are unpacked at every use, which is slower than
+        before. Matrices with fewer than 16 rows or columns and bare tensors (XLNet's attention) stay in float. A
+        masked-language head packs its copy of the word table a second time. The result cannot be trained further.
+
+    Source:
+        ONNX Runtime documentation, "Quantize ONNX models"; blocks with a scale each are those of Dettmers et al. 2022,
+        arXiv 2208.07339, and Dettmers et al. 2023, arXiv 2305.14314.
+    """
+
+    name: ClassVar[str] = "quantize.weights"
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
+    freezes: ClassVar[bool] = True
+    takes_any: ClassVar[bool] = True
+    source: ClassVar[str] = "ONNX Runtime documentation; Dettmers et al. 2023, arXiv 2305.14314"
+
+    format: Literal["int4", "int8"] = "int4"
+    block_size: Literal[16, 32, 64, 128, 256] = 32
+    ranges: Literal["float32", "float16"] = "float32"
+    embeddings: bool = True
+    exclude: tuple[str, ...] = Field(default=())
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Refuse patterns that name no module."""
+        from compress.export.int8 import unmatched
+
+        del inputs
+        modules = [module for module, _ in student.model.named_modules()]
+        return [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]
+
+    def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
+        """Round and pack; nothing is learned."""
+        from torch import nn
+
+        from compress.modules.packed import PackedEmbedding, PackedLinear
+
+        del inputs, generator
+        network: Any = student.model
+        packing = {"bits": BITS[self.format], "width": self.block_size, "symmetric": True, "ranges": self.ranges}
+        facts = {"linear": 0, "tables": 0}
+        made: dict[int, nn.Module] = {}
+        for path, module in list(network.named_modules(remove_duplicate=False)):
+            if id(module) not in made:
+                if not self._packs(path, module):
+                    continue
+                table = isinstance(module, nn.Embedding)
+                facts["tables" if table else "linear"] += 1
+                made[id(module)] = (
+                    PackedEmbedding.of(module, **packing) if table else PackedLinear.of(module, **packing)
+                )
+            network.set_submodule(path, made[id(module)])
+        return Outcome(student, {"packed": self.format}, facts)
+
+    def _packs(self, path: str, module: nn.Module) -> bool:
+        from torch import nn
+
+        from compress.export.int8 import is_excluded
+
+        kinds = (nn.Linear, nn.Embedding) if self.embeddings else (nn.Linear,)
+        return type(module) in kinds and min(module.weight.shape) >= SMALLEST and not is_excluded(path, self.exclude)  # type: ignore[arg-type]
