@@ -29,6 +29,7 @@ SHARES_LAYERS = {"albert"}
 
 
 LEAST = {
+    "quantize.qbert": {"portions": 2, "portion_examples": 4, "power_steps": 3},
     "distill.combined": {"objective": {"distill.logits": {"temperature": 4.0}, "distill.pkd": {"weight": 0.1}}},
     "distill.minilm": {"relation_heads": 4},
     "distill.bilstm": {"hidden_size": 8, "dense_size": 8},
@@ -38,6 +39,8 @@ LEAST = {
 """Fields without which a technique does not exist, or does not fit a tiny model."""
 
 REFUSED = {
+    "replace.theseus": ("albert", "modernbert"),
+    "quantize.qbert": ("xlnet",),
     "prune.heads": ("xlnet",),
     "distill.minilm": ("xlnet",),
     "distill.tinybert": ("xlnet", "deberta-v2", "modernbert"),
@@ -55,7 +58,10 @@ reloads its result.
 
 REFUSED_AFTER = {
     ("prune.layers", "distill.mobilebert"): "layers must be as many",
+    ("replace.theseus", "distill.mobilebert"): "layers must be as many",
     ("prune.heads", "distill.mobilebert"): "heads must be as many",
+    ("prune.heads", "share.layers"): ".*differs in shape from layer to layer",
+    ("quantize.qbert", "prune.heads"): "heads can only be cut while attention is made of ordinary linear layers",
     ("share.lowrank", "prune.heads"): "heads can only be cut while attention is made of ordinary linear layers",
 }
 """Ordered pairs whose second step refuses the shape that the first one made."""
