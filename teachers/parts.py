@@ -75,7 +75,7 @@ def rerouted(model: Any, route: Route) -> Iterator[None]:
     for index, layer in enumerate(layers(model)):
         places.setdefault(layer, []).append(index)
     for layer, indices in places.items():
-        layer.forward = _Rerouted(layer.forward, route, indices)  # type: ignore[method-assign]
+        layer.forward = _Rerouted(layer.forward, route, indices)
     try:
         yield
     finally:

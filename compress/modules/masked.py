@@ -48,7 +48,8 @@ class MaskedEmbedding(nn.Embedding):
 
 def without_gradient_of_zeros(values: Tensor) -> Tensor:
     """Return the same numbers, of which those that are 0 pass no gradient on; in an exported graph nothing is added."""
-    if not values.requires_grad or torch.jit.is_tracing() or torch.compiler.is_exporting():
+    traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if traced or torch.compiler.is_exporting() or not values.requires_grad:
         return values
     return torch.where(values != 0, values, 0.0)
 

@@ -76,4 +76,5 @@ def sparsity(network: nn.Module, paths: Iterable[str]) -> dict[str, Any]:
 
 def _zeros(tensors: Sequence[Any]) -> float:
     count = sum(tensor.numel() for tensor in tensors)
-    return sum(tensor.numel() - int(torch.count_nonzero(tensor)) for tensor in tensors) / max(count, 1)
+    zeros = sum(tensor.numel() - int(torch.count_nonzero(tensor)) for tensor in tensors)
+    return float(zeros / max(count, 1))

@@ -101,8 +101,9 @@ class MovementPruning(HealedTechnique):
     def blocks(self, network: Any) -> dict[str, tuple[int, int]]:
         """Return for the path of each matrix the rows and columns that have one score."""
         roles, found = matrix_roles(network), {}
-        for path, module in prunable(network, ["layers"]).items():
-            rows, columns = module.weight.shape
+        matrices: dict[str, Any] = prunable(network, ["layers"])
+        for path in matrices:
+            rows, columns = matrices[path].weight.shape
             role = roles.get(path, "")
             neurons = {"ffn_in": (1, columns), "gated_in": (1, columns), "ffn_out": (rows, 1)}
             found[path] = (1, 1) if self.block is None else neurons.get(role.partition(".")[0], self.block)
@@ -167,6 +168,6 @@ class MovementSchedule(nn.Module):
         return {"scores": self.weight * mean_sigmoid([layer.scores for layer in self.layers])}
 
 
-def mean_sigmoid(scores: list[Any]) -> Tensor:
+def mean_sigmoid(scores: list[Tensor]) -> Tensor:
     """Return the mean of sigmoid over all scores of all matrices."""
     return torch.stack([one.sigmoid().sum() for one in scores]).sum() / sum(one.numel() for one in scores)

@@ -28,7 +28,7 @@ def keep_largest(values: Tensor, count: int) -> Tensor:
 def keep_largest_together(values: Sequence[Tensor], count: int) -> list[Tensor]:
     """Return True for exactly ``count`` of the values of all tensors together; see ``keep_largest``."""
     kept = keep_largest(torch.cat([tensor.detach().flatten() for tensor in values]), count)
-    parts = kept.split([tensor.numel() for tensor in values])
+    parts = torch.split(kept, [tensor.numel() for tensor in values])
     return [part.reshape(tensor.shape) for part, tensor in zip(parts, values, strict=True)]
 
 
