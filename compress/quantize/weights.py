@@ -43,9 +43,11 @@ class WeightQuantization(Technique):
 
     Limits:
         It saves bytes, not time. Weight-only codes pay where memory is the bottleneck: models of billions of weights
-        at batch 1, on a GPU or a CPU. SPEED In PyTorch the weights are unpacked at every use, which is slower than
-        before. Matrices with fewer than 16 rows or columns and bare tensors (XLNet's attention) stay in float. A
-        masked-language head packs its copy of the word table a second time. The result cannot be trained further.
+        at batch 1. A model of MiniLM's size in ONNX Runtime 1.31, batch 1, one thread of an x86 CPU with AVX-512: int4
+        has 0.90 to 0.93 of the speed of float32, int8 only 0.22 (16 tokens) to 0.53 (128). In PyTorch the weights are
+        unpacked at every use, which is slower than before. Not checked on a GPU. Matrices with fewer than 16 rows or
+        columns and bare tensors (XLNet's attention) stay in float. A masked-language head packs its copy of the word
+        table a second time. The result cannot be trained further.
 
     Source:
         ONNX Runtime documentation, "Quantize ONNX models"; blocks with a scale each are those of Dettmers et al. 2022,
