@@ -11,18 +11,18 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from compress.companion import Accompanied
-from compress.objective import HealedTechnique
 from compress.prune.gates import Gated, gated
 from compress.prune.matrices import exchange, mask_away, prunable, sparsity, unmask, with_tied
 from compress.prune.ranking import cubic, keep_in_groups, keep_largest, keep_largest_together
-from compress.technique import Inputs, Measure, Need, Outcome
+from compress.surgery import Surgery
+from compress.technique import Inputs, Measure, Outcome
 from teachers.config import Training
 from teachers.taskmodel import TaskModel
 
 DEFAULT_SPARSITY = 0.4
 
 
-class MagnitudePruning(HealedTechnique):
+class MagnitudePruning(Surgery):
     """Set the smallest weights of each matrix to 0, and train the others on.
 
     ``W' = M · W`` with ``M = 0`` for the ``round(s · numel)`` smallest ``|w|``. ``gradual``: while the model is
@@ -77,7 +77,6 @@ class MagnitudePruning(HealedTechnique):
     begin: float = Field(default=0.0, ge=0, lt=1)
     until: float = Field(default=0.5, gt=0, le=1)
     every: int = Field(default=100, ge=1)
-    heal: bool = True
     stock: bool = False
     training: Training = Training(epochs=6, learning_rate=2e-5, batch_size=32)
 
@@ -88,8 +87,8 @@ class MagnitudePruning(HealedTechnique):
                 raise ValueError("a pattern says how much goes from where; leave out sparsity and ranking")
             if not 1 <= self.kept_of[0] <= self.kept_of[1]:
                 raise ValueError(f"pattern {self.pattern}: must keep 1 to all of each group, such as 2:4")
-        if not self.heal and (self.schedule == "gradual" or self.objective is not None):
-            raise ValueError("without healing nothing is trained; write schedule: once and leave out the objective")
+        if not self.heal and self.schedule == "gradual":
+            raise ValueError("without healing nothing is trained, so nothing can be gradual; write schedule: once")
         if self.begin >= self.until:
             raise ValueError(f"begin ({self.begin:g}) must be before until ({self.until:g})")
         return self
@@ -106,17 +105,9 @@ class MagnitudePruning(HealedTechnique):
         kept, of = self.kept_of
         return 1 - kept / of if self.pattern else DEFAULT_SPARSITY if self.sparsity is None else self.sparsity
 
-    def needed(self) -> frozenset[Need]:
-        """Return the training examples and what the objective needs, if the model is trained."""
-        return super().needed() | (frozenset[Need]({"train"}) if self.heal else frozenset())
-
-    def trainings(self) -> tuple[Training, ...]:
-        """Return the training block if it is used."""
-        return super().trainings() if self.heal else ()
-
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse parts that this model has not, and patterns that do not divide the rows."""
-        found = super().check(student, inputs) if self.heal else []
+        found = super().check(student, inputs)
         matrices: dict[str, Any] = prunable(student.model, self.parts)
         if not matrices:
             found.append(f"{self.name}: this model has nothing to prune in {', '.join(self.parts)}; choose other parts")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from compress.share.healing import SharingTechnique
 from compress.share.lowrank import largest_rank
+from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
 from teachers.config import Training
 
@@ -24,7 +24,7 @@ STOCK = ("deberta-v2", "mobilebert")
 """Families with a place for a linear map right behind their tables; ALBERT and ELECTRA have a norm between."""
 
 
-class FactorisedEmbeddings(SharingTechnique):
+class FactorisedEmbeddings(Surgery):
     """Replace the word table W ``[V, d]`` by ``T Pᵀ``, T ``[V, size]`` and P ``[d, size]``, then heal.
 
     ``V · d`` numbers become ``V · size + size · d``. P holds the first ``size`` right singular vectors of W, and

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from compress.share.healing import SharingTechnique
+from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
 from eval.errors import UserError
 from teachers.config import Training
@@ -22,7 +22,7 @@ BATCH = 16
 """Calibration examples that run at once."""
 
 
-class LayerSharing(SharingTechnique):
+class LayerSharing(Surgery):
     """Let the layers of each group use the same weights, then heal.
 
     Layer l of L belongs to group ``floor(l · groups / L)``. ``share`` says what is one: the whole layer, its attention

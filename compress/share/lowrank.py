@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from compress.share.healing import SharingTechnique
+from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
 from teachers.config import Training
 
@@ -26,7 +26,7 @@ BATCH = 16
 """Calibration examples that run at once."""
 
 
-class LowRank(SharingTechnique):
+class LowRank(Surgery):
     """Replace linear layers ``y = W x + b`` by ``y = B (A x) + b`` with ``rank`` channels between, then heal.
 
     W is ``[out, in]``. With ``W S = U Σ Vᵀ`` and only the ``rank`` greatest singular values kept, ``B = U Σ^½`` and

@@ -1,4 +1,4 @@
-"""What the techniques of this family have in common: they change a model in one stroke, then heal it if wanted."""
+"""Techniques that change a model in one stroke, then heal it if wanted, with any objective."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
 
 
-class SharingTechnique(HealedTechnique):
-    """Base of the techniques that share or factorise weights.
+class Surgery(HealedTechnique):
+    """Base of the techniques that cut, share or factorise weights.
 
     Attributes:
         heal: Whether the changed model is trained with the objective; without it nothing is learned.
@@ -27,7 +27,7 @@ class SharingTechnique(HealedTechnique):
     heal: bool = True
 
     @model_validator(mode="after")
-    def _an_objective_heals(self) -> SharingTechnique:
+    def _an_objective_heals(self) -> Surgery:
         if not self.heal and self.objective is not None:
             raise ValueError("an objective is for healing; leave it out, or write heal: true")
         return self
