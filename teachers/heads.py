@@ -44,11 +44,17 @@ def shared_layers(model: Any) -> list[list[int]]:
     return list(groups.values())
 
 
+def is_linear(part: nn.Module) -> bool:
+    """Whether a module is a linear layer that keeps nothing but its weight and bias."""
+    own = {*part._parameters, *part._buffers, *part._modules}
+    return isinstance(part, nn.Linear) and own == {"weight", "bias"}
+
+
 def uncuttable(model: Any) -> str:
     """Return why heads cannot be cut out of this network; nothing if they can."""
     for index, layer in enumerate(layers(model)):
         for role, part in layer_parts(model, layer).items():
-            if role in ATTENTION and type(part) is not nn.Linear:
+            if role in ATTENTION and not is_linear(part):
                 return (
                     "heads can only be cut while attention is made of ordinary linear layers, and the "
                     f"{role} of layer {index} is a {type(part).__name__}; cut heads before the step that made it"
@@ -83,7 +89,17 @@ def keep_heads(model: Any, index: int, kept: Sequence[int]) -> None:
         if isinstance(part, nn.Linear):
             part.out_features, part.in_features = part.weight.shape
     projection = parts["query"] if "query" in parts else parts["query_key_value"]
-    holder: Any = next(module for module in layer.modules() if projection in module.children())
-    for number, value in zip(family_of(model).head_numbers, (len(kept), len(channels)), strict=True):
-        if hasattr(holder, number):
-            setattr(holder, number, value)
+    _number(model, projection, len(kept), len(channels))
+
+
+def number_heads(model: Any, path: str) -> None:
+    """Let an attention module know how many heads it has, after its queries (at ``path``) were cut."""
+    query = model.get_submodule(path)
+    _number(model, query, query.out_features // head_size(model.config), query.out_features)
+
+
+def _number(model: Any, projection: nn.Module, heads: int, channels: int) -> None:
+    holder: Any = next(module for module in model.modules() if projection in module.children())
+    for name, value in zip(family_of(model).head_numbers, (heads, channels), strict=True):
+        if hasattr(holder, name):
+            setattr(holder, name, value)

@@ -108,7 +108,7 @@ def measured(student: TaskModel, examples: Examples, importance: Importance, see
         student.model.train(training)
 
 
-def _summed_loss(student: TaskModel, rows: Rows, batch: Batch) -> Tensor:
+def summed_loss(student: TaskModel, rows: Rows, batch: Batch) -> Tensor:
     """Return the loss of every text by itself, added up, so that it does not depend on batch mates."""
     loss = TaskLoss().bind(student, rows)
     logits = observe(student.model, batch.inputs).logits
@@ -129,7 +129,7 @@ def _gates(student: TaskModel, rows: Rows, batches: Sequence[Batch], importance:
     for batch in batches:
         gates = [torch.ones(*batch.mask.shape, count, device=device, requires_grad=True) for count in counts]
         with torch.enable_grad(), _gated(student.model, gates):
-            loss = _summed_loss(student, rows, batch)
+            loss = summed_loss(student, rows, batch)
             gradients = torch.autograd.grad(loss, gates)
         for layer, gradient in zip(total, gradients, strict=True):
             layer += score(gradient.double(), batch.mask).sum(dim=0)
@@ -188,7 +188,7 @@ def _taylor(student: TaskModel, rows: Rows, batches: Sequence[Batch]) -> Scores:
             parameter.requires_grad_(True)
         for batch in batches:
             with torch.enable_grad():
-                gradients = torch.autograd.grad(_summed_loss(student, rows, batch), list(owned.values()))
+                gradients = torch.autograd.grad(summed_loss(student, rows, batch), list(owned.values()))
             for name, gradient in zip(owned, gradients, strict=True):
                 total[name] += gradient / len(rows)
     finally:
@@ -197,11 +197,11 @@ def _taylor(student: TaskModel, rows: Rows, batches: Sequence[Batch]) -> Scores:
     scores, size = [], head_size(model.config)
     for group in shared_layers(model):
         own = [name for name in owned if name.startswith(f"{layer_names(model)[group[0]]}.")]
-        weights, gradients = (
+        weights, slopes = (
             [part.reshape(-1, size, *part.shape[1:]) for name in own for part in split(source[name], axes[name][0])]
             for source in ({name: parameter.detach() for name, parameter in owned.items()}, total)
         )
-        scores.append(taylor(weights, gradients).double().cpu())
+        scores.append(taylor(weights, slopes).double().cpu())
     return scores
 
 
