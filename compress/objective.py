@@ -120,8 +120,8 @@ class HealedTechnique(TrainedTechnique):
         """Return what makes the objective impossible on this model."""
         if self.objective is None and student.task.kind == "embedding":
             return [
-                f"{self.name}: an embedding task has no labels to learn from; give an objective with a teacher's vectors, "
-                "such as objective: distill.embedding"
+                f"{self.name}: an embedding task has no labels to learn from; give an objective with a teacher's "
+                "vectors, such as objective: distill.embedding"
             ]
         found = [] if self.objective is None else self.objective.check(student, inputs)
         return [f"{self.name}: objective: {problem}" for problem in found]

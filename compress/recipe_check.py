@@ -49,7 +49,7 @@ def inputs_of(blocks: Collection[str]) -> set[str]:
 
 
 def step_problems(steps: Sequence[tuple[int, Technique]], have: Collection[str]) -> Iterator[tuple[Location, str]]:
-    """Find steps that lack an input, that train what can no longer be trained, or that need layers that are gone.
+    """Find steps that lack an input, train what can no longer be trained, or need what an earlier step took away.
 
     Args:
         steps: Techniques with their places among the steps, counted from 0.
@@ -75,6 +75,10 @@ def step_problems(steps: Sequence[tuple[int, Technique]], have: Collection[str])
             number, technique = last
             sentence = f"{where}: comes after step {number + 1}, {technique.name}, which must be the last step"
             yield ("steps", index), f"{sentence}; put it before"
+        for number, before in steps:
+            if number < index and before.name in step.not_after:
+                sentence = f"{where}: cannot follow step {number + 1}, {before.name}: {step.not_after[before.name]}"
+                yield ("steps", index), sentence
         if made is not None and not step.takes_any:
             number, technique = made
             sentence = f"{where}: works on transformer layers, but step {number + 1}, {technique.name}, makes"

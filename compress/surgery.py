@@ -44,13 +44,13 @@ class Surgery(HealedTechnique):
         """Return the training block if it is used."""
         return super().trainings() if self.heal else ()
 
-    def change(self, student: TaskModel, inputs: Inputs) -> Outcome:
+    def change(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Return the changed model before it is healed; ``student`` may be changed in place."""
         raise NotImplementedError(f"{type(self).__name__} does not implement change")
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Change the model, then train it."""
-        outcome = self.change(student, inputs)
+        outcome = self.change(student, inputs, generator)
         if self.heal:
             objective: Objective = self.make_objective(inputs)
             outcome.facts["history"] = self.train(outcome.student, inputs, objective, generator)

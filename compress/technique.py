@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -70,6 +72,7 @@ class Technique(BaseModel):
         trains: Whether weights are updated by gradient.
         freezes: Whether the result can no longer be trained.
         last: Whether no step may follow, for the result holds integers or ranges that fit this very network.
+        not_after: Technique -> why this one cannot follow it, and what to do.
         makes: What the result is, if it is no longer an encoder with transformer layers, such as ``a BiLSTM``.
         takes_any: Whether it also works on such a result.
         source: Authors, year and arXiv id.
@@ -85,6 +88,7 @@ class Technique(BaseModel):
     trains: ClassVar[bool] = False
     freezes: ClassVar[bool] = False
     last: ClassVar[bool] = False
+    not_after: ClassVar[Mapping[str, str]] = MappingProxyType({})
     makes: ClassVar[str] = ""
     takes_any: ClassVar[bool] = False
     source: ClassVar[str] = ""

@@ -37,10 +37,11 @@ def has_all_heads(model: Any) -> bool:
 
 
 def shared_layers(model: Any) -> list[list[int]]:
-    """Return the layers in groups that run one and the same module; most families have groups of one."""
+    """Return the layers in groups that run one and the same attention; most families have groups of one."""
     groups: dict[int, list[int]] = {}
     for index, layer in enumerate(layers(model)):
-        groups.setdefault(id(layer), []).append(index)
+        parts = layer_parts(model, layer)
+        groups.setdefault(id(parts.get("query", parts.get("query_key_value", layer))), []).append(index)
     return list(groups.values())
 
 
@@ -80,7 +81,8 @@ def keep_heads(model: Any, index: int, kept: Sequence[int]) -> None:
     channels = (torch.tensor(kept)[:, None] * size + torch.arange(size)).reshape(-1)
     chosen = {f"{name}:{unit}": channels for unit in ("q", "k", "v")}
     axes = layer_axes(model)
-    names = {id(part): path for path, part in model.named_modules() if path.startswith(f"{name}.")}
+    every = model.named_modules(remove_duplicate=False)
+    names = {id(part): path for path, part in every if path.startswith(f"{name}.")}
     for part in parts.values():
         for kind, old in list(part._parameters.items()):
             if old is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -99,6 +99,13 @@ class MobileBertDistillation(Distillation):
     """
 
     name: ClassVar[str] = "distill.mobilebert"
+    not_after: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("prune.layers", "replace.theseus"),
+            "every layer follows the teacher's, so they must be as many; put it before",
+        ),
+        "prune.heads": "every head follows the teacher's, so they must be as many; put it before",
+    }
     source: ClassVar[str] = "Sun, Yu, Song, Liu, Yang, Zhou 2020, arXiv 2004.02984"
 
     strategy: Strategy = "progressive"

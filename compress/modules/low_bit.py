@@ -22,7 +22,7 @@ def pack(codes: Tensor, bits: int) -> Tensor:
         each = 8 // part
         values = F.pad((codes.to(torch.uint8) >> shift) % 2**part if part < 8 else codes, (0, -codes.shape[1] % each))
         places = torch.arange(0, 8, part, dtype=torch.uint8, device=codes.device)
-        sections.append((values.unflatten(1, (-1, each)).to(torch.uint8) << places).sum(dim=2, dtype=torch.uint8))
+        sections.append((values.reshape(len(values), -1, each).to(torch.uint8) << places).sum(dim=2, dtype=torch.uint8))
         shift += part
     return torch.cat(sections, dim=1)
 
@@ -91,7 +91,7 @@ def symmetric(matrix: Tensor, bits: int, width: int) -> Tensor:
         ``[rows, blocks]``; 1 for a block of zeros.
     """
     padded = F.pad(matrix, (0, -matrix.shape[1] % width))
-    largest = padded.unflatten(1, (-1, width)).abs().amax(dim=2)
+    largest = padded.reshape(len(padded), -1, width).abs().amax(dim=2)
     return torch.where(largest > 0, largest / (2 ** (bits - 1) - 1), torch.ones_like(largest))
 
 

@@ -82,17 +82,18 @@ class Packed(nn.Module):
             self.offset.copy_(low)  # type: ignore[union-attr]
             scale, offset = self._by_row(self.scale), self._by_row(self.offset)  # type: ignore[arg-type]
         scale = torch.where(scale > 0, scale, torch.ones_like(scale))  # half precision has no smaller step
-        blocks = F.pad(matrix, (0, self.stored - self.columns)).unflatten(1, (self.blocks, -1))
+        blocks = F.pad(matrix, (0, self.stored - self.columns)).reshape(self.rows, self.blocks, -1)
         codes = ((blocks - offset[..., None]) / scale[..., None]).round().clamp(0, 2**self.bits - 1)
         self.codes.copy_(pack(codes.flatten(1).to(torch.uint8), self.bits))
 
     def matrix(self) -> Tensor:
         """Return the weights ``[rows, columns]`` as float32."""
-        ranges = (self.scale, self.offset)
         if self.blocks == 1 and self.rows % self.height == 0:
-            return self._values(self.codes, *ranges, (self.rows // self.height, self.height * self.stored))
-        by_row = [None if one is None else self._by_row(one)[..., None] for one in ranges]
-        return self._values(self.codes, *by_row, (self.rows, self.blocks, self.stored // self.blocks))  # type: ignore[arg-type]
+            shape = (self.rows // self.height, self.height * self.stored)
+            return self._values(self.codes, self.scale, self.offset, shape)
+        scale = self._by_row(self.scale)[..., None]
+        offset = None if self.offset is None else self._by_row(self.offset)[..., None]
+        return self._values(self.codes, scale, offset, (self.rows, self.blocks, self.stored // self.blocks))
 
     def _by_row(self, ranges: Tensor) -> Tensor:
         """Return ranges of groups ``[groups, blocks]`` as float32 ranges of rows ``[rows, blocks]``."""
@@ -147,8 +148,8 @@ class PackedLinear(Packed):
     def forward(self, x: Tensor) -> Tensor:
         """Return ``[…, out_features]`` for x ``[…, in_features]``."""
         y = F.linear(x, self.matrix().to(x.dtype))
-        if self._has_operator() and torch.jit.is_tracing() and torch.onnx.is_in_onnx_export():
-            codes = self.codes.unflatten(1, (self.blocks, -1))
+        if self._has_operator() and torch.onnx.is_in_onnx_export():
+            codes = self.codes.reshape(self.rows, self.blocks, -1)
             sizes = (self.columns, self.rows, self.bits, self.width)
             y = _MatMulNBits.apply(x, codes, self.scale.float(), y, *sizes)  # type: ignore[no-untyped-call]
         return y if self.bias is None else y + self.bias

@@ -24,12 +24,16 @@ class Rounding:
         self.hooks: list[Any] = []
 
     def weights(self, module: nn.Module, bits: int, height: int, clip: float) -> None:
-        """Round the weight of a linear layer or table, with one range for ``height`` rows."""
+        """Round the weight of a linear layer or table, with one range for ``height`` rows; of a shared one, once."""
+        if any(module is known for known in self.modules):
+            return
         parametrize.register_parametrization(module, "weight", _Grid(bits, height, clip))
         self.modules.append(module)
 
     def inputs(self, module: nn.Module, bits: int) -> None:
-        """Round what a layer is given."""
+        """Round what a layer is given; what a shared one is given has one range."""
+        if hasattr(module, "input_range"):
+            return
         module.add_module("input_range", MovingGrid(bits, self.momentum))
         self.hooks.append((module, module.register_forward_pre_hook(_rounded_input)))
 
@@ -71,7 +75,7 @@ class MovingGrid(nn.Module):
                 return x
             step = (self.high - self.low) / (2**self.bits - 1)
             steps = ((x.float() - self.low) / step).round().clamp(0, 2**self.bits - 1)
-            rounded = (steps * step + self.low).to(x.dtype)
+            rounded: Tensor = (steps * step + self.low).to(x.dtype)
         return x + (rounded - x).detach()
 
     def _observe(self, x: Tensor) -> None:

@@ -63,6 +63,10 @@ class HeadPruning(Technique):
     name: ClassVar[str] = "prune.heads"
     needs: ClassVar[frozenset[Need]] = frozenset({"calibration"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "macs"})
+    not_after: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("quantize.qbert", "quantize.weights", "share.lowrank"),
+        "heads can only be cut while attention is made of ordinary linear layers; put it before",
+    )
     source: ClassVar[str] = "Michel, Levy, Neubig 2019, arXiv 1905.10650"
 
     fraction: float | None = Field(default=None, gt=0, lt=1)

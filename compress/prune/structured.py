@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from compress.objective import HealedTechnique
+from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
 from eval.errors import UserError
 from teachers.config import Training
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
 
 
-class StructuredPruning(HealedTechnique):
+class StructuredPruning(Surgery):
     """Remove feed-forward neurons, attention heads, hidden channels or embedding channels, then heal.
 
     torch-pruning's dependency graph (DepGraph) finds the weights that belong to a channel, such as a row of one layer
@@ -59,6 +59,9 @@ class StructuredPruning(HealedTechnique):
 
     name: ClassVar[str] = "prune.structured"
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "macs"})
+    not_after: ClassVar[Mapping[str, str]] = {
+        "share.lowrank": "channels can only be cut where layers are ordinary linear ones; put it before",
+    }
     source: ClassVar[str] = "Fang, Ma, Song, Mi, Wang 2023, arXiv 2301.12900"
 
     ffn: float = Field(default=0.25, ge=0, lt=1)
@@ -68,7 +71,6 @@ class StructuredPruning(HealedTechnique):
     importance: Literal["taylor", "magnitude", "random"] = "taylor"
     uniform: bool = True
     stock: bool = False
-    heal: bool = True
     training: Training = Training(epochs=1, learning_rate=5e-5)
 
     @model_validator(mode="after")
@@ -81,23 +83,15 @@ class StructuredPruning(HealedTechnique):
             raise ValueError("stock classes have equal layers; write uniform: true with stock")
         if self.stock and self.heads and not self.hidden:
             raise ValueError("stock classes have hidden / heads channels a head; fewer heads need a smaller hidden too")
-        if not self.heal and self.objective is not None:
-            raise ValueError("an objective is for healing; leave it out, or write heal: true")
         return self
 
     def needed(self) -> frozenset[Need]:
         """Return what healing and the importance need."""
-        need = frozenset[Need]({"calibration"}) if self.importance == "taylor" else frozenset[Need]()
-        return super().needed() | need | (frozenset[Need]({"train"}) if self.heal else frozenset())
-
-    def trainings(self) -> tuple[Training, ...]:
-        """Return the training block if it is used."""
-        return super().trainings() if self.heal else ()
+        return super().needed() | (frozenset[Need]({"calibration"}) if self.importance == "taylor" else frozenset())
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse families and networks whose channels the graph does not reach."""
-        found = super().check(student, inputs) if self.heal else []
-        return found + [f"{self.name}: {problem}" for problem in self._problems(student)]
+        return super().check(student, inputs) + [f"{self.name}: {problem}" for problem in self._problems(student)]
 
     def _problems(self, student: TaskModel) -> Iterator[str]:
         from compress.structure import structure_of
@@ -114,8 +108,8 @@ class StructuredPruning(HealedTechnique):
         if self.importance == "taylor" and student.task.kind == "embedding":
             yield "taylor reads labels, which embedding has not; take importance: magnitude"
 
-    def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
-        """Score, cut, then train."""
+    def change(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
+        """Score and cut."""
         if problems := [f"{self.name}: {problem}" for problem in self._problems(student)]:
             raise UserError(*problems)  # an earlier step may have changed the model
         structure = self.choose(student, inputs, generator)
@@ -123,8 +117,6 @@ class StructuredPruning(HealedTechnique):
         facts: dict[str, Any] = {
             name: {path: len(kept) for path, kept in structure[name].items()} for name in ("ffn", "attention")
         }
-        if self.heal:
-            facts["history"] = self.train(changed, inputs, self.make_objective(inputs), generator)
         return Outcome(changed, structure, {**facts, "shape": structure["shape"]})
 
     def choose(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> dict[str, Any]:

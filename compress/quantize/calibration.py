@@ -74,6 +74,8 @@ class Calibration:
     def _inputs(self, linear: Mapping[str, tuple[str, Array]], once: bool = False) -> Iterator[tuple[str, Array]]:
         """Yield node and input ``[tokens, inputs]``, batch by batch, without padding; each tensor once if so asked."""
         wanted = dict.fromkeys(x for x, _ in linear.values())
+        if not wanted:
+            return
         watched = onnx.ModelProto()
         watched.CopyFrom(self.graph)
         kind = onnx.TensorProto.FLOAT

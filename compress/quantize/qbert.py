@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from compress.objective import HealedTechnique
 from compress.quantize.bit_widths import halves, reversed_order, under_budget
-from compress.technique import Inputs, Measure, Need, Outcome, Technique
+from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
 from teachers.config import Training
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class QBert(HealedTechnique):
         distinct = list(dict.fromkeys(layers(network)))
         sizes = [weights_of(layer) for layer in distinct]
         facts: dict[str, Any] = {}
-        bits = [self.bits if isinstance(self.bits, int) else 0] * len(distinct)
+        bits: list[int] = [self.bits if isinstance(self.bits, int) else 0] * len(distinct)
         if self.mixed:
             found = layer_eigenvalues(self, student, inputs, generator)
             bits, omegas = self.chosen(found, sizes)
@@ -216,11 +216,13 @@ class QBert(HealedTechnique):
                 network.set_submodule(name, PackedLinear.of(decoder, bits=bits, ranges=self.ranges))
         for path, bits in widths.items():
             linear = network.get_submodule(path)
+            if isinstance(linear, PackedLinear):  # of a shared layer
+                continue
             height = group_height(linear.out_features, self.groups)
             packed = PackedLinear.of(linear, self.clip, bits=bits, height=height, ranges=self.ranges)
             network.set_submodule(path, packed)
 
-    def rehearsal(self) -> Technique:
+    def rehearsal(self) -> TrainedTechnique:
         """Return the technique with one portion, one product with the Hessian and one update."""
         return super().rehearsal().model_copy(update={"portions": 1, "power_steps": 1})
 

@@ -82,7 +82,12 @@ class WeightQuantization(Technique):
 
         del inputs, generator
         network: Any = student.model
-        packing = {"bits": BITS[self.format], "width": self.block_size, "symmetric": True, "ranges": self.ranges}
+        packing: dict[str, Any] = {
+            "bits": BITS[self.format],
+            "width": self.block_size,
+            "symmetric": True,
+            "ranges": self.ranges,
+        }
         facts = {"linear": 0, "tables": 0}
         made: dict[int, nn.Module] = {}
         for path, module in list(network.named_modules(remove_duplicate=False)):

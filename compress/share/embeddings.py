@@ -14,6 +14,7 @@ from compress.technique import Inputs, Measure, Need, Outcome
 from teachers.config import Training
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from teachers.taskmodel import TaskModel
@@ -99,7 +100,7 @@ class FactorisedEmbeddings(Surgery):
             found.append(f"{self.name}: the masked-language head of this {family} is not known")
         return found
 
-    def change(self, student: TaskModel, inputs: Inputs) -> Outcome:
+    def change(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Factorise the table, and the decoder that is tied to it."""
         from compress.share.tables import token_shares
         from teachers.encoder import word_embeddings

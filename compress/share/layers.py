@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -13,6 +13,7 @@ from eval.errors import UserError
 from teachers.config import Training
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
     from eval.task import Examples
@@ -69,6 +70,9 @@ class LayerSharing(Surgery):
 
     name: ClassVar[str] = "share.layers"
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes"})
+    not_after: ClassVar[Mapping[str, str]] = {
+        "prune.heads": "layers with different numbers of heads cannot be one; put it before",
+    }
     source: ClassVar[str] = "Lan et al. 2020, arXiv 1909.11942"
 
     share: Literal["all", "attention", "ffn"] = "all"
@@ -110,7 +114,7 @@ class LayerSharing(Surgery):
             found += [f"{self.name}: stock: {problem}" for problem in problems(student, self.embedding_size)]
         return found
 
-    def change(self, student: TaskModel, inputs: Inputs) -> Outcome:
+    def change(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Choose the weights of each group and share them; make an ALBERT of it if wanted."""
         import torch
 

@@ -105,7 +105,7 @@ class LowRank(Surgery):
             found.append(f"{self.name}: rank {self.rank} makes no layer smaller; the most that does is {most}")
         return found
 
-    def change(self, student: TaskModel, inputs: Inputs) -> Outcome:
+    def change(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Factorise layer after layer, from the first to the last."""
         import torch
 

@@ -14,96 +14,22 @@ from pydantic import ValidationError
 
 from compress.engine import run
 from compress.recipe import Recipe, parse_recipe, recipe_to_yaml
-from compress.technique import Inputs, TrainedTechnique
-from compress.techniques import TECHNIQUES, get, names
+from compress.techniques import TECHNIQUES, names
 from eval.errors import UserError
 from eval.inference import predict
-from teachers.config import Training
-from teachers.signals import ModelTeacher
-from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
+from tests.conformance.battery import (
+    LEAST,
+    REFUSED,
+    SHARES_LAYERS,
+    check_outputs,
+    inputs_for,
+    instance,
+    task_of,
+)
+from tests.tiny import FAMILIES, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
 HEADINGS = ["Attributes:", "Needs:", "Reduces:", "Limits:", "Source:"]
-SHARES_LAYERS = {"albert"}
-"""Families whose layers are one module: fewer of them are fewer multiply-accumulates, not fewer parameters."""
-
-
-LEAST = {
-    "quantize.qbert": {"portions": 2, "portion_examples": 4, "power_steps": 3},
-    "distill.combined": {"objective": {"distill.logits": {"temperature": 4.0}, "distill.pkd": {"weight": 0.1}}},
-    "distill.minilm": {"relation_heads": 4},
-    "distill.bilstm": {"hidden_size": 8, "dense_size": 8},
-    "distill.static": {"dense_size": 8},
-    "share.embeddings": {"size": 8},
-}
-"""Fields without which a technique does not exist, or does not fit a tiny model."""
-
-REFUSED = {
-    "replace.theseus": ("albert", "modernbert"),
-    "quantize.qbert": ("xlnet",),
-    "prune.heads": ("xlnet",),
-    "distill.minilm": ("xlnet",),
-    "distill.tinybert": ("xlnet", "deberta-v2", "modernbert"),
-    "distill.mobilebert": ("albert", "xlnet", "deberta-v2", "modernbert"),
-    "distill.dual": FAMILIES,
-    "share.layers": ("albert",),
-    "quantize.q8bert": ("xlnet",),
-    "distill.margin_mse": FAMILIES,
-}
-"""Families that a technique refuses by name, for what their attention lacks or adds, or for layers they share.
-
-All of them if it is for another task than the classification of single texts; its parity test then runs it, and
-reloads its result.
-"""
-
-REFUSED_AFTER = {
-    ("prune.layers", "distill.mobilebert"): "layers must be as many",
-    ("replace.theseus", "distill.mobilebert"): "layers must be as many",
-    ("prune.heads", "distill.mobilebert"): "heads must be as many",
-    ("prune.heads", "share.layers"): ".*differs in shape from layer to layer",
-    ("quantize.qbert", "prune.heads"): "heads can only be cut while attention is made of ordinary linear layers",
-    ("share.lowrank", "prune.heads"): "heads can only be cut while attention is made of ordinary linear layers",
-}
-"""Ordered pairs whose second step refuses the shape that the first one made."""
-
-
-ROUNDING = {"quantize.q8bert": 0.05}
-"""Largest change of a logit by padding and batch mates after a technique that rounds activations.
-
-The last bit of a float, which depends on the shape of a batch, may then decide a whole step.
-"""
-
-OTHER_KIND = {"distill.embedding": "embedding"}
-"""The kind of task of techniques that are not for classification."""
-
-
-def instance(name, **fields):
-    """Return the technique with the least work."""
-    technique, fields = get(name), {**LEAST.get(name, {}), **fields}
-    if issubclass(technique, TrainedTechnique):
-        blocks = {name for name, value in technique(**fields) if isinstance(value, Training)} - {"training"}
-        short = {"max_steps": 2, "batch_size": 8}
-        fields = {**dict.fromkeys(blocks, short), **short, **fields}
-    return technique(**fields)
-
-
-def task_of(*chosen):
-    """Return a task that all of these techniques are for, as far as there is one."""
-    return tiny_task(next((OTHER_KIND[name] for name in chosen if name in OTHER_KIND), "classification"))
-
-
-@pytest.fixture(scope="module")
-def signals(tmp_path_factory):
-    return tmp_path_factory.mktemp("signals")
-
-
-def inputs_for(task, teacher, signals):
-    return Inputs(
-        train=task.train,
-        validation=task.validation,
-        calibration=task.train[:8],
-        teacher=ModelTeacher(teacher, cache=signals),
-    )
 
 
 @pytest.mark.parametrize("name", names())
@@ -188,26 +114,6 @@ def check_sizes(technique, record, family):
             assert after <= before * 1.001, f"{technique.name} raises {measure} of {family}"
 
 
-def check_outputs(result, task):
-    """Finite, as many hidden states as layers and one, and independent of padding and batch mates."""
-    from teachers.encoder import layer_count
-
-    examples = task.validation[:6]
-    together = predict(result, examples, batch_size=6).logits
-    alone = predict(result, examples, batch_size=1).logits
-    assert np.isfinite(np.stack(together)).all()
-    atol = max(ROUNDING.get(record.technique, 1e-5) for record in result.lineage)
-    assert np.allclose(together, alone, atol=atol)
-    inputs = result.encoder.collate(result.encoder.encode(examples), multiple_of=8)
-    assert np.allclose(result.forward(inputs), np.stack(together).reshape(len(examples), -1), atol=atol)
-    tensors = {key: torch.from_numpy(value) for key, value in inputs.items()}
-    if not layer_count(result.model):
-        return
-    with torch.no_grad():
-        hidden = result.model(**tensors, output_hidden_states=True).hidden_states
-    assert len(hidden) == layer_count(result.model) + 1
-
-
 @pytest.fixture(scope="module")
 def reloaded(signals, tmp_path_factory):
     """Save the result of every technique on every family, and load all of them in one fresh process."""
@@ -244,54 +150,3 @@ def test_saved_results_reload_in_a_fresh_process(name, reloaded):
             assert key not in loaded
             continue
         assert np.allclose(own[key], loaded[key], atol=1e-6), key
-
-
-PAIRS = [(a, b) for a in names() for b in names()]
-
-
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda name: str(name))
-def test_every_ordered_pair_runs_or_is_refused(first, second, signals):
-    check_pair(first, second, "bert", signals)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "bert"])
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda name: str(name))
-def test_every_ordered_pair_on_every_family(first, second, family, signals):
-    check_pair(first, second, family, signals)
-
-
-def check_pair(first, second, family, signals):
-    task = task_of(first, second)
-    source = tiny_taskmodel(family, task.spec)
-    recipe = Recipe(steps=(instance(first), instance(second)))
-    inputs = inputs_for(task, source, signals)
-    refused = [name for name in (first, second) if family in REFUSED.get(name, ())]
-    if refused:
-        with pytest.raises(UserError, match="|".join(refused)):
-            run(recipe, source, inputs, rehearse=False)
-        return
-    if get(first).freezes and get(second).trains:
-        with pytest.raises(UserError, match=f"step 2, {second}: trains, but step 1, {first}"):
-            run(recipe, source, inputs)
-        return
-    if get(first).last:
-        with pytest.raises(UserError, match=f"step 2, {second}: comes after step 1, {first}, which must be the last"):
-            run(recipe, source, inputs)
-        return
-    if get(first).makes and not get(second).takes_any:
-        with pytest.raises(UserError, match=f"{second}: works on transformer layers, but step 1, {first}, makes"):
-            run(recipe, source, inputs)
-        return
-    if (first, second) in REFUSED_AFTER:
-        with pytest.raises(UserError, match=f"{second}: {REFUSED_AFTER[first, second]}"):
-            run(recipe, source, inputs, rehearse=False)
-        return
-    try:
-        result = run(recipe, source, inputs, rehearse=False)
-    except UserError as error:  # the other of the two has nothing to learn from on this kind of task
-        if first == second or task.spec.kind not in OTHER_KIND.values() or task.spec.kind not in str(error):
-            raise
-        return
-    assert [record.technique for record in result.lineage] == ["source", first, second]
-    check_outputs(result, task)

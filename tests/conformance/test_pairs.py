@@ -1,0 +1,60 @@
+"""Every ordered pair of techniques runs, or is refused by name before any work: on BERT, and slowly on all families."""
+
+import pytest
+
+from compress.engine import run
+from compress.recipe import Recipe
+from compress.techniques import get, names
+from eval.errors import UserError
+from tests.conformance.battery import OTHER_KIND, REFUSED, check_outputs, inputs_for, instance, task_of
+from tests.tiny import FAMILIES, tiny_taskmodel
+
+PAIRS = [(a, b) for a in names() for b in names()]
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda name: str(name))
+def test_every_ordered_pair_runs_or_is_refused(first, second, signals):
+    check_pair(first, second, "bert", signals)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "bert"])
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda name: str(name))
+def test_every_ordered_pair_on_every_family(first, second, family, signals):
+    check_pair(first, second, family, signals)
+
+
+def check_pair(first, second, family, signals):
+    task = task_of(first, second)
+    source = tiny_taskmodel(family, task.spec)
+    recipe = Recipe(steps=(instance(first), instance(second)))
+    inputs = inputs_for(task, source, signals)
+    refused = [name for name in (first, second) if family in REFUSED.get(name, ())]
+    if refused:
+        with pytest.raises(UserError, match="|".join(refused)):
+            run(recipe, source, inputs, rehearse=False)
+        return
+    if get(first).freezes and get(second).trains:
+        with pytest.raises(UserError, match=f"step 2, {second}: trains, but step 1, {first}"):
+            run(recipe, source, inputs)
+        return
+    if get(first).last:
+        with pytest.raises(UserError, match=f"step 2, {second}: comes after step 1, {first}, which must be the last"):
+            run(recipe, source, inputs)
+        return
+    if get(first).makes and not get(second).takes_any:
+        with pytest.raises(UserError, match=f"{second}: works on transformer layers, but step 1, {first}, makes"):
+            run(recipe, source, inputs)
+        return
+    if first in get(second).not_after:
+        with pytest.raises(UserError, match=f"step 2, {second}: cannot follow step 1, {first}: .*; put it before"):
+            run(recipe, source, inputs)
+        return
+    try:
+        result = run(recipe, source, inputs, rehearse=False)
+    except UserError as error:  # the other of the two has nothing to learn from on this kind of task
+        if first == second or task.spec.kind not in OTHER_KIND.values() or task.spec.kind not in str(error):
+            raise
+        return
+    assert [record.technique for record in result.lineage] == ["source", first, second]
+    check_outputs(result, task)
