@@ -71,7 +71,7 @@ def task_of(*chosen):
 def inputs_for(task, teacher, signals):
     return Inputs(
         train=task.train,
-        validation=task.validation,
+        validation=task.validation[:8],
         calibration=task.train[:8],
         teacher=ModelTeacher(teacher, cache=signals),
     )

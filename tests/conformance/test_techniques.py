@@ -29,6 +29,9 @@ from tests.conformance.battery import (
 from tests.tiny import FAMILIES, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
+made = {}
+"""Results of the tests of single steps, for the test that saves and reloads them."""
+
 HEADINGS = ["Attributes:", "Needs:", "Reduces:", "Limits:", "Source:"]
 
 
@@ -71,7 +74,8 @@ def test_missing_inputs_are_refused_before_any_work(name, monkeypatch):
     monkeypatch.setattr("compress.engine._apply", lambda *_: pytest.fail("something was computed"))
     with pytest.raises(UserError) as caught:
         run(Recipe(steps=(technique,)), tiny_taskmodel("bert", task.spec))
-    assert len(caught.value.problems) == len(technique.needed())
+    missing = [problem for problem in caught.value.problems if problem.endswith("and there is none")]
+    assert len(missing) == len(technique.needed())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -88,12 +92,12 @@ def test_a_step_on_a_family(name, family, signals):
         with pytest.raises(UserError, match=f"step 1, {name}: .*{family}"):
             run(Recipe(steps=(technique,)), source, inputs)
         return
-    result = run(Recipe(seed=7, steps=(technique,)), source, inputs)
+    result = made[name, family] = run(Recipe(seed=7, steps=(technique,)), source, inputs)
 
     assert all(torch.equal(tensor, before[key]) for key, tensor in source.model.state_dict().items())
     assert [(p.requires_grad, p.grad) for p in source.model.parameters()] == flags
     assert torch.equal(torch.get_rng_state(), state)
-    assert run(Recipe(seed=7, steps=(technique,)), source, inputs).digest == result.digest
+    assert run(Recipe(seed=7, steps=(technique,)), source, inputs, rehearse=False).digest == result.digest
 
     assert len(result.lineage) == 2
     record = result.lineage[-1]
@@ -126,7 +130,9 @@ def reloaded(signals, tmp_path_factory):
             if family in REFUSED.get(name, ()):
                 continue
             source = tiny_taskmodel(family, task.spec)
-            result = run(Recipe(steps=(instance(name),)), source, inputs_for(task, source, signals), rehearse=False)
+            result = made.get((name, family))
+            if result is None:
+                result = run(Recipe(steps=(instance(name),)), source, inputs_for(task, source, signals), rehearse=False)
             result.save(root / f"{name}-{family}")
             own[f"{name}-{family}"] = np.stack(predict(result, [{"text": text} for text in texts]).logits)
     code = (

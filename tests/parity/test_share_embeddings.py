@@ -81,7 +81,7 @@ def test_frequent_words_are_kept_best(task):
 
     def error(technique):
         outcome = technique.apply(tiny_taskmodel("bert", task.spec), Inputs(calibration=task.train), torch.Generator())
-        found = outcome.student.model.get_input_embeddings().product()
+        found = outcome.student.model.get_input_embeddings().product().detach()
         return float(shares @ (found - weight).double().square().sum(dim=1))
 
     values = torch.linalg.svdvals(shares.sqrt()[:, None] * weight.double())
