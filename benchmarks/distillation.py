@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", default="", help="studies whose name contains this")
     parser.add_argument("--seeds", type=int, help="run only the first so many seeds")
+    parser.add_argument("--table", action="store_true", help="run nothing; print what is there")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -72,12 +73,12 @@ def main() -> None:
     files = {name: HERE / "studies" / f"{name}.yaml" for name in STUDIES if given.only in name}
     text = "".join(file.read_text(encoding="utf-8") for file in files.values())
     for name, make in ingredients(out).items():
-        if name in text and name not in os.environ:
+        if name in text and name not in os.environ and not given.table:
             os.environ[name] = str(make().resolve())
     parts = []
     for name, file in files.items():
         study = Study.read(file)
-        lines = table(study, run_study(study, out / name, seeds=given.seeds))
+        lines = table(study, run_study(study, out / name, seeds=given.seeds, train=not given.table))
         parts.append(f"## {name}\n\n{lines}\n")
         (out / "distillation.md").write_text("\n".join(parts), encoding="utf-8")
     print("\n".join(parts))

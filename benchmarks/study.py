@@ -20,8 +20,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from compress.pipeline import Run, run_recipe
+from compress.pipeline import run_recipe
 from compress.recipe import Recipe, recipe_from_plain
+from compress.store import load
 from compress.yaml_places import read_yaml
 from eval.errors import CompressError
 from eval.measure import pair
@@ -31,6 +32,8 @@ logger = logging.getLogger("benchmarks.study")
 
 EXPORT = "onnx-int8"
 """The export whose size and speed stand in the table."""
+LAST = "results.json"
+"""What a run writes last: a folder that has it is finished."""
 
 
 @dataclass(frozen=True)
@@ -96,16 +99,18 @@ class Outcome:
     seconds: list[float] = field(default_factory=list)
     failure: str = ""
 
-    def add(self, run: Run) -> None:
-        """Take in one more seed."""
-        named = {result.name: result for result in run.results}
-        self.students.append(named[run.artifact.name])
+    def add(self, recipe: Recipe, folder: Path) -> None:
+        """Take in one more seed from the folder of its run."""
+        named = {result.name: result for result in map(Result.load, sorted((folder / "results").iterdir()))}
+        self.students.append(named[recipe.name])
         if EXPORT in named:
             self.exports.append(named[EXPORT])
-        self.seconds.append(sum(record.seconds for record in run.artifact.lineage))
+        self.seconds.append(sum(record.seconds for record in load(folder / "model").lineage))
 
 
-def run_study(study: Study, out: Path, only: str = "", seeds: int | None = None) -> dict[str, Outcome]:
+def run_study(
+    study: Study, out: Path, only: str = "", seeds: int | None = None, train: bool = True
+) -> dict[str, Outcome]:
     """Run every row with every seed, or find what was run before.
 
     Args:
@@ -113,15 +118,20 @@ def run_study(study: Study, out: Path, only: str = "", seeds: int | None = None)
         out: Where the runs lie.
         only: Run the rows whose name contains this.
         seeds: Run the first so many seeds.
+        train: False runs nothing and takes only what is there.
     """
     found = {row: Outcome() for row in study.rows if only in row}
     for seed in study.seeds[:seeds]:
         for row, outcome in found.items():
             if seed not in study.seeds_of(row) or outcome.failure:
                 continue
-            logger.info("%s, seed %d", row, seed)
+            recipe, folder = study.recipe_of(row, seed), out / f"{_plain(row)}-{seed}"
             try:
-                outcome.add(run_recipe(study.recipe_of(row, seed), out / f"{_plain(row)}-{seed}", resume=True))
+                if train and not (folder / LAST).is_file():
+                    logger.info("%s, seed %d", row, seed)
+                    run_recipe(recipe, folder, resume=True)
+                if (folder / LAST).is_file():
+                    outcome.add(recipe, folder)
             except CompressError as error:
                 outcome.failure = " ".join(str(error).split())[:200]
                 logger.error("%s, seed %d: %s", row, seed, error)
@@ -186,11 +196,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("--seeds", type=int, help="run only the first so many seeds")
+    parser.add_argument("--table", action="store_true", help="run nothing; print what is there")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     study = Study.read(arguments.study)
-    print(table(study, run_study(study, arguments.out, arguments.only, arguments.seeds)))
+    print(table(study, run_study(study, arguments.out, arguments.only, arguments.seeds, not arguments.table)))
 
 
 if __name__ == "__main__":
