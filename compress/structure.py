@@ -31,6 +31,8 @@ def structure_of(network: Any) -> Structure:
         TypeError: If a part is of a kind that ``compress.modules`` does not know.
     """
     found: Structure = {"modules": {}, "numbers": {}, "shared": {}}
+    if getattr(network.config, "quantization_config", None) is not None:
+        return {}  # stock transformers knows what bitsandbytes made of it
     if form_of(network.config) == "module":
         return {}  # a module of somebody else's program, which only that program builds
     with torch.device("meta"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,12 @@ def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -
     """
     import torch
 
+    if _is_bitsandbytes(module):
+        stored_bytes = sum(t.numel() * t.element_size() for t in module.state_dict().values())
+        floats = [p for p in module.parameters() if p.is_floating_point()]
+        zeros = sum(p.numel() - int(torch.count_nonzero(p)) for p in floats)
+        plain = model_size(_unquantized(module), macs_length)
+        return replace(plain, nonzero=plain.parameters - zeros, bytes=stored_bytes)
     packing: list[Any] = [part for part in module.modules() if hasattr(part, "weight_count")]
     counted: list[tuple[int, int]] = [part.weight_count() for part in packing]
     packed = {id(buffer) for part in packing for buffer in part.buffers()}
@@ -73,6 +79,23 @@ def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -
         macs=None if macs_length is None else macs(module, length=macs_length),
         macs_length=macs_length or MACS_LENGTH,
     )
+
+
+def _is_bitsandbytes(module: Any) -> bool:
+    return any(type(part).__module__.startswith("bitsandbytes") for part in module.modules())
+
+
+def _unquantized(module: Any) -> torch.nn.Module:
+    """Return a network of the same shape with plain layers and random weights."""
+    import copy
+
+    import torch
+
+    config = copy.deepcopy(module.config)
+    del config.quantization_config
+    with torch.random.fork_rng():
+        made: torch.nn.Module = type(module)._from_config(config).eval()
+    return made
 
 
 def sparse_bytes(tensor: torch.Tensor) -> int:

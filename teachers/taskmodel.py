@@ -253,6 +253,9 @@ def load_taskmodel(
         if read is None:
             read = _stock_reader(source)
         model = _loaded(source, "weights", lambda: read(loader, config))
+    for part in model.modules():  # bitsandbytes would repack its weights at the first use, with other roundings
+        if hasattr(part, "support_avx512bf16_for_cpu"):
+            part.support_avx512bf16_for_cpu = False
     silence(model, tokenizer)
     return TaskModel(model.eval(), tokenizer, task, name=where.name or source, folder=where if where.is_dir() else None)
 

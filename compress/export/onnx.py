@@ -168,6 +168,11 @@ def _check(model: TaskModel, folder: Path, scheme: Int8 | None) -> None:
         problems.append(f"{folder}: is there already and no export; choose another folder or remove it")
     if scheme is not None:
         problems += unmatched(scheme.exclude, [module for module, _ in model.model.named_modules()])
+    if getattr(model.model.config, "quantization_config", None) is not None:
+        problems.append(
+            f"{model.name}: bitsandbytes runs in torch alone; export the model from before that step, or take "
+            "quantize.weights, whose codes ONNX Runtime reads"
+        )
     weights = 4 * sum(parameter.numel() for parameter in model.model.parameters())
     if weights > LARGEST:
         problems.append(f"{model.name}: {weights / 1e9:.1f} GB of weights; one ONNX file holds at most 2 GB")

@@ -43,7 +43,7 @@ All of them if it is for another task than the classification of single texts; i
 reloads its result.
 """
 
-ROUNDING = {"quantize.q8bert": 0.05}
+ROUNDING = {"quantize.q8bert": 0.05, "quantize.bitsandbytes": 0.05}
 """Largest change of a logit by padding and batch mates after a technique that rounds activations.
 
 The last bit of a float, which depends on the shape of a batch, may then decide a whole step.
