@@ -140,17 +140,18 @@ class ModelTeacher:
         Raises:
             UserError: If teacher and student read texts differently and the signals are per token.
         """
-        same = reads_alike(self.model.encoder, rows.encoder)
-        per_token = bool(wanted) or rows.spec.per_token
-        if per_token and not (same or (rows.spec.kind != "masked-lm" and cuts_alike(self.model.encoder, rows.encoder))):
-            raise UserError(
-                f"teacher {self.model.name} and the student tokenize differently, so their tokens cannot be paired; "
-                "only what answers a whole text (logits, scores, vectors) can be distilled between them"
-            )
         if rows.spec.outputs != self.model.task.outputs or rows.spec.labels != self.model.task.labels:
             raise UserError(
                 f"teacher {self.model.name} answers {list(self.model.task.labels) or self.model.task.kind}, "
                 f"the student {list(rows.spec.labels) or rows.spec.kind}; they must be the same"
+            )
+        same = reads_alike(self.model.encoder, rows.encoder)
+        per_token, fixed = bool(wanted) or rows.spec.per_token, rows.spec.kind != "masked-lm"
+        own = rows if same or not fixed else _own_rows(self.model, rows)
+        if per_token and not (same or (fixed and same_pieces(own, rows))):
+            raise UserError(
+                f"teacher {self.model.name} and the student tokenize differently, so their tokens cannot be paired; "
+                "only what answers a whole text (logits, scores, vectors) can be distilled between them"
             )
         if (wanted.queries or wanted.keys or wanted.values) and not has_all_heads(self.model.model):
             raise UserError(
@@ -160,7 +161,6 @@ class ModelTeacher:
         live = LiveReader(self.model, wanted)
         if rows.spec.kind == "masked-lm":
             return live  # new masks in every epoch: nothing to keep
-        own = rows if same else _own_rows(self.model, rows)
         predicted = predicted_bytes(self.model, own.lengths, wanted)
         if predicted > self.budget_bytes and same:
             logger.info("signals of %s would take %.1f GB: running it live", self.model.name, predicted / 2**30)
@@ -356,6 +356,19 @@ def cuts_alike(own: TextEncoder, other: TextEncoder) -> bool:
     """Whether two encoders turn every example into the same tokens, though one network also takes token types."""
     settings = replace(own.settings, inputs=other.settings.inputs, pad_type_id=other.settings.pad_type_id)
     return settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
+
+
+def same_pieces(own: Rows, other: Rows) -> bool:
+    """Whether two encoders cut every text of the same examples into the same pieces, though with other ids."""
+    if own.lengths != other.lengths or own.encoder.settings.pad_side != other.encoder.settings.pad_side:
+        return False
+    names, others = (
+        {number: piece for piece, number in rows.encoder.tokenizer.get_vocab().items()} for rows in (own, other)
+    )
+    return all(
+        [names.get(i) for i in one.ids] == [others.get(i) for i in two.ids]
+        for one, two in zip(own.features, other.features, strict=True)
+    )
 
 
 def _own_rows(model: TaskModel, rows: Rows) -> Rows:
