@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -53,6 +54,14 @@ class BitsAndBytes(Technique):
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes"})
     freezes: ClassVar[bool] = True
     last: ClassVar[bool] = True
+    not_after: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (
+            *("prune.heads", "prune.magnitude", "prune.movement"),
+            *("share.embeddings", "share.layers", "share.lowrank"),
+            *("quantize.qbert", "quantize.weights"),
+        ),
+        "stock transformers does not hold what that makes; take quantize.weights in its place",
+    )
     source: ClassVar[str] = "Dettmers, Lewis, Belkada, Zettlemoyer 2022, arXiv 2208.07339; arXiv 2305.14314"
 
     format: Literal["int8", "nf4", "fp4"] = "nf4"

@@ -304,7 +304,7 @@ def test_a_factorised_table_loses_rows_too(kind, tmp_path):
 
 def test_a_mask_over_the_table_stays():
     source = tiny_taskmodel("bert", TASK.spec)
-    step = get("prune.magnitude")(sparsity=0.5, heal=False)
+    step = get("prune.magnitude")(sparsity=0.5, schedule="once", heal=False)
     sparse = run(Recipe(steps=(step,)), source, Inputs(train=TASK.train), rehearse=False)
     result = cut(sparse)
     assert type(word_embeddings(result.model)) is type(word_embeddings(sparse.model))
