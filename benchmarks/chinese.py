@@ -1,6 +1,6 @@
 """A small Chinese base for docs/results/distillation.md, made from nothing but wiki_zh.
 
-    COMPRESS_DATA=… python -m benchmarks.chinese --out runs/chinese
+    COMPRESS_DATA=… python -m benchmarks.chinese
 
 A character vocabulary, a BERT of 4 x 256 with random weights, and the masked-language objective for two epochs. The
 result is kept under COMPRESS_HOME; its folder is printed as CHINESE_BASE for benchmarks/studies/distil-thucnews.yaml.
@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-from compress.distill.word_pieces import train_word_pieces
+from compress.distill.word_pieces import bert_word_pieces
 from eval.data import load_task
 from teachers.config import Training
 from teachers.finetune import finetune
@@ -27,16 +27,12 @@ LENGTH = 64
 TRAINING = Training(epochs=2, learning_rate=1.0e-3, batch_size=32, warmup=0.05)
 
 
-def make_base(out: Path, seed: int = 13) -> Path:
+def make_base(seed: int = 13) -> Path:
     """Train the base, or find the one that was trained before; returns its folder."""
-    from transformers import BertConfig, BertTokenizerFast
+    from transformers import BertConfig
 
     task = load_task("masked-lm", data=Path(os.environ["COMPRESS_DATA"]) / "wiki_zh", max_length=LENGTH)
-    out.mkdir(parents=True, exist_ok=True)
-    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    (out / "vocab.txt").write_text("\n".join(special) + "\n", encoding="utf-8")
-    empty = BertTokenizerFast(vocab_file=str(out / "vocab.txt"))
-    tokenizer = train_word_pieces(empty, [example["text"] for example in task.train], VOCABULARY)
+    tokenizer = bert_word_pieces([example["text"] for example in task.train], VOCABULARY, LENGTH)
     config = BertConfig(
         vocab_size=len(tokenizer),
         num_hidden_layers=4,
@@ -52,10 +48,9 @@ def make_base(out: Path, seed: int = 13) -> Path:
 def main() -> None:
     """Make the base and print its folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/chinese"))
-    arguments = parser.parse_args()
+    parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    print(f"export CHINESE_BASE={make_base(arguments.out)}")
+    print(f"export CHINESE_BASE={make_base()}")
 
 
 if __name__ == "__main__":

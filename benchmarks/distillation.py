@@ -49,7 +49,7 @@ def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
         "SST2_GENERAL": lambda: general(out),
         "DISTIL_GENERAL": lambda: out / "distil-general",
         "DISTIL_EMBEDDING": lambda: out / "distil-embedding",
-        "CHINESE_BASE": lambda: chinese.make_base(out / "chinese"),
+        "CHINESE_BASE": chinese.make_base,
     }
 
 

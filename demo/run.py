@@ -18,14 +18,12 @@ def make_base(data: Path, folder: Path) -> None:
     import torch
     import transformers
 
-    from compress.distill.word_pieces import train_word_pieces
+    from compress.distill.word_pieces import bert_word_pieces
     from eval.data import load_task
     from teachers.taskmodel import quiet
 
-    special = {token: number for number, token in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))}
     texts = [example["text"] for example in load_task("classification", data=str(data)).train]
-    empty = transformers.BertTokenizer(vocab=special, model_max_length=128)
-    fast = train_word_pieces(empty, texts, VOCABULARY)
+    fast = bert_word_pieces(texts, VOCABULARY, max_length=128)
     config = transformers.BertConfig(vocab_size=len(fast), max_position_embeddings=128, **SHAPE)
     torch.manual_seed(13)
     with quiet():

@@ -85,17 +85,21 @@ def cpu_features() -> tuple[str, ...]:
     return ()
 
 
+VNNI = {"avx512_vnni", "avx_vnni", "amx_int8"}
+ARM_DOT = {"asimddp", "i8mm"}
+
+
 def int8_is_fast(features: Iterable[str]) -> bool:
     """Whether a processor with these features multiplies 8-bit numbers much faster than float32."""
-    return bool(set(features) & {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
+    return bool(set(features) & (VNNI | ARM_DOT))
 
 
 def int8_note(features: Iterable[str]) -> str:
     """Say in one sentence what 8-bit products do on a processor with these features."""
     present = set(features)
-    if present & {"avx512_vnni", "avx_vnni", "amx_int8"}:
+    if present & VNNI:
         return "VNNI or AMX: u8 x s8 products are exact and fast"
-    if present & {"asimddp", "i8mm"}:
+    if present & ARM_DOT:
         return "ARM dot products: 8-bit products are exact and fast"
     if present & {"avx2", "avx512f"}:
         return "no VNNI: u8 x s8 products saturate; exact schemes only"

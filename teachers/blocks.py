@@ -7,18 +7,10 @@ from typing import Any, Literal
 from torch import nn
 
 from teachers.encoder import family_of, part_names
+from teachers.heads import ATTENTION as OVER_HEADS
 
 Block = Literal["attention", "ffn", "other"]
-ATTENTION = (
-    "query",
-    "key",
-    "value",
-    "query_key_value",
-    "position_query",
-    "position_key",
-    "attention_output",
-    "attention_norm",
-)
+ATTENTION = (*OVER_HEADS, "attention_norm")
 """Roles of the parts of an attention block; its norm belongs to it."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -37,6 +37,30 @@ def matrix_roles(model: Any) -> dict[str, str]:
         for name in dict.fromkeys(layer_names(model))
         for role, path in part_names(model, model.get_submodule(name)).items()
     }
+
+
+def replace_parts(network: nn.Module, change: Callable[[nn.Module], nn.Module | None]) -> None:
+    """Replace parts of a network in place; one that stands at several places is replaced by one.
+
+    Args:
+        network: Changed in place.
+        change: Returns what takes the place of a part, or None.
+    """
+    made: dict[int, nn.Module | None] = {}
+    old = [(parent, name, child) for parent in network.modules() for name, child in parent._modules.items()]
+    for parent, name, child in old:
+        if child is None:
+            continue
+        if id(child) not in made:
+            made[id(child)] = change(child)
+        new = made[id(child)]
+        if new is not None:
+            parent._modules[name] = new
+
+
+def exchange(model: Any, changes: Mapping[nn.Module, nn.Module]) -> None:
+    """Put other modules in the places of these, wherever they stand, in place."""
+    replace_parts(model, changes.get)
 
 
 def layer_output(model: Any, hidden: torch.Tensor) -> Any:

@@ -20,6 +20,14 @@ def has_word_pieces(tokenizer: Any) -> bool:
     return type(backend.model).__name__ == "WordPiece" and backend.pre_tokenizer is not None
 
 
+def bert_word_pieces(texts: Sequence[str], size: int, max_length: int) -> Any:
+    """Return a tokenizer of BERT's kind with pieces learnt from texts; see ``train_word_pieces``."""
+    import transformers
+
+    special = {token: number for number, token in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))}
+    return train_word_pieces(transformers.BertTokenizer(vocab=special, model_max_length=max_length), texts, size)
+
+
 def train_word_pieces(like: Any, texts: Sequence[str], size: int) -> Any:
     """Return a tokenizer with pieces of its own: words, normalisation and special tokens are those of ``like``.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from compress.export.int8 import LEVELS
+from teachers.parts import replace_parts
 
 LEAST = 1e-12
 """Smallest range, so that a tensor of zeros divides nothing by 0."""
@@ -237,25 +237,6 @@ def _codes(weight: Tensor, per_channel: bool, levels: int, known: dict[int, Code
         scale = largest_of(weight, per_channel).clamp_min(LEAST) / levels
         known[id(weight)] = (steps_of(weight.detach(), scale, levels).to(torch.int8), scale)
     return known[id(weight)]
-
-
-def replace_parts(network: nn.Module, change: Callable[[nn.Module], nn.Module | None]) -> None:
-    """Replace parts of a network in place; one that stands at several places is replaced by one.
-
-    Args:
-        network: Changed in place.
-        change: Returns what takes the place of a part, or None.
-    """
-    made: dict[int, nn.Module | None] = {}
-    old = [(parent, name, child) for parent in network.modules() for name, child in parent._modules.items()]
-    for parent, name, child in old:
-        if child is None:
-            continue
-        if id(child) not in made:
-            made[id(child)] = change(child)
-        new = made[id(child)]
-        if new is not None:
-            parent._modules[name] = new
 
 
 def freeze(network: nn.Module) -> None:

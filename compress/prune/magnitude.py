@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from compress.companion import Accompanied
 from compress.prune.gates import Gated, gated
-from compress.prune.matrices import exchange, mask_away, prunable, sparsity, unmask, with_tied
+from compress.prune.matrices import mask_away, prunable, sparsity, unmask, with_tied
 from compress.prune.ranking import cubic, keep_in_groups, keep_largest, keep_largest_together
 from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Outcome
 from teachers.config import Training
+from teachers.parts import exchange
 from teachers.taskmodel import TaskModel
 
 DEFAULT_SPARSITY = 0.4

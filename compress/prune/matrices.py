@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from compress.modules.masked import MaskedEmbedding, MaskedLinear, masked, plain
-from teachers.parts import matrices
+from teachers.parts import exchange, matrices
 
 KINDS = (nn.Linear, nn.Embedding, MaskedLinear, MaskedEmbedding)
 """What can be masked; other kinds of linear layers keep their weights in a form of their own."""
@@ -34,13 +34,6 @@ def with_tied(network: nn.Module, chosen: Sequence[nn.Module]) -> list[list[nn.M
     """Return for each chosen module all modules of the network that use its weight, itself first."""
     every = [module for module in network.modules() if getattr(module, "weight", None) is not None]
     return [[one, *(user for user in every if user.weight is one.weight and user is not one)] for one in chosen]
-
-
-def exchange(network: nn.Module, changes: Mapping[nn.Module, nn.Module]) -> None:
-    """Put other modules in the places of these, wherever they stand, in place."""
-    places = [(path, module) for path, module in network.named_modules(remove_duplicate=False) if module in changes]
-    for path, module in places:
-        network.set_submodule(path, changes[module], strict=True)
 
 
 def mask_away(network: nn.Module, keep: Mapping[nn.Module, Tensor | None]) -> None:

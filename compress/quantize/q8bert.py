@@ -125,7 +125,8 @@ class Q8Bert(HealedTechnique):
         from torch import nn
 
         from compress.export.int8 import LEVELS, REDUCED_LEVELS
-        from compress.modules.fake_quant import FakeQuantEmbedding, FakeQuantLinear, replace_parts
+        from compress.modules.fake_quant import FakeQuantEmbedding, FakeQuantLinear
+        from teachers.parts import replace_parts
 
         levels = REDUCED_LEVELS if self.reduce_range else LEVELS
         left_out, answers = self._left_out(student.model), _answers(student.model)

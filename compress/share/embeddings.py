@@ -145,9 +145,9 @@ def _factorise(network: Any, size: int, shares: Tensor | None) -> float:
 
 
 def _put(network: Any, old: Any, new: Any) -> None:
-    places = [path for path, part in network.named_modules(remove_duplicate=False) if part is old]
-    for path in places:
-        network.set_submodule(path, new.train(old.training))
+    from teachers.parts import exchange
+
+    exchange(network, {old: new.train(old.training)})
 
 
 def _stock(student: TaskModel, size: int, shares: Tensor | None) -> tuple[TaskModel, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from eval.task import Examples
     from teachers.taskmodel import TaskModel
-
-BATCH = 16
-"""Calibration examples that run at once."""
 
 
 class LayerSharing(Surgery):
@@ -225,13 +222,14 @@ def distortions(student: TaskModel, groups: Sequence[Sequence[int]], what: str, 
     """Return for each layer how far hidden states move if its whole group uses its weights; see ``LayerSharing``."""
     import torch
 
+    from compress.share.sample import input_batches
     from teachers.encoder import layers
     from teachers.taskmodel import evaluating
 
     network, every = student.model, layers(student.model)
     moved = {layer: torch.zeros(len(group), dtype=torch.float64) for group in groups for layer in group}
     length = torch.zeros(len(every), dtype=torch.float64)
-    for inputs in _batches(student, examples):
+    for inputs in input_batches(student, examples):
         with evaluating(network):
             states = _states(network, inputs)
             length += torch.stack([state.square().sum() for state in states])
@@ -243,15 +241,6 @@ def distortions(student: TaskModel, groups: Sequence[Sequence[int]], what: str, 
                         place.set_submodule(path, own)
                     moved[layer] += torch.stack([(found[i] - states[i]).square().sum() for i in group])
     return {layer: float((moved[layer] / length[list(group)]).sum()) for group in groups for layer in group}
-
-
-def _batches(student: TaskModel, examples: Examples) -> Iterator[dict[str, Tensor]]:
-    import torch
-
-    features = student.encoder.encode(examples)
-    for start in range(0, len(features), BATCH):
-        arrays = student.encoder.collate(features[start : start + BATCH])
-        yield {name: torch.from_numpy(values) for name, values in arrays.items()}
 
 
 def _states(network: Any, inputs: dict[str, Tensor]) -> list[Tensor]:

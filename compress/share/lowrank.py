@@ -22,8 +22,6 @@ logger = logging.getLogger("compress.share")
 
 DAMPING = 1e-4
 """Part of the mean variance of the inputs that is added to every direction, so that none is given up unseen."""
-BATCH = 16
-"""Calibration examples that run at once."""
 
 
 class LowRank(Surgery):
@@ -206,6 +204,7 @@ def second_moments(student: TaskModel, modules: list[Any], examples: Any) -> dic
     """Return for each module the mean of ``x xᵀ`` over the real tokens of its inputs, ``[in, in]`` in float64."""
     import torch
 
+    from compress.share.sample import input_batches
     from teachers.taskmodel import evaluating
 
     sums = {module: torch.zeros(module.in_features, module.in_features, dtype=torch.float64) for module in modules}
@@ -220,11 +219,7 @@ def second_moments(student: TaskModel, modules: list[Any], examples: Any) -> dic
 
     handles = [module.register_forward_pre_hook(count) for module in modules]
     try:
-        features = student.encoder.encode(examples)
-        for start in range(0, len(features), BATCH):
-            inputs = {
-                k: torch.from_numpy(v) for k, v in student.encoder.collate(features[start : start + BATCH]).items()
-            }
+        for inputs in input_batches(student, examples):
             mask = inputs["attention_mask"]
             with evaluating(student.model):
                 student.model(**inputs)
@@ -263,6 +258,7 @@ def _linears(student: TaskModel, layer: nn.Module, blocks: tuple[str, ...]) -> d
 def _replace(network: torch.nn.Module, module: Any, first: Tensor, second: Tensor) -> None:
     """Put the factors in the place of a linear layer, wherever it stands."""
     from compress.modules.low_rank import LowRankLinear
+    from teachers.parts import exchange
 
     bias = module.second.bias if isinstance(module, LowRankLinear) else module.bias
     new = LowRankLinear(module.in_features, module.out_features, len(first), bias is not None)
@@ -270,6 +266,4 @@ def _replace(network: torch.nn.Module, module: Any, first: Tensor, second: Tenso
     new.second.weight.copy_(second)
     if bias is not None:
         new.second.bias.copy_(bias)
-    places = [path for path, part in network.named_modules(remove_duplicate=False) if part is module]
-    for path in places:
-        network.set_submodule(path, new.train(module.training))
+    exchange(network, {module: new.train(module.training)})

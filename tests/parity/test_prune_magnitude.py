@@ -25,9 +25,9 @@ from compress.technique import Inputs
 from eval.inference import predict
 from eval.size import onnx_size, sparse_bytes
 from teachers.config import Training
-from teachers.objective import BoundTaskLoss, TaskLoss
 from teachers.taskmodel import weights_digest
 from teachers.training import train
+from tests.stopping import StopsAt
 from tests.tiny import tiny_task, tiny_taskmodel
 
 PARTS = ("layers", "embeddings", "pooler")
@@ -231,27 +231,6 @@ def test_gradual_pruning_ends_at_its_sparsity():
     }
     assert outcome.facts["history"][-1]["step"] == 10
     assert not any("mask" in name for name in model.state_dict())
-
-
-class StopsAt:
-    """The labels' loss until an update at which the process is stopped."""
-
-    reads_labels_alone = True
-
-    def __init__(self, update):
-        self.left = update
-
-    def bind(self, student, rows):
-        inner, stop = TaskLoss().bind(student, rows), self
-
-        class Loss(BoundTaskLoss):
-            def __call__(self, outputs, batch):
-                stop.left -= 1
-                if stop.left < 0:
-                    raise KeyboardInterrupt
-                return inner(outputs, batch)
-
-        return Loss(student.task)
 
 
 @pytest.mark.parametrize("update", [1, 4, 7])

@@ -17,8 +17,8 @@ from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.inference import predict
 from teachers.config import Training
-from teachers.objective import BoundTaskLoss, TaskLoss
 from teachers.taskmodel import weights_digest
+from tests.stopping import StopsAt
 from tests.tiny import tiny_task, tiny_taskmodel
 
 SHORT = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3, "checkpoint_seconds": 0}
@@ -168,27 +168,6 @@ def test_blocks_are_empty_or_whole():
     assert (blocks == 0).all(dim=1).sum() == 4
     assert (layer.intermediate.dense.weight == 0).all(dim=1).sum() == 32, "rows of the first matrix"
     assert (layer.output.dense.weight == 0).all(dim=0).sum() == 32, "columns of the second"
-
-
-class StopsAt:
-    """The labels' loss until an update at which the process is stopped."""
-
-    reads_labels_alone = True
-
-    def __init__(self, update):
-        self.left = update
-
-    def bind(self, student, rows):
-        inner, stop = TaskLoss().bind(student, rows), self
-
-        class Loss(BoundTaskLoss):
-            def __call__(self, outputs, batch):
-                stop.left -= 1
-                if stop.left < 0:
-                    raise KeyboardInterrupt
-                return inner(outputs, batch)
-
-        return Loss(student.task)
 
 
 @pytest.mark.parametrize("method", ["hard", "soft"])

@@ -11,9 +11,9 @@ from eval.task import Examples, TaskSpec
 from teachers.batches import LengthGroupedBatches
 from teachers.config import Training
 from teachers.features import IGNORED, mask_tokens, token_span
-from teachers.objective import BoundTaskLoss, TaskLoss
 from teachers.taskmodel import weights_digest
 from teachers.training import rate, train
+from tests.stopping import StopsAt
 from tests.tiny import tiny_task, tiny_taskmodel
 
 
@@ -108,26 +108,6 @@ def test_accumulation_gives_the_same_update(task):
         train(student, task.train, training=Training(epochs=1, batch_size=8, accumulation=pieces), seed=3)
         losses.append(torch.cat([p.detach().flatten() for p in student.model.parameters()]))
     assert torch.allclose(losses[0], losses[1], atol=1e-5)
-
-
-class StopsAt:
-    """An objective that stops the process's training at one update, as a kill would."""
-
-    def __init__(self, update):
-        self.update = update
-
-    def bind(self, student, rows):
-        inner = TaskLoss().bind(student, rows)
-        stop = self
-
-        class Loss(BoundTaskLoss):
-            def __call__(self, outputs, batch):
-                stop.update -= 1
-                if stop.update < 0:
-                    raise KeyboardInterrupt
-                return inner(outputs, batch)
-
-        return Loss(student.task)
 
 
 @pytest.mark.parametrize("update", [1, 3, 5, 7, 9])
