@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,11 @@ def size_of(model: TaskModel) -> dict[str, Any]:
 
 def library_versions() -> dict[str, str]:
     """Return the versions of the libraries whose numbers end up in the weights."""
+    return {name: _version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
+
+
+@cache
+def _version(library: str) -> str:
     from importlib.metadata import version
 
-    return {name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
+    return version(library)

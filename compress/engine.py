@@ -114,7 +114,7 @@ def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place:
         **identity(step, artifact, inputs, seed),
         structure=outcome.structure,
         facts=outcome.facts,
-        size_before=size_of(artifact),
+        size_before=artifact.lineage[-1].size_after,
         size_after=size_of(fresh),
         weights_after=fresh.digest,
         libraries=library_versions(),

@@ -169,13 +169,13 @@ def _training(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> Markup | Non
 
 
 def _figure(draw: Any, caption: str) -> Markup:
-    from eval.report.plots import DARK, LIGHT, render
+    from eval.report.plots import darkened, render
 
-    light, dark = (data_uri(render(draw, theme)) for theme in (LIGHT, DARK))
+    light = render(draw)
     picture = element(
         "picture",
-        element("source", media="(prefers-color-scheme: dark)", srcset=dark),
-        element("img", src=light, alt=plain(caption)),
+        element("source", media="(prefers-color-scheme: dark)", srcset=data_uri(darkened(light))),
+        element("img", src=data_uri(light), alt=plain(caption)),
     )
     return element("figure", picture, element("figcaption", caption))
 

@@ -1,4 +1,4 @@
-"""Plots as SVG images, each drawn in a light and a dark theme."""
+"""Plots as SVG images, each in a light and a dark theme."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ class Theme:
     grid: str
     series: tuple[str, ...]
 
+    def colours(self) -> tuple[str, ...]:
+        """Return all of them; those at the same place of two themes stand for each other."""
+        return (self.ink, self.muted, self.grid, *self.series)
+
 
 LIGHT = Theme("#1d2733", "#64707f", "#e3e7ec", ("#2563c9", "#c2571a", "#1b8a6b", "#8a4fc4", "#b23a63", "#7a7317"))
 DARK = Theme("#e4e9ef", "#94a1b2", "#2d3642", ("#6ea8ff", "#f0965a", "#4cc9a4", "#c197f2", "#ee7fa5", "#cfc35a"))
@@ -65,8 +69,8 @@ class Point:
     reference: bool = False
 
 
-def render(draw: Callable[[Figure, Theme], None], theme: Theme, width: float = 5.4, height: float = 3.5) -> bytes:
-    """Draw a figure and return it as SVG; the same input gives the same bytes."""
+def render(draw: Callable[[Figure, Theme], None], width: float = 5.4, height: float = 3.5) -> bytes:
+    """Draw a figure in the light theme and return it as SVG; the same input gives the same bytes."""
     settings: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": "nlp-compress",
@@ -80,12 +84,19 @@ def render(draw: Callable[[Figure, Theme], None], theme: Theme, width: float = 5
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
-        draw(figure, theme)
+        draw(figure, LIGHT)
         for axes in figure.axes:
-            _dress(axes, theme)
+            _dress(axes, LIGHT)
         out = io.BytesIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return out.getvalue().replace(b"'DejaVu Sans'", FONTS)
+
+
+def darkened(svg: bytes) -> bytes:
+    """Return the same figure in the dark theme, by its colours."""
+    for light, dark in zip(LIGHT.colours(), DARK.colours(), strict=True):
+        svg = svg.replace(light.encode(), dark.encode())
+    return svg
 
 
 def _dress(axes: Axes, theme: Theme) -> None:

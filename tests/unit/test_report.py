@@ -19,7 +19,7 @@ from eval.report.card import escape, model_card
 from eval.report.console import to_text
 from eval.report.markup import element, plain
 from eval.report.page import POLICY, page, write_page
-from eval.report.plots import DARK, LIGHT, Point, render, tradeoff, training_curves
+from eval.report.plots import DARK, LIGHT, Point, darkened, render, tradeoff, training_curves
 from eval.report.summary import headline, number, short, times, verdict, with_reference
 from eval.result import Comparison, Result
 from eval.size import Size
@@ -256,7 +256,7 @@ def audit_page_of(texts):
 
 def test_hostile_texts_stay_texts_on_the_page(monkeypatch):
     audit = audit_page_of(EVIL)
-    monkeypatch.setattr("eval.report.plots.render", lambda draw, theme: b"<svg/>")
+    monkeypatch.setattr("eval.report.plots.render", lambda draw: b"<svg/>")
     harmless = audit_page_of([chr(97 + place) * len(plain(evil)) for place, evil in enumerate(EVIL)])
     assert sorted(audit.tags) == sorted(harmless.tags)
     assert [name for name, _ in audit.attributes] == [name for name, _ in harmless.attributes]
@@ -326,17 +326,21 @@ def test_plain_text_is_one_clean_line():
 def test_plots_hold_their_labels_and_are_reproducible():
     points = [Point("teacher $x$", 438e6, 0.92, reference=True), Point("small", 20e6, 0.9, 0.89, 0.91)]
     draw = tradeoff(points, "megabytes", "accuracy", unit=1e6, floor=0.91)
-    light = render(draw, LIGHT)
+    light = render(draw)
     texts = [node.text for node in ElementTree.fromstring(light).iter("{http://www.w3.org/2000/svg}text")]
     for said in ("teacher $x$", "small", "megabytes", "accuracy", "margin", "100"):
         assert said in texts
-    assert light == render(draw, LIGHT)
-    assert light != render(draw, DARK)
+    assert light == render(draw)
+    used = [number for number, colour in enumerate(LIGHT.colours()) if colour.encode() in light]
+    dark = darkened(light)
+    assert len(used) >= 4
+    assert [number for number, colour in enumerate(DARK.colours()) if colour.encode() in dark] == used
+    assert not any(colour.encode() in dark for colour in LIGHT.colours())
 
 
 def test_curves_leave_absent_values_out():
     curves = {"_run": [{"step": 1, "loss": 0.5}, {"step": 2, "score": 0.9}, {"step": 3, "score": 0.8}], "b": []}
-    svg = render(training_curves(curves, "score"), LIGHT)
+    svg = render(training_curves(curves, "score"))
     texts = [node.text for node in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
     assert {"score", "step", "run", "b", "2", "3"} <= set(texts)
     assert "1" not in texts
