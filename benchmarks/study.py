@@ -5,8 +5,9 @@
 A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
 and the rows that are the ``baselines``. Whatever stands in the output folder is not made again, and seeds are the outer
 loop, so an interrupted study has every row at its first seed before any at its second. A row that fails is named in the
-table. ``rows`` may be a list of names, whose steps are then those of the study that ``rows_of`` names; ``more_rows``
-are the study's own.
+table. ``rows_of`` takes steps and training of rows of other studies: the name of a file -> rows. ``plots`` draw rows as
+points of lines: the name of a file -> ``x``, the label of what varies, and ``lines``, name -> value of x -> row;
+``--plots FOLDER`` writes them for light and, as NAME-dark.svg, for dark pages.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from eval.result import Comparison, Result
 
 logger = logging.getLogger("benchmarks.study")
 
-EXPORT = "onnx-int8"
-"""The export whose size and speed stand in the table."""
+EXPORTS = ("onnx-int8", "onnx")
+"""The export whose size and speed stand in the table: the first of these that there is."""
 LAST = "results.json"
 """What a run writes last: a folder that has it is finished."""
 
@@ -46,6 +47,7 @@ class Study:
         rows: Name of a row -> the blocks it changes, and its own ``seeds`` if it has fewer.
         seeds: Seeds of every row.
         baselines: Rows that the others are held against, each in a column of its own.
+        plots: Name -> ``{"x": label, "lines": {name: {x: row}}}``.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Study:
     rows: dict[str, dict[str, Any]]
     seeds: tuple[int, ...]
     baselines: tuple[str, ...]
+    plots: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Study:
@@ -61,12 +64,13 @@ class Study:
         if document.problems:
             raise SystemExit("\n".join(document.problems))
         values = dict(document.data)
-        rows = values["rows"]
-        if isinstance(rows, list):
-            known = cls.read(path.with_name(values["rows_of"])).rows
-            rows = {row: {"steps": known[row]["steps"]} for row in rows} | values.get("more_rows", {})
+        rows = {}
+        for name, taken in values.get("rows_of", {}).items():
+            known = cls.read(path.with_name(name)).rows
+            rows |= {row: {key: known[row][key] for key in ("training", "steps") if key in known[row]} for row in taken}
+        rows |= values["rows"]
         baselines = values.get("baselines", ["labels alone"])
-        return cls(path.stem, values["recipe"], rows, tuple(values["seeds"]), tuple(baselines))
+        return cls(path.stem, values["recipe"], rows, tuple(values["seeds"]), tuple(baselines), values.get("plots", {}))
 
     def recipe_of(self, row: str, seed: int) -> Recipe:
         """Return the recipe of one row with one seed."""
@@ -89,13 +93,15 @@ class Outcome:
 
     Attributes:
         students: Results of the torch models.
-        exports: Results of their int8 exports.
+        exports: Results of their exports, of the int8 one where there is one.
+        teachers: Results of what they are held against.
         seconds: Time of all steps, training included.
         failure: Why it could not be run, if it could not.
     """
 
     students: list[Result] = field(default_factory=list)
     exports: list[Result] = field(default_factory=list)
+    teachers: list[Result] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     failure: str = ""
 
@@ -103,8 +109,9 @@ class Outcome:
         """Take in one more seed from the folder of its run."""
         named = {result.name: result for result in map(Result.load, sorted((folder / "results").iterdir()))}
         self.students.append(named[recipe.name])
-        if EXPORT in named:
-            self.exports.append(named[EXPORT])
+        self.exports += [named[name] for name in EXPORTS if name in named][:1]
+        compared = self.students[-1].comparison
+        self.teachers += [named[compared.reference]] if compared and compared.reference in named else []
         self.seconds.append(sum(record.seconds for record in load(folder / "model").lineage))
 
 
@@ -141,7 +148,7 @@ def run_study(
 def table(study: Study, found: dict[str, Outcome]) -> str:
     """Return the study as a Markdown table."""
     heads = ["method", "score", "kept of the teacher [95%]", *(f"against {name} [95%]" for name in study.baselines)]
-    heads += ["parameters", "MACs at 128", "training s", "int8 score", "int8 MB", "int8 times faster, batch 1"]
+    heads += ["parameters", "MACs at 128", "MB", "training s", "export", "its score", "its MB", "times faster, batch 1"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     lines += [f"| {row} | {' | '.join(_cells(study, row, found))} |" for row in found]
     return "\n".join(lines)
@@ -150,17 +157,19 @@ def table(study: Study, found: dict[str, Outcome]) -> str:
 def _cells(study: Study, row: str, found: dict[str, Outcome]) -> list[str]:
     outcome = found[row]
     if not outcome.students:
-        return [f"not run: {outcome.failure}" if outcome.failure else "not run yet"] + [""] * (7 + len(study.baselines))
+        return [f"not run: {outcome.failure}" if outcome.failure else "not run yet"] + [""] * (9 + len(study.baselines))
     scores = [result.score for result in outcome.students]
     spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
     size = outcome.students[0].size
     cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", _kept(outcome.students)]
     cells += [_against(baseline, row, found) for baseline in study.baselines]
     cells += [f"{size.parameters / 1e6:.1f} M", f"{size.macs / 1e6:.0f} M"] if size else ["", ""]
+    cells.append(f"{(outcome.students[0].bytes or 0) / 1e6:.1f}")
     cells.append(f"{mean(outcome.seconds):.0f}")
     if not outcome.exports:
-        return [*cells, "", "", ""]
+        return [*cells, "none", "", "", ""]
     speed = [ratio for result in outcome.exports if (ratio := result.speedup())]
+    cells.append("int8" if outcome.exports[0].name == EXPORTS[0] else "as it is")
     cells.append(f"{mean(result.score for result in outcome.exports):.4f}")
     cells.append(f"{(outcome.exports[0].bytes or 0) / 1e6:.1f}")
     cells.append(f"{mean(speed):.1f}" if speed else "")
@@ -189,6 +198,25 @@ def _against(baseline: str, row: str, found: dict[str, Outcome]) -> str:
     return f"{mark}{difference.value:+.4f}{mark} [{difference.low:+.4f}, {difference.high:+.4f}]"
 
 
+def draw_plots(study: Study, found: dict[str, Outcome], folder: Path) -> None:
+    """Write each plot of the study, of the rows that were run, for light and for dark pages."""
+    from eval.report.plots import darkened, lines, render
+
+    folder.mkdir(parents=True, exist_ok=True)
+    run = {row: outcome.students for row, outcome in found.items() if outcome.students}
+    for name, plot in study.plots.items():
+        known = {
+            line: [(float(x), mean(result.score for result in run[row])) for x, row in rows.items() if row in run]
+            for line, rows in plot["lines"].items()
+        }
+        teacher = next((result for outcome in found.values() for result in outcome.teachers), None)
+        if teacher is None or not any(known.values()):
+            continue
+        picture = render(lines(known, plot["x"], teacher.metric, ("teacher", teacher.score)))
+        (folder / f"{name}.svg").write_bytes(picture)
+        (folder / f"{name}-dark.svg").write_bytes(darkened(picture))
+
+
 def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -197,11 +225,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("--seeds", type=int, help="run only the first so many seeds")
     parser.add_argument("--table", action="store_true", help="run nothing; print what is there")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the study's plots there")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     study = Study.read(arguments.study)
-    print(table(study, run_study(study, arguments.out, arguments.only, arguments.seeds, not arguments.table)))
+    found = run_study(study, arguments.out, arguments.only, arguments.seeds, not arguments.table)
+    print(table(study, found))
+    if arguments.plots is not None:
+        draw_plots(study, found, arguments.plots)
 
 
 if __name__ == "__main__":

@@ -222,26 +222,50 @@ def training_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], key: str)
         curves: Histories by name: ``{"step", "loss", "score", ...}`` each.
         key: What is drawn, such as ``loss``; rows without it are left out.
     """
+    series = {
+        name: [(row["step"], row[key]) for row in history if row.get(key) is not None]
+        for name, history in curves.items()
+    }
+    return lines(series, "step", key, whole=True)
+
+
+def lines(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    x_label: str,
+    y_label: str,
+    level: tuple[str, float] | None = None,
+    whole: bool = False,
+) -> Any:
+    """Return a function that draws lines through points ``(x, y)``.
+
+    Args:
+        series: Points of each line by its name.
+        x_label: Name and unit of x.
+        y_label: Name and unit of y.
+        level: Name and height of a reference, drawn across.
+        whole: Whether x counts something, so that its ticks are whole numbers.
+    """
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.add_subplot()
-        for number, (name, history) in enumerate(curves.items()):
-            rows = [(row["step"], row[key]) for row in history if row.get(key) is not None]
+        for number, (name, points) in enumerate(series.items()):
             axes.plot(
-                [step for step, _ in rows],
-                [value for _, value in rows],
+                [x for x, _ in points],
+                [y for _, y in points],
                 color=theme.series[number % len(theme.series)],
                 linewidth=1.6,
-                marker="o" if len(rows) < 30 else None,
+                marker="o" if len(points) < 30 else None,
                 markersize=3.5,
                 # Matplotlib leaves names with a leading underscore out of a legend.
                 label=plain(name, LONGEST_LABEL).lstrip("_") or "run",
             )
-        axes.set_xlabel("step")
-        axes.set_ylabel(key)
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        if len(curves) > 1:
-            columns = 1 + (len(curves) > 6)
+        if level is not None:
+            axes.axhline(level[1], color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), label=level[0])
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole))
+        if len(series) + (level is not None) > 1:
+            columns = 1 + (len(series) > 6)
             axes.legend(frameon=False, labelcolor=theme.ink, fontsize=8.5 / columns**0.25, ncols=columns)
 
     return draw
