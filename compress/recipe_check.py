@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from compress.distill.augment.tagger import DATA
 from compress.yaml_places import Location
@@ -58,31 +59,65 @@ def step_problems(steps: Sequence[tuple[int, Technique]], have: Collection[str])
     Yields:
         The place in the recipe and the sentence.
     """
-    frozen: tuple[int, Technique] | None = None
-    made: tuple[int, Technique] | None = None
-    last: tuple[int, Technique] | None = None
+    for index, step in steps:
+        for need in sorted(step.needed() - set(have)):
+            yield ("steps", index), f"step {index + 1}, {step.name}: needs {HINTS[need]}, and there is none"
+    for index, problem in order_problems([(index, type(step)) for index, step in steps]):
+        yield ("steps", index), problem.sentence
+
+
+@dataclass(frozen=True)
+class OrderProblem:
+    """Why a step cannot follow another.
+
+    Attributes:
+        kind: ``frozen``: it trains what can no longer be trained. ``last``: the other must be the last step.
+            ``own``: the other makes a network without the layers that it works on. ``after``: a reason of its own.
+        reason: What is wrong and what to do.
+        sentence: The same with both steps named.
+    """
+
+    kind: Literal["frozen", "last", "own", "after"]
+    reason: str
+    sentence: str
+
+
+def order_problems(steps: Sequence[tuple[int, type[Technique]]]) -> Iterator[tuple[int, OrderProblem]]:
+    """Find steps that cannot follow an earlier one, whatever their fields are.
+
+    Args:
+        steps: Classes of techniques with their places among the steps, counted from 0.
+
+    Yields:
+        The place of the later step and what is wrong.
+    """
+    frozen: tuple[int, type[Technique]] | None = None
+    made: tuple[int, type[Technique]] | None = None
+    last: tuple[int, type[Technique]] | None = None
     for index, step in steps:
         where = f"step {index + 1}, {step.name}"
-        for need in sorted(step.needed() - set(have)):
-            yield ("steps", index), f"{where}: needs {HINTS[need]}, and there is none"
         if step.trains and frozen is not None:
-            number, technique = frozen
-            sentence = (
-                f"{where}: trains, but step {number + 1}, {technique.name}, leaves weights that cannot be trained"
-            )
-            yield ("steps", index), f"{sentence}; put it before"
+            number, before = frozen
+            sentence = f"{where}: trains, but step {number + 1}, {before.name}, leaves weights that cannot be trained"
+            reason = "trains, and the other leaves weights that cannot be trained; put it before"
+            yield index, OrderProblem("frozen", reason, f"{sentence}; put it before")
         elif last is not None:
-            number, technique = last
-            sentence = f"{where}: comes after step {number + 1}, {technique.name}, which must be the last step"
-            yield ("steps", index), f"{sentence}; put it before"
+            number, before = last
+            sentence = f"{where}: comes after step {number + 1}, {before.name}, which must be the last step"
+            yield (
+                index,
+                OrderProblem("last", "the other must be the last step; put it before", f"{sentence}; put it before"),
+            )
         for number, before in steps:
             if number < index and before.name in step.not_after:
-                sentence = f"{where}: cannot follow step {number + 1}, {before.name}: {step.not_after[before.name]}"
-                yield ("steps", index), sentence
+                reason = step.not_after[before.name]
+                sentence = f"{where}: cannot follow step {number + 1}, {before.name}: {reason}"
+                yield index, OrderProblem("after", reason, sentence)
         if made is not None and not step.takes_any:
-            number, technique = made
-            sentence = f"{where}: works on transformer layers, but step {number + 1}, {technique.name}, makes"
-            yield ("steps", index), f"{sentence} {technique.makes}; put it before"
+            number, before = made
+            sentence = f"{where}: works on transformer layers, but step {number + 1}, {before.name}, makes"
+            reason = f"works on transformer layers, and the other makes {before.makes}; put it before"
+            yield index, OrderProblem("own", reason, f"{sentence} {before.makes}; put it before")
         if step.makes:
             made = (index, step)
         if step.freezes and frozen is None:

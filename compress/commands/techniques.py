@@ -11,10 +11,17 @@ from compress.commands.output import table, write_json
 from compress.commands.run import Json
 
 
-def list_techniques(json: Json = False) -> None:
-    """List the techniques: what each needs, what it reduces, and its paper."""
+def list_techniques(
+    json: Json = False, pairs: Annotated[bool, typer.Option("--pairs", help="Show which can follow which.")] = False
+) -> None:
+    """List the techniques: what each needs, what it reduces, and its paper; or which can follow which."""
     from compress.techniques import describe, names
 
+    if pairs:
+        from compress.pairs import legend, matrix
+
+        typer.echo("\n".join(("Row: the first of two steps. Column: the second.", "", *matrix(), "", *legend())))
+        return
     found = [describe(name) for name in names()]
     if json:
         write_json([asdict(description) for description in found])
