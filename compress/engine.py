@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import logging
 import shutil
@@ -138,11 +139,12 @@ def _apply(step: Technique, model: TaskModel, inputs: Inputs, seed: int) -> Outc
 
 def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> dict[str, Any]:
     """Return what decides the outcome of a step: the part of its record that is known beforehand."""
-    used = {
+    used: dict[str, str] = {
         name: getattr(inputs, name).digest
         for name in ("train", "validation", "calibration")
         if getattr(inputs, name) is not None and (name in step.needed() or (name == "validation" and step.trains))
     }
+    used |= {str(path): _digest(path) for path in step.reads() if path.is_file()}
     return {
         "technique": step.name,
         "version": step.version,
@@ -152,6 +154,11 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
         "seed": seed,
         "weights_before": artifact.lineage[-1].weights_after,
     }
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _kept(place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> Artifact | None:

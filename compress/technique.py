@@ -97,6 +97,10 @@ class Technique(BaseModel):
         """Return the inputs that this very config cannot do without."""
         return self.needs
 
+    def reads(self) -> tuple[Path, ...]:
+        """Return the files, besides data and models, whose contents decide the outcome."""
+        return ()
+
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Return what makes this technique impossible on this model, one sentence each; it computes nothing."""
         del student, inputs

@@ -107,6 +107,10 @@ class VocabularyPruning(Technique):
                 )
         return [f"{self.name}: {problem}" for problem in found]
 
+    def reads(self) -> tuple[Path, ...]:
+        """Return the files of text, and of pieces to keep."""
+        return tuple(map(Path, self.files + ((self.keep,) if isinstance(self.keep, str) else ())))
+
     def kept_anyway(self) -> tuple[str, ...]:
         """Return the pieces of ``keep``, read from its file if it is one."""
         if isinstance(self.keep, str):

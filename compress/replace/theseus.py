@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -85,6 +86,10 @@ class Theseus(HealedTechnique):
                 f"groups lists {len(self.groups)} new layers, count says {self.count}; leave one of them out"
             )
         return self
+
+    def reads(self) -> tuple[Path, ...]:
+        """Return the weights of a local ``start``."""
+        return tuple(sorted(Path(self.start).glob("*.safetensors"))) if self.start is not None else ()
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse families whose layers cannot stand in for each other, and groups that are not all of the layers."""

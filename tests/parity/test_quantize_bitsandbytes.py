@@ -55,6 +55,19 @@ def test_the_numbers_of_the_sheet():
     assert torch.allclose(found, torch.tensor([0.492225, -2.0, 0.881420, 0.159161]), atol=1e-4)
 
 
+def test_the_numbers_of_the_sheet_for_int8():
+    from bitsandbytes.nn import Linear8bitLt
+
+    inputs, weight = torch.tensor([[0.5, -1.0, 8.0]]), torch.tensor([[1.0, 2.0], [-1.0, 0.5], [0.25, -0.5]])
+    made = Linear8bitLt(3, 2, bias=False, has_fp16_weights=False, threshold=6.0)
+    made.load_state_dict({"weight": weight.T.contiguous()})
+    found = made.to("cpu")(inputs)
+    assert made.weight.data[:, :2].tolist() == [[127, -127], [127, 32]], "the sheet's codes"
+    decoded = made.weight.data * made.state.SCB[:, None] / 127
+    assert torch.allclose(found, inputs @ decoded.T), "on a CPU inputs are not rounded, and outliers are no exception"
+    assert torch.allclose(found, torch.tensor([[3.503937, -3.496063]]), atol=8 * 2 / 254)  # a rounded weight times 8
+
+
 def test_int8_rounds_each_output_by_its_largest_weight():
     _, model, result = packed({"format": "int8"})
     weight, made = query(model).weight.detach(), query(result)

@@ -16,6 +16,7 @@ from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
 from compress.engine import run
 from compress.prune.layers import LayerPruning
+from compress.prune.vocabulary import VocabularyPruning
 from compress.recipe import Recipe
 from compress.store import load
 from compress.technique import Inputs
@@ -108,6 +109,17 @@ def test_another_recipe_does_not_take_over_a_folder(teacher, inputs, tmp_path):
     run(Recipe(steps=CUT_AND_DISTIL), teacher, inputs, folder=tmp_path / "run")
     with pytest.raises(UserError, match="holds the result of another run"):
         run(Recipe(seed=99, steps=CUT_AND_DISTIL), teacher, inputs, folder=tmp_path / "run")
+
+
+def test_a_changed_file_is_another_run(teacher, inputs, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("good film\n")
+    recipe = Recipe(steps=(VocabularyPruning(files=(str(corpus),)),))
+    first = run(recipe, teacher, inputs, folder=tmp_path / "run")
+    assert run(recipe, teacher, inputs, folder=tmp_path / "run").digest == first.digest
+    corpus.write_text("bad film\n")
+    with pytest.raises(UserError, match=r"another run \(data differ\)"):
+        run(recipe, teacher, inputs, folder=tmp_path / "run")
 
 
 def test_a_saved_artifact_reloads_bit_for_bit_in_a_fresh_process(teacher, inputs, task, tmp_path):
