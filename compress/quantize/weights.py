@@ -24,8 +24,8 @@ class WeightQuantization(Technique):
 
     ``q = round(w / scale)`` with ``scale = max|w| / (2^(bits - 1) - 1)`` over the ``block_size`` inputs of a block, so
     int4 is -7 to 7 and int8 -127 to 127, and 0 stays 0. The network multiplies by ``q · scale``; activations are not
-    rounded. In ONNX a linear layer becomes ONNX Runtime's MatMulNBits, with the same codes and scales, and a table is
-    looked up packed.
+    rounded. In ONNX a linear layer of 4 bits becomes ONNX Runtime's MatMulNBits, with the same codes and scales; one of
+    8 bits is unpacked when the file is loaded, which is faster. A table is looked up packed.
 
     Attributes:
         format: ``int4`` or ``int8``.
@@ -44,10 +44,10 @@ class WeightQuantization(Technique):
     Limits:
         It saves bytes, not time. Weight-only codes pay where memory is the bottleneck: models of billions of weights
         at batch 1. A model of MiniLM's size in ONNX Runtime 1.31, batch 1, one thread of an x86 CPU with AVX-512: int4
-        has 0.90 to 0.93 of the speed of float32, int8 only 0.22 (16 tokens) to 0.53 (128). In PyTorch the weights are
-        unpacked at every use, which is slower than before. Not checked on a GPU. Matrices with fewer than 16 rows or
-        columns and bare tensors (XLNet's attention) stay in float. A masked-language head packs its copy of the word
-        table a second time. The result cannot be trained further.
+        has 0.90 to 0.93 of the speed of float32; int8, unpacked to float32 in memory, has 0.97 to 1.03. In PyTorch the
+        weights are unpacked at every use, which is slower than before. Not checked on a GPU. Matrices with fewer than
+        16 rows or columns and bare tensors (XLNet's attention) stay in float. A masked-language head packs its copy of
+        the word table a second time. The result cannot be trained further.
 
     Source:
         ONNX Runtime documentation, "Quantize ONNX models"; blocks with a scale each are those of Dettmers et al. 2022,

@@ -114,7 +114,7 @@ def test_a_packed_model_is_saved_and_exported(packing, tmp_path):
     large = [w for w in graph.initializer if w.data_type == 1 and len(w.dims) == 2 and np.prod(w.dims) >= 1024]
     assert not large, "no weight is kept in float"
     products = sum(node.op_type == "MatMulNBits" for node in graph.node)
-    assert products == (19 if packing.get("symmetric") else 0)
+    assert products == (19 if packing.get("symmetric") and packing["bits"] == 4 else 0)
 
 
 def test_damaged_codes_are_refused(tmp_path):
