@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -19,6 +19,10 @@ from compress.export.int8 import Int8, is_excluded
 from compress.export.int8_graph import linear_nodes, quantize_graph
 from compress.quantize.ranges import Histogram, Method, smoothing
 from eval.encoding import Feature, TextEncoder
+
+if TYPE_CHECKING:
+    from eval.task import Examples
+    from teachers.taskmodel import TaskModel
 
 Array = NDArray[Any]
 logger = logging.getLogger("compress.quantize")
@@ -40,6 +44,13 @@ class Calibration:
     graph: Model
     encoder: TextEncoder
     features: Sequence[Feature]
+
+    @classmethod
+    def of(cls, student: TaskModel, examples: Examples | tuple[()]) -> Calibration:
+        """Trace a model, and encode examples for it."""
+        from compress.export.tracing import trace
+
+        return cls(trace(student)[0], student.encoder, student.encoder.encode(examples))
 
     def linear(self, exclude: Sequence[str]) -> dict[str, tuple[str, Array]]:
         """Return node -> its input and its matrix ``[inputs, outputs]`` for all linear layers not excluded."""
@@ -98,7 +109,7 @@ class Calibration:
             yield from (same[start : start + BATCH] for start in range(0, len(same), BATCH))
 
     def kept_in_float(self, scheme: Int8, budget: float) -> tuple[dict[str, float], float]:
-        """Return the nodes that must stay in float, and the agreement of the 8-bit graph that is left.
+        """Return the layers that must stay in float, and the agreement of the 8-bit graph that is left.
 
         If the 8-bit graph changes more than ``budget`` of the decisions, each layer is quantized alone. Those that move
         the logits most stay in float, as few as bring the agreement back.
@@ -108,7 +119,8 @@ class Calibration:
             budget: Share of the decisions that may change.
 
         Returns:
-            Node -> mean change of the logits by this layer alone; and the agreement.
+            Layer -> mean change of the logits by it alone; and the agreement. Layers are named by their node where
+            ranges are static, and by their module otherwise.
         """
         count = min(JUDGED, len(self.features))
         some = replace(self, features=[self.features[i * len(self.features) // count] for i in range(count)])
@@ -119,17 +131,18 @@ class Calibration:
         logger.info(
             "%.1f%% of the decisions stay with all layers in 8 bits; looking for layers to keep", 100 * agreement
         )
-        alone = {node: some._loss(_only(scheme, {node}), expected)[1] for node in scheme.ranges}
-        order = sorted(alone, key=lambda node: -alone[node])
+        every = list(scheme.ranges) or list(dict.fromkeys(map(_module, self.linear(scheme.exclude))))
+        alone = {layer: some._loss(_only(scheme, [layer], every), expected)[1] for layer in every}
+        order = sorted(alone, key=lambda layer: -alone[layer])
         least, most = 0, len(order)
         while most - least > 1:
             middle = (least + most) // 2
-            found = some._loss(_only(scheme, set(order[middle:])), expected)[0]
+            found = some._loss(_only(scheme, order[middle:], every), expected)[0]
             least, most = (least, middle) if found >= 1 - budget else (middle, most)
-        kept = {node: alone[node] for node in order[:most]}
-        for node, loss in kept.items():
-            logger.info("%s stays in float: alone it moves the logits by %.3g", node.rpartition("/")[0], loss)
-        return kept, some._loss(_only(scheme, set(order[most:])), expected)[0]
+        kept = {layer: alone[layer] for layer in order[:most]}
+        for layer, loss in kept.items():
+            logger.info("%s stays in float: alone it moves the logits by %.3g", _module(layer), loss)
+        return kept, some._loss(_only(scheme, order[most:], every), expected)[0]
 
     def _answers(self, graph: Model) -> list[tuple[list[Feature], Array]]:
         """Return batches of features with their logits; the two of qa are stacked."""
@@ -151,9 +164,17 @@ class Calibration:
         return seen.agreement(0.0), seen.mean
 
 
-def _only(scheme: Int8, nodes: set[str]) -> Int8:
+def _module(layer: str) -> str:
+    """Return the module of a layer that is named by its node or by its module."""
+    return layer.rpartition("/")[0] or layer
+
+
+def _only(scheme: Int8, layers: Sequence[str], every: Sequence[str]) -> Int8:
+    """Return a scheme in which these layers alone are 8-bit."""
+    if not scheme.ranges:
+        return scheme.model_copy(update={"exclude": (*scheme.exclude, *(x for x in every if x not in set(layers)))})
     parts = {name: getattr(scheme, name) for name in ("ranges", "smooth")}
-    kept = {name: {node: v for node, v in part.items() if node in nodes} for name, part in parts.items()}
+    kept = {name: {node: v for node, v in part.items() if node in set(layers)} for name, part in parts.items()}
     return scheme.model_copy(update=kept)
 
 

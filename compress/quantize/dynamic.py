@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from compress.technique import Inputs, Measure, Outcome, Technique
+from pydantic import Field
+
+from compress.technique import Inputs, Measure, Need, Outcome, Technique
 
 if TYPE_CHECKING:
     import torch
 
     from compress.export.int8 import Int8
     from teachers.taskmodel import TaskModel
+
+
+NO_EXAMPLES = "there are no calibration examples; give the task training data"
 
 
 class DynamicQuantization(Technique):
@@ -22,7 +27,9 @@ class DynamicQuantization(Technique):
     scale a row, and are turned back into float when they are looked up. Normalization, softmax and the products of
     attention stay in float32, and so does any matrix with fewer than 16 rows or columns.
 
-    The torch model stays as it is: the scheme is recorded, and ``export_onnx`` follows it.
+    With ``keep_float: auto``: if the 8-bit graph changes more than ``budget`` of the decisions on calibration examples,
+    the layers that move the logits most when quantized alone stay in float, as few as suffice; the facts and the log
+    list them. The torch model stays as it is: the scheme is recorded, and ``export_onnx`` follows it.
 
     Attributes:
         per_channel: One scale for each output of a linear layer instead of one for the whole matrix.
@@ -31,10 +38,12 @@ class DynamicQuantization(Technique):
             them.
         activations: ``token``: one symmetric range for each token. ``tensor``: one asymmetric range for the whole
             batch (``s = (max x - min x) / 255``), which is what ONNX Runtime's own ``quantize_dynamic`` writes.
+        keep_float: ``auto``: layers stay in float as the budget asks; ``none``: all become 8-bit.
+        budget: Share of decisions on at most 128 calibration examples that may change.
         exclude: Modules that stay in float32, by name: ``classifier``, ``bert.encoder.layer.5``, ``*.output.dense``.
 
     Needs:
-        Nothing.
+        Nothing; calibration examples for ``keep_float: auto``, whose labels are not read.
 
     Reduces:
         The bytes of the export, to about a quarter. Parameters and the torch model keep their size.
@@ -45,7 +54,7 @@ class DynamicQuantization(Technique):
         of precision. With ``activations="tensor"`` an answer depends on padding and on the other rows of a batch,
         since all share one range; with ``token`` it does not, and about half of the error goes, for a few percent of
         time. Models whose weights or activations have strong outliers lose more: look at the agreement in
-        ``export.json``, and exclude modules. The result cannot be trained further.
+        ``export.json``, and let ``keep_float`` find the layers or exclude them. The result cannot be trained further.
 
     Source:
         Zafrir et al. 2019, arXiv 1910.06188 (dynamic quantization is their baseline DQ); ONNX Runtime documentation,
@@ -62,25 +71,39 @@ class DynamicQuantization(Technique):
     reduce_range: bool = True
     embeddings: bool = True
     activations: Literal["token", "tensor"] = "token"
+    keep_float: Literal["auto", "none"] = "none"
+    budget: float = Field(default=0.01, ge=0, le=1)
     exclude: tuple[str, ...] = ()
+
+    def needed(self) -> frozenset[Need]:
+        """Return calibration examples where layers may stay in float."""
+        return frozenset({"calibration"}) if self.keep_float == "auto" else self.needs
 
     @property
     def scheme(self) -> Int8:
         """The same settings as ``export_onnx`` takes them."""
         from compress.export.int8 import Int8
 
-        return Int8.model_validate(self.model_dump())
+        return Int8.model_validate(self.model_dump(exclude={"keep_float", "budget"}))
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Refuse patterns that name no module."""
+        """Refuse patterns that name no module, and a search without examples."""
         from compress.export.int8 import unmatched
 
-        del inputs
         modules = [module for module, _ in student.model.named_modules()]
-        return [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]
+        found = [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]
+        if self.keep_float == "auto" and inputs.calibration is not None and not len(inputs.calibration):
+            found.append(f"{self.name}: {NO_EXAMPLES}")
+        return found
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
-        """Record the scheme; the weights stay as they are."""
-        del inputs, generator
-        structure: dict[str, Any] = {"export": {"int8": self.model_dump(mode="json")}}
-        return Outcome(self.restore(student, structure), structure)
+        """Choose what stays in float if so asked, and record the scheme; the weights stay as they are."""
+        del generator
+        scheme, facts, shared = self.scheme, {}, set(type(self).model_fields)
+        if self.keep_float == "auto":
+            from compress.quantize.calibration import Calibration
+
+            kept, agreement = Calibration.of(student, inputs.calibration or ()).kept_in_float(scheme, self.budget)
+            scheme = scheme.model_copy(update={"exclude": (*scheme.exclude, *kept)})
+            facts = {"kept_in_float": kept, "agreement": agreement}
+        return Outcome(student, {"export": {"int8": scheme.model_dump(mode="json", include=shared)}}, facts)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from compress.quantize.dynamic import NO_EXAMPLES
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 
 if TYPE_CHECKING:
@@ -83,18 +84,15 @@ class StaticQuantization(Technique):
         modules = [module for module, _ in student.model.named_modules()]
         found = [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]
         if inputs.calibration is not None and not len(inputs.calibration):
-            found.append(f"{self.name}: there are no calibration examples; give the task training data")
+            found.append(f"{self.name}: {NO_EXAMPLES}")
         return found
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Measure ranges, choose what stays in float, and record both; the weights stay as they are."""
-        from compress.export.tracing import trace
         from compress.quantize.calibration import Calibration
 
         del generator
-        graph, _ = trace(student)
-        encoder = student.encoder
-        calibration = Calibration(graph, encoder, encoder.encode(inputs.calibration or ()))
+        calibration = Calibration.of(student, inputs.calibration or ())
         scheme = self._scheme(calibration)
         kept: dict[str, float] = {}
         facts: dict[str, Any] = {"calibrated": len(calibration.features)}

@@ -9,12 +9,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from compress.export.graph import einsum_as_product, tidy
-from compress.export.int8 import Int8, quantize_rows, quantize_weight
+from compress.export.int8 import Int8, is_excluded, quantize_rows, quantize_weight
 from compress.export.int8_graph import quantize_graph
+from compress.quantize.calibration import Calibration
 from compress.quantize.dynamic import DynamicQuantization
+from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.machine import cpu_features
-from tests.tiny import tiny_taskmodel
+from tests.tiny import tiny_task, tiny_taskmodel
 
 
 def graph(nodes, weights, inputs, rank=2, opset=17):
@@ -271,7 +273,35 @@ def test_the_technique_records_its_scheme_and_touches_no_weight():
 
 def test_technique_and_scheme_have_the_same_settings():
     assert DynamicQuantization().scheme == Int8()
-    assert set(DynamicQuantization.model_fields) < set(Int8.model_fields)
+    assert set(DynamicQuantization.model_fields) - {"keep_float", "budget"} < set(Int8.model_fields)
+
+
+def test_layers_that_lose_most_stay_in_float(monkeypatch, caplog, tmp_path):
+    """One layer alone is to blame: it is found, listed and logged, and the export leaves it in float."""
+    from compress.engine import run as run_steps
+    from compress.export.onnx import export_onnx
+
+    task = tiny_task()
+    blamed = "bert.encoder.layer.1.output.dense"
+
+    def loss(self, scheme, expected):
+        return (1.0, 0.1) if is_excluded(blamed, scheme.exclude) else (0.9, 3.0)
+
+    monkeypatch.setattr(Calibration, "_loss", loss)
+    technique = DynamicQuantization(keep_float="auto", budget=0.05, exclude=("classifier",))
+    assert technique.needed() == {"calibration"}
+    recipe, inputs = Recipe(steps=(technique,)), Inputs(calibration=task.train[:8])
+    with caplog.at_level("INFO", logger="compress.quantize"):
+        result = run_steps(recipe, tiny_taskmodel("bert", task.spec), inputs)
+    assert result.lineage[-1].facts == {"kept_in_float": {blamed: 3.0}, "agreement": 1.0}
+    assert f"{blamed} stays in float" in caplog.text
+    report = export_onnx(result, tmp_path / "onnx", examples=task.validation, agreement=0.0)
+    assert {blamed, "classifier"} <= set(report.quantized["float"])
+
+
+def test_a_search_needs_examples():
+    (problem,) = DynamicQuantization(keep_float="auto").check(tiny_taskmodel("bert"), Inputs(calibration=()))
+    assert problem.endswith("there are no calibration examples; give the task training data")
 
 
 def test_a_pattern_that_names_nothing_is_refused():
