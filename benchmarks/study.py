@@ -112,7 +112,7 @@ class Outcome:
         self.exports += [named[name] for name in EXPORTS if name in named][:1]
         compared = self.students[-1].comparison
         self.teachers += [named[compared.reference]] if compared and compared.reference in named else []
-        self.seconds.append(sum(record.seconds for record in load(folder / "model").lineage))
+        self.seconds.append(sum(record.total_seconds for record in load(folder / "model").lineage))
 
 
 def run_study(

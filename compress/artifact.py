@@ -39,7 +39,7 @@ class Record(BaseModel):
         weights_before: Digest of the weights that went in; None for the first record.
         weights_after: Digest of the weights that came out.
         libraries: Versions of the libraries that computed.
-        seconds: How long it took.
+        seconds: How long the process took that finished it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,6 +58,11 @@ class Record(BaseModel):
     weights_after: str
     libraries: dict[str, str] = {}
     seconds: float = 0.0
+
+    @property
+    def total_seconds(self) -> float:
+        """How long it took, with at least the updates of a training that was interrupted before."""
+        return max(self.seconds, sum(row.get("seconds", 0.0) for row in self.facts.get("history", ())))
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,7 @@ class Artifact(TaskModel):
             config = ", ".join(f"{key}={value}" for key, value in shown.items())
             lines.append(
                 f"{record.technique:<24}{size.get('parameters', 0):>14,}{size.get('bytes', 0) / 1e6:>9.1f}"
-                f"{record.seconds:>10.1f}  {config[:100]}"
+                f"{record.total_seconds:>10.1f}  {config[:100]}"
             )
         return "\n".join(lines)
 

@@ -111,6 +111,13 @@ def test_another_recipe_does_not_take_over_a_folder(teacher, inputs, tmp_path):
         run(Recipe(seed=99, steps=CUT_AND_DISTIL), teacher, inputs, folder=tmp_path / "run")
 
 
+def test_an_interrupted_training_counts_its_earlier_updates(teacher, inputs):
+    record = run(Recipe(steps=CUT_AND_DISTIL), teacher, inputs).lineage[-1]
+    assert record.total_seconds == record.seconds >= sum(row["seconds"] for row in record.facts["history"])
+    later = record.model_copy(update={"seconds": 0.0})
+    assert 0 < later.total_seconds < record.seconds
+
+
 def test_a_changed_file_is_another_run(teacher, inputs, tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("good film\n")
