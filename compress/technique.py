@@ -67,7 +67,7 @@ class Technique(BaseModel):
         name: Equal to its place in the package, such as ``prune.layers``.
         version: Raised whenever the same config gives other numbers.
         needs: Inputs without which ``apply`` is refused.
-        reduces: Measures that become smaller (``export_bytes``: only the exported file does).
+        reduces: Measures that become smaller: ``bytes`` are those of the saved folder, ``export_bytes`` of an export.
         adds: Measures that become larger, as a price.
         trains: Whether weights are updated by gradient.
         freezes: Whether the result can no longer be trained.

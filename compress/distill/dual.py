@@ -82,7 +82,7 @@ class DualTraining(Distillation):
 
     name: ClassVar[str] = "distill.dual"
     is_objective: ClassVar[bool] = False
-    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "macs"})
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     source: ClassVar[str] = "Zhao, Gupta, Song, Zhou 2019, arXiv 1909.11687"
 
     vocab_size: int = Field(default=4928, ge=16)

@@ -69,7 +69,7 @@ class EarlyExit(TrainedTechnique):
 
     name: ClassVar[str] = "distill.early_exit"
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
-    adds: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes"})
+    adds: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
     makes: ClassVar[str] = "a model with early exits"
     source: ClassVar[str] = "Liu et al. 2020, arXiv 2004.02178"

@@ -28,7 +28,7 @@ class OwnNetworkDistillation(Distillation):
     """
 
     is_objective: ClassVar[bool] = False
-    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "macs"})
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     kinds: ClassVar[tuple[Kind, ...]] = ()
     """Kinds of tasks that the network answers."""
 

@@ -62,7 +62,7 @@ class HeadPruning(Technique):
 
     name: ClassVar[str] = "prune.heads"
     needs: ClassVar[frozenset[Need]] = frozenset({"calibration"})
-    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "macs"})
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     not_after: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("quantize.qbert", "quantize.weights", "share.lowrank"),
         "heads can only be cut while attention is made of ordinary linear layers; put it before",

@@ -50,7 +50,7 @@ class LayerPruning(Technique):
     """
 
     name: ClassVar[str] = "prune.layers"
-    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "macs"})
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     source: ClassVar[str] = "Sanh et al. 2019, arXiv 1910.01108; Fan, Grave, Joulin 2020, arXiv 1909.11556"
 
     keep: tuple[Annotated[int, Field(ge=0)], ...] | None = None

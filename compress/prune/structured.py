@@ -58,7 +58,7 @@ class StructuredPruning(Surgery):
     """
 
     name: ClassVar[str] = "prune.structured"
-    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "macs"})
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     not_after: ClassVar[Mapping[str, str]] = {
         "share.lowrank": "channels can only be cut where layers are ordinary linear ones; put it before",
     }

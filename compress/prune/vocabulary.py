@@ -63,7 +63,7 @@ class VocabularyPruning(Technique):
 
     name: ClassVar[str] = "prune.vocabulary"
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
-    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes"})
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes"})
     not_after: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("quantize.qbert", "quantize.weights"),
         "rows can only be chosen from a table that is not packed; put it before",

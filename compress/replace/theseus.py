@@ -65,7 +65,7 @@ class Theseus(HealedTechnique):
 
     name: ClassVar[str] = "replace.theseus"
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
-    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "macs"})
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     source: ClassVar[str] = "Xu, Zhou, Ge, Wei, Zhou 2020, arXiv 2002.02925"
 
     count: int | None = Field(default=None, ge=1)

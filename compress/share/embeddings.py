@@ -64,7 +64,7 @@ class FactorisedEmbeddings(Surgery):
     """
 
     name: ClassVar[str] = "share.embeddings"
-    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes"})
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes"})
     adds: ClassVar[frozenset[Measure]] = frozenset({"macs"})
     source: ClassVar[str] = "Lan et al. 2020, arXiv 1909.11942"
 

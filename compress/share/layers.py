@@ -66,7 +66,7 @@ class LayerSharing(Surgery):
     """
 
     name: ClassVar[str] = "share.layers"
-    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes"})
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes"})
     not_after: ClassVar[Mapping[str, str]] = {
         "prune.heads": "layers with different numbers of heads cannot be one; put it before",
     }

@@ -68,7 +68,7 @@ class LowRank(Surgery):
     """
 
     name: ClassVar[str] = "share.lowrank"
-    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "macs"})
+    reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     source: ClassVar[str] = (
         "Chen, Yu, Dhillon, Hsieh 2021 (DRONE, NeurIPS); Yuan et al. 2023, arXiv 2312.05821; "
         "Wang et al. 2024, arXiv 2403.07378"

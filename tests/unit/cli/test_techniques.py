@@ -28,7 +28,7 @@ class TestTechniques:
         found = {each["name"]: each for each in json.loads(out)}
         assert code == 0
         assert set(found) == set(TECHNIQUES)
-        assert set(found["prune.layers"]["reduces"]) == {"bytes", "macs", "nonzero", "parameters"}
+        assert set(found["prune.layers"]["reduces"]) == {"bytes", "export_bytes", "macs", "nonzero", "parameters"}
         assert found["quantize.dynamic"]["freezes"]
 
     @pytest.mark.parametrize("name", TECHNIQUES)
