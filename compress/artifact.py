@@ -62,7 +62,7 @@ class Record(BaseModel):
     @property
     def total_seconds(self) -> float:
         """How long it took, with at least the updates of a training that was interrupted before."""
-        return max(self.seconds, sum(row.get("seconds", 0.0) for row in self.facts.get("history", ())))
+        return max(self.seconds, float(sum(row.get("seconds", 0.0) for row in self.facts.get("history", ()))))
 
 
 @dataclass(frozen=True)
