@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from compress.commands.models import is_export, open_model, spec_of, task_for
 from compress.commands.output import as_json, plain, write_json
 from compress.commands.run import Json
-from eval.errors import UserError
+from eval.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from compress.export.arithmetic import Arithmetic
 
 
 def evaluate(
@@ -22,6 +25,9 @@ def evaluate(
     metric: Annotated[str | None, typer.Option(help="The score that decides.")] = None,
     margin: Annotated[float, typer.Option(min=0.0, help="Loss of the score that still counts as no worse.")] = 0.01,
     latency: Annotated[bool, typer.Option("--latency/--no-latency", help="Measure milliseconds too.")] = True,
+    arithmetic: Annotated[
+        str | None, typer.Option(help="Compute the 8-bit products of an export as another processor does: avx2, vnni.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 13,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Keep the result; - prints it.")] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one page.")] = None,
@@ -31,7 +37,9 @@ def evaluate(
     given = [model] if against is None else [model, against]
     short = [Path(name).resolve().name for name in given]
     names = short if len(set(short)) == len(short) else given
-    candidate = open_model(model, name=names[0])
+    if arithmetic is not None:
+        names[0] += f" on {arithmetic}"
+    candidate = open_model(model, name=names[0], arithmetic=_arithmetic(arithmetic))
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
     if problems:
         raise UserError(*problems)
@@ -42,7 +50,7 @@ def evaluate(
     from eval.together import measure_together
     from eval.writing import write_beside
 
-    timing = LatencyPlan() if latency else None
+    timing = LatencyPlan() if latency and arithmetic is None else None  # an emulation takes its time
     results = measure_together([candidate], wanted, reference, split, margin, timing, seed)
     if html is not None:
         from eval.report.page import write_page
@@ -58,6 +66,15 @@ def evaluate(
     from eval.report.console import to_text
 
     typer.echo(to_text(results))
+
+
+def _arithmetic(given: str | None) -> Arithmetic | None:
+    from compress.export.arithmetic import ARITHMETICS
+
+    known = next((kind for kind in ARITHMETICS if kind == given), None)
+    if given is not None and known is None:
+        raise UserError(f"--arithmetic: got {given!r}{did_you_mean(given, ARITHMETICS)}")
+    return known
 
 
 def history(

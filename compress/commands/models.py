@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from eval.errors import UserError
 
 if TYPE_CHECKING:
+    from compress.export.arithmetic import Arithmetic
     from eval.inference import Predictor
     from eval.task import Task, TaskSpec
 
@@ -20,21 +21,32 @@ def is_export(source: str | Path) -> bool:
     return (Path(source) / EXPORT_FILE).is_file()
 
 
-def open_model(source: str, task: TaskSpec | None = None, name: str | None = None) -> Predictor:
+def open_model(
+    source: str, task: TaskSpec | None = None, name: str | None = None, arithmetic: Arithmetic | None = None
+) -> Predictor:
     """Load a model to be measured.
 
     Args:
         source: An artifact folder, a stock transformers folder, a hub name, or an export folder.
         task: What it is to answer; None takes what the model itself says.
         name: What reports call it; by default its own name.
+        arithmetic: The kind of processor whose 8-bit products are emulated; see ``compress.export.arithmetic``.
 
     Raises:
-        UserError: If it is none of these, or does not answer the task.
+        UserError: If it is none of these, does not answer the task, or has no 8-bit products to emulate.
     """
+    if arithmetic is not None and not is_export(source):
+        raise UserError(
+            f"--arithmetic: {source} is no export, and torch computes in float; export it with --int8 first"
+        )
     if is_export(source):
         from compress.export.runtime import ExportError, Runtime
 
         try:
+            if arithmetic is not None:
+                from compress.export.arithmetic import Emulated
+
+                return Emulated(source, arithmetic, name)
             return Runtime(source, name=name, spinning=False)  # other models are timed beside it
         except ExportError as error:
             raise UserError(*str(error).splitlines()) from error

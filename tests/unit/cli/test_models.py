@@ -140,6 +140,19 @@ class TestEval:
         (same,) = [result for result in ran[1]["results"] if result["name"] == "onnx"]
         assert found["scores"] == same["scores"]
 
+    def test_an_export_on_another_processor(self, call, place, ran, tmp_path):
+        code, _, err = call("export", ran[0] / "model", "--out", tmp_path / "x", "--int8")
+        assert code == 0, err
+        code, out, err = call("eval", tmp_path / "x", "--data", place / "data", "--arithmetic", "avx2", "--json", "-")
+        assert code == 0, err
+        (result,) = json.loads(out)
+        assert result["name"] == "x on avx2"
+        assert not result["latency"]
+        code, _, err = call("eval", tmp_path / "x", "--data", place / "data", "--arithmetic", "avx3")
+        assert (code, "--arithmetic: got 'avx3'; did you mean 'avx2'?" in err) == (2, True)
+        code, _, err = call("eval", ran[0] / "model", "--data", place / "data", "--arithmetic", "vnni")
+        assert (code, "is no export" in err) == (2, True)
+
     def test_mistakes(self, call, place):
         code, _, err = call("eval", place / "teacher", "--data", place / "nowhere")
         assert code == 2

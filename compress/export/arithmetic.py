@@ -1,0 +1,124 @@
+"""8-bit products as another kind of processor gives them, bit for bit: what an export will answer there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from compress.export.runtime import FILES, Runtime
+from eval.errors import UserError
+
+Array = NDArray[Any]
+Arithmetic = Literal["avx2", "vnni"]
+ARITHMETICS: dict[Arithmetic, str] = {
+    "avx2": "x86 with AVX2 or AVX-512 and without VNNI: two products are added in 16 bits, and saturate",
+    "vnni": "x86 with VNNI or AMX, and ARM with dot products: sums are exact",
+}
+LEAST, MOST = -(2**15), 2**15 - 1
+"""What 16 bits hold."""
+LARGEST_ACTIVATION = 255
+ENTRIES = 1 << 24
+"""Sums of two products that are held at once."""
+
+
+def product(u: Array, q: Array, arithmetic: Arithmetic) -> Array:
+    """Return ``u @ q`` in int32 as a processor of this kind computes it.
+
+    VPMADDUBSW of AVX2 and AVX-512 multiplies uint8 by int8 and adds each two neighbours along ``n`` in 16 bits,
+    ``clip(u_0 q_0 + u_1 q_1, -32768, 32767)``; VPDPBUSD of VNNI adds four products in 32 bits.
+
+    Args:
+        u: uint8 ``[rows, n]``.
+        q: int8 ``[n, columns]``.
+        arithmetic: The kind.
+    """
+    exact = (u.astype(np.float64) @ q.astype(np.float64)).astype(np.int32)  # float64 holds these sums exactly
+    return exact if arithmetic == "vnni" else exact - _Saturating(q).excess(u)
+
+
+class _Saturating:
+    """The few pairs of weights whose sum may leave 16 bits; the others never do, whatever they are multiplied by."""
+
+    def __init__(self, q: Array) -> None:
+        q = np.pad(q.astype(np.int32), ((0, len(q) % 2), (0, 0)))
+        self.columns = q.shape[1]
+        first, second = q[0::2], q[1::2]
+        most = np.maximum(first, 0) + np.maximum(second, 0)
+        least = np.minimum(first, 0) + np.minimum(second, 0)
+        able = (most * LARGEST_ACTIVATION > MOST) | (least * LARGEST_ACTIVATION < LEAST)
+        self.column, self.pair = np.nonzero(able.T)  # by column, so that the pairs of one stand together
+        self.first, self.second = first[able.T.nonzero()[::-1]], second[able.T.nonzero()[::-1]]
+
+    def excess(self, u: Array) -> Array:
+        """Return what saturation takes from each sum, ``[rows, columns]`` in int32."""
+        lost = np.zeros((len(u), self.columns), np.int32)
+        if not len(self.pair):
+            return lost
+        u = np.pad(u.astype(np.int32), ((0, 0), (0, u.shape[1] % 2)))
+        starts = np.flatnonzero(np.r_[True, np.diff(self.column) > 0])
+        rows = max(1, ENTRIES // len(self.pair))
+        for start in range(0, len(u), rows):
+            some = u[start : start + rows]
+            sums = some[:, 2 * self.pair] * self.first + some[:, 2 * self.pair + 1] * self.second
+            over = sums - np.clip(sums, LEAST, MOST)
+            lost[start : start + rows, self.column[starts]] = np.add.reduceat(over, starts, axis=1)
+        return lost
+
+
+class _MatMulInteger(OpRun):  # type: ignore[misc]
+    op_domain = ""
+    op_schema = onnx.defs.get_schema("MatMulInteger")
+    arithmetic: ClassVar[Arithmetic]
+    known: ClassVar[dict[int, tuple[Array, _Saturating, Array]]]
+    """What was found out about a matrix, by its id."""
+
+    def _run(self, u: Array, q: Array, zero: Array | None = None) -> tuple[Array]:
+        _, saturating, sums = self.known.setdefault(id(q), (q, _Saturating(q), q.sum(axis=0, dtype=np.int32)))
+        rows = u.reshape(-1, u.shape[-1])
+        found = product(rows, q, "vnni")
+        if self.arithmetic == "avx2":
+            found -= saturating.excess(rows)
+        found = found if zero is None else found - np.int32(zero) * sums
+        return (found.reshape(*u.shape[:-1], -1),)
+
+
+class _Erf(OpRun):  # type: ignore[misc]
+    """Onnx's own takes numbers one by one."""
+
+    op_domain = ""
+    op_schema = onnx.defs.get_schema("Erf")
+
+    def _run(self, x: Array) -> tuple[Array]:
+        from scipy.special import erf
+
+        return (erf(x).astype(x.dtype),)
+
+
+class Emulated(Runtime):
+    """An export whose 8-bit products are those of a kind of processor, on any machine; slow.
+
+    The float operators are onnx's own reference ones, so logits may differ from ONNX Runtime's by float rounding.
+
+    Args:
+        folder: An int8 export.
+        arithmetic: A key of ``ARITHMETICS``.
+        name: What reports call it.
+
+    Raises:
+        UserError: If the export has no 8-bit products.
+        ExportError: If it is damaged.
+    """
+
+    def __init__(self, folder: str | Path, arithmetic: Arithmetic, name: str | None = None) -> None:
+        super().__init__(folder, threads=1, name=name, spinning=False)
+        model = onnx.load(str(self.folder / FILES[0]))
+        if not any(node.op_type == "MatMulInteger" for node in model.graph.node):
+            raise UserError(f"{folder}: has no 8-bit products, so its answers are the same on every processor")
+        products = type("MatMulInteger", (_MatMulInteger,), {"arithmetic": arithmetic, "known": {}})
+        self.session = ReferenceEvaluator(model, new_ops=[products, type("Erf", (_Erf,), {})])
