@@ -1,4 +1,4 @@
-"""The command line: thirteen commands; nothing heavy is imported before a command needs it."""
+"""The command line: fourteen commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from compress import __version__
-from compress.commands import augment, check, doctor, evaluate, export, init, plan, predict, run, teach, techniques
+from compress.commands import (
+    augment,
+    check,
+    doctor,
+    evaluate,
+    export,
+    init,
+    plan,
+    predict,
+    run,
+    teach,
+    techniques,
+    verify,
+)
 from compress.commands.failures import Command
 
 app = typer.Typer(
@@ -47,6 +60,7 @@ app.command("teach", cls=Command)(teach.teach)
 app.command("augment", cls=Command)(augment.augment)
 app.command("eval", cls=Command)(evaluate.evaluate)
 app.command("export", cls=Command)(export.export)
+app.command("verify", cls=Command)(verify.verify)
 app.command("history", cls=Command)(evaluate.history)
 app.command("predict", cls=Command)(predict.predict)
 app.command("doctor", cls=Command)(doctor.doctor)

@@ -100,15 +100,42 @@ class _Erf(OpRun):  # type: ignore[misc]
         return (erf(x).astype(x.dtype),)
 
 
-class Emulated(Runtime):
-    """An export whose 8-bit products are those of a kind of processor, on any machine; slow.
+class _GatherElements(OpRun):  # type: ignore[misc]
+    """Onnx's own takes neither many rows nor indices that are shorter than the data."""
 
-    The float operators are onnx's own reference ones, so logits may differ from ONNX Runtime's by float rounding.
+    op_domain = ""
+    op_schema = onnx.defs.get_schema("GatherElements")
+
+    def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
+        axis %= data.ndim
+        part = tuple(slice(None) if place == axis else slice(size) for place, size in enumerate(indices.shape))
+        return (np.take_along_axis(data[part], indices, axis),)
+
+
+class Reference(Runtime):
+    """An export run by onnx's reference operators in numpy, which share no code with ONNX Runtime; slow.
 
     Args:
-        folder: An int8 export.
-        arithmetic: A key of ``ARITHMETICS``.
+        folder: What ``export_onnx`` wrote.
+        arithmetic: The kind of processor whose 8-bit products it has: a key of ``ARITHMETICS``.
         name: What reports call it.
+
+    Raises:
+        ExportError: If the export is damaged.
+    """
+
+    def __init__(self, folder: str | Path, arithmetic: Arithmetic = "vnni", name: str | None = None) -> None:
+        super().__init__(folder, threads=1, name=name, spinning=False)
+        products = type("MatMulInteger", (_MatMulInteger,), {"arithmetic": arithmetic, "known": {}})
+        operators = [products, type("Erf", (_Erf,), {}), type("GatherElements", (_GatherElements,), {})]
+        self.session = ReferenceEvaluator(str(self.folder / FILES[0]), new_ops=operators)
+
+
+class Emulated(Reference):
+    """An export whose 8-bit products are those of a kind of processor, on any machine.
+
+    The float operators are onnx's own, so logits may differ from ONNX Runtime's by float rounding, and where that turns
+    a rounding to 8 bits by a step more.
 
     Raises:
         UserError: If the export has no 8-bit products.
@@ -116,9 +143,7 @@ class Emulated(Runtime):
     """
 
     def __init__(self, folder: str | Path, arithmetic: Arithmetic, name: str | None = None) -> None:
-        super().__init__(folder, threads=1, name=name, spinning=False)
-        model = onnx.load(str(self.folder / FILES[0]))
-        if not any(node.op_type == "MatMulInteger" for node in model.graph.node):
+        super().__init__(folder, arithmetic, name)
+        graph = onnx.load(str(self.folder / FILES[0])).graph
+        if not any(node.op_type == "MatMulInteger" for node in graph.node):
             raise UserError(f"{folder}: has no 8-bit products, so its answers are the same on every processor")
-        products = type("MatMulInteger", (_MatMulInteger,), {"arithmetic": arithmetic, "known": {}})
-        self.session = ReferenceEvaluator(model, new_ops=[products, type("Erf", (_Erf,), {})])

@@ -34,6 +34,17 @@ TAIL = """
 if __name__ == "__main__":
     sys.exit(main(Path(__file__).resolve().parent))
 """
+CHECK = """    import json, numpy, onnxruntime, pathlib
+    session = onnxruntime.InferenceSession("model.onnx")
+    known, worst = json.loads(pathlib.Path("conformance.json").read_text("utf-8")), 0
+    for row in known["rows"]:
+        inputs = {name: numpy.array([ids]) for name, ids in row["inputs"].items()}
+        found = [out[0] for out in session.run(None, inputs)]
+        found = numpy.stack(found, -1) if len(found) > 1 else found[0]
+        expected = numpy.array(row["logits"])
+        worst = max(worst, abs(found[..., : expected.shape[-1]] - expected).max())
+    print(f"largest difference {worst:.2g}, allowed {known['limit']:.2g}")
+"""
 LINES = {
     "classification": "a text, or a JSON object with `text`",
     "regression": "a text, or a JSON object with `text`",
@@ -80,6 +91,7 @@ def readme(manifest: dict[str, Any]) -> str:
 | `tokenizer.json`, `encoder.json` | how texts become its inputs |
 | `config.json` | the transformers configuration, for tools that look for it |
 | `export.json` | what was exported, how it was checked, sizes and digests |
+| `conformance.json` | a few inputs with the answers they must get, to check any runtime with |
 | `predict.py` | predicts with numpy, tokenizers and onnxruntime alone |
 
     pip install numpy tokenizers onnxruntime
@@ -92,6 +104,9 @@ A line is {line}.
     model = Runtime(".")
     answers = model.predict(["a line", "another line"]).answers
 {_early(manifest)}
+To check a runtime elsewhere, run this here with its session in the place of ONNX Runtime's:
+
+{CHECK}
 Before this folder was written, its answers were compared with those of the torch model:
 {_checked(gate)}
 """

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from compress.export.bundle import predict_program, readme
+from compress.export.conformance import FILE as CONFORMANCE
+from compress.export.conformance import write_conformance
 from compress.export.gate import TOLERANCE, GateReport, compare
 from compress.export.int8 import Int8, scheme_of, unmatched
 from compress.export.runtime import FILES, FORMAT, MANIFEST, Runtime, sha256
@@ -94,10 +96,12 @@ def export_onnx(
         manifest, float_bytes = _write(model, beside, scheme, name or model.name, opset)
         exact = scheme is None and not rounds(model.model)
         limits = {"tolerance": tolerance} if exact else {"tolerance": None, "agreement": agreement}
-        gate = compare(Runtime(beside), model, _spread(examples), **limits)
+        export = Runtime(beside)
+        gate = compare(export, model, _spread(examples), **limits)
         if not gate.passed:
             raise CompressError(_refusal(folder, gate, scheme))
-        manifest |= {"gate": gate.to_dict()}
+        write_conformance(beside, export, model, examples, exact)
+        manifest |= {"gate": gate.to_dict(), "files": manifest["files"] | {CONFORMANCE: _known(beside / CONFORMANCE)}}
         _write_json(beside / MANIFEST, manifest)
         (beside / "README.md").write_text(readme(manifest), encoding="utf-8")
         size = (beside / FILES[0]).stat().st_size
@@ -134,7 +138,7 @@ def _write(model: TaskModel, beside: Path, scheme: Int8 | None, name: str, opset
     config: Any = model.model.config
     config.save_pretrained(beside)
     (beside / "predict.py").write_text(predict_program(), encoding="utf-8")
-    files = {file: {"bytes": (beside / file).stat().st_size, "sha256": sha256(beside / file)} for file in FILES}
+    files = {file: _known(beside / file) for file in FILES}
     manifest = {
         "format": FORMAT,
         "name": name,
@@ -151,6 +155,10 @@ def _write(model: TaskModel, beside: Path, scheme: Int8 | None, name: str, opset
     }
     _write_json(beside / MANIFEST, manifest)
     return manifest, float_bytes
+
+
+def _known(file: Path) -> dict[str, Any]:
+    return {"bytes": file.stat().st_size, "sha256": sha256(file)}
 
 
 def _scheme(model: TaskModel, int8: bool | Int8 | None) -> Int8 | None:

@@ -42,6 +42,31 @@ class TestExportAndPredict:
         assert code == 2
         assert "is an export already" in err
 
+    def test_verify(self, call, place, exported, tmp_path):
+        code, out, err = call("verify", exported, "--against", place / "teacher", "--data", place / "data")
+        assert (code, err) == (0, "")
+        rows = {line.split("  ")[0]: line for line in out.splitlines()}
+        assert all(
+            rows[name].rstrip().endswith("agrees") for name in ("ONNX Runtime", "onnx's reference", "torch model")
+        )
+        code, out, _ = call("verify", exported, "--json")
+        found = {each["runtime"]: each for each in json.loads(out)}
+        assert (code, found["ONNX Runtime"]["passed"]) == (0, True)
+        code, _, err = call("verify", place / "teacher")
+        assert (code, "no export.json here" in err) == (2, True)
+        code, _, err = call("verify", exported, "--data", place / "data")
+        assert (code, err) == (2, "--data: is for --against, and there is none; add --against MODEL\n")
+
+    def test_verify_fails_where_a_runtime_answers_otherwise(self, call, exported, monkeypatch):
+        from compress.export import verify
+
+        engine = ("numpy", lambda export: lambda inputs: -5 * export.forward(inputs))
+        monkeypatch.setattr(verify, "ENGINES", {"bad": engine})
+        code, out, err = call("verify", exported)
+        assert code == 1
+        assert "DISAGREES" in out
+        assert "bad: logits differ by up to" in err
+
     def test_texts_file_and_standard_input_give_the_same_lines(self, call, place, exported, tmp_path, monkeypatch):
         texts = ["the film is great", "the book was dull and sad", ""]
         code, out, err = call("predict", exported, *texts)

@@ -1,0 +1,71 @@
+"""``compress verify``: an export through every runtime that is installed, against the answers it must give."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from compress.commands.models import is_export, spec_of, task_for
+from compress.commands.output import table, write_json
+from compress.commands.run import Json
+from eval.errors import CompressError, UserError
+
+if TYPE_CHECKING:
+    from compress.export.verify import Verified
+
+
+def verify(
+    export: Annotated[Path, typer.Argument(metavar="EXPORT", help="A folder that 'compress export' wrote.")],
+    against: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Compare it with this torch model as well, as at its making.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Data for --against; without it, made-up text.")] = None,
+    json: Json = False,
+) -> None:
+    """Run an export's conformance file through every installed runtime; fail if one answers otherwise."""
+    if not is_export(export):
+        raise UserError(f"{export}: no export.json here; give a folder that 'compress export' wrote")
+    if data is not None and against is None:
+        raise UserError("--data: is for --against, and there is none; add --against MODEL")
+
+    from compress.export.runtime import ExportError
+    from compress.export.verify import against_model
+    from compress.export.verify import verify as through_all
+
+    try:
+        found = through_all(export)
+        if against is not None:
+            from compress.artifact import Artifact
+
+            model = Artifact.from_pretrained(against)
+            examples = () if data is None else task_for(spec_of(model), data).validation
+            found.append(against_model(export, model, examples))
+    except ExportError as error:
+        raise UserError(*str(error).splitlines()) from error
+    if json:
+        write_json([asdict(each) | {"passed": each.passed} for each in found])
+    else:
+        heads = (
+            "runtime",
+            "version",
+            ">inputs",
+            ">largest difference",
+            ">allowed",
+            ">decisions",
+            ">as torch",
+            "result",
+        )
+        table(heads, [_row(each) for each in found])
+    failed = [f"{each.runtime}: {'; '.join(each.problems)}" for each in found if each.ran and not each.passed]
+    if failed:
+        raise CompressError(f"{export}: " + "\n".join(failed))
+
+
+def _row(each: Verified) -> tuple[str, ...]:
+    if not each.ran:
+        return (each.runtime, each.version or "-", "", "", "", "", "", each.problems[0])
+    figures = (f"{each.rows}", f"{each.largest:.2g}", f"{each.limit:.2g}", f"{each.agreement:.2%}", f"{each.torch:.2%}")
+    return (each.runtime, each.version or "-", *figures, "agrees" if each.passed else "DISAGREES")

@@ -1,0 +1,63 @@
+"""A few inputs with the answers they must get, kept in every export, so that any runtime anywhere can be checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress.export.gate import LEAST_LIMIT, TOLERANCE
+from compress.export.probes import made_up_examples, odd_examples
+from eval.inference import Predictor
+from eval.writing import write_beside
+
+Array = NDArray[Any]
+FILE = "conformance.json"
+FORMAT = 1
+REAL = 8
+"""Real examples, or made-up ones, beside the odd ones."""
+CHANNELS = 64
+"""Numbers of a token that are kept; a masked-language head has one a word piece."""
+INT8_MARGIN = 0.05
+"""Largest difference between runtimes of an 8-bit graph, relative to the largest logit: the last bit of a float, which
+another order of additions changes, decides a whole step."""
+
+
+def write_conformance(
+    folder: Path, export: Predictor, model: Predictor, examples: Sequence[Mapping[str, Any]], exact: bool
+) -> None:
+    """Write ``conformance.json`` into an export folder.
+
+    It lists rows: ``example`` (the text), ``window`` (which input of a long one), ``inputs`` (its ids, without
+    padding), ``logits`` (what the export gave them in ONNX Runtime here) and ``torch`` (what the torch model did), both
+    ``[C]`` or ``[length, C]``; and ``limit``, the largest difference to ``logits`` that a correct runtime may have.
+
+    Args:
+        folder: The export, whose own answers are taken.
+        export: It, ready to answer.
+        model: The torch model.
+        examples: Real examples; made-up ones take their place if there are none.
+        exact: Whether the graph is in float; 8-bit ones get a wider limit.
+    """
+    encoder = model.encoder
+    some = [*examples[:REAL]] or made_up_examples(encoder, REAL)
+    rows, scale = [], 0.0
+    for example in [*some, *odd_examples(encoder)]:
+        for window, feature in enumerate(encoder.encode([example])):
+            inputs = encoder.collate([feature])
+            logits, expected = (each.forward(inputs)[0][..., :CHANNELS] for each in (export, model))
+            scale = max(scale, float(np.abs(expected).max(initial=0)))
+            ids = {name: array[0].tolist() for name, array in inputs.items()}
+            answers = {"logits": _plain(logits), "torch": _plain(expected)}
+            rows.append({"example": example, "window": window, "inputs": ids, **answers})
+    limit = max(LEAST_LIMIT, (TOLERANCE if exact else INT8_MARGIN) * scale)
+    content = {"format": FORMAT, "exact": exact, "limit": float(f"{limit:.3g}"), "rows": rows}
+    write_beside(folder / FILE, (json.dumps(content, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+
+
+def _plain(logits: Array) -> Any:
+    return [_plain(part) for part in logits] if logits.ndim else float(f"{logits:.7g}")

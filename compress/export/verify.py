@@ -1,0 +1,220 @@
+"""The same inputs through every runtime that is installed, against the answers that an export carries with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compress.export.conformance import FILE, FORMAT
+from compress.export.gate import BATCH, TOLERANCE, Seen, compare
+from compress.export.runtime import FILES, Runtime
+from eval.encoding import Array, Feature, Inputs, TextEncoder
+from eval.errors import UserError
+
+if TYPE_CHECKING:
+    from teachers.taskmodel import TaskModel
+
+Engine = Callable[[Inputs], Array]
+"""Inputs -> logits ``[rows, C]`` or ``[rows, length, C]``."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What one runtime gave.
+
+    Attributes:
+        runtime: Its name.
+        version: Its version; None if it is not installed.
+        rows: Inputs that were compared.
+        largest: Largest difference of a logit from that of the export.
+        limit: The largest that is allowed.
+        agreement: Share of decisions that are those of the export; ties within twice the limit count.
+        torch: Share that are those of the torch model.
+        batch: Largest difference of a row in a batch of mixed lengths from the same row alone.
+        problems: What is wrong, one sentence each; why it was not run, if it was not.
+    """
+
+    runtime: str
+    version: str | None
+    rows: int = 0
+    largest: float = 0.0
+    limit: float = 0.0
+    agreement: float = 0.0
+    torch: float = 0.0
+    batch: float = 0.0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def ran(self) -> bool:
+        """Whether it answered at all."""
+        return self.rows > 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether it answers as the export must."""
+        return self.ran and not self.problems
+
+
+def verify(folder: str | Path) -> list[Verified]:
+    """Run an export's ``conformance.json`` through every runtime.
+
+    Args:
+        folder: What ``export_onnx`` wrote.
+
+    Returns:
+        One result a runtime, those that are not installed included.
+
+    Raises:
+        UserError: If the export has no such file, or one of another format.
+        ExportError: If the export is damaged.
+    """
+    export = Runtime(folder, threads=1, spinning=False)
+    known = _read(export.folder)
+    return [_verified(name, package, engine, export, known) for name, (package, engine) in ENGINES.items()]
+
+
+def against_model(folder: str | Path, model: TaskModel, examples: Sequence[Mapping[str, Any]] = ()) -> Verified:
+    """Compare an export with its torch model once more, as when it was written.
+
+    Args:
+        folder: The export.
+        model: What it was made from.
+        examples: Real ones; without any, made-up texts.
+
+    Raises:
+        UserError: If the export was made from another model.
+        ExportError: If the export is damaged.
+    """
+    import torch
+
+    export = Runtime(folder, spinning=False)
+    if export.manifest.get("source", {}).get("weights") != model.digest:
+        raise UserError(
+            f"{folder}: was made from other weights than those of {model.name}; give the model it came from"
+        )
+    written = export.manifest["gate"]
+    exact = written["limit"] is not None
+    limits = {"tolerance": TOLERANCE} if exact else {"tolerance": None, "agreement": written["agreement_needed"]}
+    gate = compare(export, model, examples, **limits)
+    return Verified(
+        "torch model",
+        torch.__version__,
+        rows=max(gate.examples, 1),
+        largest=gate.max_abs_difference,
+        limit=gate.limit or np.inf,
+        agreement=gate.agreement,
+        torch=gate.agreement,
+        batch=gate.batch_difference,
+        problems=gate.problems,
+    )
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    if not (folder / FILE).is_file():
+        raise UserError(f"{folder}: has no {FILE}; it was written by an earlier version, so export it again")
+    known: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    if known.get("format") != FORMAT:
+        raise UserError(f"{folder / FILE}: format {known.get('format')!r}; this version knows format {FORMAT}")
+    return known
+
+
+def _verified(
+    name: str, package: str, load: Callable[[Runtime], Engine], export: Runtime, known: Mapping[str, Any]
+) -> Verified:
+    if find_spec(package) is None:
+        return Verified(name, None, problems=(f"not installed; pip install {package}",))
+    version = metadata.version(package)
+    try:
+        return _compared(Verified(name, version, limit=float(known["limit"])), load(export), export, known["rows"])
+    except Exception as error:  # every runtime has its own kinds
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        return Verified(name, version, problems=(f"cannot run it: {first}",))
+
+
+def _compared(blank: Verified, engine: Engine, export: Runtime, rows: Sequence[Mapping[str, Any]]) -> Verified:
+    encoder, limit = export.encoder, blank.limit
+    close, model = Seen(encoder.settings), Seen(encoder.settings)
+    features: list[Feature] = []
+    alone: list[Array] = []
+    for row in rows:
+        feature = encoder.encode([row["example"]])[row["window"]]
+        if feature.ids != row["inputs"]["input_ids"]:
+            close.problems.append("the tokenizer gives other tokens than where the export was written")
+            continue
+        features.append(feature)
+        alone.append(engine(encoder.collate([feature]))[0])
+        for seen, expected in ((close, row["logits"]), (model, row["torch"])):
+            logits = np.array([expected], np.float32)
+            seen.add([feature], encoder, logits, alone[-1][None, ..., : logits.shape[-1]], decide=True)
+    batch = _in_batches(engine, encoder, features, alone)
+    agreement = close.agreement(2 * limit)
+    problems = list(dict.fromkeys(close.problems))
+    if not close.largest <= limit:
+        problems.append(f"logits differ by up to {close.largest:.3g}, allowed is {limit:.3g}")
+    if agreement < 1:
+        problems.append(f"{agreement:.2%} of the decisions are those of the export")
+    if not batch <= limit and not _shares_ranges(export):
+        problems.append(f"a row in a batch differs from itself alone by up to {batch:.3g}, allowed is {limit:.3g}")
+    return replace(
+        blank,
+        rows=len(features),
+        largest=close.largest,
+        agreement=agreement,
+        torch=model.agreement(2 * limit),
+        batch=batch,
+        problems=tuple(problems),
+    )
+
+
+def _in_batches(engine: Engine, encoder: TextEncoder, features: Sequence[Feature], alone: Sequence[Array]) -> float:
+    """Return the largest difference of a row in a batch of mixed lengths from itself alone."""
+    largest = 0.0
+    for start in range(0, len(features), BATCH):
+        some = features[start : start + BATCH]
+        for feature, together, one in zip(some, engine(encoder.collate(some)), alone[start:], strict=False):
+            row = together[encoder.place(len(feature.ids), together.shape[0])] if together.ndim == 2 else together
+            largest = max(largest, float(np.abs(row - one).max(initial=0)))
+    return largest
+
+
+def _shares_ranges(export: Runtime) -> bool:
+    """Whether the rows of a batch share one range of activations, so that they depend on each other by design."""
+    return (export.manifest.get("int8") or {}).get("activations") == "tensor"
+
+
+def _onnxruntime(export: Runtime) -> Engine:
+    return export.forward
+
+
+def _reference(export: Runtime) -> Engine:
+    from compress.export.arithmetic import Reference
+
+    return Reference(export.folder).forward
+
+
+def _openvino(export: Runtime) -> Engine:
+    import openvino
+
+    compiled = openvino.Core().compile_model(str(export.folder / FILES[0]), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+    def run(inputs: Inputs) -> Array:
+        found = compiled({**inputs, **export.settings})
+        logits = [found[port] for port in compiled.outputs if "layers" not in port.get_names()]
+        return np.asarray(logits[0] if len(logits) == 1 else np.stack(logits, axis=-1), dtype=np.float32)
+
+    return run
+
+
+ENGINES: dict[str, tuple[str, Callable[[Runtime], Engine]]] = {
+    "ONNX Runtime": ("onnxruntime", _onnxruntime),
+    "onnx's reference": ("onnx", _reference),
+    "OpenVINO": ("openvino", _openvino),
+}
+"""Runtimes: name -> the package it comes in, and what makes it answer."""

@@ -1,0 +1,107 @@
+"""Every runtime against the answers that an export carries, for every family; and runtimes that answer otherwise."""
+
+import json
+
+import pytest
+
+from compress.export import verify as module
+from compress.export.conformance import FILE
+from compress.export.onnx import export_onnx
+from compress.export.verify import against_model, verify
+from eval.errors import UserError
+from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
+
+
+def exported(tmp_path, family="bert", kind="classification", int8=False):
+    task = tiny_task(kind)
+    model = tiny_taskmodel(family, task.spec)
+    export_onnx(model, tmp_path / "x", int8=int8, examples=task.validation, agreement=0.0)
+    return tmp_path / "x", model, task
+
+
+def ran(results):
+    return {each.runtime: each for each in results if each.ran}
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_runtimes_agree_on_every_family(family, int8, tmp_path):
+    found = ran(verify(exported(tmp_path, family, int8=int8)[0]))
+    assert {"ONNX Runtime", "onnx's reference"} <= set(found)
+    for each in found.values():
+        assert each.passed, each
+        assert each.rows >= 20
+        assert each.largest <= each.limit
+
+
+@pytest.mark.parametrize("kind", ["tagging", "qa", "regression", "embedding", "masked-lm"])
+def test_runtimes_agree_on_every_kind_of_task(kind, tmp_path):
+    found = ran(verify(exported(tmp_path, kind=kind)[0]))
+    assert all(each.passed for each in found.values()), found
+    assert found["onnx's reference"].torch == 1.0
+
+
+def test_the_file_is_enough_for_any_runtime(tmp_path):
+    folder, *_ = exported(tmp_path)
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    start = readme.index("    import json, numpy, onnxruntime")
+    program = "\n".join(line[4:] for line in readme[start : readme.index("\nBefore")].splitlines())
+    program = program.replace('"model.onnx"', repr(str(folder / "model.onnx")))
+    names = {}
+    exec(program.replace('"conformance.json"', repr(str(folder / FILE))), names)
+    assert 0 <= names["worst"] < 1e-5
+
+
+def test_a_runtime_that_answers_otherwise_fails(tmp_path, monkeypatch):
+    folder, *_ = exported(tmp_path)
+
+    def shifted(export):
+        return lambda inputs: -5 * export.forward(inputs)
+
+    def mixed(export):
+        return lambda inputs: export.forward(inputs) + 0.1 * (len(inputs["input_ids"]) > 1)
+
+    def broken(export):
+        raise RuntimeError("no such operator\nand a long trace")
+
+    engines = {"shifted": ("numpy", shifted), "mixed": ("numpy", mixed), "broken": ("numpy", broken)}
+    monkeypatch.setattr(module, "ENGINES", {**engines, "absent": ("no_such_package", broken)})
+    found = {each.runtime: each for each in verify(folder)}
+    assert any(p.startswith("logits differ by up to") for p in found["shifted"].problems)
+    assert any("of the decisions are those of the export" in p for p in found["shifted"].problems)
+    assert found["mixed"].problems[0].startswith("a row in a batch differs from itself alone by up to 0.1")
+    assert found["broken"].problems == ("cannot run it: no such operator",)
+    assert found["absent"].problems == ("not installed; pip install no_such_package",)
+    assert not any(each.passed for each in found.values())
+
+
+def test_another_tokenizer_is_noticed(tmp_path):
+    folder, *_ = exported(tmp_path)
+    known = json.loads((folder / FILE).read_text())
+    known["rows"][0]["inputs"]["input_ids"][1] += 1
+    (folder / FILE).write_text(json.dumps(known))
+    manifest = json.loads((folder / "export.json").read_text())
+    del manifest["files"][FILE]
+    (folder / "export.json").write_text(json.dumps(manifest))
+    assert "the tokenizer gives other tokens" in ran(verify(folder))["ONNX Runtime"].problems[0]
+
+
+def test_exports_of_another_version_are_refused(tmp_path):
+    folder, *_ = exported(tmp_path)
+    manifest = json.loads((folder / "export.json").read_text())
+    del manifest["files"][FILE]
+    (folder / "export.json").write_text(json.dumps(manifest))
+    (folder / FILE).write_text(json.dumps({"format": 9}))
+    with pytest.raises(UserError, match="format 9; this version knows format 1"):
+        verify(folder)
+    (folder / FILE).unlink()
+    with pytest.raises(UserError, match="was written by an earlier version, so export it again"):
+        verify(folder)
+
+
+def test_the_torch_model_is_compared_once_more(tmp_path):
+    folder, model, task = exported(tmp_path)
+    found = against_model(folder, model, task.validation)
+    assert (found.passed, found.rows, found.agreement) == (True, len(task.validation), 1.0)
+    with pytest.raises(UserError, match="was made from other weights"):
+        against_model(folder, tiny_taskmodel("bert", task.spec, seed=9))
