@@ -1,0 +1,230 @@
+"""The sensible variants of an export, measured on this machine with the task's own texts, and the fastest kept."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from compress.export.int8 import Int8, scheme_of
+from compress.export.onnx import ExportReport, export_onnx
+from compress.export.runtime import MANIFEST, Runtime, default_threads
+from compress.modules.fake_quant import rounds
+from compress.technique import Inputs
+from eval.errors import CompressError, UserError
+from eval.latency import latency, stream
+from eval.measure import measure
+from eval.task import Task
+from eval.writing import whole_folder
+from teachers.taskmodel import TaskModel
+
+logger = logging.getLogger("compress.export")
+Goal = Literal["latency", "throughput"]
+CALIBRATION = 256
+"""Training examples that fixed ranges are taken from."""
+TIMED = 256
+"""Examples that are timed."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One variant with one number of threads.
+
+    Attributes:
+        variant: Its name.
+        threads: Threads of one product; 0 if it was not timed.
+        bytes: Size of the model's file.
+        agreement: Share of decisions that it has in common with the torch model.
+        score: Its score on the examples; None where they have no labels.
+        milliseconds: Median time of one example, from token ids to logits.
+        per_second: Examples a second in a stream, tokenization included.
+        dropped: Why it is out; empty if it is not.
+    """
+
+    variant: str
+    threads: int
+    bytes: int = 0
+    agreement: float = 0.0
+    score: float | None = None
+    milliseconds: float = 0.0
+    per_second: float = 0.0
+    dropped: str = ""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was tried and what was kept.
+
+    Attributes:
+        report: The export that was kept.
+        chosen: How it did.
+        trials: All of them, the fastest first, those that are out last.
+    """
+
+    report: ExportReport
+    chosen: Trial
+    trials: tuple[Trial, ...]
+
+
+def tune(
+    model: TaskModel,
+    folder: str | Path,
+    task: Task,
+    *,
+    goal: Goal = "latency",
+    agreement: float = 0.98,
+    least_score: float | None = None,
+    seconds: float = 2.0,
+    name: str | None = None,
+) -> Tuned:
+    """Write the fastest of the sensible exports that answers well enough; ``export.json`` keeps the table.
+
+    Args:
+        model: What is exported.
+        folder: As for ``export_onnx``.
+        task: Examples to compare, score and time with (validation), and to take ranges from (training).
+        goal: ``latency``: the time of one text; ``throughput``: texts a second in a stream.
+        agreement: Least share of decisions that are those of the torch model.
+        least_score: Least score, in units of the task's metric; None asks for none.
+        seconds: How long each variant is timed.
+        name: What reports call the export.
+
+    Raises:
+        UserError: If there are no examples, or no labels for a score.
+        CompressError: If no variant answers well enough.
+    """
+    examples = task.validation
+    if not len(examples):
+        raise UserError("tune: there are no validation examples to measure with")
+    with tempfile.TemporaryDirectory() as temporary:
+        reports: dict[str, ExportReport] = {}
+        trials: list[Trial] = []
+        for variant, make in VARIANTS.items():
+            scheme = make(model, task)
+            if isinstance(scheme, str):
+                logger.info("%s: not tried, %s", variant, scheme)
+                continue
+            place = Path(temporary) / variant
+            try:
+                report = export_onnx(model, place, int8=scheme, examples=examples, name=name, agreement=agreement)
+            except CompressError as error:
+                trials.append(Trial(variant, 0, dropped=str(error).partition("model does: ")[2].partition(";")[0]))
+                continue
+            reports[variant] = report
+            score = _score(place, task, least_score)
+            dropped = "" if least_score is None or (score or 0.0) >= least_score else f"scores {score:.4f}"
+            known = Trial(variant, 0, report.bytes, report.gate.agreement, score, dropped=dropped)
+            trials += [replace(known, threads=threads) for threads in ([0] if dropped else _threads())]
+        timed = _timed([trial for trial in trials if not trial.dropped], Path(temporary), examples[:TIMED], seconds)
+        key: Callable[[Trial], float] = {"latency": lambda t: t.milliseconds, "throughput": lambda t: -t.per_second}[
+            goal
+        ]
+        order = [*sorted(timed, key=key), *(trial for trial in trials if trial.dropped)]
+        if not timed:
+            reasons = "; ".join(f"{trial.variant}: {trial.dropped}" for trial in order)
+            raise CompressError(
+                f"{folder}: no variant answers well enough ({reasons}); ask for less agreement or score"
+            )
+        chosen = order[0]
+        _keep(Path(temporary) / chosen.variant, Path(folder), goal, chosen, order)
+    return Tuned(replace(reports[chosen.variant], folder=Path(folder)), chosen, tuple(order))
+
+
+def _threads() -> list[int]:
+    """Return the numbers of threads to try: one, and as many as there are cores for this process."""
+    return sorted({1, default_threads() or os.cpu_count() or 1})
+
+
+def _score(folder: Path, task: Task, least: float | None) -> float | None:
+    try:
+        return measure(Runtime(folder, spinning=False), task).score
+    except UserError:
+        if least is not None:
+            raise
+        return None  # examples without labels
+
+
+def _timed(trials: Sequence[Trial], temporary: Path, examples: Any, seconds: float) -> list[Trial]:
+    """Return the trials with their times, all taken in turns."""
+    if not trials:
+        return []
+    models = {
+        f"{trial.variant}, {trial.threads}": Runtime(temporary / trial.variant, trial.threads, spinning=False)
+        for trial in trials
+    }
+    alone = {row.name: row.p50_ms for row in latency(models, examples, batch=(1,), seconds=seconds)}
+    streams = {row.name: row.examples_per_second for row in stream(models, examples, seconds=seconds)}
+    return [
+        replace(trial, milliseconds=alone[known], per_second=streams[known])
+        for trial, known in zip(trials, models, strict=True)
+    ]
+
+
+def _keep(source: Path, folder: Path, goal: Goal, chosen: Trial, trials: Sequence[Trial]) -> None:
+    """Put the chosen export in place, with the table and its number of threads in the manifest."""
+    with whole_folder(folder, "the export") as beside:
+        shutil.copytree(source, beside, dirs_exist_ok=True)
+        file = beside / MANIFEST
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        manifest["tuned"] = {"goal": goal, "threads": chosen.threads, "trials": [asdict(trial) for trial in trials]}
+        file.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+Choice = Int8 | Literal[False] | str
+"""A scheme, float32, or why a variant is not tried."""
+
+
+def _float(model: TaskModel, task: Task) -> Choice:
+    del task
+    return "the model is made of integers" if rounds(model.model) else False
+
+
+def _recorded(model: TaskModel, task: Task) -> Choice:
+    del task
+    return scheme_of(getattr(model, "lineage", ())) or "no step of the recipe asks for it"
+
+
+def _by_token(model: TaskModel, task: Task) -> Choice:
+    del task
+    return "the model has ranges of its own" if _is_bound(model) else Int8()
+
+
+def _by_tensor(model: TaskModel, task: Task) -> Choice:
+    del task
+    return "the model has ranges of its own" if _is_bound(model) else Int8(activations="tensor")
+
+
+def _fixed(model: TaskModel, task: Task) -> Choice:
+    from compress.quantize.static import StaticQuantization
+
+    if _is_bound(model):
+        return "the model has ranges of its own"
+    if not len(task.train):
+        return "there are no training examples to take ranges from"
+    inputs = Inputs(calibration=task.train[:CALIBRATION])
+    outcome = StaticQuantization().apply(model, inputs, torch.Generator())
+    return Int8.model_validate(outcome.structure["export"]["int8"])
+
+
+def _is_bound(model: TaskModel) -> bool:
+    """Whether ranges belong to this very network, or its weights have no float ones to round."""
+    recorded = scheme_of(getattr(model, "lineage", ()))
+    return rounds(model.model) or (recorded is not None and recorded.activations == "static")
+
+
+VARIANTS: Mapping[str, Callable[[TaskModel, Task], Choice]] = {
+    "fp32": _float,
+    "int8, as recorded": _recorded,
+    "int8, a range for each token": _by_token,
+    "int8, a range for each batch": _by_tensor,
+    "int8, fixed ranges": _fixed,
+}
+"""What is tried: name -> the scheme, False for float32, or a sentence why not."""

@@ -1,0 +1,74 @@
+"""The variants of an export: all are measured, the fastest that answers well enough is kept, and the table says so."""
+
+import json
+
+import pytest
+
+from compress.export import tune as module
+from compress.export.runtime import Runtime
+from compress.export.tune import tune
+from compress.quantize.static import StaticQuantization
+from compress.recipe import Recipe
+from compress.technique import Inputs
+from eval.errors import CompressError, UserError
+from eval.measure import measure
+from tests.tiny import tiny_task, tiny_taskmodel
+
+SHORT = {"seconds": 0.05, "agreement": 0.0}
+
+
+@pytest.fixture
+def model_and_task():
+    task = tiny_task()
+    return tiny_taskmodel("bert", task.spec), task
+
+
+def test_the_fastest_is_kept_and_the_table_with_it(model_and_task, tmp_path, monkeypatch):
+    model, task = model_and_task
+    monkeypatch.setattr(module, "_threads", lambda: [1, 2])
+    found = tune(model, tmp_path / "x", task, **SHORT)
+    assert {trial.variant for trial in found.trials} == set(module.VARIANTS) - {"int8, as recorded"}
+    assert [(trial.threads, trial.dropped) for trial in found.trials].count((2, "")) == 4
+    times = [trial.milliseconds for trial in found.trials]
+    assert times == sorted(times)
+    assert found.chosen == found.trials[0]
+    manifest = json.loads((tmp_path / "x" / "export.json").read_text())
+    assert manifest["tuned"]["threads"] == found.chosen.threads
+    assert [trial["variant"] for trial in manifest["tuned"]["trials"]] == [trial.variant for trial in found.trials]
+    assert Runtime(tmp_path / "x").predict(["a line"]).answers
+    assert found.report.folder == tmp_path / "x"
+
+
+def test_throughput_is_another_goal(model_and_task, tmp_path):
+    model, task = model_and_task
+    rates = [trial.per_second for trial in tune(model, tmp_path / "x", task, goal="throughput", **SHORT).trials]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_what_answers_too_badly_is_out(model_and_task, tmp_path, monkeypatch):
+    model, task = model_and_task
+    monkeypatch.setattr(module, "VARIANTS", {"fp32": module._float, "int8": module._by_token})
+    score = measure(model, task).score
+    kept = tune(model, tmp_path / "x", task, least_score=score, **SHORT)
+    assert kept.chosen.score is not None
+    assert kept.chosen.score >= score
+    with pytest.raises(CompressError, match=r"no variant answers well enough \(fp32: scores 0\.\d+; int8: scores"):
+        tune(model, tmp_path / "y", task, least_score=1.1, **SHORT)
+    assert not (tmp_path / "y").exists()
+
+
+def test_ranges_of_a_recipe_are_kept(model_and_task, tmp_path):
+    from compress.engine import run
+
+    model, task = model_and_task
+    inputs = Inputs(calibration=task.train[:8])
+    quantized = run(Recipe(steps=(StaticQuantization(keep_float="none"),)), model, inputs)
+    found = tune(quantized, tmp_path / "x", task, **SHORT)
+    assert {trial.variant for trial in found.trials} == {"fp32", "int8, as recorded"}
+
+
+def test_without_examples_there_is_nothing_to_measure(model_and_task, tmp_path):
+    model, task = model_and_task
+    task.splits["validation"] = task.validation[:0]
+    with pytest.raises(UserError, match="there are no validation examples to measure with"):
+        tune(model, tmp_path / "x", task)
