@@ -210,9 +210,10 @@ def draw_plots(study: Study, found: dict[str, Outcome], folder: Path) -> None:
             for line, rows in plot["lines"].items()
         }
         teacher = next((result for outcome in found.values() for result in outcome.teachers), None)
-        if teacher is None or not any(known.values()):
+        drawn = {line: points for line, points in known.items() if points}
+        if teacher is None or not drawn:
             continue
-        picture = render(lines(known, plot["x"], teacher.metric, ("teacher", teacher.score)))
+        picture = render(lines(drawn, plot["x"], teacher.metric, ("teacher", teacher.score)))
         (folder / f"{name}.svg").write_bytes(picture)
         (folder / f"{name}-dark.svg").write_bytes(darkened(picture))
 

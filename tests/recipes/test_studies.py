@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.study import Study, run_study, table
+from benchmarks.results import DOCS, PAGES, fill
+from benchmarks.study import Study, draw_plots, run_study, table
 from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -22,6 +23,20 @@ def test_every_row_of_a_shipped_study_is_a_recipe(path):
         recipe = study.recipe_of(row, study.seeds_of(row)[0])
         assert recipe.steps or recipe.student
         assert set(study.seeds_of(row)) <= set(study.seeds)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if (DOCS / f"{page}.md").is_file()])
+def test_a_page_has_a_place_for_each_of_its_studies(page, tmp_path):
+    assert "distillation" in PAGES
+    copy = tmp_path / "page.md"
+    copy.write_text((DOCS / f"{page}.md").read_text(encoding="utf-8"), encoding="utf-8")
+    for name in PAGES[page]:
+        assert (ROOT / "benchmarks" / "studies" / f"{name}.yaml").is_file()
+        fill(copy, name, f"| table \\1 of {name} |")
+    text = copy.read_text(encoding="utf-8")
+    assert text.count("| table \\1 of ") == text.count("<!-- study ") == len(PAGES[page])
+    with pytest.raises(SystemExit, match="has no place for nothing"):
+        fill(copy, "nothing", "")
 
 
 @pytest.fixture
@@ -40,6 +55,9 @@ def study(tmp_path):
             "student": {"from": "teacher", "layers": 2},
             "training": {"max_steps": 3, "batch_size": 8},
             "evaluate": {"latency": None},
+        },
+        "plots": {
+            "p": {"x": "alpha", "lines": {"soft": {0: "labels alone", 1: "logits, KL"}, "none": {0: "cannot be"}}}
         },
         "rows": {
             "labels alone": {"steps": ["distill.labels"]},
@@ -63,6 +81,11 @@ def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monk
     assert "(1)" in lines[5]
     assert "not run: student" in lines[4]
     assert len({line.count("|") for line in lines}) == 1
+    draw_plots(study, found, tmp_path / "plots")
+    light, dark = ((tmp_path / "plots" / name).read_text(encoding="utf-8") for name in ("p.svg", "p-dark.svg"))
+    assert all(said in light for said in (">alpha<", ">soft<", ">teacher<", ">accuracy<"))
+    assert ">none<" not in light
+    assert light != dark
     with caplog.at_level(logging.INFO):
         again = run_study(study, tmp_path / "out", seeds=1)
     assert "started" not in caplog.text

@@ -1,0 +1,112 @@
+"""The tables of a page of docs/results, in one resumable command.
+
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.results distillation --out runs [--seeds 1] [--only sst2]
+
+It makes what the page's studies start from (the SST-2 teacher and its fixed part, a student of general distillation, a
+small Chinese base), runs the studies, each in a folder of its own below ``--out``, and puts their tables into the page,
+between ``<!-- study NAME -->`` and ``<!-- end -->``, and their plots into docs/results/plots. Whatever is there is not
+made again; ``--table`` runs nothing and writes what is there. On two cores a page takes hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import chinese, sst2
+from benchmarks.study import Study, draw_plots, run_study, table
+from compress.pipeline import run_recipe
+from compress.recipe import read_recipe
+from eval.writing import write_beside
+
+HERE = Path(__file__).parent
+RECIPES = HERE.parent / "recipes"
+DOCS = HERE.parent / "docs" / "results"
+PAGES = {
+    "distillation": (
+        "distil-sst2",
+        "distil-sst2-full",
+        "distil-general",
+        "distil-sst2-shapes",
+        "distil-mrpc",
+        "distil-stsb",
+        "distil-conll2003",
+        "distil-squad",
+        "distil-thucnews",
+        "distil-embedding",
+        "distil-sick",
+        "distil-banking77",
+    ),
+    "pruning": ("prune-sst2",),
+    "quantization": ("quantize-sst2",),
+    "sharing": ("share-sst2",),
+    "replacing": ("replace-sst2",),
+}
+"""Page of docs/results -> its studies in the order in which they run; some start from models that earlier ones made."""
+
+
+def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
+    """Return what the studies read from the environment, and what makes it."""
+    return {
+        "SST2_TEACHER": sst2.teacher_folder,
+        "SST2_PART": lambda: sst2.part_folder(out / "sst2"),
+        "SST2_REST": lambda: sst2.rest_file(out / "sst2"),
+        "SST2_GENERAL": lambda: general(out),
+        "DISTIL_GENERAL": lambda: out / "distil-general",
+        "DISTIL_EMBEDDING": lambda: out / "distil-embedding",
+        "PRUNE_SST2": lambda: out / "prune-sst2",
+        "CHINESE_BASE": chinese.make_base,
+    }
+
+
+def general(out: Path) -> Path:
+    """Return the student of general distillation, which is trained if it is not there."""
+    folder = out / "wiki-tinybert-cut"
+    return run_recipe(read_recipe(RECIPES / "wiki-tinybert-cut.yaml"), folder, resume=True).folder / "model"
+
+
+def fill(page: Path, study: str, lines: str) -> None:
+    """Put a table between the marks of its study.
+
+    Raises:
+        SystemExit: If the page has no place for it.
+    """
+    text = page.read_text(encoding="utf-8")
+    place = re.compile(rf"(<!-- study {re.escape(study)} -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+    found = place.subn(lambda marks: f"{marks[1]}\n{lines}\n\n{marks[2]}", text)
+    if not found[1]:
+        raise SystemExit(f"{page}: has no place for {study}: <!-- study {study} --> and <!-- end -->")
+    write_beside(page, found[0].encode("utf-8"))
+
+
+def main() -> None:
+    """Make what is missing and write the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("page", choices=PAGES)
+    parser.add_argument("--out", type=Path, default=Path("runs"))
+    parser.add_argument("--only", default="", help="studies whose name contains this")
+    parser.add_argument("--seeds", type=int, help="run only the first so many seeds")
+    parser.add_argument("--table", action="store_true", help="run nothing; write what is there")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    out = given.out.resolve()
+    files = {name: HERE / "studies" / f"{name}.yaml" for name in PAGES[given.page] if given.only in name}
+    text = "".join(file.read_text(encoding="utf-8") for file in files.values())
+    for name, make in ingredients(out).items():
+        if name in text and name not in os.environ and not given.table:
+            os.environ[name] = str(make().resolve())
+    for name, file in files.items():
+        study = Study.read(file)
+        found = run_study(study, out / name, seeds=given.seeds, train=not given.table)
+        fill(DOCS / f"{given.page}.md", name, table(study, found))
+        draw_plots(study, found, DOCS / "plots")
+
+
+if __name__ == "__main__":
+    main()
