@@ -1,8 +1,28 @@
 """What a processor with AVX2 and without VNNI computes: pairs of u8 x s8 products are added in 16 bits and saturate."""
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime
+
+QEMU = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
+"""Runs a program on an emulated processor: Haswell has AVX2 and no VNNI."""
+
+
+def on_haswell(code, *arguments):
+    """Run Python code on an emulated Haswell, with the packages and modules of this process; return what it printed."""
+    interpreter = str(Path(sys.executable).resolve())
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    command = [QEMU, "-cpu", "Haswell", interpreter, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 def saturating_product(u, q):

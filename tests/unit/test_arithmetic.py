@@ -11,7 +11,7 @@ from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
 from eval.errors import UserError
 from eval.machine import VNNI, cpu_features
-from tests.avx2 import saturating_product
+from tests.avx2 import QEMU, on_haswell, saturating_product
 from tests.tiny import tiny_task, tiny_taskmodel
 
 HERE = "vnni" if VNNI & set(cpu_features()) else "avx2"
@@ -43,22 +43,66 @@ def made(tmp_path, large=1.0, **scheme):
     return tmp_path / "x", task
 
 
-@pytest.mark.parametrize("shape", [(1, 384, 1536), (40, 1536, 384), (33, 50, 17)])
-def test_products_are_those_of_this_machine_bit_for_bit(shape):
-    chance = np.random.default_rng(3)
-    u = chance.integers(0, 256, shape[:2]).astype(np.uint8)
-    q = (chance.integers(-127, 128, shape[1:]) // chance.integers(1, 4, shape[1:])).astype(np.int8)
+def one_product(u, q, file):
+    """Write a graph of one MatMulInteger, and return what ONNX Runtime's own kernel on this machine gives."""
     kinds = onnx.TensorProto
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node("MatMulInteger", ["u", "q"], ["y"])],
         "g",
-        [onnx.helper.make_tensor_value_info("u", kinds.UINT8, ["rows", shape[1]])],
-        [onnx.helper.make_tensor_value_info("y", kinds.INT32, ["rows", shape[2]])],
+        [onnx.helper.make_tensor_value_info("u", kinds.UINT8, list(u.shape))],
+        [onnx.helper.make_tensor_value_info("y", kinds.INT32, [len(u), q.shape[1]])],
         [onnx.numpy_helper.from_array(q, "q")],
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    assert np.array_equal(session.run(None, {"u": u})[0], product(u, q, HERE))
+    onnx.save(model, str(file))
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    return session.run(None, {"u": u})[0]
+
+
+@pytest.mark.parametrize("shape", [(1, 384, 1536), (40, 1536, 384), (33, 50, 17)])
+def test_products_are_those_of_this_machine_bit_for_bit(shape, tmp_path):
+    u, q = numbers(*shape)
+    assert np.array_equal(one_product(u, q, tmp_path / "p.onnx"), product(u, q, HERE))
+
+
+def numbers(rows, inner, columns):
+    chance = np.random.default_rng(3)
+    u = chance.integers(0, 256, (rows, inner)).astype(np.uint8)
+    return u, (chance.integers(-127, 128, (inner, columns)) // chance.integers(1, 4, (inner, columns))).astype(np.int8)
+
+
+@pytest.mark.skipif(QEMU is None, reason="qemu-user is not installed, which emulates a processor without VNNI")
+def test_products_are_those_of_an_avx2_machine_bit_for_bit(tmp_path):
+    u, q = numbers(7, 384, 100)
+    one_product(u, q, tmp_path / "p.onnx")
+    np.save(tmp_path / "u.npy", u)
+    code = (
+        "import sys, numpy as np, onnxruntime\n"
+        "session = onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])\n"
+        "np.save(sys.argv[3], session.run(None, {'u': np.load(sys.argv[2])})[0])"
+    )
+    on_haswell(code, tmp_path / "p.onnx", tmp_path / "u.npy", tmp_path / "y.npy")
+    found = np.load(tmp_path / "y.npy")
+    assert np.array_equal(found, product(u, q, "avx2"))
+    assert not np.array_equal(found, product(u, q, "vnni")), "some of these sums saturate"
+
+
+@pytest.mark.skipif(QEMU is None, reason="qemu-user is not installed, which emulates a processor without VNNI")
+@pytest.mark.parametrize("reduced", [True, False])
+def test_an_export_answers_on_an_avx2_machine_as_emulated(reduced, tmp_path):
+    folder, task = made(tmp_path, reduce_range=reduced)
+    emulated, exact = Emulated(folder, "avx2"), Emulated(folder, "vnni")
+    inputs = emulated.encoder.collate(emulated.encoder.encode(task.validation))
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    code = (
+        "import sys, numpy as np\nfrom compress.export.runtime import Runtime\n"
+        "np.save(sys.argv[3], Runtime(sys.argv[1]).forward(dict(np.load(sys.argv[2]))))"
+    )
+    on_haswell(code, folder, tmp_path / "inputs.npz", tmp_path / "y.npy")
+    found = np.load(tmp_path / "y.npy")
+    assert np.median(np.abs(found - emulated.forward(inputs))) < 1e-5
+    far = np.abs(emulated.forward(inputs) - exact.forward(inputs)).max()
+    assert (far == 0) == reduced, "seven bits are exact everywhere, eight saturate"
 
 
 @pytest.mark.parametrize("activations", ["token", "tensor"])
