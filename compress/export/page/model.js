@@ -13,13 +13,14 @@
  * @param {object} ort onnxruntime-web or onnxruntime-node.
  * @param {function} Tokenizer The class of that name of @huggingface/tokenizers.
  * @param {function(string): Promise<Uint8Array>} read Gives the bytes of a file of this folder.
+ * @param {object} options What ONNX Runtime takes when it opens a session, such as `intraOpNumThreads`.
  * @returns {Promise<Model>}
  */
-export async function load(ort, Tokenizer, read) {
+export async function load(ort, Tokenizer, read, options = {}) {
   const json = async (name) => JSON.parse(new TextDecoder().decode(await read(name)));
   const manifest = await json("export.json");
   const tokenizer = new Tokenizer(await json("tokenizer.json"), {});
-  const session = await ort.InferenceSession.create(await read(manifest.model));
+  const session = await ort.InferenceSession.create(await read(manifest.model), options);
   return new Model(manifest, tokenizer, session, ort.Tensor);
 }
 
