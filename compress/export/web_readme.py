@@ -69,13 +69,15 @@ and open `http://127.0.0.1:8000`. Any server of static files will do.
 
     npm install onnxruntime-node @huggingface/tokenizers
 
-    import {{ readFile }} from "node:fs/promises";
-    import * as ort from "onnxruntime-node";
-    import {{ Tokenizer }} from "@huggingface/tokenizers";
-    import {{ load }} from "./model.js";
+```js
+import {{ readFile }} from "node:fs/promises";
+import * as ort from "onnxruntime-node";
+import {{ Tokenizer }} from "@huggingface/tokenizers";
+import {{ load }} from "./model.js";
 
-    const model = await load(ort, Tokenizer, (name) => readFile(new URL(name, import.meta.url)));
-    console.log(await model.answer({example}));
+const model = await load(ort, Tokenizer, (name) => readFile(new URL(name, import.meta.url)));
+console.log(await model.answer({example}));
+```
 
 ## transformers.js
 
@@ -96,10 +98,9 @@ def _page(manifest: dict[str, Any], fetch: str) -> str:
 def _transformers_js(family: str, kind: str, pair: bool) -> str:
     pipeline = pipeline_of(family, kind, pair)
     if pipeline is None:
-        what = "embedding" if kind == "embedding" else f"{'pairs with ' if pair else ''}{family} and {kind}"
-        return f"Its pipelines have no place for {what}; use `model.js`."
-    words = (
-        " It gives a tag for every piece of a word; `model.js` gives one for every word." if kind == "tagging" else ""
-    )
-    return f"""`pipeline("{pipeline}", "path/of/this/folder")` gives the same answers for texts that fit. It cuts a longer one
-behind its last special token, `model.js` before it, as in training.{words}"""
+        return f"Its pipelines have no place for {family} with {'pairs' if pair else kind}; use `model.js`."
+    text = f"""`pipeline("{pipeline}", "path/of/this/folder")` gives the same answers for texts that fit.
+A longer one it cuts anywhere, its last special token included; `model.js` keeps that, as in training."""
+    if kind == "tagging":
+        text += "\nIt gives a tag for every piece of a word, `model.js` one for every word."
+    return text

@@ -11,6 +11,8 @@ from compress.export.runtime import Runtime
 from compress.export.web import export_web
 from eval.inference import predict
 from eval.task import TaskSpec
+from teachers.config import Training
+from teachers.finetune import finetune
 from tests.javascript.conftest import programs
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
@@ -22,9 +24,18 @@ def texts_of(count, kind="classification", **options):
     return [{key: value for key, value in example.items() if key not in ("label", "tags")} for example in examples]
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model that has learnt its task, so that both labels occur."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COMPRESS_HOME", str(tmp_path_factory.mktemp("home")))
+        task, training = tiny_task(examples=300), Training(max_steps=200, batch_size=16, learning_rate=1e-3)
+        return finetune(tiny_taskmodel("distilbert", task.spec), task, training, seed=1)[0]
+
+
 @pytest.mark.parametrize("int8", [False, True])
-def test_typed_text_is_classified_as_in_python(int8, browse, modules, tmp_path):
-    model, examples = tiny_taskmodel("bert"), texts_of(300)
+def test_typed_text_is_classified_as_in_python(int8, trained, browse, modules, tmp_path):
+    model, examples = trained, texts_of(300)
     export_web(model, tmp_path / "web", int8=int8, examples=examples, assets=modules)
     (page,) = browse(tmp_path / "web", {"": {"examples": examples, "typed": [examples[0]["text"]]}})
     assert re.fullmatch(r"ready; loaded in \d+ ms", page["state"])
@@ -82,7 +93,7 @@ def test_the_pages_of_the_docs_answer(browse, modules, tmp_path):
     shutil.copy(package / "dist" / "transformers.min.js", tmp_path / "vendor")
     for ending in ("mjs", "wasm"):
         shutil.copy(runtime / f"ort-wasm-simd-threaded.asyncify.{ending}", tmp_path / "vendor")
-    pages = browse(tmp_path, dict.fromkeys(("own.html", "transformers.html"), {"shows": "#answer"}))
+    pages = browse(tmp_path, {name: {"shows": "#answer"} for name in ("own.html", "transformers.html")})
     (own,) = predict(model, [{"text": "a gripping film"}]).answers
     assert [page["shown"] for page in pages] == [f"{own['label']} {own['probability']:.3f}"] * 2
 
@@ -97,7 +108,7 @@ def test_a_real_model_on_sst2(browse, modules, tmp_path):
     from compress.export.onnx import export_onnx
 
     model = Artifact.from_pretrained(Path(place))
-    examples = task_for(model.task, data).validation
+    examples = task_for(model.task, data).validation[:300]
     texts = [{"text": example["text"]} for example in examples]
     for int8 in (False, True):
         export_web(model, tmp_path / "web", int8=int8, examples=examples, assets=modules)
@@ -105,5 +116,7 @@ def test_a_real_model_on_sst2(browse, modules, tmp_path):
         answers = predict(Runtime(tmp_path / "onnx"), texts, batch_size=1).answers
         (page,) = browse(tmp_path / "web", {"": {"examples": texts, "typed": [texts[0]["text"]]}})
         assert [read["label"] for read in page["answers"]] == [own["label"] for own in answers]
-        difference = max(abs(a["probability"] - b["probability"]) for a, b in zip(answers, page["answers"], strict=True))
-        assert difference < (0.05 if int8 else 1e-4)
+        pairs = zip(answers, page["answers"], strict=True)
+        differences = [abs(own["probability"] - read["probability"]) for own, read in pairs]
+        # In 8 bits, kernels of WebAssembly round a few numbers to the neighbouring integer.
+        assert sum(differences) / len(differences) < (0.01 if int8 else 1e-5)
