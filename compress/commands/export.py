@@ -3,50 +3,64 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from compress.commands.models import is_export, spec_of, task_for
 from compress.commands.output import megabytes, write_json
 from compress.commands.run import Json
+from compress.export.targets import NEXT, TARGETS, exporter
 from eval.errors import UserError, did_you_mean
 
-FORMATS = ("onnx",)
+if TYPE_CHECKING:
+    from compress.export.onnx import ExportReport
 
 
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An artifact, or a transformers folder or hub name.")],
     out: Annotated[Path, typer.Option(help="Folder to write; an earlier export is replaced.")],
-    to: Annotated[str, typer.Option(help=f"Format: {', '.join(FORMATS)}.")] = "onnx",
+    to: Annotated[str, typer.Option(help=f"Format: {', '.join(TARGETS)}.")] = "onnx",
     int8: Annotated[
         bool | None, typer.Option("--int8/--fp32", help="8-bit weights or not; by default as the recipe's steps say.")
     ] = None,
     data: Annotated[
         str | None, typer.Option(help="Data on which the export has to agree with the model; without it, made-up text.")
     ] = None,
+    assets: Annotated[
+        Path | None, typer.Option(help="For web: the node_modules folder with onnxruntime-web and its tokenizer.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Export a model, compare the export with the model on the same inputs, and refuse it if they disagree."""
-    if to not in FORMATS:
-        raise UserError(f"--to: got {to!r}{did_you_mean(to, FORMATS)}")
+    if to not in TARGETS:
+        raise UserError(f"--to: got {to!r}{did_you_mean(to, TARGETS)}")
+    if assets is not None and to != "web":
+        raise UserError(f"--assets: --to {to} needs none; it belongs to --to web")
     if is_export(model):
         raise UserError(f"{model}: is an export already; export the model folder it was made from")
 
     from compress.artifact import Artifact
-    from compress.export.onnx import export_onnx
 
     artifact = Artifact.from_pretrained(model)
     examples = () if data is None else task_for(spec_of(artifact), data).validation
-    report = export_onnx(artifact, out, int8=int8, examples=examples)
-    gate = report.gate.to_dict()
+    own = {} if assets is None else {"assets": assets}
+    report = exporter(to)(artifact, out, int8=int8, examples=examples, **own)
     if json:
         figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}
+        gate = report.gate.to_dict()
         write_json({"folder": str(report.folder), **figures, "gate": gate, "seconds": round(report.seconds, 1)})
         return
-    typer.echo(f"wrote {out}: {report.scheme}, {megabytes(report.bytes)} MB")
+    _tell(report, to)
+
+
+def _tell(report: ExportReport, to: str) -> None:
+    gate = report.gate
+    typer.echo(f"wrote {report.folder}: {report.scheme}, {megabytes(report.bytes)} MB")
     typer.echo(
-        f"agrees with the model in {gate['agreement']:.2%} of the decisions on {gate['examples']:,} examples "
-        f"and made-up texts; largest difference of a logit {gate['max_abs_difference']:.2g}"
+        f"agrees with the model in {gate.agreement:.2%} of the decisions on {gate.examples:,} examples "
+        f"and made-up texts; largest difference of a logit {gate.max_abs_difference:.2g}"
     )
-    typer.echo(f"try it: compress predict {out} TEXT")
+    for note in report.notes:
+        typer.echo(note)
+    typer.echo(f"try it: {NEXT.get(to, NEXT['onnx']).format(out=report.folder)}")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from compress.export.onnx import export_onnx as export_onnx
     from compress.export.runtime import ExportError as ExportError
     from compress.export.runtime import Runtime as Runtime
+    from compress.export.web import export_web as export_web
 
 _HOMES = {
     "ExportError": "runtime",
@@ -22,6 +23,7 @@ _HOMES = {
     "Runtime": "runtime",
     "compare": "gate",
     "export_onnx": "onnx",
+    "export_web": "web",
 }
 
 __all__ = sorted(_HOMES)

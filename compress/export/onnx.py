@@ -45,6 +45,7 @@ class ExportReport:
         quantized: For int8, how many linear layers and tables became 8-bit, and what stayed in float.
         gate: How far the export is from the model.
         seconds: How long it took.
+        notes: What is still to be done before it can be used, a sentence each.
     """
 
     folder: Path
@@ -55,6 +56,7 @@ class ExportReport:
     quantized: Mapping[str, Any]
     gate: GateReport
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 def export_onnx(
@@ -99,10 +101,10 @@ def export_onnx(
         export = Runtime(beside)
         gate = compare(export, model, _spread(examples), **limits)
         if not gate.passed:
-            raise CompressError(_refusal(folder, gate, scheme))
+            raise CompressError(_refusal(model.name, gate, scheme))
         write_conformance(beside, export, model, examples, exact)
         manifest |= {"gate": gate.to_dict(), "files": manifest["files"] | {CONFORMANCE: _known(beside / CONFORMANCE)}}
-        _write_json(beside / MANIFEST, manifest)
+        write_json(beside / MANIFEST, manifest)
         (beside / "README.md").write_text(readme(manifest), encoding="utf-8")
         size = (beside / FILES[0]).stat().st_size
     seconds = time.perf_counter() - start
@@ -153,7 +155,7 @@ def _write(model: TaskModel, beside: Path, scheme: Int8 | None, name: str, opset
         "files": files,
         "machine": machine(),
     }
-    _write_json(beside / MANIFEST, manifest)
+    write_json(beside / MANIFEST, manifest)
     return manifest, float_bytes
 
 
@@ -170,10 +172,15 @@ def _scheme(model: TaskModel, int8: bool | Int8 | None) -> Int8 | None:
     return (recorded or Int8()) if int8 else None
 
 
-def _check(model: TaskModel, folder: Path, scheme: Int8 | None) -> None:
-    problems = []
+def occupied(folder: Path) -> list[str]:
+    """Return the reason why nothing may be written in the place of ``folder``, if there is one."""
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / MANIFEST).is_file())):
-        problems.append(f"{folder}: is there already and no export; choose another folder or remove it")
+        return [f"{folder}: is there already and no export; choose another folder or remove it"]
+    return []
+
+
+def _check(model: TaskModel, folder: Path, scheme: Int8 | None) -> None:
+    problems = occupied(folder)
     if scheme is not None:
         problems += unmatched(scheme.exclude, [module for module, _ in model.model.named_modules()])
     if getattr(model.model.config, "quantization_config", None) is not None:
@@ -193,11 +200,12 @@ def _spread(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [examples[index * len(examples) // count] for index in range(count)]
 
 
-def _refusal(folder: Path, gate: GateReport, scheme: Int8 | None) -> str:
+def _refusal(name: str, gate: GateReport, scheme: Int8 | None) -> str:
     advice = "" if scheme is None else "; exclude the modules that need float32, or lower agreement if that is enough"
     found = "; ".join(gate.problems)
-    return f"{folder}: the export does not answer as the model does: {found}{advice}; nothing was written"
+    return f"{name}: the export does not answer as the model does: {found}{advice}; nothing was written"
 
 
-def _write_json(file: Path, values: Mapping[str, Any]) -> None:
+def write_json(file: Path, values: Mapping[str, Any]) -> None:
+    """Write values as a JSON file of an export."""
     file.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

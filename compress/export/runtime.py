@@ -214,6 +214,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if manifest["format"] != FORMAT:
         found = manifest["format"]
         raise ExportError(f"{file}: format {found!r}; this reader knows format {FORMAT}, so use a matching version")
+    if (target := manifest.get("target", "onnx")) != "onnx":
+        raise ExportError(f"{folder}: an export for {target!r}, which this cannot run; README.md there says what can")
     wrong = [key for key, kind in expected.items() if not isinstance(manifest.get(key), kind)]
     if wrong:
         raise ExportError(f"{file}: {' and '.join(wrong)} missing or of another type; export it again")

@@ -25,7 +25,8 @@ from eval.errors import CompressError, UserError
 from eval.inference import predict
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
-FILES = {"model.onnx", "tokenizer.json", "encoder.json", "export.json", "config.json", "predict.py", "README.md"}
+LISTED = {"model.onnx", "tokenizer.json", "encoder.json", "conformance.json"}
+FILES = {*LISTED, "export.json", "config.json", "predict.py", "README.md"}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def test_the_manifest_says_what_how_and_where(bert, examples, tmp_path):
     assert manifest["quantized"] == {"linear": 19, "tables": 2, "float": ["classifier"]}
     assert manifest["gate"]["passed"] is True
     assert manifest["gate"]["examples"] == len(examples)
-    assert set(manifest["files"]) == {"model.onnx", "tokenizer.json", "encoder.json"}
+    assert set(manifest["files"]) == LISTED
     assert manifest["machine"]["versions"]["onnxruntime"] == onnxruntime.__version__
     assert "int8" in (tmp_path / "out" / "README.md").read_text()
 
