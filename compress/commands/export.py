@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compress.commands.models import is_export, spec_of, task_for
-from compress.commands.output import megabytes, write_json
+from compress.commands.output import megabytes, table, write_json
 from compress.commands.run import Json
 from compress.export.targets import NEXT, TARGETS, exporter
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from compress.export.onnx import ExportReport
+    from compress.export.tune import Tuned
+
+GOALS = ("latency", "throughput")
 
 
 def export(
@@ -27,31 +30,84 @@ def export(
     data: Annotated[
         str | None, typer.Option(help="Data on which the export has to agree with the model; without it, made-up text.")
     ] = None,
+    tune: Annotated[
+        str | None,
+        typer.Option(metavar="GOAL", help="Measure the variants on --data, keep the best for latency or throughput."),
+    ] = None,
+    agreement: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Least share of equal decisions of 8 bits; 0.97, tuning 0.98."),
+    ] = None,
+    least_score: Annotated[
+        float | None, typer.Option(help="For --tune: the least score that a variant may have.")
+    ] = None,
     assets: Annotated[
         Path | None, typer.Option(help="For web: the node_modules folder with onnxruntime-web and its tokenizer.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Export a model, compare the export with the model on the same inputs, and refuse it if they disagree."""
-    if to not in TARGETS:
-        raise UserError(f"--to: got {to!r}{did_you_mean(to, TARGETS)}")
+    problems = [] if to in TARGETS else [f"--to: got {to!r}{did_you_mean(to, TARGETS)}"]
     if assets is not None and to != "web":
-        raise UserError(f"--assets: --to {to} needs none; it belongs to --to web")
+        problems.append(f"--assets: --to {to} needs none; it belongs to --to web")
+    if agreement is not None and to != "onnx":
+        problems.append(f"--agreement: is for --to onnx, and not for {to}")
+    if tune is not None:
+        problems += _tuning_problems(tune, to, int8, data)
+    elif least_score is not None:
+        problems.append("--least-score: is for --tune; give it, or leave this out")
     if is_export(model):
-        raise UserError(f"{model}: is an export already; export the model folder it was made from")
+        problems.append(f"{model}: is an export already; export the model folder it was made from")
+    if problems:
+        raise UserError(*problems)
 
     from compress.artifact import Artifact
 
     artifact = Artifact.from_pretrained(model)
-    examples = () if data is None else task_for(spec_of(artifact), data).validation
-    own = {} if assets is None else {"assets": assets}
-    report = exporter(to)(artifact, out, int8=int8, examples=examples, **own)
+    task = None if data is None else task_for(spec_of(artifact), data)
+    if tune is not None and task is not None:
+        from compress.export.tune import AGREEMENT
+        from compress.export.tune import tune as tuned
+
+        least = AGREEMENT if agreement is None else agreement
+        found = tuned(artifact, out, task, goal=tune, agreement=least, least_score=least_score)
+        if not json:
+            _show(found)
+        report = found.report
+    else:
+        examples = () if task is None else task.validation
+        own = {"assets": assets, "agreement": agreement}
+        given = {key: value for key, value in own.items() if value is not None}
+        report = exporter(to)(artifact, out, int8=int8, examples=examples, **given)
     if json:
         figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}
         gate = report.gate.to_dict()
         write_json({"folder": str(report.folder), **figures, "gate": gate, "seconds": round(report.seconds, 1)})
         return
     _tell(report, to)
+
+
+def _tuning_problems(goal: str, to: str, int8: bool | None, data: str | None) -> list[str]:
+    problems = [] if goal in GOALS else [f"--tune: got {goal!r}{did_you_mean(goal, GOALS)}"]
+    if to != "onnx":
+        problems.append(f"--tune: measures variants of --to onnx, not of {to}")
+    if int8 is not None:
+        problems.append("--tune: chooses between 8 bits and float itself; leave --int8 and --fp32 out")
+    if data is None:
+        problems.append("--tune: measures with real texts; add --data")
+    return problems
+
+
+def _show(found: Tuned) -> None:
+    heads = ("variant", ">threads", ">MB", ">agreement", ">score", ">ms alone", ">texts/s", "")
+    rows = []
+    for trial in found.trials:
+        size = [megabytes(trial.bytes), f"{trial.agreement:.2%}"] if trial.bytes else ["", ""]
+        score = "" if trial.score is None else f"{trial.score:.4f}"
+        times = ["", ""] if trial.dropped else [f"{trial.milliseconds:.2f}", f"{trial.per_second:,.0f}"]
+        remark = f"out: {trial.dropped}" if trial.dropped else "kept" if trial is found.chosen else ""
+        rows.append([trial.variant, str(trial.threads or ""), *size, score, *times, remark])
+    table(heads, rows)
 
 
 def _tell(report: ExportReport, to: str) -> None:

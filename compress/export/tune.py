@@ -19,7 +19,7 @@ from compress.export.onnx import ExportReport, export_onnx
 from compress.export.runtime import MANIFEST, Runtime, default_threads
 from compress.modules.fake_quant import rounds
 from compress.technique import Inputs
-from eval.errors import CompressError, UserError
+from eval.errors import CompressError, UserError, did_you_mean
 from eval.latency import latency, stream
 from eval.measure import measure
 from eval.task import Task
@@ -27,7 +27,6 @@ from eval.writing import whole_folder
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("compress.export")
-Goal = Literal["latency", "throughput"]
 CALIBRATION = 256
 """Training examples that fixed ranges are taken from."""
 TIMED = 256
@@ -59,6 +58,15 @@ class Trial:
     dropped: str = ""
 
 
+ORDERS: Mapping[str, Callable[[Trial], float]] = {
+    "latency": lambda trial: trial.milliseconds,
+    "throughput": lambda trial: -trial.per_second,
+}
+"""What can be asked for: goal -> what the best has the least of."""
+AGREEMENT = 0.98
+"""Least share of decisions that are those of the torch model, if nothing else is asked for."""
+
+
 @dataclass(frozen=True)
 class Tuned:
     """What was tried and what was kept.
@@ -79,8 +87,8 @@ def tune(
     folder: str | Path,
     task: Task,
     *,
-    goal: Goal = "latency",
-    agreement: float = 0.98,
+    goal: str = "latency",
+    agreement: float = AGREEMENT,
     least_score: float | None = None,
     seconds: float = 2.0,
     name: str | None = None,
@@ -98,10 +106,12 @@ def tune(
         name: What reports call the export.
 
     Raises:
-        UserError: If there are no examples, or no labels for a score.
+        UserError: If the goal is not known, there are no examples, or no labels for a score.
         CompressError: If no variant answers well enough.
     """
     examples = task.validation
+    if goal not in ORDERS:
+        raise UserError(f"tune: got {goal!r}{did_you_mean(goal, ORDERS)}")
     if not len(examples):
         raise UserError("tune: there are no validation examples to measure with")
     with tempfile.TemporaryDirectory() as temporary:
@@ -124,10 +134,7 @@ def tune(
             known = Trial(variant, 0, report.bytes, report.gate.agreement, score, dropped=dropped)
             trials += [replace(known, threads=threads) for threads in ([0] if dropped else _threads())]
         timed = _timed([trial for trial in trials if not trial.dropped], Path(temporary), examples[:TIMED], seconds)
-        key: Callable[[Trial], float] = {"latency": lambda t: t.milliseconds, "throughput": lambda t: -t.per_second}[
-            goal
-        ]
-        order = [*sorted(timed, key=key), *(trial for trial in trials if trial.dropped)]
+        order = [*sorted(timed, key=ORDERS[goal]), *(trial for trial in trials if trial.dropped)]
         if not timed:
             reasons = "; ".join(f"{trial.variant}: {trial.dropped}" for trial in order)
             raise CompressError(
@@ -168,7 +175,7 @@ def _timed(trials: Sequence[Trial], temporary: Path, examples: Any, seconds: flo
     ]
 
 
-def _keep(source: Path, folder: Path, goal: Goal, chosen: Trial, trials: Sequence[Trial]) -> None:
+def _keep(source: Path, folder: Path, goal: str, chosen: Trial, trials: Sequence[Trial]) -> None:
     """Put the chosen export in place, with the table and its number of threads in the manifest."""
     with whole_folder(folder, "the export") as beside:
         shutil.copytree(source, beside, dirs_exist_ok=True)

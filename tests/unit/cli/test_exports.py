@@ -42,6 +42,26 @@ class TestExportAndPredict:
         assert code == 2
         assert "is an export already" in err
 
+    def test_tuning(self, call, place, tmp_path):
+        out = tmp_path / "x"
+        flags = ("--tune", "latency", "--data", place / "data", "--agreement", "0.5", "--out", out)
+        code, said, err = call("export", place / "teacher", *flags)
+        assert (code, err) == (0, "int8, as recorded: not tried, no step of the recipe asks for it\n")
+        rows = [line for line in said.splitlines() if line.startswith(("fp32", "int8"))]
+        assert "kept" in rows[0]
+        assert len([row for row in rows if "kept" in row]) == 1
+        assert json.loads((out / "export.json").read_text(encoding="utf-8"))["tuned"]["goal"] == "latency"
+
+    def test_what_tuning_refuses(self, call, place):
+        flags = ("--tune", "latncy", "--to", "web", "--int8", "--agreement", "0.9", "--out", "x")
+        code, _, err = call("export", place / "teacher", *flags)
+        assert code == 2
+        assert err.splitlines()[-1] == "5 mistakes"
+        assert "--tune: got 'latncy'; did you mean 'latency'?" in err
+        assert "--tune: measures with real texts; add --data" in err
+        code, _, err = call("export", place / "teacher", "--least-score", "0.9", "--out", "x")
+        assert (code, err) == (2, "--least-score: is for --tune; give it, or leave this out\n")
+
     def test_verify(self, call, place, exported, tmp_path):
         code, out, err = call("verify", exported, "--against", place / "teacher", "--data", place / "data")
         assert (code, err) == (0, "")
