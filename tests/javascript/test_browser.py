@@ -77,8 +77,8 @@ def test_a_page_without_its_packages_says_so(browse, tmp_path):
     report = export_web(tiny_taskmodel("bert"), tmp_path / "web", assets=None)
     assert len(report.notes) == 1
     (page,) = browse(tmp_path / "web", {"": {"examples": [], "typed": [""]}})
-    assert page["state"].startswith("The model could not be loaded: ")
-    assert page["state"].endswith("README.md says what belongs here.")
+    assert page["state"].startswith("The model cannot be loaded (")
+    assert page["state"].endswith("); see README.md")
 
 
 def test_the_pages_of_the_docs_answer(browse, modules, tmp_path):
