@@ -1,5 +1,5 @@
 // Opens pages in Chromium and tells what they show and which addresses they ask for.
-// Standard input: {chromium, profile, pages: [{url, examples, typed, shows}]}; standard output: a list of what was found.
+// Standard input: {chromium, profile, pages: [{url, examples, typed, shows}]}; standard output: a list of findings.
 // A page with `shows` is done when that element shows something else than an ellipsis; others are pages of an export.
 
 import { text } from "node:stream/consumers";

@@ -13,7 +13,7 @@ from eval.inference import predict
 from eval.task import TaskSpec
 from teachers.config import Training
 from teachers.finetune import finetune
-from tests.javascript.conftest import programs
+from tests.javascript.conftest import programs, varied
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
 pytestmark = pytest.mark.slow
@@ -51,9 +51,9 @@ def test_typed_text_is_classified_as_in_python(int8, trained, browse, modules, t
 
 
 def test_words_are_tagged_and_texts_compared(browse, modules, tmp_path):
-    tagger = tiny_taskmodel("roberta", tiny_spec("tagging"))
     embedder = tiny_taskmodel("bert", TaskSpec(kind="embedding", metric="spearman", pair=True, max_length=32))
     words, pairs = texts_of(40, "tagging"), texts_of(40, "embedding", pair=True)
+    tagger = varied(tiny_taskmodel("roberta", tiny_spec("tagging")), words)
     export_web(tagger, tmp_path / "tags", assets=modules)
     export_web(embedder, tmp_path / "vectors", assets=modules)
     sentence = " ".join(words[0]["tokens"])
@@ -65,6 +65,7 @@ def test_words_are_tagged_and_texts_compared(browse, modules, tmp_path):
         },
     )
     own = predict(tagger, words).answers
+    assert len({tag for answer in own for tag in answer["tags"]}) == 3
     assert [answer["tags"] for answer in tags["answers"]] == [answer["tags"] for answer in own]
     shown = [word if tag == "O" else f"{word}{tag}" for word, tag in zip(sentence.split(), own[0]["tags"], strict=True)]
     assert re.sub(r"\s+", "", tags["shown"]) == "".join(shown)
@@ -77,8 +78,8 @@ def test_a_page_without_its_packages_says_so(browse, tmp_path):
     report = export_web(tiny_taskmodel("bert"), tmp_path / "web", assets=None)
     assert len(report.notes) == 1
     (page,) = browse(tmp_path / "web", {"": {"examples": [], "typed": [""]}})
-    assert page["state"].startswith("The model could not be loaded: ")
-    assert page["state"].endswith("README.md says what belongs here.")
+    assert page["state"].startswith("The model cannot be loaded (")
+    assert page["state"].endswith("); see README.md")
 
 
 def test_the_pages_of_the_docs_answer(browse, modules, tmp_path):

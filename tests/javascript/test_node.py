@@ -11,7 +11,7 @@ from compress.export.web import export_web
 from compress.export.web_readme import KNOWN, pipeline_of
 from eval.inference import predict
 from eval.task import TaskSpec
-from tests.javascript.conftest import HERE, programs
+from tests.javascript.conftest import HERE, programs, varied
 from tests.parity.test_distill_early_exit import with_exits
 from tests.parity.test_distill_static import distilled
 from tests.tiny import FAMILIES, tiny_spec, tiny_task, tiny_taskmodel
@@ -94,11 +94,12 @@ def test_every_family_tags_words_as_in_python(node, tmp_path):
     long = {"tokens": [word for example in task.validation for word in example["tokens"]][:90]}
     odd = {"tokens": ["ann", "\x07", "lives", "", "in", "RÔME", "你好", "<mask>x", "O'Neill-Smith's"]}
     examples = [*({"tokens": example["tokens"]} for example in task.validation), long, odd, {"tokens": []}]
-    models = [tiny_taskmodel(family, task.spec) for family in FAMILIES]
+    models = [varied(tiny_taskmodel(family, task.spec), task.validation) for family in FAMILIES]
     jobs = [job(model, tmp_path / family, examples) for family, model in zip(FAMILIES, models, strict=True)]
     for family, model, found in zip(FAMILIES, models, node(HERE / "node.mjs", jobs), strict=True):
         assert [answer["tags"] for answer in found["answers"]] == [a["tags"] for a in predict(model, examples).answers]
-        assert len({tag for answer in found["answers"] for tag in answer["tags"]}) > 1
+        tags = [tag for answer in found["answers"] for tag in answer["tags"]]
+        assert min(map(tags.count, task.spec.labels)) > 10
         assert found["supported"] == (family in KNOWN["tagging"])
 
 

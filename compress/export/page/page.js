@@ -18,7 +18,7 @@ async function open() {
     $("state").textContent = `ready; loaded in ${Math.round(performance.now() - start)} ms`;
     return loaded;
   } catch (error) {
-    $("state").textContent = `The model could not be loaded: ${error.message ?? error}. README.md says what belongs here.`;
+    $("state").textContent = `The model cannot be loaded (${error.message ?? error}); see README.md`;
     throw error;
   }
 }
@@ -39,15 +39,22 @@ function show({ name, scheme, encoder, files, model: file }) {
 
 $("form").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const loaded = await model;
-  const [first, second] = [$("first").value, $("second-text").value];
-  const two = loaded.settings.pair || (loaded.settings.kind === "embedding" && second !== "");
-  const start = performance.now();
-  const answer = await loaded.answer(two ? { text_a: first, text_b: second } : first);
-  const took = performance.now() - start;
-  $("answer").replaceChildren(...lines(answer, loaded.settings.labels));
-  $("took").textContent = `${took.toFixed(1)} ms`;
+  try {
+    await answer($("first").value, $("second-text").value);
+  } catch (error) {
+    $("answer").replaceChildren(line(`No answer: ${error.message ?? error}`));
+  }
 });
+
+async function answer(first, second) {
+  const loaded = await model;
+  const { kind, labels, pair } = loaded.settings;
+  const two = pair || (kind === "embedding" && second !== "");
+  const start = performance.now();
+  const found = await loaded.answer(two ? { text_a: first, text_b: second } : first);
+  $("took").textContent = `${(performance.now() - start).toFixed(1)} ms`;
+  $("answer").replaceChildren(...lines(found, labels));
+}
 
 /** Return the elements that show an answer. */
 function lines({ probabilities, tokens, tags, vectors, score }, labels) {
@@ -56,7 +63,10 @@ function lines({ probabilities, tokens, tags, vectors, score }, labels) {
     return order.map((place) => bar(labels[place], probabilities[place]));
   }
   if (tags) return tokens.map((word, place) => tagged(word, tags[place]));
-  if (vectors?.length === 1) return [line(`${vectors[0].length} numbers: ${vectors[0].slice(0, 8).map((x) => x.toFixed(3)).join(", ")} …`)];
+  if (vectors?.length === 1) {
+    const shown = vectors[0].slice(0, 8).map((value) => value.toFixed(3));
+    return [line(`${vectors[0].length} numbers: ${shown.join(", ")} …`)];
+  }
   return [line(`${vectors ? "cosine" : "score"} ${score.toFixed(4)}`)];
 }
 
