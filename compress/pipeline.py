@@ -201,23 +201,24 @@ def _student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) -> Ar
 def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) -> dict[str, Path]:
     """Write every export that the recipe asks for; int8 stands beside fp32, so that the two can be compared."""
     from compress.export.int8 import scheme_of
-    from compress.export.onnx import export_onnx
+    from compress.export.targets import export_to
 
     exports: dict[str, Path] = {}
     examples = task.validation if task is not None else ()
     quantized = scheme_of(artifact.lineage) is not None
     for block in recipe.export:
-        wanted = {"onnx": False} | ({"onnx-int8": True} if block.onnx.int8 or quantized else {})
+        target, settings = block.target, block.settings
+        wanted = {target: False} | ({f"{target}-int8": True} if settings.int8 or quantized else {})
         for name, int8 in wanted.items():
             folder = out / name
             if name not in exports and not (folder / "export.json").is_file():
-                export_onnx(
+                export_to(target)(
                     artifact,
                     folder,
                     int8=int8,
                     examples=examples,
                     name=f"{recipe.name} {name}",
-                    agreement=block.onnx.agreement,
+                    agreement=settings.agreement,
                 )
             exports[name] = folder
     return exports

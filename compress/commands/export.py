@@ -10,15 +10,14 @@ import typer
 from compress.commands.models import is_export, spec_of, task_for
 from compress.commands.output import megabytes, write_json
 from compress.commands.run import Json
-from eval.errors import UserError, did_you_mean
-
-FORMATS = ("onnx",)
+from compress.export.targets import TARGETS, export_to
+from eval.errors import UserError
 
 
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An artifact, or a transformers folder or hub name.")],
     out: Annotated[Path, typer.Option(help="Folder to write; an earlier export is replaced.")],
-    to: Annotated[str, typer.Option(help=f"Format: {', '.join(FORMATS)}.")] = "onnx",
+    to: Annotated[str, typer.Option(help=f"Target: {', '.join(TARGETS)}.")] = "onnx",
     int8: Annotated[
         bool | None, typer.Option("--int8/--fp32", help="8-bit weights or not; by default as the recipe's steps say.")
     ] = None,
@@ -28,17 +27,15 @@ def export(
     json: Json = False,
 ) -> None:
     """Export a model, compare the export with the model on the same inputs, and refuse it if they disagree."""
-    if to not in FORMATS:
-        raise UserError(f"--to: got {to!r}{did_you_mean(to, FORMATS)}")
+    write = export_to(to)
     if is_export(model):
         raise UserError(f"{model}: is an export already; export the model folder it was made from")
 
     from compress.artifact import Artifact
-    from compress.export.onnx import export_onnx
 
     artifact = Artifact.from_pretrained(model)
     examples = () if data is None else task_for(spec_of(artifact), data).validation
-    report = export_onnx(artifact, out, int8=int8, examples=examples)
+    report = write(artifact, out, int8=int8, examples=examples)
     gate = report.gate.to_dict()
     if json:
         figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}
