@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -91,6 +92,7 @@ class Runtime:
         """Return the logits, and for a model with early exits how many layers each row ran through, ``[rows]``."""
         found = self.engine.run({**inputs, **self.settings})
         layers = found.pop("layers", None)
+        found.pop("last_hidden_state", None)  # of an embedding, for tools that pool it themselves
         logits = np.stack(list(found.values()), axis=-1) if len(found) > 1 else next(iter(found.values()))
         return np.asarray(logits, dtype=np.float32), layers
 
@@ -222,6 +224,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     problems = [f"does not list {name}" for name in (*MODEL_FILES[target], *FILES) if name not in files]
     for name, known in files.items():
         problems += _wrong_file(folder, name, known)
+    if target == "onnx" and not problems and _has_weights_elsewhere(folder / MODEL_FILES[target][0]):
+        problems.append("model.onnx keeps weights in other files, which no export does")
     if problems:
         raise ExportError(f"{folder}: damaged export: {'; '.join(problems)}; copy or export it again")
     return manifest
@@ -245,6 +249,14 @@ def _wrong_file(folder: Path, name: str, known: Any) -> list[str]:
     if file.stat().st_size != size:
         return [f"{name} has {file.stat().st_size} bytes instead of {size}"]
     return [] if sha256(file) == digest else [f"{name} was changed"]
+
+
+def _has_weights_elsewhere(file: Path) -> bool:
+    """Whether an ONNX file names external data: an entry with the key ``location``, as protobuf writes it."""
+    if not file.stat().st_size:  # cannot be mapped; whoever loads it will say what is wrong
+        return False
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(b"\n\x08location\x12") >= 0
 
 
 def sha256(file: Path) -> str:
