@@ -266,3 +266,19 @@ recipes = st.builds(
 @given(recipes)
 def test_every_recipe_survives_the_way_to_yaml_and_back(recipe):
     assert parse_recipe(recipe_to_yaml(recipe)) == recipe
+
+
+def test_every_target_is_a_block_of_its_own():
+    from compress.blocks import ExportBlock, TargetBlock
+    from compress.export.targets import TARGETS
+
+    assert set(ExportBlock.model_fields) == set(TARGETS)
+    recipe = parse_recipe("seed: 1\nteacher: {model: x}\nexport: [{openvino: {int8: true}}, ort]\n")
+    assert [(block.target, block.settings) for block in recipe.export] == [
+        ("openvino", TargetBlock(int8=True)),
+        ("ort", TargetBlock()),
+    ]
+    assert parse_recipe(recipe_to_yaml(recipe)) == recipe
+    for values in ({}, {"onnx": {}, "ort": {}}):
+        with pytest.raises(ValueError, match="name one target, of onnx, ort, openvino, executorch"):
+            ExportBlock.model_validate(values)
