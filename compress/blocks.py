@@ -152,8 +152,8 @@ class TeacherBlock(Block):
             raise UserError(*(f"teacher.shape: {one.removeprefix('student.')}" for one in error.problems)) from error
 
 
-class OnnxBlock(Block):
-    """An ONNX export.
+class TargetBlock(Block):
+    """An export for one target.
 
     Attributes:
         int8: Whether weights become int8, with activations quantized as they come; a step ``quantize.dynamic`` asks
@@ -166,13 +166,21 @@ class OnnxBlock(Block):
 
 
 class ExportBlock(Block):
-    """One export; exactly one format.
+    """One export; exactly one target.
 
     Attributes:
         onnx: For ONNX Runtime and whatever else reads ONNX.
+        ort: ONNX Runtime's own format, for its small builds.
+        openvino: For OpenVINO.
+        executorch: For ExecuTorch on phones and small boards.
+        web: For the browser, Node.js and transformers.js; it is compared with the model, but not measured.
     """
 
-    onnx: OnnxBlock
+    onnx: TargetBlock | None = None
+    ort: TargetBlock | None = None
+    openvino: TargetBlock | None = None
+    executorch: TargetBlock | None = None
+    web: TargetBlock | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -182,6 +190,23 @@ class ExportBlock(Block):
         if isinstance(values, dict):
             return {key: {} if value is None else value for key, value in values.items()}
         return values
+
+    @model_validator(mode="after")
+    def _has_one(self) -> ExportBlock:
+        if len(self.model_fields_set) != 1:
+            raise ValueError(f"name one target, of {', '.join(type(self).model_fields)}")
+        return self
+
+    @property
+    def target(self) -> str:
+        """The target's name, a key of ``compress.export.targets.TARGETS``."""
+        return next(iter(self.model_fields_set))
+
+    @property
+    def settings(self) -> TargetBlock:
+        """What was asked of it."""
+        settings: TargetBlock = getattr(self, self.target)
+        return settings
 
 
 class LatencyBlock(Block):

@@ -198,26 +198,34 @@ def _student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) -> Ar
     return replace(Artifact.from_model(built), name="student")
 
 
+def _runs(export: Path) -> bool:
+    """Whether an export answers on this machine; what is made for the browser does so there."""
+    from compress.export.engines import ENGINES
+
+    return export.name.removesuffix("-int8") in ENGINES
+
+
 def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) -> dict[str, Path]:
     """Write every export that the recipe asks for; int8 stands beside fp32, so that the two can be compared."""
     from compress.export.int8 import scheme_of
-    from compress.export.onnx import export_onnx
+    from compress.export.targets import export_to
 
     exports: dict[str, Path] = {}
     examples = task.validation if task is not None else ()
     quantized = scheme_of(artifact.lineage) is not None
     for block in recipe.export:
-        wanted = {"onnx": False} | ({"onnx-int8": True} if block.onnx.int8 or quantized else {})
+        target, settings = block.target, block.settings
+        wanted = {target: False} | ({f"{target}-int8": True} if settings.int8 or quantized else {})
         for name, int8 in wanted.items():
             folder = out / name
             if name not in exports and not (folder / "export.json").is_file():
-                export_onnx(
+                export_to(target)(
                     artifact,
                     folder,
                     int8=int8,
                     examples=examples,
                     name=f"{recipe.name} {name}",
-                    agreement=block.onnx.agreement,
+                    agreement=settings.agreement,
                 )
             exports[name] = folder
     return exports
@@ -237,7 +245,8 @@ def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predic
             continue
         models.append(ablation.artifact)
         exports = _export(recipe, ablation.artifact, prepared.task, ablation.folder)
-        models += [Runtime(at, name=f"{ablation.name}, {name}", spinning=False) for name, at in exports.items()]
+        runnable = {name: at for name, at in exports.items() if _runs(at)}
+        models += [Runtime(at, name=f"{ablation.name}, {name}", spinning=False) for name, at in runnable.items()]
     return models, notes
 
 
@@ -273,7 +282,7 @@ def evaluate(
     models: list[Predictor] = [artifact]
     if block.baseline:
         models.append(replace(_baseline(recipe, prepared, out), name="no teacher"))
-    models += [Runtime(folder, name=name, spinning=False) for name, folder in exports.items()]
+    models += [Runtime(folder, name=name, spinning=False) for name, folder in exports.items() if _runs(folder)]
     models += others
     plan = None
     if block.latency is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MACS_LENGTH = 128
 """Tokens of the one input whose multiply-accumulates are reported."""
-MODEL_FILES = ("*.safetensors", "*.onnx", "*.onnx.data", "*.onnx_data")
+MODEL_FILES = ("*.safetensors", "*.onnx", "*.onnx.data", "*.onnx_data", "*.ort", "openvino_model.*", "*.pte")
 """What holds the weights in a folder."""
 UNKNOWN_TOKEN = 2
 """A token id that every vocabulary has and that is padding in none of the usual ones."""
@@ -151,7 +151,7 @@ def _recurrent_flops(
 
 
 def file_bytes(folder: str | Path, patterns: tuple[str, ...] = MODEL_FILES) -> int:
-    """Return the bytes of the files in ``folder`` itself that hold weights: safetensors, ONNX and its external data."""
+    """Return the bytes of the files in ``folder`` itself that hold weights: safetensors and the files of exports."""
     files = {path for pattern in patterns for path in Path(folder).glob(pattern) if path.is_file()}
     return sum(path.stat().st_size for path in files)
 

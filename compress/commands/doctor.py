@@ -15,6 +15,8 @@ EXTRAS = {
     "structured": ("torch_pruning", "structured pruning through the dependencies between layers (torch-pruning)"),
     "bitsandbytes": ("bitsandbytes", "8-bit and 4-bit weights on GPUs (bitsandbytes)"),
     "optimum": ("optimum", "normalised configs of model families for further exporters (optimum)"),
+    "openvino": ("openvino", "exports for OpenVINO, and their runtime"),
+    "executorch": ("executorch", "exports for ExecuTorch, and their runtime (executorch)"),
     "tagger": ("spacy", "parts of speech for augmented text (spaCy)"),
     "dev": ("hypothesis", "tests, type checks and style checks"),
 }

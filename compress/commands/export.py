@@ -10,11 +10,13 @@ import typer
 from compress.commands.models import is_export, spec_of, task_for
 from compress.commands.output import megabytes, table, write_json
 from compress.commands.run import Json
-from compress.export.targets import NEXT, TARGETS, exporter
+from compress.export.targets import NEXT, TARGETS, export_to
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from compress.export.onnx import ExportReport
+    from collections.abc import Callable
+
+    from compress.export.folder import ExportReport
     from compress.export.tune import Tuned
 
 GOALS = ("latency", "throughput")
@@ -23,7 +25,7 @@ GOALS = ("latency", "throughput")
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An artifact, or a transformers folder or hub name.")],
     out: Annotated[Path, typer.Option(help="Folder to write; an earlier export is replaced.")],
-    to: Annotated[str, typer.Option(help=f"Format: {', '.join(TARGETS)}.")] = "onnx",
+    to: Annotated[str, typer.Option(help=f"Target: {', '.join(TARGETS)}.")] = "onnx",
     int8: Annotated[
         bool | None, typer.Option("--int8/--fp32", help="8-bit weights or not; by default as the recipe's steps say.")
     ] = None,
@@ -50,8 +52,6 @@ def export(
     problems = [] if to in TARGETS else [f"--to: got {to!r}{did_you_mean(to, TARGETS)}"]
     if assets is not None and to != "web":
         problems.append(f"--assets: --to {to} needs none; it belongs to --to web")
-    if agreement is not None and to != "onnx":
-        problems.append(f"--agreement: is for --to onnx, and not for {to}")
     if tune is not None:
         problems += _tuning_problems(tune, to, int8, data)
     elif least_score is not None:
@@ -78,7 +78,8 @@ def export(
         examples = () if task is None else task.validation
         own = {"assets": assets, "agreement": agreement}
         given = {key: value for key, value in own.items() if value is not None}
-        report = exporter(to)(artifact, out, int8=int8, examples=examples, **given)
+        write: Callable[..., ExportReport] = export_to(to)
+        report = write(artifact, out, int8=int8, examples=examples, **given)
     if json:
         figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}
         gate = report.gate.to_dict()

@@ -65,6 +65,6 @@ def plan(recipe: RecipeFile, overrides: Overrides = None, json: Json = False) ->
 def slow_int8(recipe: Recipe, features: Iterable[str]) -> str:
     """Return a sentence if a recipe exports int8 and these processor features do not make it faster; else nothing."""
     quantized = any("export_bytes" in step.reduces for step in recipe.steps)
-    if int8_is_fast(features) or not (quantized or any(block.onnx.int8 for block in recipe.export)):
+    if int8_is_fast(features) or not (quantized or any(block.settings.int8 for block in recipe.export)):
         return ""
     return f"int8 exports will be smaller, but hardly faster on this processor ({int8_note(features)})"

@@ -6,18 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from compress.export.engines import ExportError as ExportError
+    from compress.export.folder import ExportReport as ExportReport
     from compress.export.gate import GateReport as GateReport
     from compress.export.gate import compare as compare
     from compress.export.int8 import Int8 as Int8
-    from compress.export.onnx import ExportReport as ExportReport
     from compress.export.onnx import export_onnx as export_onnx
-    from compress.export.runtime import ExportError as ExportError
     from compress.export.runtime import Runtime as Runtime
     from compress.export.web import export_web as export_web
 
 _HOMES = {
-    "ExportError": "runtime",
-    "ExportReport": "onnx",
+    "ExportError": "engines",
+    "ExportReport": "folder",
     "GateReport": "gate",
     "Int8": "int8",
     "Runtime": "runtime",

@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from compress.export.runtime import FILES, Runtime
+from compress.export.engines import MODEL_FILES
+from compress.export.runtime import Runtime
+from eval.encoding import Array, Inputs
 from eval.errors import UserError
 
-Array = NDArray[Any]
 Arithmetic = Literal["avx2", "vnni"]
 ARITHMETICS: dict[Arithmetic, str] = {
     "avx2": "x86 with AVX2 or AVX-512 and without VNNI: two products are added in 16 bits, and saturate",
@@ -23,6 +23,7 @@ ARITHMETICS: dict[Arithmetic, str] = {
 LEAST, MOST = -(2**15), 2**15 - 1
 """What 16 bits hold."""
 LARGEST_ACTIVATION = 255
+NETWORK = MODEL_FILES["onnx"][0]
 ENTRIES = 1 << 24
 """Sums of two products that are held at once."""
 
@@ -112,6 +113,14 @@ class _GatherElements(OpRun):  # type: ignore[misc]
         return (np.take_along_axis(data[part], indices, axis),)
 
 
+class _ReferenceEngine:
+    def __init__(self, session: Any) -> None:
+        self.session = session
+
+    def run(self, inputs: Inputs) -> dict[str, Array]:
+        return dict(zip(self.session.output_names, self.session.run(None, inputs), strict=True))
+
+
 class Reference(Runtime):
     """An export run by onnx's reference operators in numpy, which share no code with ONNX Runtime; slow.
 
@@ -128,7 +137,7 @@ class Reference(Runtime):
         super().__init__(folder, threads=1, name=name, spinning=False)
         products = type("MatMulInteger", (_MatMulInteger,), {"arithmetic": arithmetic, "known": {}})
         operators = [products, type("Erf", (_Erf,), {}), type("GatherElements", (_GatherElements,), {})]
-        self.session = ReferenceEvaluator(str(self.folder / FILES[0]), new_ops=operators)
+        self.engine = _ReferenceEngine(ReferenceEvaluator(str(self.folder / NETWORK), new_ops=operators))
 
 
 class Emulated(Reference):
@@ -144,6 +153,6 @@ class Emulated(Reference):
 
     def __init__(self, folder: str | Path, arithmetic: Arithmetic, name: str | None = None) -> None:
         super().__init__(folder, arithmetic, name)
-        graph = onnx.load(str(self.folder / FILES[0])).graph
+        graph = onnx.load(str(self.folder / NETWORK)).graph
         if not any(node.op_type == "MatMulInteger" for node in graph.node):
             raise UserError(f"{folder}: has no 8-bit products, so its answers are the same on every processor")

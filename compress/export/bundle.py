@@ -7,10 +7,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-PARTS = ("eval.encoding", "eval.inference", "compress.export.runtime", "compress.export.program")
+from compress.export.engines import ENGINES, MODEL_FILES
+
+PARTS = (
+    "eval.encoding",
+    "eval.inference",
+    "compress.export.engines",
+    "compress.export.runtime",
+    "compress.export.program",
+)
 """Modules that ``predict.py`` consists of, in the order of their needs."""
 TOOLKIT = ("eval", "compress", "teachers")
-HEAD = '''"""Answers from the model in this folder; needs numpy, tokenizers and onnxruntime, nothing else.
+HEAD = '''"""Answers from the model in this folder; needs numpy, tokenizers and LIBRARY, nothing else.
 
     python predict.py "some text"          one JSON object a text
     python predict.py --file texts.txt
@@ -25,7 +33,7 @@ if __name__ == "__main__":
     import importlib.util
     import sys
 
-    missing = [name for name in ("numpy", "tokenizers", "onnxruntime") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("numpy", "tokenizers", "LIBRARY") if importlib.util.find_spec(name) is None]
     if missing:
         sys.stderr.write(f"not installed: {', '.join(missing)}; run: pip install {' '.join(missing)}\\n")
         sys.exit(2)
@@ -56,10 +64,14 @@ LINES = {
 }
 
 
-def predict_program() -> str:
-    """Return the source of a program that predicts with nothing of this toolkit installed."""
+def predict_program(target: str = "onnx") -> str:
+    """Return the source of a program that predicts with nothing of this toolkit installed.
+
+    Args:
+        target: What the export is made for, a key of ``engines.ENGINES``.
+    """
     bodies = [_body(Path(str(import_module(part).__file__)).read_text(encoding="utf-8")) for part in PARTS]
-    return "\n\n".join([HEAD, *bodies, TAIL]).replace("\n\n\n\n", "\n\n\n")
+    return "\n\n".join([HEAD.replace("LIBRARY", ENGINES[target][1]), *bodies, TAIL]).replace("\n\n\n\n", "\n\n\n")
 
 
 def _body(source: str) -> str:
@@ -80,21 +92,24 @@ def readme(manifest: dict[str, Any]) -> str:
     line = LINES["pair" if task.get("pair") and task["kind"] != "embedding" else task["kind"]]
     kind = f"{'An' if task['kind'] == 'embedding' else 'A'} {task['kind']}"
     labels = f"Labels: {', '.join(task['labels'])}.\n" if task.get("labels") else ""
-    model = manifest["files"]["model.onnx"]
+    library, package, _ = ENGINES[manifest["target"]]
+    names = MODEL_FILES[manifest["target"]]
+    size = sum(manifest["files"][file]["bytes"] for file in names) / 1e6
+    opset = f", opset {manifest['opset']}" if manifest["opset"] else ""
     return f"""# {manifest["name"]}
 
-{kind} model for ONNX Runtime: {manifest["scheme"]}, opset {manifest["opset"]}, {model["bytes"] / 1e6:.1f} MB.
+{kind} model for {library}: {manifest["scheme"]}{opset}, {size:.1f} MB.
 {labels}
 | file | what it is |
 |---|---|
-| `model.onnx` | the network, with standard ONNX operators |
+| {", ".join(f"`{file}`" for file in names)} | the network |
 | `tokenizer.json`, `encoder.json` | how texts become its inputs |
 | `config.json` | the transformers configuration, for tools that look for it |
 | `export.json` | what was exported, how it was checked, sizes and digests |
 | `conformance.json` | a few inputs with the answers they must get, to check any runtime with |
-| `predict.py` | predicts with numpy, tokenizers and onnxruntime alone |
+| `predict.py` | predicts with numpy, tokenizers and {package} alone |
 
-    pip install numpy tokenizers onnxruntime
+    pip install numpy tokenizers {package}
     python predict.py "a line"
     python predict.py --file lines.txt > answers.jsonl
 

@@ -46,12 +46,12 @@ def quantize_graph(model: Model, scheme: Int8) -> dict[str, Any]:
         How many ``linear`` layers and embedding ``tables`` became 8-bit, and in ``float`` the modules with a matrix
         that did not.
     """
-    return _Quantizer(model, scheme).run()
+    return Quantizer(model, scheme).run()
 
 
 def linear_nodes(model: Model) -> list[tuple[Node, Array]]:
     """Return the linear layers of a tidy float32 graph that are worth 8 bits, each with its matrix."""
-    quantizer = _Quantizer(model, Int8())
+    quantizer = Quantizer(model, Int8())
     found = [(node, quantizer._linear(node)) for node in model.graph.node]
     return [(node, linear.matrix) for node, linear in found if linear and min(linear.matrix.shape) >= SMALL]
 
@@ -68,7 +68,9 @@ class _Linear:
     bias: str = ""
 
 
-class _Quantizer:
+class Quantizer:
+    """One quantization of one graph; other forms of the 8-bit products override ``_product``."""
+
     def __init__(self, model: Model, scheme: Int8) -> None:
         self.graph, self.scheme = model.graph, scheme
         self.opset = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
@@ -80,6 +82,7 @@ class _Quantizer:
         self.smoothed: dict[str, str] = {}
 
     def run(self) -> dict[str, Any]:
+        """Rewrite the graph; return what ``quantize_graph`` does."""
         facts: dict[str, Any] = {"linear": 0, "tables": 0, "float": []}
         self._round_outputs()
         for node in list(self.graph.node):
@@ -174,21 +177,25 @@ class _Quantizer:
         smooth = self._known(self.scheme.smooth, node)
         if smooth is not None:
             x, weight, matrix = self._smoothed(x, weight, matrix, np.array(smooth, np.float32))
-        quantized, scale, zero = self._activation(x, self._known(self.scheme.ranges, node))
         if weight not in self.arrays:
             matrix, scales = quantize_weight(matrix, self.scheme.per_channel, self.scheme.reduce_range)
             self.arrays |= {weight: np.ascontiguousarray(matrix), f"{weight}_scale": scales}
-        y = self._as_float(self._add("MatMulInteger", [quantized, weight, zero], f"{out}_int32", node.name))
-        last = f"{out}_product" if linear.bias or len(linear.shape) > 1 else out
-        if self.scheme.activations == "token":
-            y = self._add("Mul", [y, f"{weight}_scale"], f"{out}_channels")
-            y = self._add("Mul", [y, scale], last)
-        else:  # multiplied in this order, ONNX Runtime makes one operator of them all
-            y = self._add("Mul", [y, self._add("Mul", [scale, f"{weight}_scale"], f"{out}_both")], last)
+        y = self._product(node, x, weight, f"{out}_product" if linear.bias or len(linear.shape) > 1 else out)
         if linear.bias:
             self._add("Add", [y, linear.bias], out)
         if len(linear.shape) > 1:
             self._reshape(y, out, (0,) * linear.batch_axes + linear.shape)
+
+    def _product(self, node: Node, x: str, weight: str, last: str) -> str:
+        """Add ``last = x W`` with the product in integers; return ``last``."""
+        quantized, scale, zero = self._activation(x, self._known(self.scheme.ranges, node))
+        out = node.output[0]
+        y = self._as_float(self._add("MatMulInteger", [quantized, weight, zero], f"{out}_int32", node.name))
+        if self.scheme.activations == "token":
+            y = self._add("Mul", [y, f"{weight}_scale"], f"{out}_channels")
+            return self._add("Mul", [y, scale], last)
+        # Multiplied in this order, ONNX Runtime makes one operator of them all.
+        return self._add("Mul", [y, self._add("Mul", [scale, f"{weight}_scale"], f"{out}_both")], last)
 
     def _activation(self, x: str, given: tuple[float, float] | None) -> tuple[str, str, str]:
         """Return the names of ``x`` as uint8, of its scale and of its zero point; each ``x`` is quantized once."""

@@ -1,12 +1,13 @@
-"""Answers from an export folder with numpy, tokenizers and ONNX Runtime alone; no torch, no transformers.
+"""Answers from an export folder with numpy, tokenizers and the runtime's own library; no torch, no transformers.
 
-It imports ``eval.encoding`` and ``eval.inference`` and no more, so that ``predict.py`` in every export can carry all.
+Beside ``engines`` it imports ``eval.encoding`` and ``eval.inference`` alone, so that every export can carry all of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -15,29 +16,27 @@ from typing import Any
 
 import numpy as np
 
+from compress.export.engines import MODEL_FILES, first_line, open_engine
+from compress.export.engines import ExportError as ExportError
 from eval.encoding import Array, Inputs, TextEncoder
 from eval.inference import Answer, Predictions, predict
 
 FORMAT = 1
 """Version of the export folder; a folder of a later version is refused."""
 MANIFEST = "export.json"
-FILES = ("model.onnx", "tokenizer.json", "encoder.json")
-"""What prediction needs beside the manifest, which holds the size and digest of each."""
+FILES = ("tokenizer.json", "encoder.json")
+"""What prediction needs beside the network and the manifest, which holds the size and digest of each file."""
 PAIR = ("text_a", "text_b")
 """Fields of an example of two texts."""
 CHUNK = 1024
 """Examples that ``Runtime.stream`` holds at a time, so that batches are of similar length and memory is bounded."""
 
 
-class ExportError(ValueError):
-    """A damaged export folder, or an example that the exported model cannot take."""
-
-
 class Runtime:
     """An exported model, ready to answer; a ``Predictor``.
 
     Args:
-        folder: What ``export_onnx`` wrote.
+        folder: What ``compress export`` wrote, for whatever target.
         threads: Threads of one product; by default ``OMP_NUM_THREADS``, else the physical cores this process may use.
         name: What reports call it; by default the name in the folder.
         spinning: Let idle threads wait actively: fastest for one model alone, slower beside other busy sessions.
@@ -52,8 +51,8 @@ class Runtime:
         encoder: How examples become inputs.
 
     Raises:
-        ExportError: If a file is missing, damaged or of a later version, ONNX Runtime cannot load the model, or it
-            has no such ``speed``.
+        ExportError: If a file is missing, damaged or of a later version, the runtime's library is missing or cannot
+            load the model, or it has no such ``speed``.
     """
 
     def __init__(
@@ -72,14 +71,15 @@ class Runtime:
         try:
             self.encoder = TextEncoder.from_folder(self.folder)
         except Exception as error:  # tokenizers raises bare Exceptions
-            raise ExportError(f"{self.folder}: the tokenizer cannot be read ({_first_line(error)})") from error
+            raise ExportError(f"{self.folder}: the tokenizer cannot be read ({first_line(error)})") from error
         if speed is not None and self.manifest.get("speed") is None:
             raise ExportError(f"{self.folder}: has no early exits, so there is no speed to set")
         if speed is not None and not 0 <= speed <= 1:
             raise ExportError(f"speed: got {speed}, allowed are 0 (every layer) to 1 (the first exit)")
         self.settings: Inputs = {} if speed is None else {"speed": np.array(speed, dtype=np.float32)}
-        self.session = _session(self.folder / FILES[0], threads or default_threads(), spinning)
-        self.outputs = [output.name for output in self.session.get_outputs()]
+        target = target_of(self.manifest)
+        self.engine = open_engine(target, self.folder, threads or default_threads(), spinning)
+        self.session = self.engine.session
 
     def forward(self, inputs: Inputs) -> Array:
         """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging, qa (C = start, end), masked-lm.
@@ -90,8 +90,9 @@ class Runtime:
 
     def forward_counted(self, inputs: Inputs) -> tuple[Array, Array | None]:
         """Return the logits, and for a model with early exits how many layers each row ran through, ``[rows]``."""
-        found = dict(zip(self.outputs, self.session.run(None, {**inputs, **self.settings}), strict=True))
+        found = self.engine.run({**inputs, **self.settings})
         layers = found.pop("layers", None)
+        found.pop("last_hidden_state", None)  # of an embedding, for tools that pool it themselves
         logits = np.stack(list(found.values()), axis=-1) if len(found) > 1 else next(iter(found.values()))
         return np.asarray(logits, dtype=np.float32), layers
 
@@ -214,18 +215,25 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if manifest["format"] != FORMAT:
         found = manifest["format"]
         raise ExportError(f"{file}: format {found!r}; this reader knows format {FORMAT}, so use a matching version")
-    if (target := manifest.get("target", "onnx")) != "onnx":
-        raise ExportError(f"{folder}: an export for {target!r}, which this cannot run; README.md there says what can")
     wrong = [key for key, kind in expected.items() if not isinstance(manifest.get(key), kind)]
     if wrong:
         raise ExportError(f"{file}: {' and '.join(wrong)} missing or of another type; export it again")
-    files = manifest["files"]
-    problems = [f"does not list {name}" for name in FILES if name not in files]
+    files, target = manifest["files"], target_of(manifest)
+    if target not in MODEL_FILES:
+        raise ExportError(f"{folder}: an export for {target!r}, which this cannot run; README.md there says what can")
+    problems = [f"does not list {name}" for name in (*MODEL_FILES[target], *FILES) if name not in files]
     for name, known in files.items():
         problems += _wrong_file(folder, name, known)
+    if target == "onnx" and not problems and _has_weights_elsewhere(folder / MODEL_FILES[target][0]):
+        problems.append("model.onnx keeps weights in other files, which no export does")
     if problems:
         raise ExportError(f"{folder}: damaged export: {'; '.join(problems)}; copy or export it again")
     return manifest
+
+
+def target_of(manifest: Mapping[str, Any]) -> str:
+    """Return what an export was made for: ``onnx``, where its ``export.json`` does not say."""
+    return str(manifest.get("target", "onnx"))
 
 
 def _wrong_file(folder: Path, name: str, known: Any) -> list[str]:
@@ -241,6 +249,14 @@ def _wrong_file(folder: Path, name: str, known: Any) -> list[str]:
     if file.stat().st_size != size:
         return [f"{name} has {file.stat().st_size} bytes instead of {size}"]
     return [] if sha256(file) == digest else [f"{name} was changed"]
+
+
+def _has_weights_elsewhere(file: Path) -> bool:
+    """Whether an ONNX file names external data: an entry with the key ``location``, as protobuf writes it."""
+    if not file.stat().st_size:  # cannot be mapped; whoever loads it will say what is wrong
+        return False
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(b"\n\x08location\x12") >= 0
 
 
 def sha256(file: Path) -> str:
@@ -262,23 +278,3 @@ def default_threads() -> int:
         return len(cores)
     except (AttributeError, OSError):
         return 0
-
-
-def _session(file: Path, threads: int, spinning: bool) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ExportError("onnxruntime is not installed; run: pip install onnxruntime") from error
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.use_deterministic_compute = True
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
-    try:
-        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has a dozen unrelated error types
-        raise ExportError(f"{file}: ONNX Runtime cannot load it ({_first_line(error)})") from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -51,7 +51,8 @@ def trace(model: TaskModel, opset: int = OPSET) -> tuple[Model, str]:
 
     Returns:
         A tidy graph whose inputs are ``encoder.settings.inputs`` and whose outputs are ``logits``, ``start_logits``
-        and ``end_logits`` (qa), or ``vectors`` (embedding); and which exporter wrote it: ``tracer`` or ``dynamo``.
+        and ``end_logits`` (qa), or ``vectors`` and what they are pooled from, ``last_hidden_state`` (embedding); and
+        which exporter wrote it: ``tracer`` or ``dynamo``.
 
     Raises:
         CompressError: If neither can.
@@ -61,7 +62,11 @@ def trace(model: TaskModel, opset: int = OPSET) -> tuple[Model, str]:
     outputs = dict.fromkeys(OUTPUTS.get(settings.kind, ("logits",)), axes)
     with ready(model.model) as network:
         inputs = distinct_inputs(network.config, settings)
-        return traced(_Logits(network, settings.inputs), inputs, outputs, opset, model.name)
+        module = Logits(network, settings.inputs, states=True)
+        with torch.no_grad():
+            if settings.kind == "embedding" and isinstance(module(*inputs.values()), tuple):
+                outputs[STATES] = AXES
+        return traced(module, inputs, outputs, opset, model.name)
 
 
 def traced(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int, name: str) -> tuple[Model, str]:
@@ -96,19 +101,22 @@ def traced(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int
     raise CompressError(f"{name}: cannot be exported to ONNX ({'; '.join(failures)})")
 
 
-class _Logits(torch.nn.Module):
-    """Positional tensors in, logits out."""
+class Logits(torch.nn.Module):
+    """Positional tensors in, logits out; with ``states`` an embedding's last hidden states too."""
 
-    def __init__(self, model: Any, inputs: tuple[str, ...]) -> None:
+    def __init__(self, model: Any, inputs: tuple[str, ...], states: bool = False) -> None:
         super().__init__()
         self.model = model
         self.inputs = inputs
+        self.states = states
 
     def forward(self, *tensors: torch.Tensor) -> Any:
+        """Return logits, start and end logits, or vectors, for inputs in the order of their names."""
         outputs = self.model(**dict(zip(self.inputs, tensors, strict=True)))
         if "start_logits" in outputs:
             return outputs["start_logits"], outputs["end_logits"]
-        return logits_of(outputs, self.model.config, tensors[self.inputs.index("attention_mask")])
+        logits = logits_of(outputs, self.model.config, tensors[self.inputs.index("attention_mask")])
+        return (logits, outputs[STATES]) if self.states and "logits" not in outputs else logits
 
 
 @contextlib.contextmanager
@@ -144,6 +152,8 @@ def distinct_inputs(config: Any, settings: EncoderSettings) -> dict[str, torch.T
 
 OUTPUTS = {"qa": ("start_logits", "end_logits"), "embedding": ("vectors",)}
 """Names of the graph's outputs by kind, where it is not logits."""
+STATES = "last_hidden_state"
+"""An output of embeddings that the answer does not need: tools such as optimum pool it themselves."""
 AXES = ("batch", "length")
 """Names of the dynamic axes."""
 Inputs = Mapping[str, torch.Tensor]

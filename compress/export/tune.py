@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import torch
 
+from compress.export.folder import ExportReport
 from compress.export.int8 import Int8, scheme_of
-from compress.export.onnx import ExportReport, export_onnx
+from compress.export.onnx import export_onnx
 from compress.export.runtime import MANIFEST, Runtime, default_threads
 from compress.modules.fake_quant import rounds
 from compress.technique import Inputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compress.export.conformance import FILE, FORMAT
+from compress.export.engines import ENGINES as LIBRARIES
+from compress.export.engines import MODEL_FILES
 from compress.export.gate import BATCH, TOLERANCE, Seen, compare
-from compress.export.runtime import FILES, Runtime
+from compress.export.runtime import Runtime, target_of
 from eval.encoding import Array, Feature, Inputs, TextEncoder
 from eval.errors import UserError
 
@@ -77,7 +80,10 @@ def verify(folder: str | Path) -> list[Verified]:
     """
     export = Runtime(folder, threads=1, spinning=False)
     known = _read(export.folder)
-    return [_verified(name, package, engine, export, known) for name, (package, engine) in ENGINES.items()]
+    target = target_of(export.manifest)
+    own = {LIBRARIES[target][0]: (LIBRARIES[target][1], _own)}
+    engines = ENGINES if target == "onnx" else own
+    return [_verified(name, package, engine, export, known) for name, (package, engine) in engines.items()]
 
 
 def against_model(folder: str | Path, model: TaskModel, examples: Sequence[Mapping[str, Any]] = ()) -> Verified:
@@ -189,7 +195,7 @@ def _shares_ranges(export: Runtime) -> bool:
     return (export.manifest.get("int8") or {}).get("activations") == "tensor"
 
 
-def _onnxruntime(export: Runtime) -> Engine:
+def _own(export: Runtime) -> Engine:
     return export.forward
 
 
@@ -200,21 +206,16 @@ def _reference(export: Runtime) -> Engine:
 
 
 def _openvino(export: Runtime) -> Engine:
-    import openvino
+    from compress.export.engines import OpenVinoEngine
 
-    compiled = openvino.Core().compile_model(str(export.folder / FILES[0]), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-
-    def run(inputs: Inputs) -> Array:
-        found = compiled({**inputs, **export.settings})
-        logits = [found[port] for port in compiled.outputs if "layers" not in port.get_names()]
-        return np.asarray(logits[0] if len(logits) == 1 else np.stack(logits, axis=-1), dtype=np.float32)
-
-    return run
+    other = copy.copy(export)
+    other.engine = OpenVinoEngine(export.folder / MODEL_FILES["onnx"][0], threads=1, spinning=False)
+    return other.forward
 
 
 ENGINES: dict[str, tuple[str, Callable[[Runtime], Engine]]] = {
-    "ONNX Runtime": ("onnxruntime", _onnxruntime),
+    "ONNX Runtime": ("onnxruntime", _own),
     "onnx's reference": ("onnx", _reference),
     "OpenVINO": ("openvino", _openvino),
 }
-"""Runtimes: name -> the package it comes in, and what makes it answer."""
+"""Runtimes of an ONNX export: name -> the package it comes in, and what makes it answer."""

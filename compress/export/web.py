@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from compress.export.conformance import FILE as CONFORMANCE
+from compress.export.folder import AGREEMENT, ExportReport, occupied, write_json
 from compress.export.int8 import Int8
-from compress.export.onnx import ExportReport, export_onnx, occupied, write_json
+from compress.export.onnx import export_onnx
 from compress.export.runtime import MANIFEST, sha256
 from compress.export.web_readme import web_readme
 from eval.errors import UserError
@@ -48,6 +49,7 @@ def export_web(
     int8: bool | Int8 | None = None,
     examples: Sequence[Mapping[str, Any]] = (),
     name: str | None = None,
+    agreement: float = AGREEMENT,
     assets: str | Path | None = None,
 ) -> ExportReport:
     """Write a folder that transformers.js loads, with a page that answers typed text and asks no other host.
@@ -61,6 +63,7 @@ def export_web(
         int8: As in ``export_onnx``.
         examples: Real inputs for the gate.
         name: What the page calls the model; by default the model's name.
+        agreement: As in ``export_onnx``.
         assets: A ``node_modules`` folder with the packages in ``PACKAGES``; by default the one in the current folder.
             Without any, all but ``lib`` is written, and the README says how to add it.
 
@@ -74,7 +77,9 @@ def export_web(
     modules = Path("node_modules") if assets is None else Path(assets)
     with tempfile.TemporaryDirectory() as temporary:
         exported = Path(temporary) / "export"
-        report = export_onnx(model, exported, int8=int8, examples=examples, name=name or model.name)
+        report = export_onnx(
+            model, exported, int8=int8, examples=examples, name=name or model.name, agreement=agreement
+        )
         with whole_folder(folder, "the export") as beside:
             manifest = json.loads((exported / MANIFEST).read_text(encoding="utf-8"))
             _write_model(model, exported, beside, report.scheme)

@@ -108,7 +108,9 @@ def test_a_recipe_runs_whole(path, tiny_overrides, tmp_path, capsys):
     assert techniques[-len(recipe.steps) :] == [step.name for step in recipe.steps]
     for block in recipe.export:
         assert (out / "onnx" / "model.onnx").is_file()
-        wanted = block.onnx.int8 or bool({"quantize.dynamic", "quantize.static", "quantize.q8bert"} & set(techniques))
+        wanted = block.settings.int8 or bool(
+            {"quantize.dynamic", "quantize.static", "quantize.q8bert"} & set(techniques)
+        )
         assert (out / "onnx-int8" / "model.onnx").is_file() == wanted
     if recipe.evaluate is not None:
         check_report(out, recipe)

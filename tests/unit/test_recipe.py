@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.blocks import EvaluateBlock, ExportBlock, FinetuneBlock, LatencyBlock, OnnxBlock, TaskBlock, TeacherBlock
+from compress.blocks import (
+    EvaluateBlock,
+    ExportBlock,
+    FinetuneBlock,
+    LatencyBlock,
+    TargetBlock,
+    TaskBlock,
+    TeacherBlock,
+)
 from compress.distill.distilbert import DistilBertDistillation
 from compress.distill.logits import LogitDistillation
 from compress.prune.layers import LayerPruning
@@ -59,7 +67,7 @@ def test_yaml_and_python_give_the_same_recipe(monkeypatch):
             DistilBertDistillation(epochs=1, alpha_cos=0),
             DynamicQuantization(),
         ),
-        export=(ExportBlock(onnx=OnnxBlock(int8=True)),),
+        export=(ExportBlock(onnx=TargetBlock(int8=True)),),
         evaluate=EvaluateBlock(against="teacher", margin=0.01, latency=LatencyBlock(batch=(1, 8, 32), lengths="data")),
     )
     assert parse_recipe(WHOLE) == written
@@ -249,7 +257,7 @@ recipes = st.builds(
     student=st.none() | st.builds(Student, layers=st.integers(1, 12), activation=st.none() | texts),
     training=st.none() | trainings,
     steps=st.lists(steps, max_size=3).map(tuple),
-    export=st.lists(st.builds(ExportBlock, onnx=st.builds(OnnxBlock, int8=st.booleans())), max_size=2).map(tuple),
+    export=st.lists(st.builds(ExportBlock, onnx=st.builds(TargetBlock, int8=st.booleans())), max_size=2).map(tuple),
     evaluate=st.none() | st.builds(EvaluateBlock, against=texts, margin=st.floats(0, 1), split=texts),
 )
 
@@ -258,3 +266,19 @@ recipes = st.builds(
 @given(recipes)
 def test_every_recipe_survives_the_way_to_yaml_and_back(recipe):
     assert parse_recipe(recipe_to_yaml(recipe)) == recipe
+
+
+def test_every_target_is_a_block_of_its_own():
+    from compress.blocks import ExportBlock, TargetBlock
+    from compress.export.targets import TARGETS
+
+    assert set(ExportBlock.model_fields) == set(TARGETS)
+    recipe = parse_recipe("seed: 1\nteacher: {model: x}\nexport: [{openvino: {int8: true}}, ort]\n")
+    assert [(block.target, block.settings) for block in recipe.export] == [
+        ("openvino", TargetBlock(int8=True)),
+        ("ort", TargetBlock()),
+    ]
+    assert parse_recipe(recipe_to_yaml(recipe)) == recipe
+    for values in ({}, {"onnx": {}, "ort": {}}):
+        with pytest.raises(ValueError, match="name one target, of onnx, ort, openvino, executorch, web"):
+            ExportBlock.model_validate(values)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from compress.cli import main
 from compress.export.runtime import ExportError, Runtime, sha256
-from compress.export.targets import NEXT, TARGETS, exporter
+from compress.export.targets import NEXT, TARGETS, export_to
 from compress.export.web import ASSETS, FETCH, PACKAGES, export_web, missing_assets
 from compress.export.web_readme import pipeline_of
 from eval.errors import UserError
@@ -175,7 +175,7 @@ def test_the_readme_names_the_way_that_works(tmp_path):
 
 
 def test_every_target_has_a_function():
-    found = {target: exporter(target).__name__ for target in TARGETS}
+    found = {target: export_to(target).__name__ for target in TARGETS}
     assert found == {target: f"export_{target}" for target in TARGETS}
     assert set(NEXT) <= set(TARGETS)
 

@@ -56,7 +56,7 @@ class TestExportAndPredict:
         flags = ("--tune", "latncy", "--to", "web", "--int8", "--agreement", "0.9", "--out", "x")
         code, _, err = call("export", place / "teacher", *flags)
         assert code == 2
-        assert err.splitlines()[-1] == "5 mistakes"
+        assert err.splitlines()[-1] == "4 mistakes"
         assert "--tune: got 'latncy'; did you mean 'latency'?" in err
         assert "--tune: measures with real texts; add --data" in err
         code, _, err = call("export", place / "teacher", "--least-score", "0.9", "--out", "x")
@@ -86,6 +86,18 @@ class TestExportAndPredict:
         assert code == 1
         assert "DISAGREES" in out
         assert "bad: logits differ by up to" in err
+
+    def test_an_export_for_another_runtime_is_predicted_and_measured_like_any(self, call, place, exported, tmp_path):
+        out = tmp_path / "ort"
+        code, said, _ = call("export", place / "teacher", "--to", "ort", "--fp32", "--out", out)
+        assert (code, said.startswith(f"wrote {out}: fp32, ")) == (0, True)
+        both = [json.loads(call("predict", folder, "the film is great")[1]) for folder in (out, exported)]
+        assert both[0]["label"] == both[1]["label"]
+        assert both[0]["probability"] == pytest.approx(both[1]["probability"], abs=1e-6)
+        flags = ["--data", place / "data", "--no-latency", "--json", "-"]
+        (ort,), (onnx,) = (json.loads(call("eval", folder, *flags)[1]) for folder in (out, exported))
+        assert ort["scores"] == onnx["scores"]
+        assert ort["file_bytes"] == (out / "model.ort").stat().st_size
 
     def test_texts_file_and_standard_input_give_the_same_lines(self, call, place, exported, tmp_path, monkeypatch):
         texts = ["the film is great", "the book was dull and sad", ""]

@@ -33,7 +33,7 @@ class TestStart:
         commands = re.findall(r"^  ([a-z]+)  ", out, flags=re.MULTILINE)
         assert commands == [
             *("run", "check", "plan", "list", "show", "init"),
-            *("teach", "augment", "eval", "export", "history", "predict", "doctor"),
+            *("teach", "augment", "eval", "export", "verify", "history", "predict", "doctor"),
         ]
 
     def test_version(self, call):

@@ -26,7 +26,7 @@ class TestInit:
         assert recipe.teacher.model == "a/b"
         assert recipe.student.layers == 3
         assert (recipe.teacher.finetune is not None) == (kind != "masked-lm")
-        assert [block.onnx.int8 for block in recipe.export] == ([True] if kind != "masked-lm" else [])
+        assert [block.settings.int8 for block in recipe.export] == ([True] if kind != "masked-lm" else [])
         assert "#" in out.read_text(encoding="utf-8")
 
     def test_the_recipe_passes_check(self, call, place, tmp_path):

@@ -1,0 +1,131 @@
+"""A model as an ExecuTorch program, ``model.pte``, whose products XNNPACK runs: for phones and small boards."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from compress.export.engines import MODEL_FILES, first_line
+from compress.export.extras import optional
+from compress.export.folder import AGREEMENT, ExportReport, Written, write_export
+from compress.export.int8 import Int8, is_excluded, quantize_rows
+from compress.export.int8_graph import SMALL
+from compress.export.tracing import TOKENS, Logits, distinct_inputs, ready
+from compress.modules.fake_quant import in_float
+from eval.errors import CompressError, UserError
+from teachers.taskmodel import TaskModel
+
+ROWS = 8
+"""Largest batch that memory is planned for; the ``Runtime`` runs larger ones in parts."""
+
+
+def export_executorch(
+    model: TaskModel,
+    folder: str | Path,
+    *,
+    int8: bool | Int8 | None = None,
+    examples: Sequence[Mapping[str, Any]] = (),
+    name: str | None = None,
+    agreement: float = AGREEMENT,
+) -> ExportReport:
+    """Write a folder whose ``model.pte`` any ExecuTorch runtime with XNNPACK loads.
+
+    Batches of 1 to 8 and all lengths up to the model's are one program. In 8 bits, weights have one scale an output and
+    activations one range a token, found as they come, also where the lineage holds fixed ranges. Of a scheme, only
+    ``exclude`` and ``embeddings`` count here.
+
+    Args:
+        model: A model with its tokenizer and task, or an artifact.
+        folder: A new or empty folder, or an earlier export.
+        int8: As ``write_export`` takes it, and so are the rest.
+        examples: Real inputs for the gate.
+        name: What reports call the export.
+        agreement: For int8, the least share of equal decisions.
+
+    Raises:
+        UserError: If ExecuTorch is not installed, the model leaves early, the folder holds something else, or a
+            pattern names no module.
+        CompressError: If the model cannot be converted, the disk refuses, or the export does not answer as the model.
+    """
+    optional("executorch.exir", "executorch")
+    if hasattr(model.model, "stops"):
+        raise UserError(f"{model.name}: leaves early, which ExecuTorch cannot express; export it to onnx")
+
+    def write(beside: Path, scheme: Int8 | None) -> Written:
+        network = model.model if scheme is None else copy.deepcopy(in_float(model.model))
+        with ready(network) as lent:
+            float_bytes = 4 * sum(parameter.numel() for parameter in lent.parameters())
+            quantized = None if scheme is None else _quantize(lent, scheme)
+            try:
+                program = _lowered(lent, model)
+            except Exception as error:  # torch.export and ExecuTorch raise a dozen kinds
+                raise CompressError(f"{model.name}: ExecuTorch cannot convert it ({first_line(error)})") from error
+        with (beside / MODEL_FILES["executorch"][0]).open("wb") as stream:
+            program.write_to_file(stream)
+        return Written("executorch", float_bytes, quantized=quantized)
+
+    return write_export(
+        model, folder, "executorch", write, int8=int8, examples=examples, name=name, agreement=agreement
+    )
+
+
+def _lowered(network: Any, model: TaskModel) -> Any:
+    """Return the program of a network, with everything that XNNPACK can run given to it."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    settings = model.encoder.settings
+    inputs = distinct_inputs(network.config, settings)
+    rows = torch.export.Dim("rows", min=1, max=ROWS)
+    tokens = torch.export.Dim("tokens", min=1, max=max(settings.max_length, TOKENS))
+    shapes = (tuple({0: rows, 1: tokens} for _ in inputs),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own parts; the gate proves the result
+        module = Logits(network, settings.inputs).eval()
+        exported = torch.export.export(module, tuple(inputs.values()), dynamic_shapes=shapes, strict=False)
+        return to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
+
+
+class _Table(nn.Module):
+    """An embedding of 8-bit rows, each with its scale."""
+
+    rows: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, table: nn.Embedding) -> None:
+        super().__init__()
+        rows, scale = quantize_rows(table.weight.detach().numpy())
+        self.register_buffer("rows", torch.tensor(rows))
+        self.register_buffer("scale", torch.tensor(scale.ravel()).reshape(-1, 1))  # numpy has a stride of 0 there
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        rows, scale = (nn.functional.embedding(ids, buffer) for buffer in (self.rows, self.scale))
+        return rows.to(torch.float32) * scale
+
+
+def _quantize(network: nn.Module, scheme: Int8) -> dict[str, Any]:
+    """Make linear layers and tables of a network 8-bit, in place; return what ``quantize_graph`` does."""
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+    from torchao.quantization.granularity import PerAxis
+
+    kept = [name for name, module in network.named_modules() if is_excluded(name, scheme.exclude)]
+    layers = {name: module for name, module in network.named_modules() if isinstance(module, nn.Linear)}
+    chosen = {n for n, layer in layers.items() if n not in kept and min(layer.weight.shape) >= SMALL}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        way = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8, weight_granularity=PerAxis(0))
+        quantize_(network, way, lambda _, name: name in chosen)
+    tables = 0
+    for name, module in list(network.named_modules()):
+        fits = isinstance(module, nn.Embedding) and min(module.weight.shape) >= SMALL
+        if fits and scheme.embeddings and name not in kept:
+            parent, _, own = name.rpartition(".")
+            setattr(network.get_submodule(parent), own, _Table(module))
+            tables += 1
+    return {"linear": len(chosen), "tables": tables, "float": sorted(set(layers) - chosen)}

@@ -1,0 +1,233 @@
+"""Exports for other runtimes: written through the gate, answering as the model, refused when damaged."""
+
+import json
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from compress.export.engines import ENGINES, MODEL_FILES
+from compress.export.int8 import Int8
+from compress.export.runtime import ExportError, Runtime, sha256
+from compress.export.targets import TARGETS, export_to
+from compress.quantize.static import StaticQuantization
+from compress.technique import Inputs
+from eval.errors import CompressError, UserError
+from eval.inference import predict
+from eval.size import file_bytes
+from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
+
+HAS_OPENVINO = find_spec("openvino") is not None
+WITHOUT_OPENVINO = "openvino is not installed: pip install 'nlp-compress[openvino]'"
+needs_openvino = pytest.mark.skipif(not HAS_OPENVINO, reason=WITHOUT_OPENVINO)
+HERE = ["ort", pytest.param("openvino", marks=needs_openvino)]
+"""Targets whose conversion takes a second."""
+
+
+def written(target, folder, kind="classification", family="bert", **given):
+    task = tiny_task(kind)
+    model = tiny_taskmodel(family, task.spec)
+    report = export_to(target)(model, folder, examples=task.validation, **given)
+    return model, task.validation, report
+
+
+# ---- what is written
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [("bert", "classification"), ("roberta", "tagging"), ("distilbert", "qa"), ("albert", "embedding")],
+)
+def test_every_kind_answers_as_the_model(target, family, kind, tmp_path):
+    model, examples, report = written(target, tmp_path / "out", kind, family, name="tiny")
+    assert (report.scheme, report.gate.agreement) == ("fp32", 1.0)
+    assert report.gate.max_abs_difference < 1e-4
+    assert report.bytes == sum((tmp_path / "out" / file).stat().st_size for file in MODEL_FILES[target])
+    assert file_bytes(tmp_path / "out") == report.bytes
+    export = Runtime(tmp_path / "out")
+    assert (export.name, export.manifest["target"]) == ("tiny", target)
+    found, wanted = export.predict(examples), predict(model, examples)
+    for one, other in zip(found.logits, wanted.logits, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+    for key in ("label", "tags", "text"):
+        assert [answer.get(key) for answer in found.answers] == [answer.get(key) for answer in wanted.answers]
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_int8_is_smaller_and_agrees(target, tmp_path):
+    exact = written(target, tmp_path / "fp32", int8=False)[2]
+    _, _, report = written(target, tmp_path / "int8", int8=True, agreement=0.95)
+    assert report.scheme == "int8"
+    assert report.quantized == {"linear": 19, "tables": 2, "float": ["classifier"]}
+    assert 0 < report.gate.max_abs_difference < 0.1
+    weights = {"ort": 1, "openvino": 0}[target]  # the graph itself is a large part of what is so tiny
+    large, small = (tmp_path / name / MODEL_FILES[target][-1] for name in ("fp32", "int8"))
+    assert small.stat().st_size < large.stat().st_size * (0.95 if weights else 0.4)
+    assert report.float_bytes == exact.float_bytes
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_the_program_in_the_folder_needs_its_own_library_alone(target, tmp_path):
+    model, examples, _ = written(target, tmp_path / "out")
+    lines = "\n".join(item["text"] for item in examples)
+    block = "import sys\nsys.modules.update(dict.fromkeys(('torch', 'transformers', 'compress', 'eval')))\n"
+    run = "import runpy\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+    command = [sys.executable, "-c", block + run, str(tmp_path / "out" / "predict.py")]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line)["label"] for line in done.stdout.splitlines()]
+    assert found == [answer["label"] for answer in predict(model, examples).answers]
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert f"pip install numpy tokenizers {ENGINES[target][1]}" in page
+    assert "opset 17" in page
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_a_wrong_export_is_not_written(target, tmp_path):
+    with pytest.raises(CompressError, match=r"decisions on 40 examples are equal, needed are 101\.00%"):
+        written(target, tmp_path / "out", int8=True, agreement=1.01)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_small_build_learns_its_operators(tmp_path):
+    written("ort", tmp_path / "out", int8=True, agreement=0.9)
+    assert (tmp_path / "out" / "model.ort").read_bytes()[4:8] == b"ORTM"
+    assert "MatMulInteger" in (tmp_path / "out" / "model.required_operators.config").read_text()
+    assert not (tmp_path / "out" / "model.onnx").exists()
+
+
+@needs_openvino
+def test_openvino_is_told_to_range_each_token_in_any_program(tmp_path):
+    import openvino
+
+    written("openvino", tmp_path / "out", int8=Int8(exclude=("*.query",)), agreement=0.9)
+    core = openvino.Core()
+    network = core.read_model(str(tmp_path / "out" / "openvino_model.xml"))
+    own = core.compile_model(network, "CPU")
+    assert own.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE") == 65536
+    narrow = [node for node in network.get_ops() if str(node.get_output_element_type(0)) == "<Type: 'int8_t'>"]
+    assert len([node for node in narrow if node.get_type_name() == "Constant"]) == 19 - 3 + 2
+    assert Runtime(tmp_path / "out", threads=1).session.get_property("INFERENCE_NUM_THREADS") == 1
+
+
+@needs_openvino
+def test_fixed_ranges_come_along_to_openvino(tmp_path):
+    task = tiny_task()
+    model = tiny_taskmodel("bert", task.spec)
+    step = StaticQuantization(keep_float="none").apply(model, Inputs(calibration=task.train), None)
+
+    class Known(type(model)):
+        lineage = (SimpleNamespace(structure=step.structure),)
+
+    known = Known(model.model, model.tokenizer, model.task)
+    found = {}
+    for target in ("onnx", "openvino"):
+        export_to(target)(known, tmp_path / target, examples=task.validation, agreement=0.9)
+        found[target] = np.stack(Runtime(tmp_path / target).predict(task.validation).logits)
+    assert (tmp_path / "openvino" / "openvino_model.xml").read_text().count('type="FakeQuantize"') == 13
+    # Queries, keys and values read one input; layers 3 x 4, and the pooler.
+    exact = np.stack(predict(model, task.validation).logits)
+    assert np.abs(found["openvino"] - found["onnx"]).mean() < 0.5 * np.abs(found["onnx"] - exact).mean()
+
+
+# ---- refusals
+
+
+def test_targets_are_known_and_unknown_ones_refused():
+    assert set(MODEL_FILES) == set(ENGINES) <= set(TARGETS)
+    with pytest.raises(UserError, match="--to: got 'openvno'; did you mean 'openvino'"):
+        export_to("openvno")
+
+
+@pytest.mark.parametrize(
+    ("target", "module"), [("openvino", "openvino"), ("executorch", "executorch.exir"), ("executorch", "executorch")]
+)
+def test_a_missing_library_is_named_with_its_extra(target, module, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=rf"{target} is not installed .*pip install 'nlp-compress\[{target}\]'"):
+        export_to(target)(tiny_taskmodel("bert", tiny_spec()), tmp_path / "out")
+
+
+def test_an_export_without_its_library_says_what_to_install(tmp_path, monkeypatch):
+    written("onnx", tmp_path / "out")
+    relabel(tmp_path / "out", "openvino")
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(ExportError, match=r"openvino is not installed .*; run: pip install openvino$"):
+        Runtime(tmp_path / "out")
+    edit(tmp_path / "out", target="tflite")
+    with pytest.raises(ExportError, match=r"an export for 'tflite', which this cannot run"):
+        Runtime(tmp_path / "out")
+
+
+# ---- damaged folders
+
+
+def edit(folder, **changes):
+    """Change the manifest, and let it know the files as they are."""
+    manifest = json.loads((folder / "export.json").read_text()) | changes
+    names = [*MODEL_FILES.get(manifest["target"], ()), "tokenizer.json", "encoder.json"]
+    there = [folder / name for name in names if (folder / name).is_file()]
+    manifest["files"] = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in there}
+    (folder / "export.json").write_text(json.dumps(manifest))
+
+
+def relabel(folder, target):
+    """Make an ONNX folder look like one for another target."""
+    for name in MODEL_FILES[target]:
+        shutil.copy(folder / "model.onnx", folder / name)
+    edit(folder, target=target)
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_truncated_tampered_and_foreign_files_are_told(target, tmp_path):
+    written(target, tmp_path / "out")
+    for name in MODEL_FILES[target]:
+        file = tmp_path / "out" / name
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(ExportError, match=rf"{name} has {len(whole) // 2} bytes instead of {len(whole)}"):
+            Runtime(tmp_path / "out")
+        file.write_bytes(bytes(reversed(whole)))
+        with pytest.raises(ExportError, match=rf"{name} was changed"):
+            Runtime(tmp_path / "out")
+        file.unlink()
+        with pytest.raises(ExportError, match=rf"{name} is missing"):
+            Runtime(tmp_path / "out")
+        file.write_bytes(whole)
+    (tmp_path / "out" / MODEL_FILES[target][0]).write_bytes(b"a letter")
+    edit(tmp_path / "out")
+    with pytest.raises(ExportError, match=rf"{MODEL_FILES[target][0]}: {ENGINES[target][0]} cannot load it \(.+\)$"):
+        Runtime(tmp_path / "out")
+
+
+def outside_data(folder, location):
+    """Keep the largest weight of an ONNX export in another file."""
+    import onnx
+
+    file = folder / "model.onnx"
+    graph = onnx.load(str(file))
+    weight = max(graph.graph.initializer, key=lambda initializer: len(initializer.raw_data))
+    onnx.external_data_helper.set_external_data(weight, location)
+    raw = weight.raw_data
+    weight.ClearField("raw_data")
+    file.write_bytes(graph.SerializeToString())
+    edit(folder)
+    return raw
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["missing", "there"])
+@pytest.mark.parametrize("location", ["weights.bin", "../weights.bin", "/etc/hostname"])
+def test_weights_outside_of_the_listed_files_are_refused(location, there, tmp_path):
+    folder = tmp_path / "out"
+    written("onnx", folder)
+    raw = outside_data(folder, location)
+    if there and not Path(location).is_absolute():
+        (folder / location).write_bytes(raw)
+    with pytest.raises(ExportError, match=r"model\.onnx keeps weights in other files.*export it again$"):
+        Runtime(folder)
