@@ -17,6 +17,7 @@ from compress.export.gate import Seen
 from compress.export.graph import Model, module_of
 from compress.export.int8 import Int8, is_excluded
 from compress.export.int8_graph import linear_nodes, quantize_graph
+from compress.export.tracing import STATES, trace
 from compress.quantize.ranges import Histogram, Method, smoothing
 from eval.encoding import Feature, TextEncoder
 
@@ -48,8 +49,6 @@ class Calibration:
     @classmethod
     def of(cls, student: TaskModel, examples: Examples | tuple[()]) -> Calibration:
         """Trace a model, and encode examples for it."""
-        from compress.export.tracing import trace
-
         return cls(trace(student)[0], student.encoder, student.encoder.encode(examples))
 
     def linear(self, exclude: Sequence[str]) -> dict[str, tuple[str, Array]]:
@@ -148,8 +147,9 @@ class Calibration:
         """Return batches of features with their logits; the two of qa are stacked."""
         session = _session(graph)
         answers = []
+        outputs = [output.name for output in session.get_outputs() if output.name != STATES]
         for batch in self._equal_lengths():
-            found = session.run(None, self.encoder.collate(batch))
+            found = session.run(outputs, self.encoder.collate(batch))
             answers.append((batch, found[0] if len(found) == 1 else np.stack(found, axis=-1)))
         return answers
 

