@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import logging
 import shutil
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 
 from compress.artifact import Artifact, Record, library_versions, size_of
+from compress.export.runtime import sha256
 from compress.recipe_check import step_problems
 from compress.store import is_artifact, load, save
 from compress.technique import Inputs, Outcome, Technique
@@ -144,7 +144,7 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
         for name in ("train", "validation", "calibration")
         if getattr(inputs, name) is not None and (name in step.needed() or (name == "validation" and step.trains))
     }
-    used |= {str(path): _digest(path) for path in step.reads() if path.is_file()}
+    used |= {str(path): sha256(path) for path in step.reads() if path.is_file()}
     return {
         "technique": step.name,
         "version": step.version,
@@ -154,11 +154,6 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
         "seed": seed,
         "weights_before": artifact.lineage[-1].weights_after,
     }
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _kept(place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> Artifact | None:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from compress.export.folder import ExportReport
     from compress.export.tune import Tuned
 
-GOALS = ("latency", "throughput")
-
 
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An artifact, or a transformers folder or hub name.")],
@@ -89,7 +87,9 @@ def export(
 
 
 def _tuning_problems(goal: str, to: str, int8: bool | None, data: str | None) -> list[str]:
-    problems = [] if goal in GOALS else [f"--tune: got {goal!r}{did_you_mean(goal, GOALS)}"]
+    from compress.export.tune import ORDERS
+
+    problems = [] if goal in ORDERS else [f"--tune: got {goal!r}{did_you_mean(goal, ORDERS)}"]
     if to != "onnx":
         problems.append(f"--tune: measures variants of --to onnx, not of {to}")
     if int8 is not None:

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from compress.export.engines import MODEL_FILES
-from compress.export.runtime import Runtime
+from compress.export.runtime import Runtime, read_manifest
 from eval.encoding import Array, Inputs
 from eval.errors import UserError
 
@@ -113,38 +113,40 @@ class _GatherElements(OpRun):  # type: ignore[misc]
         return (np.take_along_axis(data[part], indices, axis),)
 
 
-class _ReferenceEngine:
-    def __init__(self, session: Any) -> None:
-        self.session = session
+class ReferenceEngine:
+    """Onnx's reference operators in numpy, which share no code with ONNX Runtime; slow.
+
+    Args:
+        file: The ``.onnx`` file.
+        arithmetic: The kind of processor whose 8-bit products it has: a key of ``ARITHMETICS``.
+
+    Attributes:
+        graph: What it runs.
+        session: Onnx's own object.
+    """
+
+    def __init__(self, file: Path, arithmetic: Arithmetic = "vnni") -> None:
+        model = onnx.load(str(file))
+        products = type("MatMulInteger", (_MatMulInteger,), {"arithmetic": arithmetic, "known": {}})
+        operators = [products, type("Erf", (_Erf,), {}), type("GatherElements", (_GatherElements,), {})]
+        self.graph: Any = model.graph
+        self.session: Any = ReferenceEvaluator(model, new_ops=operators)
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
+        """Return the outputs by name."""
         return dict(zip(self.session.output_names, self.session.run(None, inputs), strict=True))
 
 
-class Reference(Runtime):
-    """An export run by onnx's reference operators in numpy, which share no code with ONNX Runtime; slow.
-
-    Args:
-        folder: What ``export_onnx`` wrote.
-        arithmetic: The kind of processor whose 8-bit products it has: a key of ``ARITHMETICS``.
-        name: What reports call it.
-
-    Raises:
-        ExportError: If the export is damaged.
-    """
-
-    def __init__(self, folder: str | Path, arithmetic: Arithmetic = "vnni", name: str | None = None) -> None:
-        super().__init__(folder, threads=1, name=name, spinning=False)
-        products = type("MatMulInteger", (_MatMulInteger,), {"arithmetic": arithmetic, "known": {}})
-        operators = [products, type("Erf", (_Erf,), {}), type("GatherElements", (_GatherElements,), {})]
-        self.engine = _ReferenceEngine(ReferenceEvaluator(str(self.folder / NETWORK), new_ops=operators))
-
-
-class Emulated(Reference):
+class Emulated(Runtime):
     """An export whose 8-bit products are those of a kind of processor, on any machine.
 
     The float operators are onnx's own, so logits may differ from ONNX Runtime's by float rounding, and where that turns
     a rounding to 8 bits by a step more.
+
+    Args:
+        folder: What ``export_onnx`` wrote.
+        arithmetic: The kind: a key of ``ARITHMETICS``.
+        name: What reports call it.
 
     Raises:
         UserError: If the export has no 8-bit products.
@@ -152,7 +154,8 @@ class Emulated(Reference):
     """
 
     def __init__(self, folder: str | Path, arithmetic: Arithmetic, name: str | None = None) -> None:
-        super().__init__(folder, arithmetic, name)
-        graph = onnx.load(str(self.folder / NETWORK)).graph
-        if not any(node.op_type == "MatMulInteger" for node in graph.node):
+        read_manifest(Path(folder))
+        engine = ReferenceEngine(Path(folder) / NETWORK, arithmetic)
+        if not any(node.op_type == "MatMulInteger" for node in engine.graph.node):
             raise UserError(f"{folder}: has no 8-bit products, so its answers are the same on every processor")
+        super().__init__(folder, name=name, engine=engine)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from compress.export.engines import MODEL_FILES, first_line, open_engine
+from compress.export.engines import MODEL_FILES, Engine, first_line, open_engine
 from compress.export.engines import ExportError as ExportError
 from eval.encoding import Array, Inputs, TextEncoder
 from eval.inference import Answer, Predictions, predict
@@ -42,6 +42,7 @@ class Runtime:
         spinning: Let idle threads wait actively: fastest for one model alone, slower beside other busy sessions.
         speed: For a model with early exits, the uncertainty up to which an input leaves, 0 to 1; 0 runs every layer.
             By default that of the export.
+        engine: What runs the network in the place of the library that the export was made for.
 
     Attributes:
         name: What reports call it.
@@ -63,6 +64,7 @@ class Runtime:
         name: str | None = None,
         spinning: bool = True,
         speed: float | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder)
@@ -78,7 +80,7 @@ class Runtime:
             raise ExportError(f"speed: got {speed}, allowed are 0 (every layer) to 1 (the first exit)")
         self.settings: Inputs = {} if speed is None else {"speed": np.array(speed, dtype=np.float32)}
         target = target_of(self.manifest)
-        self.engine = open_engine(target, self.folder, threads or default_threads(), spinning)
+        self.engine = engine or open_engine(target, self.folder, threads or default_threads(), spinning)
         self.session = self.engine.session
 
     def forward(self, inputs: Inputs) -> Array:

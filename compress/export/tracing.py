@@ -15,6 +15,7 @@ from typing import Any
 import onnx
 import torch
 
+from compress.export.engines import first_line
 from compress.export.graph import Model, tidy
 from eval.encoding import EncoderSettings
 from eval.errors import CompressError
@@ -91,7 +92,7 @@ def traced(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int
             with _quiet():
                 graph = export(module.eval(), inputs, outputs, opset)
         except Exception as error:  # exporters raise a dozen kinds
-            failures.append(f"{exporter}: {(str(error).strip().splitlines() or [type(error).__name__])[0][:300]}")
+            failures.append(f"{exporter}: {first_line(error)}")
             continue
         if [value.name for value in graph.graph.input] != list(inputs):
             failures.append(f"{exporter}: inputs are {[value.name for value in graph.graph.input]}")

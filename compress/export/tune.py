@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from compress.export.folder import ExportReport
+from compress.export.folder import ExportReport, write_json
 from compress.export.int8 import Int8, scheme_of
 from compress.export.onnx import export_onnx
 from compress.export.runtime import MANIFEST, Runtime, default_threads
@@ -183,7 +183,7 @@ def _keep(source: Path, folder: Path, goal: str, chosen: Trial, trials: Sequence
         file = beside / MANIFEST
         manifest = json.loads(file.read_text(encoding="utf-8"))
         manifest["tuned"] = {"goal": goal, "threads": chosen.threads, "trials": [asdict(trial) for trial in trials]}
-        file.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(file, manifest)
 
 
 Choice = Int8 | Literal[False] | str

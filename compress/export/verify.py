@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import numpy as np
 
 from compress.export.conformance import FILE, FORMAT
 from compress.export.engines import ENGINES as LIBRARIES
-from compress.export.engines import MODEL_FILES
+from compress.export.engines import MODEL_FILES, first_line
 from compress.export.gate import BATCH, TOLERANCE, Seen, compare
 from compress.export.runtime import Runtime, target_of
 from eval.encoding import Array, Feature, Inputs, TextEncoder
@@ -140,8 +139,7 @@ def _verified(
     try:
         return _compared(Verified(name, version, limit=float(known["limit"])), load(export), export, known["rows"])
     except Exception as error:  # every runtime has its own kinds
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-        return Verified(name, version, problems=(f"cannot run it: {first}",))
+        return Verified(name, version, problems=(f"cannot run it: {first_line(error)}",))
 
 
 def _compared(blank: Verified, engine: Engine, export: Runtime, rows: Sequence[Mapping[str, Any]]) -> Verified:
@@ -200,17 +198,16 @@ def _own(export: Runtime) -> Engine:
 
 
 def _reference(export: Runtime) -> Engine:
-    from compress.export.arithmetic import Reference
+    from compress.export.arithmetic import ReferenceEngine
 
-    return Reference(export.folder).forward
+    return Runtime(export.folder, engine=ReferenceEngine(export.folder / MODEL_FILES["onnx"][0])).forward
 
 
 def _openvino(export: Runtime) -> Engine:
     from compress.export.engines import OpenVinoEngine
 
-    other = copy.copy(export)
-    other.engine = OpenVinoEngine(export.folder / MODEL_FILES["onnx"][0], threads=1, spinning=False)
-    return other.forward
+    engine = OpenVinoEngine(export.folder / MODEL_FILES["onnx"][0], threads=1, spinning=False)
+    return Runtime(export.folder, engine=engine).forward
 
 
 ENGINES: dict[str, tuple[str, Callable[[Runtime], Engine]]] = {
