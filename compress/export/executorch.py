@@ -95,6 +95,9 @@ def _lowered(network: Any, model: TaskModel) -> Any:
 class _Table(nn.Module):
     """An embedding of 8-bit rows, each with its scale."""
 
+    rows: torch.Tensor
+    scale: torch.Tensor
+
     def __init__(self, table: nn.Embedding) -> None:
         super().__init__()
         rows, scale = quantize_rows(table.weight.detach().numpy())
