@@ -24,6 +24,8 @@ AGREEMENT = 0.97
 """Least share of decisions that an int8 export must share with its model."""
 GATE_EXAMPLES = 256
 """Most examples the gate looks at; evenly spread over those given."""
+ADJUSTABLE = ("onnx", "ort")
+"""Targets in which an input of the graph may be left out, as ``speed`` is; OpenVINO fixes it."""
 LARGEST = 2 * 1024**3 - 1024**2
 """Bytes that fit in one ONNX file, through which most targets go."""
 
@@ -146,7 +148,7 @@ def _write_rest(
         "quantized": written.quantized,
         "exporter": written.exporter,
         "opset": written.opset,
-        "speed": getattr(model.model.config, "speed", None),
+        "speed": getattr(model.model.config, "speed", None) if target in ADJUSTABLE else None,
         "source": {"name": model.name, "weights": model.digest},
         "files": files,
         "machine": machine(),

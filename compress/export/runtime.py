@@ -73,7 +73,7 @@ class Runtime:
         except Exception as error:  # tokenizers raises bare Exceptions
             raise ExportError(f"{self.folder}: the tokenizer cannot be read ({first_line(error)})") from error
         if speed is not None and self.manifest.get("speed") is None:
-            raise ExportError(f"{self.folder}: has no early exits, so there is no speed to set")
+            raise ExportError(f"{self.folder}: has no early exits whose speed can be set")
         if speed is not None and not 0 <= speed <= 1:
             raise ExportError(f"speed: got {speed}, allowed are 0 (every layer) to 1 (the first exit)")
         self.settings: Inputs = {} if speed is None else {"speed": np.array(speed, dtype=np.float32)}

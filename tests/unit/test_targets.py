@@ -231,3 +231,14 @@ def test_weights_outside_of_the_listed_files_are_refused(location, there, tmp_pa
         (folder / location).write_bytes(raw)
     with pytest.raises(ExportError, match=r"model\.onnx keeps weights in other files.*export it again$"):
         Runtime(folder)
+
+
+@needs_openvino
+def test_the_speed_of_early_exits_is_fixed_in_openvino(tmp_path):
+    from tests.parity.test_distill_early_exit import with_exits
+
+    model, examples = with_exits("bert", speed=0.4), tiny_task().validation
+    export_to("openvino")(model, tmp_path / "out", examples=examples)
+    assert Runtime(tmp_path / "out").predict(examples).layers == predict(model, examples).layers
+    with pytest.raises(ExportError, match="no early exits whose speed can be set"):
+        Runtime(tmp_path / "out", speed=0.5)
