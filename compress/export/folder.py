@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.export.bundle import predict_program, readme
-from compress.export.engines import MODEL_FILES
+from compress.export.engines import MODEL_FILES, ExportError
 from compress.export.gate import TOLERANCE, GateReport, compare
 from compress.export.int8 import Int8, scheme_of, unmatched
 from compress.export.runtime import FILES, FORMAT, MANIFEST, Runtime, sha256
@@ -114,7 +114,10 @@ def write_export(
         manifest = _write_rest(model, beside, target, scheme, name or model.name, written)
         exact = scheme is None and not rounds(model.model)
         limits = {"tolerance": tolerance} if exact else {"tolerance": None, "agreement": agreement}
-        gate = compare(Runtime(beside), model, _spread(examples), **limits)
+        try:
+            gate = compare(Runtime(beside), model, _spread(examples), **limits)
+        except ExportError as error:
+            raise CompressError(f"{folder}: the export does not run: {error}; nothing was written") from error
         if not gate.passed:
             raise CompressError(_refusal(folder, gate, scheme))
         manifest |= {"gate": gate.to_dict()}

@@ -90,7 +90,10 @@ class Runtime:
 
     def forward_counted(self, inputs: Inputs) -> tuple[Array, Array | None]:
         """Return the logits, and for a model with early exits how many layers each row ran through, ``[rows]``."""
-        found = self.engine.run({**inputs, **self.settings})
+        try:
+            found = self.engine.run({**inputs, **self.settings})
+        except Exception as error:  # each library has a dozen unrelated error types
+            raise ExportError(f"{self.folder}: its runtime cannot run it ({first_line(error)})") from error
         layers = found.pop("layers", None)
         found.pop("last_hidden_state", None)  # of an embedding, for tools that pool it themselves
         logits = np.stack(list(found.values()), axis=-1) if len(found) > 1 else next(iter(found.values()))

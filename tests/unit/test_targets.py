@@ -95,6 +95,20 @@ def test_a_wrong_export_is_not_written(target, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_export_that_cannot_run_is_not_written(tmp_path, monkeypatch):
+    from compress.export.engines import OnnxEngine
+
+    def run(self, inputs):
+        return {"logits": self.session.run(None, {name: array[0] for name, array in inputs.items()})[0]}
+
+    monkeypatch.setattr(OnnxEngine, "run", run)
+    with pytest.raises(
+        CompressError, match=r"the export does not run: .*its runtime cannot run it \(.+\); nothing was"
+    ):
+        written("ort", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_small_build_learns_its_operators(tmp_path):
     written("ort", tmp_path / "out", int8=True, agreement=0.9)
     assert (tmp_path / "out" / "model.ort").read_bytes()[4:8] == b"ORTM"
