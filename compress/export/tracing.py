@@ -136,16 +136,16 @@ def ready(network: Any) -> Iterator[Any]:
             network.set_attn_implementation(attention)
 
 
-def distinct_inputs(config: Any, settings: EncoderSettings, rows: int = ROWS) -> dict[str, torch.Tensor]:
+def distinct_inputs(config: Any, settings: EncoderSettings) -> dict[str, torch.Tensor]:
     """Return random inputs no two of which are alike: an exporter may take equal ones for the same."""
     chance = torch.Generator().manual_seed(0)
     types = max(1, int(getattr(config, "type_vocab_size", 2) or 1))
-    mask = torch.ones(rows, TOKENS, dtype=torch.long)
+    mask = torch.ones(ROWS, TOKENS, dtype=torch.long)
     mask[1, slice(0, 4) if settings.pad_side == "left" else slice(TOKENS - 4, TOKENS)] = 0
     made = {
-        "input_ids": torch.randint(0, config.vocab_size, (rows, TOKENS), generator=chance),
+        "input_ids": torch.randint(0, config.vocab_size, (ROWS, TOKENS), generator=chance),
         "attention_mask": mask,
-        "token_type_ids": torch.randint(0, min(types, 2), (rows, TOKENS), generator=chance),
+        "token_type_ids": torch.randint(0, min(types, 2), (ROWS, TOKENS), generator=chance),
     }
     return {name: made[name] for name in settings.inputs}
 
