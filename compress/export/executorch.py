@@ -21,7 +21,7 @@ from compress.modules.fake_quant import in_float
 from eval.errors import CompressError, UserError
 from teachers.taskmodel import TaskModel
 
-ROWS = 8
+MOST_ROWS = 8
 """Largest batch that memory is planned for; the ``Runtime`` runs larger ones in parts."""
 
 
@@ -49,13 +49,15 @@ def export_executorch(
         agreement: For int8, the least share of equal decisions.
 
     Raises:
-        UserError: If ExecuTorch is not installed, the model leaves early, the folder holds something else, or a
-            pattern names no module.
+        UserError: If ExecuTorch is not installed, the model leaves early or is for qa, the folder holds something
+            else, or a pattern names no module.
         CompressError: If the model cannot be converted, the disk refuses, or the export does not answer as the model.
     """
     optional("executorch.exir", "executorch")
     if hasattr(model.model, "stops"):
         raise UserError(f"{model.name}: leaves early, which ExecuTorch cannot express; export it to onnx")
+    if model.task.kind == "qa":
+        raise UserError(f"{model.name}: ExecuTorch fixes the batch of a qa head when it lowers it; export it to onnx")
 
     def write(beside: Path, scheme: Int8 | None) -> Written:
         network = model.model if scheme is None else copy.deepcopy(in_float(model.model))
@@ -82,7 +84,7 @@ def _lowered(network: Any, model: TaskModel) -> Any:
 
     settings = model.encoder.settings
     inputs = distinct_inputs(network.config, settings)
-    rows = torch.export.Dim("rows", min=1, max=ROWS)
+    rows = torch.export.Dim("rows", min=1, max=MOST_ROWS)
     tokens = torch.export.Dim("tokens", min=1, max=max(settings.max_length, TOKENS))
     shapes = (tuple({0: rows, 1: tokens} for _ in inputs),)
     with warnings.catch_warnings():

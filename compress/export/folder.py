@@ -12,7 +12,7 @@ from typing import Any
 from compress.export.bundle import predict_program, readme
 from compress.export.conformance import FILE as CONFORMANCE
 from compress.export.conformance import write_conformance
-from compress.export.engines import MODEL_FILES
+from compress.export.engines import MODEL_FILES, ExportError
 from compress.export.gate import TOLERANCE, GateReport, compare
 from compress.export.int8 import Int8, scheme_of, unmatched
 from compress.export.runtime import FILES, FORMAT, MANIFEST, Runtime, sha256
@@ -26,6 +26,8 @@ AGREEMENT = 0.97
 """Least share of decisions that an int8 export must share with its model."""
 GATE_EXAMPLES = 256
 """Most examples the gate looks at; evenly spread over those given."""
+ADJUSTABLE = ("onnx", "ort")
+"""Targets in which an input of the graph may be left out, as ``speed`` is; OpenVINO fixes it."""
 LARGEST = 2 * 1024**3 - 1024**2
 """Bytes that fit in one ONNX file, through which most targets go."""
 
@@ -116,11 +118,14 @@ def write_export(
         manifest = _write_rest(model, beside, target, scheme, name or model.name, written)
         exact = scheme is None and not rounds(model.model)
         limits = {"tolerance": tolerance} if exact else {"tolerance": None, "agreement": agreement}
-        export = Runtime(beside)
-        gate = compare(export, model, _spread(examples), **limits)
-        if not gate.passed:
-            raise CompressError(_refusal(model.name, gate, scheme))
-        write_conformance(beside, export, model, examples, exact)
+        try:
+            export = Runtime(beside)
+            gate = compare(export, model, _spread(examples), **limits)
+            if not gate.passed:
+                raise CompressError(_refusal(model.name, gate, scheme))
+            write_conformance(beside, export, model, examples, exact)
+        except ExportError as error:
+            raise CompressError(f"{model.name}: the export does not run: {error}; nothing was written") from error
         manifest |= {"gate": gate.to_dict(), "files": manifest["files"] | {CONFORMANCE: _known(beside / CONFORMANCE)}}
         write_json(beside / MANIFEST, manifest)
         (beside / "README.md").write_text(readme(manifest), encoding="utf-8")
@@ -152,7 +157,7 @@ def _write_rest(
         "quantized": written.quantized,
         "exporter": written.exporter,
         "opset": written.opset,
-        "speed": getattr(model.model.config, "speed", None),
+        "speed": getattr(model.model.config, "speed", None) if target in ADJUSTABLE else None,
         "source": {"name": model.name, "weights": model.digest},
         "files": files,
         "machine": machine(),

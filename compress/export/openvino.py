@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from compress.export.onnx import onnx_graph
 from eval.errors import CompressError
 from teachers.taskmodel import TaskModel
 
-WHOLE_TOKEN = 65536
-"""Values of an activation that have one scale: more than any input of a linear layer has, so one scale a token."""
+LEAST_GROUP = 32
+"""OpenVINO's own choice; smaller groups are not worth their scales."""
 
 
 def export_openvino(
@@ -31,8 +32,7 @@ def export_openvino(
     """Write a folder that OpenVINO, the ``Runtime`` of this package or its own ``predict.py`` loads.
 
     It is made from our ONNX graph. In 8 bits the weights are those of the ONNX export. With ``quantize.static`` in the
-    lineage the recorded ranges come along; otherwise OpenVINO finds the range of each token as it comes, where the
-    processor has VNNI, and computes in float32 elsewhere.
+    lineage the recorded ranges come along; otherwise OpenVINO finds ranges as tokens come, if the processor has VNNI.
 
     Args:
         model: A model with its tokenizer and task, or an artifact.
@@ -54,9 +54,18 @@ def export_openvino(
             network = openvino.Core().read_model(graph.SerializeToString())
         except RuntimeError as error:
             raise CompressError(f"{model.name}: OpenVINO cannot convert it ({first_line(error)})") from error
-        if scheme is not None:
-            network.set_rt_info(WHOLE_TOKEN, ["runtime_options", "DYNAMIC_QUANTIZATION_GROUP_SIZE"])
+        if scheme is not None and scheme.activations != "static":
+            network.set_rt_info(_group(graph), ["runtime_options", "DYNAMIC_QUANTIZATION_GROUP_SIZE"])
         openvino.save_model(network, str(beside / MODEL_FILES["openvino"][0]), compress_to_fp16=False)
         return written
 
     return write_export(model, folder, "openvino", write, int8=int8, examples=examples, name=name, agreement=agreement)
+
+
+def _group(graph: Any) -> int:
+    """Return how many values of a token have one scale: what divides the inputs of all layers that are 8-bit.
+
+    In layers that have fewer inputs than that, or not a multiple of it, OpenVINO computes in float32.
+    """
+    widths = [weight.dims[0] for weight in graph.graph.initializer if weight.name.endswith("_int8")]
+    return max(LEAST_GROUP, math.gcd(*widths))

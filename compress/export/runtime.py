@@ -75,7 +75,7 @@ class Runtime:
         except Exception as error:  # tokenizers raises bare Exceptions
             raise ExportError(f"{self.folder}: the tokenizer cannot be read ({first_line(error)})") from error
         if speed is not None and self.manifest.get("speed") is None:
-            raise ExportError(f"{self.folder}: has no early exits, so there is no speed to set")
+            raise ExportError(f"{self.folder}: has no early exits whose speed can be set")
         if speed is not None and not 0 <= speed <= 1:
             raise ExportError(f"speed: got {speed}, allowed are 0 (every layer) to 1 (the first exit)")
         self.settings: Inputs = {} if speed is None else {"speed": np.array(speed, dtype=np.float32)}
@@ -92,7 +92,10 @@ class Runtime:
 
     def forward_counted(self, inputs: Inputs) -> tuple[Array, Array | None]:
         """Return the logits, and for a model with early exits how many layers each row ran through, ``[rows]``."""
-        found = self.engine.run({**inputs, **self.settings})
+        try:
+            found = self.engine.run({**inputs, **self.settings})
+        except Exception as error:  # each library has a dozen unrelated error types
+            raise ExportError(f"{self.folder}: its runtime cannot run it ({first_line(error)})") from error
         layers = found.pop("layers", None)
         found.pop("last_hidden_state", None)  # of an embedding, for tools that pool it themselves
         logits = np.stack(list(found.values()), axis=-1) if len(found) > 1 else next(iter(found.values()))

@@ -7,6 +7,7 @@ import pytest
 
 from compress.export.runtime import Runtime
 from compress.export.targets import export_to
+from eval.errors import UserError
 from eval.inference import predict
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -21,7 +22,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "int8"), [("classification", True), ("qa", False)])
+@pytest.mark.parametrize(("kind", "int8"), [("classification", True), ("tagging", False)])
 def test_a_program_answers_as_the_model(kind, int8, tmp_path):
     task = tiny_task(kind)
     model = tiny_taskmodel("bert", task.spec)
@@ -38,6 +39,12 @@ def test_a_program_answers_as_the_model(kind, int8, tmp_path):
     wanted = predict(model, task.validation)
     for one, other in zip(found.logits, wanted.logits, strict=True):
         np.testing.assert_allclose(one, other, atol=0.1 if int8 else 1e-4)
-    key = "label" if kind == "classification" else "text"
+    key = "label" if kind == "classification" else "tags"
     same = [one[key] == other[key] for one, other in zip(found.answers, wanted.answers, strict=True)]
     assert np.mean(same) >= (0.95 if int8 else 1.0)
+
+
+def test_what_cannot_be_expressed_is_refused_at_once(tmp_path):
+    model = tiny_taskmodel("bert", tiny_task("qa").spec)
+    with pytest.raises(UserError, match="fixes the batch of a qa head"):
+        export_to("executorch")(model, tmp_path / "out")

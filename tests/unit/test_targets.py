@@ -95,6 +95,20 @@ def test_a_wrong_export_is_not_written(target, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_export_that_cannot_run_is_not_written(tmp_path, monkeypatch):
+    from compress.export.engines import OnnxEngine
+
+    def run(self, inputs):
+        return {"logits": self.session.run(None, {name: array[0] for name, array in inputs.items()})[0]}
+
+    monkeypatch.setattr(OnnxEngine, "run", run)
+    with pytest.raises(
+        CompressError, match=r"the export does not run: .*its runtime cannot run it \(.+\); nothing was"
+    ):
+        written("ort", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_small_build_learns_its_operators(tmp_path):
     written("ort", tmp_path / "out", int8=True, agreement=0.9)
     assert (tmp_path / "out" / "model.ort").read_bytes()[4:8] == b"ORTM"
@@ -103,14 +117,14 @@ def test_the_small_build_learns_its_operators(tmp_path):
 
 
 @needs_openvino
-def test_openvino_is_told_to_range_each_token_in_any_program(tmp_path):
+def test_openvino_is_told_to_take_ranges_as_tokens_come_in_any_program(tmp_path):
     import openvino
 
     written("openvino", tmp_path / "out", int8=Int8(exclude=("*.query",)), agreement=0.9)
     core = openvino.Core()
     network = core.read_model(str(tmp_path / "out" / "openvino_model.xml"))
     own = core.compile_model(network, "CPU")
-    assert own.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE") == 65536
+    assert own.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE") == 32  # inputs are 32 and 64 wide
     narrow = [node for node in network.get_ops() if str(node.get_output_element_type(0)) == "<Type: 'int8_t'>"]
     assert len([node for node in narrow if node.get_type_name() == "Constant"]) == 19 - 3 + 2
     assert Runtime(tmp_path / "out", threads=1).session.get_property("INFERENCE_NUM_THREADS") == 1
@@ -231,3 +245,14 @@ def test_weights_outside_of_the_listed_files_are_refused(location, there, tmp_pa
         (folder / location).write_bytes(raw)
     with pytest.raises(ExportError, match=r"model\.onnx keeps weights in other files.*export it again$"):
         Runtime(folder)
+
+
+@needs_openvino
+def test_the_speed_of_early_exits_is_fixed_in_openvino(tmp_path):
+    from tests.parity.test_distill_early_exit import with_exits
+
+    model, examples = with_exits("bert", speed=0.4), tiny_task().validation
+    export_to("openvino")(model, tmp_path / "out", examples=examples)
+    assert Runtime(tmp_path / "out").predict(examples).layers == predict(model, examples).layers
+    with pytest.raises(ExportError, match="no early exits whose speed can be set"):
+        Runtime(tmp_path / "out", speed=0.5)
