@@ -46,6 +46,7 @@ PAGES = {
     "quantization": ("quantize-sst2",),
     "sharing": ("share-sst2",),
     "replacing": ("replace-sst2",),
+    "combined": ("families-mrpc", "families-conll2003", "families-squad"),
 }
 """Page of docs/results -> its studies in the order in which they run; some start from models that earlier ones made."""
 
@@ -68,6 +69,12 @@ def general(out: Path) -> Path:
     """Return the student of general distillation, which is trained if it is not there."""
     folder = out / "wiki-tinybert-cut"
     return run_recipe(read_recipe(RECIPES / "wiki-tinybert-cut.yaml"), folder, resume=True).folder / "model"
+
+
+def words(study: Path) -> str:
+    """Return the text of a study and of the one that it is like."""
+    text = study.read_text(encoding="utf-8")
+    return text + "".join(words(study.with_name(name)) for name in re.findall(r"^like: (\S+)$", text, flags=re.MULTILINE))
 
 
 def fill(page: Path, study: str, lines: str) -> None:
@@ -97,7 +104,7 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     out = given.out.resolve()
     files = {name: HERE / "studies" / f"{name}.yaml" for name in PAGES[given.page] if given.only in name}
-    text = "".join(file.read_text(encoding="utf-8") for file in files.values())
+    text = "".join(map(words, files.values()))
     for name, make in ingredients(out).items():
         if name in text and name not in os.environ and not given.table:
             os.environ[name] = str(make().resolve())

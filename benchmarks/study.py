@@ -5,8 +5,8 @@
 A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
 and the rows that are the ``baselines``. Whatever stands in the output folder is not made again, and seeds are the outer
 loop, so an interrupted study has every row at its first seed before any at its second. A row that fails is named in the
-table. ``rows_of`` takes steps and training of rows of other studies: the name of a file -> rows. ``plots`` draw rows as
-points of lines: the name of a file -> ``x``, the label of what varies, and ``lines``, name -> value of x -> row;
+table. ``like`` takes the recipe of another study, in which ``recipe`` then changes blocks, and ``rows_of`` steps and
+training of rows of other studies: the name of a file -> rows. ``plots`` draw rows as points of lines: the name of a file -> ``x``, the label of what varies, and ``lines``, name -> value of x -> row;
 ``--plots FOLDER`` writes them for light and, as NAME-dark.svg, for dark pages.
 """
 
@@ -68,9 +68,11 @@ class Study:
         for name, taken in values.get("rows_of", {}).items():
             known = cls.read(path.with_name(name)).rows
             rows |= {row: {key: known[row][key] for key in ("training", "steps") if key in known[row]} for row in taken}
-        rows |= values["rows"]
+        rows |= values.get("rows", {})
         baselines = values.get("baselines", ["labels alone"])
-        return cls(path.stem, values["recipe"], rows, tuple(values["seeds"]), tuple(baselines), values.get("plots", {}))
+        shared = cls.read(path.with_name(values["like"])).recipe if "like" in values else {}
+        recipe = shared | values.get("recipe", {})
+        return cls(path.stem, recipe, rows, tuple(values["seeds"]), tuple(baselines), values.get("plots", {}))
 
     def recipe_of(self, row: str, seed: int) -> Recipe:
         """Return the recipe of one row with one seed."""
