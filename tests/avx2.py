@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from compress.export.arithmetic import in_integers
+
 QEMU = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
 """Runs a program on an emulated processor: Haswell has AVX2 and no VNNI."""
 
@@ -35,8 +37,8 @@ def saturating_product(u, q):
 
 
 def integer_products(file, inputs):
-    """Run a graph and yield uint8 ``[rows, n]``, int8 ``[n, columns]`` and the int32 result of each MatMulInteger."""
-    model = onnx.load(str(file))
+    """Run a graph and yield uint8 ``[rows, n]``, int8 ``[n, columns]`` and the int32 result of each product."""
+    model = in_integers(onnx.load(str(file)))
     weights = {weight.name: onnx.numpy_helper.to_array(weight) for weight in model.graph.initializer}
     nodes = [node for node in model.graph.node if node.op_type == "MatMulInteger"]
     wanted = {name: onnx.TensorProto.UINT8 for node in nodes for name in node.input[:1]}

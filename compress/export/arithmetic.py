@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from compress.export.engines import MODEL_FILES
+from compress.export.graph import set_nodes
 from compress.export.runtime import Runtime, read_manifest
 from eval.encoding import Array, Inputs
 from eval.errors import UserError
@@ -113,6 +114,34 @@ class _GatherElements(OpRun):  # type: ignore[misc]
         return (np.take_along_axis(data[part], indices, axis),)
 
 
+def in_integers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a graph whose products of 8-bit numbers that became float are MatMulInteger, as runtimes compute them.
+
+    ``MatMul((u - zero) * s, q * scale)`` becomes ``MatMulInteger(u, q, zero) * (s * scale)``; products without a
+    constant int8 matrix stay as they are.
+    """
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    weights = {weight.name for weight in model.graph.initializer if weight.data_type == onnx.TensorProto.INT8}
+    back = {node.output[0]: node.input for node in model.graph.node if node.op_type == "DequantizeLinear"}
+    nodes = []
+    for node in model.graph.node:
+        u, q = (back.get(name) for name in node.input) if node.op_type == "MatMul" else (None, None)
+        if u is None or q is None or q[0] not in weights:
+            nodes.append(node)
+            continue
+        sums, numbers, scale = (f"{node.output[0]}_{part}" for part in ("sums", "numbers", "scale"))
+        nodes += [
+            onnx.helper.make_node("MatMulInteger", [u[0], q[0], u[2]], [sums], node.name),
+            onnx.helper.make_node("Cast", [sums], [numbers], to=onnx.TensorProto.FLOAT),
+            onnx.helper.make_node("Mul", [u[1], q[1]], [scale]),
+            onnx.helper.make_node("Mul", [numbers, scale], [node.output[0]]),
+        ]
+    used = {name for node in nodes for name in node.input}
+    set_nodes(changed.graph, [node for node in nodes if node.op_type != "DequantizeLinear" or node.output[0] in used])
+    return changed
+
+
 class ReferenceEngine:
     """Onnx's reference operators in numpy, which share no code with ONNX Runtime; slow.
 
@@ -126,7 +155,7 @@ class ReferenceEngine:
     """
 
     def __init__(self, file: Path, arithmetic: Arithmetic = "vnni") -> None:
-        model = onnx.load(str(file))
+        model = in_integers(onnx.load(str(file)))
         products = type("MatMulInteger", (_MatMulInteger,), {"arithmetic": arithmetic, "known": {}})
         operators = [products, type("Erf", (_Erf,), {}), type("GatherElements", (_GatherElements,), {})]
         self.graph: Any = model.graph

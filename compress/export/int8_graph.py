@@ -38,6 +38,10 @@ def quantize_graph(model: Model, scheme: Int8) -> dict[str, Any]:
     With one range a tensor, ``u``, ``s`` and the zero point come from ``DynamicQuantizeLinear``; with fixed ranges
     they follow from ``affine``, and a symmetric range never gives 0, that is -128.
 
+    Products stand in the graph as MatMul between two DequantizeLinear, which ONNX Runtime and OpenVINO run as one
+    operator on integers and any other runtime in float, with the same result; after ``DynamicQuantizeLinear`` they
+    are MatMulInteger, which ONNX Runtime merges with it.
+
     Args:
         model: A graph as ``compress.export.graph.tidy`` leaves it.
         scheme: What becomes 8-bit, and how.
@@ -69,7 +73,7 @@ class _Linear:
 
 
 class Quantizer:
-    """One quantization of one graph; other forms of the 8-bit products override ``_product``."""
+    """One quantization of one graph."""
 
     def __init__(self, model: Model, scheme: Int8) -> None:
         self.graph, self.scheme = model.graph, scheme
@@ -79,6 +83,7 @@ class Quantizer:
         self.nodes: list[Node] = []
         self.arrays: dict[str, Array] = {}
         self.activations: dict[str, tuple[str, str, str]] = {}
+        self.in_float: set[str] = set()
         self.smoothed: dict[str, str] = {}
 
     def run(self) -> dict[str, Any]:
@@ -190,12 +195,23 @@ class Quantizer:
         """Add ``last = x W`` with the product in integers; return ``last``."""
         quantized, scale, zero = self._activation(x, self._known(self.scheme.ranges, node))
         out = node.output[0]
-        y = self._as_float(self._add("MatMulInteger", [quantized, weight, zero], f"{out}_int32", node.name))
-        if self.scheme.activations == "token":
-            y = self._add("Mul", [y, f"{weight}_scale"], f"{out}_channels")
-            return self._add("Mul", [y, scale], last)
-        # Multiplied in this order, ONNX Runtime makes one operator of them all.
-        return self._add("Mul", [y, self._add("Mul", [scale, f"{weight}_scale"], f"{out}_both")], last)
+        if self.scheme.activations == "tensor":
+            y = self._as_float(self._add("MatMulInteger", [quantized, weight, zero], f"{out}_int32", node.name))
+            # Multiplied in this order, ONNX Runtime makes one operator of them all.
+            return self._add("Mul", [y, self._add("Mul", [scale, f"{weight}_scale"], f"{out}_both")], last)
+        back = self._back(weight, [f"{weight}_scale"], axis=min(self.arrays[f"{weight}_scale"].ndim, 1))
+        # ONNX Runtime would merge a Gemm's product and bias into a Gemm in float, so a factor stands between them.
+        if self.scheme.activations == "static" and node.op_type != "Gemm":
+            return self._add("MatMul", [self._back(quantized, [scale, zero]), back], last, node.name)
+        steps = self._back(quantized, [self._constant("one", np.float32(1)), zero])
+        return self._add("Mul", [self._add("MatMul", [steps, back], f"{out}_steps", node.name), scale], last)
+
+    def _back(self, name: str, of: list[str], **given: Any) -> str:
+        """Return the name of 8-bit numbers as float; they become float once for all that reads them."""
+        back = f"{name}_times_{of[0]}"
+        if back not in self.in_float:
+            self.in_float.add(self._add("DequantizeLinear", [name, *of], back, **given))
+        return back
 
     def _activation(self, x: str, given: tuple[float, float] | None) -> tuple[str, str, str]:
         """Return the names of ``x`` as uint8, of its scale and of its zero point; each ``x`` is quantized once."""
@@ -255,8 +271,9 @@ class Quantizer:
         largest = self._add("Max", [self._over_last_axis("ReduceMax", x), depth, least], f"{x}_largest")
         scale = self._add("Mul", [largest, self._constant("step", np.float32(1 / LEVELS))], f"{x}_scale")
         zero = self._constant("middle", np.uint8(MIDDLE))
-        steps = [self._add("Div", [x, scale], f"{x}_steps"), self._constant("one", np.float32(1)), zero]
-        return self._add("QuantizeLinear", steps, f"{x}_uint8"), scale, zero
+        steps = self._add("Mul", [x, self._add("Reciprocal", [scale], f"{x}_per_step")], f"{x}_steps")
+        uint8 = self._add("QuantizeLinear", [steps, self._constant("one", np.float32(1)), zero], f"{x}_uint8")
+        return uint8, scale, zero
 
     def _by_tensor(self, x: str) -> tuple[str, str, str]:
         names = (f"{x}_uint8", f"{x}_scale", f"{x}_zero")

@@ -57,19 +57,13 @@ def export_onnx(
     return write_export(model, folder, "onnx", write, int8=int8, examples=examples, name=name, **rest)
 
 
-Quantize = Callable[[Any, Int8], dict[str, Any]]
-
-
-def onnx_graph(
-    model: TaskModel, scheme: Int8 | None, opset: int = OPSET, quantize: Quantize | None = None
-) -> tuple[Any, Written]:
+def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int = OPSET) -> tuple[Any, Written]:
     """Return a model as one checked ONNX graph, and what is to be said of it.
 
     Args:
         model: What is exported; it is left as it was.
         scheme: How it becomes 8-bit; None keeps float32.
         opset: Version of the ONNX operators.
-        quantize: What makes a graph 8-bit, in place; by default ``quantize_graph``.
 
     Raises:
         CompressError: If no exporter can.
@@ -91,7 +85,7 @@ def onnx_graph(
     if scheme is not None:
         from compress.export.int8_graph import quantize_graph
 
-        facts = [(quantize or quantize_graph)(part, scheme) for part in parts]
+        facts = [quantize_graph(part, scheme) for part in parts]
         quantized = {key: sum((fact[key] for fact in facts[1:]), facts[0][key]) for key in facts[0]}
     graph = joined(parts)
     onnx.checker.check_model(graph)

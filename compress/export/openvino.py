@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,9 @@ from compress.export.engines import MODEL_FILES, first_line
 from compress.export.extras import optional
 from compress.export.folder import AGREEMENT, ExportReport, Written, write_export
 from compress.export.int8 import Int8
-from compress.export.int8_pairs import quantize_in_pairs
 from compress.export.onnx import onnx_graph
 from eval.errors import CompressError
 from teachers.taskmodel import TaskModel
-
-LEAST_GROUP = 32
-"""OpenVINO's own choice; smaller groups are not worth their scales."""
 
 
 def export_openvino(
@@ -31,8 +26,8 @@ def export_openvino(
 ) -> ExportReport:
     """Write a folder that OpenVINO, the ``Runtime`` of this package or its own ``predict.py`` loads.
 
-    It is made from our ONNX graph. In 8 bits the weights are those of the ONNX export. With ``quantize.static`` in the
-    lineage the recorded ranges come along; otherwise OpenVINO finds ranges as tokens come, if the processor has VNNI.
+    It is our ONNX graph, converted. OpenVINO has no 8-bit products with one range a batch, so where the scheme asks
+    for them each token gets a range of its own.
 
     Args:
         model: A model with its tokenizer and task, or an artifact.
@@ -49,23 +44,15 @@ def export_openvino(
     openvino = optional("openvino", "openvino")
 
     def write(beside: Path, scheme: Int8 | None) -> Written:
-        graph, written = onnx_graph(model, scheme, quantize=quantize_in_pairs)
+        if scheme is not None and scheme.activations == "tensor":
+            scheme = scheme.model_copy(update={"activations": "token"})
+        graph, written = onnx_graph(model, scheme)
         try:
             network = openvino.Core().read_model(graph.SerializeToString())
         except RuntimeError as error:
             raise CompressError(f"{model.name}: OpenVINO cannot convert it ({first_line(error)})") from error
-        if scheme is not None and scheme.activations != "static":
-            network.set_rt_info(_group(graph), ["runtime_options", "DYNAMIC_QUANTIZATION_GROUP_SIZE"])
         openvino.save_model(network, str(beside / MODEL_FILES["openvino"][0]), compress_to_fp16=False)
         return written
 
     return write_export(model, folder, "openvino", write, int8=int8, examples=examples, name=name, agreement=agreement)
 
-
-def _group(graph: Any) -> int:
-    """Return how many values of a token have one scale: what divides the inputs of all layers that are 8-bit.
-
-    In layers that have fewer inputs than that, or not a multiple of it, OpenVINO computes in float32.
-    """
-    widths = [weight.dims[0] for weight in graph.graph.initializer if weight.name.endswith("_int8")]
-    return max(LEAST_GROUP, math.gcd(*widths))

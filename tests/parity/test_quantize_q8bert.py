@@ -9,6 +9,7 @@ from torch import nn
 
 from compress import load
 from compress.engine import run
+from compress.export.arithmetic import in_integers
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
 from compress.modules.fake_quant import (
@@ -251,7 +252,7 @@ def test_codes_of_the_export_are_those_of_the_model(tmp_path):
     task = tiny_task()
     result = trained(tiny_taskmodel("bert", task.spec), task)
     export_onnx(result, tmp_path / "int8", examples=task.validation)
-    graph = onnx.load(str(tmp_path / "int8" / "model.onnx")).graph
+    graph = in_integers(onnx.load(str(tmp_path / "int8" / "model.onnx"))).graph
     arrays = {weight.name: onnx.numpy_helper.to_array(weight) for weight in graph.initializer}
     products = {node.name.rpartition("/")[0]: node for node in graph.node if node.op_type == "MatMulInteger"}
     for path, part in result.model.named_modules():

@@ -130,6 +130,5 @@ def test_seven_bits_are_alike_everywhere_and_eight_are_not(tmp_path):
 def test_a_float_export_has_nothing_to_emulate(tmp_path):
     task = tiny_task()
     export_onnx(tiny_taskmodel("bert", task.spec), tmp_path / "x", examples=task.validation)
-    assert not any(node.op_type == "MatMulInteger" for node in onnx.load(str(tmp_path / "x" / "model.onnx")).graph.node)
     with pytest.raises(UserError, match="has no 8-bit products, so its answers are the same on every processor"):
         Emulated(tmp_path / "x", "avx2")

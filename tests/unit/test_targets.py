@@ -117,17 +117,15 @@ def test_the_small_build_learns_its_operators(tmp_path):
 
 
 @needs_openvino
-def test_openvino_is_told_to_take_ranges_as_tokens_come_in_any_program(tmp_path):
-    import openvino
-
-    written("openvino", tmp_path / "out", int8=Int8(exclude=("*.query",)), agreement=0.9)
-    core = openvino.Core()
-    network = core.read_model(str(tmp_path / "out" / "openvino_model.xml"))
-    own = core.compile_model(network, "CPU")
-    assert own.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE") == 32  # inputs are 32 and 64 wide
-    narrow = [node for node in network.get_ops() if str(node.get_output_element_type(0)) == "<Type: 'int8_t'>"]
-    assert len([node for node in narrow if node.get_type_name() == "Constant"]) == 19 - 3 + 2
-    assert Runtime(tmp_path / "out", threads=1).session.get_property("INFERENCE_NUM_THREADS") == 1
+@pytest.mark.parametrize("activations", ["token", "tensor"])
+def test_openvino_multiplies_integers(activations, tmp_path):
+    scheme = Int8(exclude=("*.query",), activations=activations)
+    written("openvino", tmp_path / "out", int8=scheme, agreement=0.9)
+    session = Runtime(tmp_path / "out", threads=1).session
+    kinds = [node.get_rt_info() for node in session.get_runtime_model().get_ops()]
+    products = [str(kind["runtimePrecision"].value) for kind in kinds if kind["layerType"].value == "FullyConnected"]
+    assert sorted(products) == ["f32"] * 4 + ["u8"] * 16  # 3 queries and the classifier; 3 x 5 others and the pooler
+    assert session.get_property("INFERENCE_NUM_THREADS") == 1
 
 
 @needs_openvino
