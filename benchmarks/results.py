@@ -46,7 +46,7 @@ PAGES = {
     "quantization": ("quantize-sst2",),
     "sharing": ("share-sst2",),
     "replacing": ("replace-sst2",),
-    "combined": ("families-mrpc", "families-conll2003", "families-squad"),
+    "combined": ("combined-sst2", "families-mrpc", "families-conll2003", "families-squad"),
 }
 """Page of docs/results -> its studies in the order in which they run; some start from models that earlier ones made."""
 
@@ -74,7 +74,7 @@ def general(out: Path) -> Path:
 def words(study: Path) -> str:
     """Return the text of a study and of the one that it is like."""
     text = study.read_text(encoding="utf-8")
-    return text + "".join(words(study.with_name(name)) for name in re.findall(r"^like: (\S+)$", text, flags=re.MULTILINE))
+    return text + "".join(words(study.parent / name) for name in re.findall(r"^like: (\S+)$", text, flags=re.MULTILINE))
 
 
 def fill(page: Path, study: str, lines: str) -> None:

@@ -5,9 +5,10 @@
 A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
 and the rows that are the ``baselines``. Whatever stands in the output folder is not made again, and seeds are the outer
 loop, so an interrupted study has every row at its first seed before any at its second. A row that fails is named in the
-table. ``like`` takes the recipe of another study, in which ``recipe`` then changes blocks, and ``rows_of`` steps and
-training of rows of other studies: the name of a file -> rows. ``plots`` draw rows as points of lines: the name of a file -> ``x``, the label of what varies, and ``lines``, name -> value of x -> row;
-``--plots FOLDER`` writes them for light and, as NAME-dark.svg, for dark pages.
+table. ``like`` takes the blocks of a recipe or of another study, in which ``recipe`` then changes some, and ``rows_of``
+steps and training of rows of other studies: the name of a file -> rows. ``plots`` draw rows as points of lines: the
+name of a file -> ``x``, the label of what varies, and ``lines``, name -> value of x -> row; ``--plots FOLDER`` writes
+them for light and, as NAME-dark.svg, for dark pages.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Study:
             rows |= {row: {key: known[row][key] for key in ("training", "steps") if key in known[row]} for row in taken}
         rows |= values.get("rows", {})
         baselines = values.get("baselines", ["labels alone"])
-        shared = cls.read(path.with_name(values["like"])).recipe if "like" in values else {}
+        shared = _blocks(path.parent / values["like"]) if "like" in values else {}
         recipe = shared | values.get("recipe", {})
         return cls(path.stem, recipe, rows, tuple(values["seeds"]), tuple(baselines), values.get("plots", {}))
 
@@ -83,6 +84,14 @@ class Study:
     def seeds_of(self, row: str) -> tuple[int, ...]:
         """Return the seeds of one row."""
         return tuple(self.rows[row].get("seeds", self.seeds))
+
+
+def _blocks(path: Path) -> dict[str, Any]:
+    """Return the blocks that the rows of a study share, or those of a recipe."""
+    values = read_yaml(path.read_text(encoding="utf-8"), str(path)).data
+    return (
+        Study.read(path).recipe if "seeds" in values else {key: values[key] for key in values.keys() - {"name", "seed"}}
+    )
 
 
 def _plain(name: str) -> str:

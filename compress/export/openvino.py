@@ -55,4 +55,3 @@ def export_openvino(
         return written
 
     return write_export(model, folder, "openvino", write, int8=int8, examples=examples, name=name, agreement=agreement)
-
