@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An artifact, or a transformers folder or hub name.")],
     out: Annotated[Path, typer.Option(help="Folder to write; an earlier export is replaced.")],
-    to: Annotated[str, typer.Option(help=f"Target: {', '.join(TARGETS)}.")] = "onnx",
+    to: Annotated[
+        str | None,
+        typer.Option(help=f"Target: {', '.join(TARGETS)}; by default onnx, and with --tune the fastest installed."),
+    ] = None,
     int8: Annotated[
         bool | None, typer.Option("--int8/--fp32", help="8-bit weights or not; by default as the recipe's steps say.")
     ] = None,
@@ -47,9 +50,9 @@ def export(
     json: Json = False,
 ) -> None:
     """Export a model, compare the export with the model on the same inputs, and refuse it if they disagree."""
-    problems = [] if to in TARGETS else [f"--to: got {to!r}{did_you_mean(to, TARGETS)}"]
+    problems = [] if to in (None, *TARGETS) else [f"--to: got {to!r}{did_you_mean(str(to), TARGETS)}"]
     if assets is not None and to != "web":
-        problems.append(f"--assets: --to {to} needs none; it belongs to --to web")
+        problems.append(f"--assets: --to {to or 'onnx'} needs none; it belongs to --to web")
     if tune is not None:
         problems += _tuning_problems(tune, to, int8, data)
     elif least_score is not None:
@@ -64,11 +67,12 @@ def export(
     artifact = Artifact.from_pretrained(model)
     task = None if data is None else task_for(spec_of(artifact), data)
     if tune is not None and task is not None:
-        from compress.export.tune import AGREEMENT
+        from compress.export.tune import AGREEMENT, TUNED
         from compress.export.tune import tune as tuned
 
         least = AGREEMENT if agreement is None else agreement
-        found = tuned(artifact, out, task, goal=tune, agreement=least, least_score=least_score)
+        targets = tuple(TUNED) if to is None else (to,)
+        found = tuned(artifact, out, task, goal=tune, targets=targets, agreement=least, least_score=least_score)
         if not json:
             _show(found)
         report = found.report
@@ -76,22 +80,22 @@ def export(
         examples = () if task is None else task.validation
         own = {"assets": assets, "agreement": agreement}
         given = {key: value for key, value in own.items() if value is not None}
-        write: Callable[..., ExportReport] = export_to(to)
+        write: Callable[..., ExportReport] = export_to(to or "onnx")
         report = write(artifact, out, int8=int8, examples=examples, **given)
     if json:
         figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}
         gate = report.gate.to_dict()
         write_json({"folder": str(report.folder), **figures, "gate": gate, "seconds": round(report.seconds, 1)})
         return
-    _tell(report, to)
+    _tell(report, to or "onnx")
 
 
-def _tuning_problems(goal: str, to: str, int8: bool | None, data: str | None) -> list[str]:
-    from compress.export.tune import ORDERS
+def _tuning_problems(goal: str, to: str | None, int8: bool | None, data: str | None) -> list[str]:
+    from compress.export.tune import ORDERS, TUNED
 
     problems = [] if goal in ORDERS else [f"--tune: got {goal!r}{did_you_mean(goal, ORDERS)}"]
-    if to != "onnx":
-        problems.append(f"--tune: measures variants of --to onnx, not of {to}")
+    if to not in (None, *TUNED):
+        problems.append(f"--tune: measures variants of --to {' and '.join(TUNED)}, not of {to}")
     if int8 is not None:
         problems.append("--tune: chooses between 8 bits and float itself; leave --int8 and --fp32 out")
     if data is None:
@@ -100,14 +104,14 @@ def _tuning_problems(goal: str, to: str, int8: bool | None, data: str | None) ->
 
 
 def _show(found: Tuned) -> None:
-    heads = ("variant", ">threads", ">MB", ">agreement", ">score", ">ms alone", ">texts/s", "")
+    heads = ("target", "variant", ">threads", ">MB", ">agreement", ">score", ">ms alone", ">texts/s", "")
     rows = []
     for trial in found.trials:
         size = [megabytes(trial.bytes), f"{trial.agreement:.2%}"] if trial.bytes else ["", ""]
         score = "" if trial.score is None else f"{trial.score:.4f}"
         times = ["", ""] if trial.dropped else [f"{trial.milliseconds:.2f}", f"{trial.per_second:,.0f}"]
         remark = f"out: {trial.dropped}" if trial.dropped else "kept" if trial is found.chosen else ""
-        rows.append([trial.variant, str(trial.threads or ""), *size, score, *times, remark])
+        rows.append([trial.target, trial.variant, str(trial.threads or ""), *size, score, *times, remark])
     table(heads, rows)
 
 

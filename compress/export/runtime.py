@@ -37,7 +37,8 @@ class Runtime:
 
     Args:
         folder: What ``compress export`` wrote, for whatever target.
-        threads: Threads of one product; by default ``OMP_NUM_THREADS``, else the physical cores this process may use.
+        threads: Threads of one product; by default ``OMP_NUM_THREADS``, else what ``--tune`` found, else the physical
+            cores that this process may use.
         name: What reports call it; by default the name in the folder.
         spinning: Let idle threads wait actively: fastest for one model alone, slower beside other busy sessions.
         speed: For a model with early exits, the uncertainty up to which an input leaves, 0 to 1; 0 runs every layer.
@@ -80,8 +81,13 @@ class Runtime:
             raise ExportError(f"speed: got {speed}, allowed are 0 (every layer) to 1 (the first exit)")
         self.settings: Inputs = {} if speed is None else {"speed": np.array(speed, dtype=np.float32)}
         target = target_of(self.manifest)
-        self.engine = engine or open_engine(target, self.folder, threads or default_threads(), spinning)
+        self.engine = engine or open_engine(target, self.folder, threads or self._threads(), spinning)
         self.session = self.engine.session
+
+    def _threads(self) -> int:
+        cores, tuned = default_threads(), self.manifest.get("tuned")
+        found = tuned.get("threads") if isinstance(tuned, dict) and "OMP_NUM_THREADS" not in os.environ else None
+        return min(found, cores or found) if isinstance(found, int) else cores
 
     def forward(self, inputs: Inputs) -> Array:
         """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging, qa (C = start, end), masked-lm.

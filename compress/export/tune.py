@@ -7,8 +7,9 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +17,8 @@ import torch
 
 from compress.export.folder import ExportReport, write_json
 from compress.export.int8 import Int8, scheme_of
-from compress.export.onnx import export_onnx
 from compress.export.runtime import MANIFEST, Runtime, default_threads
+from compress.export.targets import export_to
 from compress.modules.fake_quant import rounds
 from compress.technique import Inputs
 from eval.errors import CompressError, UserError, did_you_mean
@@ -32,6 +33,8 @@ CALIBRATION = 256
 """Training examples that fixed ranges are taken from."""
 TIMED = 256
 """Examples that are timed."""
+TUNED = {"onnx": "onnxruntime", "openvino": "openvino"}
+"""Target whose variants are measured -> the package that has to be installed."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Trial:
     """One variant with one number of threads.
 
     Attributes:
+        target: What it was exported to.
         variant: Its name.
         threads: Threads of one product; 0 if it was not timed.
         bytes: Size of the model's file.
@@ -49,6 +53,7 @@ class Trial:
         dropped: Why it is out; empty if it is not.
     """
 
+    target: str
     variant: str
     threads: int
     bytes: int = 0
@@ -57,6 +62,11 @@ class Trial:
     milliseconds: float = 0.0
     per_second: float = 0.0
     dropped: str = ""
+
+    @property
+    def place(self) -> str:
+        """What it is called, and the name of its folder."""
+        return f"{self.target} {self.variant}"
 
 
 ORDERS: Mapping[str, Callable[[Trial], float]] = {
@@ -89,6 +99,7 @@ def tune(
     task: Task,
     *,
     goal: str = "latency",
+    targets: Sequence[str] = tuple(TUNED),
     agreement: float = AGREEMENT,
     least_score: float | None = None,
     seconds: float = 2.0,
@@ -101,6 +112,7 @@ def tune(
         folder: As for ``export_onnx``.
         task: Examples to compare, score and time with (validation), and to take ranges from (training).
         goal: ``latency``: the time of one text; ``throughput``: texts a second in a stream.
+        targets: What may be exported to: keys of ``TUNED``; those whose package is not installed are left out.
         agreement: Least share of decisions that are those of the torch model.
         least_score: Least score, in units of the task's metric; None asks for none.
         seconds: How long each variant is timed.
@@ -113,37 +125,59 @@ def tune(
     examples = task.validation
     if goal not in ORDERS:
         raise UserError(f"tune: got {goal!r}{did_you_mean(goal, ORDERS)}")
+    if unknown := [target for target in targets if target not in TUNED]:
+        raise UserError(
+            f"tune: variants for {', '.join(unknown)} are not measured, those for {' and '.join(TUNED)} are"
+        )
     if not len(examples):
         raise UserError("tune: there are no validation examples to measure with")
     with tempfile.TemporaryDirectory() as temporary:
         reports: dict[str, ExportReport] = {}
         trials: list[Trial] = []
-        for variant, make in VARIANTS.items():
-            scheme = make(model, task)
-            if isinstance(scheme, str):
-                logger.info("%s: not tried, %s", variant, scheme)
-                continue
-            place = Path(temporary) / variant
+        for target, variant, scheme in _candidates(model, task, targets):
+            place = Path(temporary) / Trial(target, variant, 0).place
             try:
-                report = export_onnx(model, place, int8=scheme, examples=examples, name=name, agreement=agreement)
+                write = export_to(target)
+                report = write(model, place, int8=scheme, examples=examples, name=name, agreement=agreement)
             except CompressError as error:
-                trials.append(Trial(variant, 0, dropped=str(error).partition("model does: ")[2].partition(";")[0]))
+                reason = (str(error).partition("model does: ")[2] or str(error)).partition(";")[0]
+                trials.append(Trial(target, variant, 0, dropped=reason))
                 continue
-            reports[variant] = report
+            reports[place.name] = report
             score = _score(place, task, least_score)
             dropped = "" if least_score is None or (score or 0.0) >= least_score else f"scores {score:.4f}"
-            known = Trial(variant, 0, report.bytes, report.gate.agreement, score, dropped=dropped)
+            known = Trial(target, variant, 0, report.bytes, report.gate.agreement, score, dropped=dropped)
             trials += [replace(known, threads=threads) for threads in ([0] if dropped else _threads())]
         timed = _timed([trial for trial in trials if not trial.dropped], Path(temporary), examples[:TIMED], seconds)
         order = [*sorted(timed, key=ORDERS[goal]), *(trial for trial in trials if trial.dropped)]
         if not timed:
-            reasons = "; ".join(f"{trial.variant}: {trial.dropped}" for trial in order)
+            reasons = "; ".join(f"{trial.place}: {trial.dropped}" for trial in order)
             raise CompressError(
                 f"{folder}: no variant answers well enough ({reasons}); ask for less agreement or score"
             )
         chosen = order[0]
-        _keep(Path(temporary) / chosen.variant, Path(folder), goal, chosen, order)
-    return Tuned(replace(reports[chosen.variant], folder=Path(folder)), chosen, tuple(order))
+        _keep(Path(temporary) / chosen.place, Path(folder), goal, chosen, order)
+    return Tuned(replace(reports[chosen.place], folder=Path(folder)), chosen, tuple(order))
+
+
+def _candidates(
+    model: TaskModel, task: Task, targets: Sequence[str]
+) -> Iterator[tuple[str, str, Int8 | Literal[False]]]:
+    """Yield target, name and scheme of what is tried; say why the rest is not."""
+    schemes = {}
+    for variant, make in VARIANTS.items():
+        scheme = make(model, task)
+        if isinstance(scheme, str):
+            logger.info("%s: not tried, %s", variant, scheme)
+        else:
+            schemes[variant] = scheme
+    for target in targets:
+        if find_spec(TUNED[target]) is None:
+            logger.info("%s: not tried, it is not installed", target)
+            continue
+        for variant, scheme in schemes.items():
+            if target != "openvino" or not scheme or scheme.activations != "tensor":  # which would be that of tokens
+                yield target, variant, scheme
 
 
 def _threads() -> list[int]:
@@ -165,7 +199,7 @@ def _timed(trials: Sequence[Trial], temporary: Path, examples: Any, seconds: flo
     if not trials:
         return []
     models = {
-        f"{trial.variant}, {trial.threads}": Runtime(temporary / trial.variant, trial.threads, spinning=False)
+        f"{trial.place}, {trial.threads}": Runtime(temporary / trial.place, trial.threads, spinning=False)
         for trial in trials
     }
     alone = {row.name: row.p50_ms for row in latency(models, examples, batch=(1,), seconds=seconds)}

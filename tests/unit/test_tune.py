@@ -1,11 +1,12 @@
 """The variants of an export: all are measured, the fastest that answers well enough is kept, and the table says so."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
 from compress.export import tune as module
-from compress.export.runtime import Runtime
+from compress.export.runtime import Runtime, default_threads
 from compress.export.tune import tune
 from compress.quantize.static import StaticQuantization
 from compress.recipe import Recipe
@@ -14,7 +15,7 @@ from eval.errors import CompressError, UserError
 from eval.measure import measure
 from tests.tiny import tiny_task, tiny_taskmodel
 
-SHORT = {"seconds": 0.05, "agreement": 0.0}
+SHORT = {"seconds": 0.05, "agreement": 0.0, "targets": ("onnx",)}
 
 
 @pytest.fixture
@@ -34,9 +35,24 @@ def test_the_fastest_is_kept_and_the_table_with_it(model_and_task, tmp_path, mon
     assert found.chosen == found.trials[0]
     manifest = json.loads((tmp_path / "x" / "export.json").read_text())
     assert manifest["tuned"]["threads"] == found.chosen.threads
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    options = Runtime(tmp_path / "x").session.get_session_options()
+    assert options.intra_op_num_threads == min(found.chosen.threads, default_threads() or 2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert Runtime(tmp_path / "x").session.get_session_options().intra_op_num_threads == 3
     assert [trial["variant"] for trial in manifest["tuned"]["trials"]] == [trial.variant for trial in found.trials]
     assert Runtime(tmp_path / "x").predict(["a line"]).answers
     assert found.report.folder == tmp_path / "x"
+
+
+def test_openvino_competes_where_it_is_installed(model_and_task, tmp_path):
+    model, task = model_and_task
+    found = tune(model, tmp_path / "x", task, seconds=0.05, agreement=0.0)
+    tried = {trial.variant for trial in found.trials if trial.target == "openvino"}
+    expected = {"fp32", "int8, a range for each token", "int8, fixed ranges"}
+    assert tried == (expected if find_spec("openvino") else set())
+    with pytest.raises(UserError, match="variants for web are not measured, those for onnx and openvino are"):
+        tune(model, tmp_path / "y", task, targets=("web",))
 
 
 def test_throughput_is_another_goal(model_and_task, tmp_path):
@@ -52,7 +68,9 @@ def test_what_answers_too_badly_is_out(model_and_task, tmp_path, monkeypatch):
     kept = tune(model, tmp_path / "x", task, least_score=score, **SHORT)
     assert kept.chosen.score is not None
     assert kept.chosen.score >= score
-    with pytest.raises(CompressError, match=r"no variant answers well enough \(fp32: scores 0\.\d+; int8: scores"):
+    with pytest.raises(
+        CompressError, match=r"no variant answers well enough \(onnx fp32: scores 0\.\d+; onnx int8: scores"
+    ):
         tune(model, tmp_path / "y", task, least_score=1.1, **SHORT)
     assert not (tmp_path / "y").exists()
 
