@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import onnx
@@ -29,6 +30,8 @@ SECOND_FACTOR = {"QLinearMatMul": 3, "QLinearConv": 3}
 """Place of the second factor among the inputs, where it is not the second input."""
 HIDING = ("MatMul", "Gemm", "Attention", "LSTM", "GRU", "Einsum")
 """Parts of the names of operators with products inside that are not taken apart here."""
+_INT32 = 6
+"""``onnx.TensorProto.INT32``, without loading onnx."""
 FILL = {"input_ids": 2, "attention_mask": 1}
 """Values of the input that is run; other inputs are 0."""
 
@@ -52,7 +55,7 @@ def onnx_macs(model: onnx.ModelProto, length: int) -> int | None:
         ):
             return None
     names = sorted({name for node in nodes for name in _operands(node)})
-    shapes = dict(zip(names, _run(model, names, length), strict=True)) if names else {}
+    shapes = dict(zip(names, shapes_of(model, names, [_inputs(model, length)])[0], strict=True)) if names else {}
     return sum(_macs(node, [shapes[name] for name in _operands(node)]) for node in nodes)
 
 
@@ -72,7 +75,16 @@ def _macs(node: onnx.NodeProto, shapes: Sequence[tuple[int, ...]]) -> int:
     return math.prod(out) * left[0 if transposed else -1]
 
 
-def _run(model: onnx.ModelProto, names: Sequence[str], length: int) -> list[tuple[int, ...]]:
+def shapes_of(
+    model: onnx.ModelProto, names: Sequence[str], inputs: Sequence[Mapping[str, NDArray[Any]]]
+) -> list[list[tuple[int, ...]]]:
+    """Return the shapes of values of a graph while it runs in ONNX Runtime, as it stands.
+
+    Args:
+        model: A model with its weights loaded; it is left as it is.
+        names: The values.
+        inputs: What it runs on, once for each.
+    """
     import onnx
     import onnxruntime
 
@@ -86,8 +98,15 @@ def _run(model: onnx.ModelProto, names: Sequence[str], length: int) -> list[tupl
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(probed.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    inputs = {}
-    for value in session.get_inputs():
-        shape = [1, length, *value.shape[2:]][: len(value.shape)]
-        inputs[value.name] = np.full(shape, FILL.get(value.name, 0), np.int32 if "32" in value.type else np.int64)
-    return [tuple(int(size) for size in shape) for shape in session.run(None, inputs)]
+    return [[tuple(int(size) for size in shape) for shape in session.run(None, dict(given))] for given in inputs]
+
+
+def _inputs(model: onnx.ModelProto, length: int) -> dict[str, NDArray[Any]]:
+    """Return one row of ``length`` tokens for every input."""
+    found = {}
+    for value in model.graph.input:
+        kind = value.type.tensor_type
+        shape = [1, length, *(axis.dim_value for axis in kind.shape.dim[2:])][: len(kind.shape.dim)]
+        integers = np.int32 if kind.elem_type == _INT32 else np.int64
+        found[value.name] = np.full(shape, FILL.get(value.name, 0), integers)
+    return found

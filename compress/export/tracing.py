@@ -17,6 +17,7 @@ import torch
 
 from compress.export.engines import first_line
 from compress.export.graph import Model, tidy
+from compress.export.shapes import settle_shapes
 from eval.encoding import EncoderSettings
 from eval.errors import CompressError
 from teachers.taskmodel import TaskModel, logits_of
@@ -98,6 +99,7 @@ def traced(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int
             failures.append(f"{exporter}: inputs are {[value.name for value in graph.graph.input]}")
             continue
         tidy(graph)
+        settle_shapes(graph, {key: tensor.numpy() for key, tensor in inputs.items()})
         return graph, exporter
     raise CompressError(f"{name}: cannot be exported to ONNX ({'; '.join(failures)})")
 

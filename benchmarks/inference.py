@@ -1,0 +1,363 @@
+"""How fast a model answers on this processor: today's tools and this one, all in turns, in one run.
+
+    python -m benchmarks.inference [--model FOLDER] [--seconds 1] [--rounds 7] [--threads 2] [--out benchmarks/results]
+
+Every engine runs in a process of its own and they take turns, round after round, so that whatever else the machine
+does slows all of them; figures are medians, ratios are medians of the rounds' ratios with their 95% bootstrap interval.
+The model is MiniLM-L6 with a new head, a fine-tuned artifact (``--model``), or ``--shape base``: the shape of BERT-base
+with random weights. Sentences are SST-2's where COMPRESS_DATA is set, else made up with lengths like theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.distillation_step import base
+from benchmarks.engines import ENGINES, Array, Engine, peers
+from compress.artifact import Artifact
+from compress.export.int8 import Int8
+from compress.export.onnx import export_onnx
+from compress.export.targets import export_to
+from compress.technique import Inputs as TechniqueInputs
+from eval.data import load_task
+from eval.machine import machine
+from eval.task import Examples, Task
+
+SHAPES = {"1 x 32": (1, 32), "1 x 128": (1, 128), "16 x 128": (16, 128)}
+STREAMS = ("stream, as it comes", "stream, by length")
+STREAMED, BATCH = 512, 16
+REFERENCE = "torch, eager"
+
+
+@dataclass
+class Measured:
+    """What one engine did.
+
+    Attributes:
+        name: The engine.
+        megabytes: Size of what is loaded.
+        load_seconds: From an empty process to the first answer.
+        resident_megabytes: Most memory that its process held up to and with the stream.
+        agreement: Share of decisions that are those of torch in float32.
+        seconds: Shape or stream -> seconds of each round.
+    """
+
+    name: str
+    megabytes: float
+    load_seconds: float = 0.0
+    resident_megabytes: float = 0.0
+    agreement: float = 0.0
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+
+class Process:
+    """An engine in a process of its own.
+
+    Attributes:
+        load_seconds: From its start to its first answer.
+        megabytes: Memory that it held at most so far.
+    """
+
+    def __init__(self, engine: Engine, folder: Path, threads: int) -> None:
+        start = time.perf_counter()
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.engines", engine.name, str(folder), str(threads)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.megabytes = 0.0
+        self._read()
+        self.load_seconds = time.perf_counter() - start
+
+    def run(self, case: str, repeat: int) -> float:
+        """Return the seconds that the case took; with ``repeat`` 0 it only writes its logits."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([case, repeat]) + "\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.communicate()
+
+    def _read(self) -> float:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise EngineError(f"ended with {self.process.wait()}")
+        found = json.loads(line)
+        self.megabytes = found["megabytes"]
+        return float(found["seconds"])
+
+
+class EngineError(Exception):
+    """An engine that cannot load or run the model."""
+
+
+def write_batches(folder: Path, model: Artifact, examples: Sequence[Any], vocabulary: int) -> None:
+    """Write the batches that all engines run."""
+    chance = np.random.default_rng(13)
+    for name, (rows, length) in SHAPES.items():
+        ids = chance.integers(1000, vocabulary, (rows, length))
+        _save(folder / f"{name}.npz", [{"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}])
+    features = model.encoder.encode(examples)
+    for name, ordered in zip(STREAMS, (features, sorted(features, key=lambda feature: len(feature.ids))), strict=True):
+        parts = [ordered[start : start + BATCH] for start in range(0, len(ordered), BATCH)]
+        _save(folder / f"{name}.npz", [dict(model.encoder.collate(part)) for part in parts])
+
+
+def _save(file: Path, batches: Sequence[dict[str, Array]]) -> None:
+    np.savez(file, **{f"{number}/{key}": array for number, batch in enumerate(batches) for key, array in batch.items()})
+
+
+def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine]) -> None:
+    """Write every file that the engines load."""
+    from compress.quantize.static import StaticQuantization
+
+    model.save(folder / "model")
+    examples = task.validation
+    write_batches(folder, model, task.train.sample(STREAMED, seed=13), min(20000, model.model.config.vocab_size))
+    inputs = TechniqueInputs(calibration=task.train[:256])
+    ranges = StaticQuantization(keep_float="none").apply(model, inputs, None)  # type: ignore[arg-type]
+    fixed = Int8.model_validate(ranges.structure["export"]["int8"])
+    schemes = {"token": Int8(), "tensor": Int8(activations="tensor"), "static": fixed}
+    export_onnx(model, folder / "ours-fp32", int8=False, examples=examples)
+    (folder / "plain.onnx").write_bytes((folder / "ours-fp32" / "model.onnx").read_bytes())
+    for name, scheme in schemes.items():
+        export_onnx(model, folder / f"ours-{name}", int8=scheme, examples=examples, agreement=0.0)
+        if name != "tensor" and any(engine.file.startswith("ours-openvino") for engine in engines):
+            place = folder / f"ours-openvino-{name}"
+            export_to("openvino")(model, place, int8=scheme, examples=examples, agreement=0.0)
+    peers(folder, model.model.config)
+
+
+def compare(folder: Path, engines: Sequence[Engine], threads: int, rounds: int, seconds: float) -> list[Measured]:
+    """Run every engine on every shape and stream, in turns."""
+    running: dict[str, Process] = {}
+    found: dict[str, Measured] = {}
+    for engine in engines:
+        try:
+            process = Process(engine, folder, threads)
+            process.run(STREAMS[1], 0)
+        except EngineError as error:
+            print(f"{engine.name}: not measured, {error}")
+            continue
+        running[engine.name] = process
+        size = (folder / engine.file).stat().st_size if engine.file else 0
+        agreement = float((_decisions(folder, engine.name) == _decisions(folder, REFERENCE)).mean())
+        found[engine.name] = Measured(engine.name, size / 1e6, process.load_seconds, process.megabytes, agreement)
+    for case in (*SHAPES, *STREAMS):
+        repeat = {name: max(1, round(seconds / process.run(case, 1))) for name, process in running.items()}
+        for number in range(rounds):
+            names = list(running)[number % len(running) :] + list(running)[: number % len(running)]
+            for name in names:
+                found[name].seconds.setdefault(case, []).append(running[name].run(case, repeat[name]))
+        print(f"{case}: {rounds} rounds", flush=True)
+    for process in running.values():
+        process.close()
+    return list(found.values())
+
+
+def _decisions(folder: Path, name: str) -> Array:
+    with np.load(folder / f"{name}.npz") as file:
+        return np.concatenate([file[key].argmax(-1) for key in file])
+
+
+def ratio(slower: Sequence[float], faster: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median over rounds of how many times faster one was than the other, and its 95% interval."""
+    values = np.array(slower) / np.array(faster)
+    drawn = np.random.default_rng(13).integers(0, len(values), (2000, len(values)))
+    low, high = np.percentile(np.median(values[drawn], axis=1), [2.5, 97.5])
+    return float(np.median(values)), float(low), float(high)
+
+
+def rates(threads: int, seconds: float = 0.5) -> dict[str, dict[str, float]]:
+    """Return the measured rates of this machine's products on the model's own shapes, in 10^9 operations a second."""
+    import onnx
+    import onnxruntime
+    import torch
+
+    torch.set_num_threads(threads)
+    found = {}
+    for rows, inner, columns in ((2048, 384, 384), (2048, 384, 1536), (2048, 1536, 384)):
+        work_of = 2e-9 * rows * inner * columns
+        a, b = torch.randn(rows, inner), torch.randn(inner, columns)
+        kinds = onnx.TensorProto
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("MatMulInteger", ["u", "q"], ["y"])],
+            "g",
+            [onnx.helper.make_tensor_value_info("u", kinds.UINT8, [rows, inner])],
+            [onnx.helper.make_tensor_value_info("y", kinds.INT32, [rows, columns])],
+            [onnx.numpy_helper.from_array(np.full((inner, columns), 3, np.int8), "q")],
+        )
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        u = np.full((rows, inner), 7, np.uint8)
+        found[f"{rows} x {inner} x {columns}"] = {
+            "fp32": work_of / min(_times(lambda a=a, b=b: a @ b, seconds)),
+            "u8 x s8": work_of / min(_times(lambda s=session, u=u: s.run(None, {"u": u}), seconds)),
+        }
+    return found
+
+
+def _times(run: Any, seconds: float) -> Iterator[float]:
+    run()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        yield time.perf_counter() - start
+
+
+def gigaflops(config: Any, rows: int, length: int) -> float:
+    """Return 10^9 floating-point operations of a BERT encoder: two for each product of its layers."""
+    width, inner = config.hidden_size, config.intermediate_size
+    token = config.num_hidden_layers * (4 * width**2 + 2 * width * inner + 2 * length * width)
+    return 2e-9 * rows * length * token
+
+
+def table(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
+    """Return the Markdown table of what was measured."""
+    heads = ["engine", "MB", "load s", "resident MB", "agrees", *(f"{name}, ms" for name in SHAPES)]
+    heads += [f"{name}, sentences/s" for name in STREAMS]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    reference = next(row for row in measured if row.name == REFERENCE)
+    exact = {engine.name: engine.exact for engine in engines}
+    for row in measured:
+        cells = [
+            row.name + ("" if exact[row.name] else " ¹"),
+            f"{row.megabytes:.1f}" if row.megabytes else "",
+            f"{row.load_seconds:.1f}",
+        ]
+        cells += [f"{row.resident_megabytes:.0f}", f"{row.agreement:.1%}"]
+        for name in (*SHAPES, *STREAMS):
+            value, times = median(row.seconds[name]), median(reference.seconds[name]) / median(row.seconds[name])
+            cells.append(
+                f"{1000 * value:.2f} ({times:.2f})" if name in SHAPES else f"{STREAMED / value:.0f} ({times:.2f})"
+            )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def against_peers(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
+    """Return how many times faster our engines are than the fastest peer that is exact everywhere, case by case."""
+    known = {engine.name: engine for engine in engines}
+    rows = {row.name: row for row in measured}
+    ours = [name for name in rows if known[name].ours]
+    others = [name for name in rows if not known[name].ours and known[name].exact]
+    lines = ["| case | best peer | " + " | ".join(ours) + " |", "|---|---|" + "---|" * len(ours)]
+    for case in (*SHAPES, *STREAMS):
+        best = min(others, key=lambda name: median(rows[name].seconds[case]))
+        cells = []
+        for name in ours:
+            value, low, high = ratio(rows[best].seconds[case], rows[name].seconds[case])
+            cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]")
+        lines.append(f"| {case} | {best}, agrees {rows[best].agreement:.1%} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def made_up(count: int, seed: int = 13) -> list[dict[str, Any]]:
+    """Return sentences of made-up words with lengths like SST-2's: 1 to 50 words, 9 in the median."""
+    chance = np.random.default_rng(seed)
+    words = (
+        "a",
+        "the",
+        "film",
+        "story",
+        "is",
+        "not",
+        "good",
+        "bad",
+        "very",
+        "dull",
+        "cast",
+        "plot",
+        "time",
+        "it",
+        "of",
+    )
+    lengths = np.clip(np.rint(chance.lognormal(2.2, 0.75, count)), 1, 50).astype(int)
+    return [{"text": " ".join(chance.choice(words, size)), "label": "positive"} for size in lengths]
+
+
+def the_task() -> Task:
+    """Return SST-2 if COMPRESS_DATA is set, else made-up sentences."""
+    if os.environ.get("COMPRESS_DATA"):
+        return load_task("classification", data=str(Path(os.environ["COMPRESS_DATA"]) / "sst2"))
+    from eval.task import TaskSpec
+
+    spec = TaskSpec(kind="classification", labels=("negative", "positive"))
+    splits = {
+        name: Examples(made_up(count, seed), name) for name, count, seed in (("train", 2048, 1), ("validation", 512, 2))
+    }
+    return Task(spec, splits)
+
+
+def the_model(given: argparse.Namespace, task: Task) -> Artifact:
+    """Return what is measured."""
+    if given.model:
+        return Artifact.from_pretrained(given.model, task)
+    model = Artifact.from_pretrained(base(), task)
+    if given.shape == "base":
+        from compress.student import Student
+
+        shape = Student(layers=12, hidden_size=768, heads=12, intermediate_size=3072, init="random")
+        model = Artifact.from_model(shape.build(model), origin="random weights")
+    return model
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", help="an artifact that classifies; by default MiniLM-L6 with a new head")
+    parser.add_argument("--shape", choices=["minilm", "base"], default="minilm")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of one engine in one round")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", default="", help="engines whose name contains this, and torch")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--work", type=Path, help="keep the prepared files here")
+    given = parser.parse_args()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ["OMP_NUM_THREADS"] = str(given.threads)
+    task = the_task()
+    model = the_model(given, task)
+    engines = [e for e in ENGINES if e.installed and (given.only in e.name or e.name == REFERENCE)]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.work or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "fused-reduced.onnx").exists():
+            prepare(folder, model, task, engines)
+        measured = compare(folder, engines, given.threads, given.rounds, given.seconds)
+    name = Path(given.model).name if given.model else given.shape
+    found = {"machine": machine(), "threads": given.threads, "rates": rates(given.threads)}
+    given.out.mkdir(parents=True, exist_ok=True)
+    work_of = gigaflops(model.model.config, *SHAPES["16 x 128"])
+    report = "\n\n".join(
+        [
+            table(measured, engines),
+            "¹ u8 x s8 sums of this engine saturate on processors with AVX2 and without VNNI.",
+            against_peers(measured, engines),
+            f"16 x 128 is {work_of:.1f} GFLOP. Rates: {json.dumps(found['rates'])}",
+        ]
+    )
+    text = json.dumps(found | {"engines": [asdict(row) for row in measured]}, indent=1)
+    (given.out / f"inference-{name}.json").write_text(text + "\n", encoding="utf-8")
+    (given.out / f"inference-{name}.md").write_text(report + "\n", encoding="utf-8")
+    print(report)
+
+
+if __name__ == "__main__":
+    main()
