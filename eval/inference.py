@@ -151,6 +151,10 @@ def softmax(logits: Array) -> Array:
     return np.asarray(exponents / exponents.sum(axis=-1, keepdims=True))
 
 
+MOST_TOKENS = 8192
+"""Tokens of a batch, padding included: beyond some thousands a processor gains nothing, and attention maps grow."""
+
+
 @dataclass(frozen=True)
 class Predictions:
     """What a model answered, example by example.
@@ -193,10 +197,18 @@ class Predictor(Protocol):
 
 
 def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Yield indices of similar length, longest first, so that a run out of memory shows at once."""
+    """Yield indices of similar length, longest first, so that a run out of memory shows at once.
+
+    Args:
+        lengths: Tokens of each input.
+        batch_size: Most inputs of a batch; fewer where they would have more than ``MOST_TOKENS`` together.
+    """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    for first in range(0, len(order), batch_size):
-        yield order[first : first + batch_size]
+    first = 0
+    while first < len(order):
+        rows = min(batch_size, max(1, MOST_TOKENS // max(1, lengths[order[first]])))
+        yield order[first : first + rows]
+        first += rows
 
 
 def predict(model: Predictor, examples: Sequence[Mapping[str, Any]], batch_size: int = 32) -> Predictions:

@@ -7,6 +7,7 @@ import pytest
 from compress.artifact import Artifact
 from compress.engine import run
 from compress.export.onnx import export_onnx
+from compress.export.verify import verify
 from compress.recipe import Recipe
 from compress.techniques import get, names
 from eval.size import file_bytes, onnx_size
@@ -31,6 +32,17 @@ def measured(name, spec, folder, signals):
         return file_bytes(where / "saved"), None, None
     report = export_onnx(result, where / "onnx", examples=task_of(name).validation, agreement=0.0)
     return file_bytes(where / "saved"), report.bytes, onnx_size(where / "onnx" / "model.onnx").macs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name for name in names() if "bert" not in REFUSED.get(name, ()) and name not in NO_EXPORT]
+)
+def test_every_runtime_answers_alike_after_it(name, folder, signals):
+    measured(name, task_of(name).spec, folder, signals)
+    found = verify(folder / f"{name}-{task_of(name).spec.kind}" / "onnx")
+    assert {each.runtime for each in found if each.ran} >= {"ONNX Runtime", "onnx's reference"}
+    assert [each for each in found if each.ran and not each.passed] == []
 
 
 @pytest.fixture(scope="module")

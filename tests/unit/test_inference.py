@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from eval.encoding import EncoderSettings, TextEncoder
-from eval.inference import LONGEST_ANSWER, batches_by_length, best_span, predict, softmax
+from eval.inference import LONGEST_ANSWER, MOST_TOKENS, batches_by_length, best_span, predict, softmax
 from tests.tiny import tiny_tokenizer
 
 FAMILIES = ("bert", "distilbert", "roberta", "albert", "xlnet", "deberta-v2", "modernbert")
@@ -441,6 +441,10 @@ class TestPredict:
     def test_batches_hold_every_index_once_longest_first(self):
         batches = list(batches_by_length([5, 9, 5, 1, 9], 2))
         assert batches == [[1, 4], [0, 2], [3]]
+
+    def test_long_inputs_come_in_smaller_batches(self):
+        sizes = [len(batch) for batch in batches_by_length([4 * MOST_TOKENS, *[MOST_TOKENS // 3] * 4, *[1] * 40], 32)]
+        assert sizes == [1, 3, 3, 32, 6]
 
     def test_softmax_of_large_values(self):
         probabilities = softmax(np.array([[1000.0, 1000.0], [-1000.0, 0.0]], dtype=np.float32))

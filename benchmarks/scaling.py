@@ -1,0 +1,104 @@
+"""How the time of an export grows with tokens, rows, layers and width.
+
+    python -m benchmarks.scaling [--threads 1] [--seconds 0.5] [--out benchmarks/results]
+
+Random weights, since only shapes matter; 8-bit exports with one range a token, in ONNX Runtime, timed in turns. Around
+the shape of MiniLM-L6 (6 layers x 384, one row of 32 tokens) one number at a time is changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.distillation_step import base
+from compress.artifact import Artifact
+from compress.export.onnx import export_onnx
+from compress.export.runtime import Runtime
+from compress.student import Student
+from eval.machine import machine
+from eval.report.plots import darkened, render
+from eval.task import TaskSpec
+from eval.timing import interleave
+
+HEAD = 32
+"""Channels of a head, as in MiniLM-L6."""
+USUAL = {"layers": 6, "width": 384, "rows": 1, "tokens": 32}
+VARIED = {
+    "tokens": (8, 16, 32, 64, 128, 256, 512),
+    "rows": (1, 2, 4, 8, 16, 32),
+    "layers": (1, 2, 3, 4, 6, 12),
+    "width": (96, 192, 384, 768),
+}
+
+
+def export(folder: Path, layers: int, width: int) -> Runtime:
+    """Export a network of this shape once, and open it."""
+    place = folder / f"{layers}-{width}"
+    if not place.exists():
+        spec = TaskSpec(kind="classification", labels=("a", "b"))
+        teacher = Artifact.from_pretrained(base(), spec)
+        shape = {"layers": layers, "hidden_size": width, "heads": width // HEAD, "intermediate_size": 4 * width}
+        export_onnx(Student(**shape, init="random").build(teacher), place, int8=True, agreement=0.0)
+    return Runtime(place, spinning=False)
+
+
+def inputs(rows: int, tokens: int) -> dict[str, Any]:
+    """Return random tokens without padding."""
+    ids = np.random.default_rng(13).integers(1000, 20000, (rows, tokens))
+    return {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
+
+
+def measure(folder: Path, seconds: float) -> dict[str, dict[int, float]]:
+    """Return for each number that is changed its values and the milliseconds of a batch."""
+    found: dict[str, dict[int, float]] = {}
+    for name, values in VARIED.items():
+        runs = {}
+        for value in values:
+            shape = USUAL | {name: value}
+            model, batch = export(folder, shape["layers"], shape["width"]), inputs(shape["rows"], shape["tokens"])
+            runs[str(value)] = lambda _, model=model, batch=batch: model.forward(batch)
+        times = interleave(runs, seconds)
+        found[name] = {int(value): 1000 * median(taken) for value, taken in times.items()}
+        print(name, {value: round(ms, 2) for value, ms in found[name].items()}, flush=True)
+    return found
+
+
+def main() -> None:
+    """Measure, write and draw."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each point")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(given.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(Path(folder), given.seconds)
+    given.out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"machine": machine(), "threads": given.threads, "milliseconds": found}, indent=1)
+    (given.out / "scaling.json").write_text(text + "\n", encoding="utf-8")
+
+    def draw(figure: Any, theme: Any) -> None:
+        for axes, (name, points) in zip(figure.subplots(2, 2).flat, found.items(), strict=True):
+            axes.plot(list(points), list(points.values()), color=theme.series[0], marker="o", markersize=4)
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.set_xticks(list(points), [str(value) for value in points])
+            axes.minorticks_off()
+            axes.set_xlabel(name)
+            axes.set_ylabel("ms")
+
+    picture = render(draw, width=7.2, height=5.0)
+    (given.out / "scaling.svg").write_bytes(picture)
+    (given.out / "scaling-dark.svg").write_bytes(darkened(picture))
+
+
+if __name__ == "__main__":
+    main()
