@@ -1,7 +1,8 @@
 # make demo      install, then compress a small model on generated data and print the result
 # make test      the default tests; make test-slow runs the long ones
 # make lint      format, lint and types, without changing anything
-# make bench     the benchmarks behind the figures in docs/
+# make bench     how fast exports answer, beside today's tools (10 minutes); make bench-full adds BERT-base's shape, how
+#                cost grows, what a training step costs
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +11,7 @@ TORCH := torch==2.13.0
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-slow lint bench install clean
+.PHONY: demo test test-slow lint bench bench-full install clean
 
 install: $(VENV)/installed
 
@@ -37,7 +38,13 @@ lint: install
 	$(BIN)/mypy
 
 bench: install
+	$(BIN)/python -m benchmarks.inference
+
+bench-full: bench
+	$(BIN)/python -m benchmarks.inference --shape base --rounds 5
+	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.distillation_step
+	$(BIN)/python -m benchmarks.tinybert_step
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import nn
 
 from compress.export.engines import MODEL_FILES, first_line
 from compress.export.extras import optional
-from compress.export.folder import AGREEMENT, ExportReport, Written, write_export
+from compress.export.folder import Written
 from compress.export.int8 import Int8, is_excluded, quantize_rows
 from compress.export.int8_graph import SMALL
 from compress.export.tracing import TOKENS, Logits, distinct_inputs, ready
@@ -25,56 +24,33 @@ MOST_ROWS = 8
 """Largest batch that memory is planned for; the ``Runtime`` runs larger ones in parts."""
 
 
-def export_executorch(
-    model: TaskModel,
-    folder: str | Path,
-    *,
-    int8: bool | Int8 | None = None,
-    examples: Sequence[Mapping[str, Any]] = (),
-    name: str | None = None,
-    agreement: float = AGREEMENT,
-) -> ExportReport:
-    """Write a folder whose ``model.pte`` any ExecuTorch runtime with XNNPACK loads.
+def write_executorch(model: TaskModel, beside: Path, scheme: Int8 | None) -> Written:
+    """Write ``model.pte``, which any ExecuTorch runtime with XNNPACK loads; see ``write_export``.
 
     Batches of 1 to 8 and all lengths up to the model's are one program. In 8 bits, weights have one scale an output and
     activations one range a token, found as they come, also where the lineage holds fixed ranges. Of a scheme, only
     ``exclude`` and ``embeddings`` count here.
 
-    Args:
-        model: A model with its tokenizer and task, or an artifact.
-        folder: A new or empty folder, or an earlier export.
-        int8: As ``write_export`` takes it, and so are the rest.
-        examples: Real inputs for the gate.
-        name: What reports call the export.
-        agreement: For int8, the least share of equal decisions.
-
     Raises:
-        UserError: If ExecuTorch is not installed, the model leaves early or is for qa, the folder holds something
-            else, or a pattern names no module.
-        CompressError: If the model cannot be converted, the disk refuses, or the export does not answer as the model.
+        UserError: If ExecuTorch is not installed, or the model leaves early or is for qa.
+        CompressError: If the model cannot be converted.
     """
     optional("executorch.exir", "executorch")
     if hasattr(model.model, "stops"):
         raise UserError(f"{model.name}: leaves early, which ExecuTorch cannot express; export it to onnx")
     if model.task.kind == "qa":
         raise UserError(f"{model.name}: ExecuTorch fixes the batch of a qa head when it lowers it; export it to onnx")
-
-    def write(beside: Path, scheme: Int8 | None) -> Written:
-        network = model.model if scheme is None else copy.deepcopy(in_float(model.model))
-        with ready(network) as lent:
-            float_bytes = 4 * sum(parameter.numel() for parameter in lent.parameters())
-            quantized = None if scheme is None else _quantize(lent, scheme)
-            try:
-                program = _lowered(lent, model)
-            except Exception as error:  # torch.export and ExecuTorch raise a dozen kinds
-                raise CompressError(f"{model.name}: ExecuTorch cannot convert it ({first_line(error)})") from error
-        with (beside / MODEL_FILES["executorch"][0]).open("wb") as stream:
-            program.write_to_file(stream)
-        return Written("executorch", float_bytes, quantized=quantized)
-
-    return write_export(
-        model, folder, "executorch", write, int8=int8, examples=examples, name=name, agreement=agreement
-    )
+    network = model.model if scheme is None else copy.deepcopy(in_float(model.model))
+    with ready(network) as lent:
+        float_bytes = 4 * sum(parameter.numel() for parameter in lent.parameters())
+        quantized = None if scheme is None else _quantize(lent, scheme)
+        try:
+            program = _lowered(lent, model)
+        except Exception as error:  # torch.export and ExecuTorch raise a dozen kinds
+            raise CompressError(f"{model.name}: ExecuTorch cannot convert it ({first_line(error)})") from error
+    with (beside / MODEL_FILES["executorch"][0]).open("wb") as stream:
+        program.write_to_file(stream)
+    return Written("executorch", float_bytes, quantized=quantized)
 
 
 def _lowered(network: Any, model: TaskModel) -> Any:

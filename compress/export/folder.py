@@ -79,9 +79,9 @@ class Written:
 def write_export(
     model: TaskModel,
     folder: str | Path,
-    target: str,
-    write: Callable[[Path, Int8 | None], Written],
     *,
+    target: str,
+    write: Callable[[TaskModel, Path, Int8 | None], Written],
     int8: bool | Int8 | None = None,
     examples: Sequence[Mapping[str, Any]] = (),
     name: str | None = None,
@@ -97,7 +97,7 @@ def write_export(
         model: A model with its tokenizer and task, or an artifact.
         folder: A new or empty folder, or an earlier export.
         target: A key of ``engines.MODEL_FILES``.
-        write: Writes those files into a folder, in 8 bits if it gets a scheme.
+        write: Writes those files of the model into a folder, in 8 bits if it gets a scheme.
         int8: 8-bit or not; True takes the scheme in the artifact's lineage or the default one, None is True only if
             the lineage holds one.
         examples: Real inputs for the gate; without any it makes up texts.
@@ -106,7 +106,8 @@ def write_export(
         agreement: For int8, and for a network that rounds activations itself, the least share of equal decisions.
 
     Raises:
-        UserError: If the folder holds something else, a pattern names no module, or the model is too large.
+        UserError: If the folder holds something else, a pattern names no module, the model is too large, or the target
+            cannot express it or is not installed.
         CompressError: If the model cannot be exported, the disk refuses, or the export does not answer as the model.
     """
     start = time.perf_counter()
@@ -114,7 +115,7 @@ def write_export(
     scheme = _scheme(model, int8)
     _check(model, folder, scheme)
     with whole_folder(folder, "the export") as beside:
-        written = write(beside, scheme)
+        written = write(model, beside, scheme)
         manifest = _write_rest(model, beside, target, scheme, name or model.name, written)
         exact = scheme is None and not rounds(model.model)
         limits = {"tolerance": tolerance} if exact else {"tolerance": None, "agreement": agreement}

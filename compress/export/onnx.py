@@ -45,16 +45,18 @@ def export_onnx(
         UserError: If the folder holds something else, a pattern names no module, or the model is too large.
         CompressError: If the model cannot be exported, the disk refuses, or the export does not answer as the model.
     """
-
-    def write(beside: Path, scheme: Int8 | None) -> Written:
-        import onnx
-
-        graph, written = onnx_graph(model, scheme, opset)
-        onnx.save(graph, str(beside / MODEL_FILES["onnx"][0]))
-        return written
-
     rest: dict[str, Any] = {"tolerance": tolerance, "agreement": agreement}
-    return write_export(model, folder, "onnx", write, int8=int8, examples=examples, name=name, **rest)
+    write = partial(write_onnx, opset=opset)
+    return write_export(model, folder, target="onnx", write=write, int8=int8, examples=examples, name=name, **rest)
+
+
+def write_onnx(model: TaskModel, beside: Path, scheme: Int8 | None, opset: int = OPSET) -> Written:
+    """Write ``model.onnx``; see ``write_export``."""
+    import onnx
+
+    graph, written = onnx_graph(model, scheme, opset)
+    onnx.save(graph, str(beside / MODEL_FILES["onnx"][0]))
+    return written
 
 
 def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int = OPSET) -> tuple[Any, Written]:

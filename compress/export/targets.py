@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
 
 TARGETS: dict[str, str] = {
-    "onnx": "compress.export.onnx:export_onnx",
-    "ort": "compress.export.ort_format:export_ort",
-    "openvino": "compress.export.openvino:export_openvino",
-    "executorch": "compress.export.executorch:export_executorch",
+    "onnx": "compress.export.onnx:write_onnx",
+    "ort": "compress.export.ort_format:write_ort",
+    "openvino": "compress.export.openvino:write_openvino",
+    "executorch": "compress.export.executorch:write_executorch",
     "web": "compress.export.web:export_web",
 }
-"""Every target by the name that ``compress export --to`` and recipes give it."""
+"""Every target by the name that ``compress export --to`` and recipes give it, and what writes its network. The folder
+for the browser is not laid out like the others, and written as a whole."""
 
 NEXT = {
     "onnx": "compress predict {out} TEXT",
@@ -31,7 +33,7 @@ NEXT = {
 
 
 class Export(Protocol):
-    """What the functions in ``TARGETS`` have in common; see ``folder.write_export``."""
+    """What exporting to any target takes; see ``folder.write_export``."""
 
     def __call__(
         self,
@@ -56,5 +58,10 @@ def export_to(target: str) -> Export:
     if target not in TARGETS:
         raise UserError(f"--to: got {target!r}{did_you_mean(target, TARGETS)}")
     module, _, function = TARGETS[target].partition(":")
-    found: Export = getattr(import_module(module), function)
-    return found
+    found = getattr(import_module(module), function)
+    if target == "web":
+        whole: Export = found
+        return whole
+    from compress.export.folder import write_export
+
+    return partial(write_export, target=target, write=found)

@@ -175,8 +175,7 @@ def test_the_readme_names_the_way_that_works(tmp_path):
 
 
 def test_every_target_has_a_function():
-    found = {target: export_to(target).__name__ for target in TARGETS}
-    assert found == {target: f"export_{target}" for target in TARGETS}
+    assert all(callable(export_to(target)) for target in TARGETS)
     assert set(NEXT) <= set(TARGETS)
 
 
