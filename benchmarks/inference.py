@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -27,6 +27,7 @@ import numpy as np
 
 from benchmarks.distillation_step import base
 from benchmarks.engines import ENGINES, Array, Engine, peers
+from benchmarks.results import DOCS, fill
 from compress.artifact import Artifact
 from compress.export.int8 import Int8
 from compress.export.onnx import export_onnx
@@ -268,6 +269,27 @@ def against_peers(measured: Sequence[Measured], engines: Sequence[Engine]) -> st
     return "\n".join(lines)
 
 
+def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]], work_of: float) -> str:
+    """Return the machine's rates on the model's own shapes, and which share of them each engine reaches."""
+    kinds = next(iter(known.values()))
+    best = {kind: sum(rate[kind] for rate in known.values()) / len(known) for kind in kinds}
+    lines = ["| product | " + " | ".join(f"{kind}, 10^9 operations/s" for kind in kinds) + " |", "|---|---|---|"]
+    lines += [f"| {shape} | {' | '.join(f'{rate[kind]:.0f}' for kind in kinds)} |" for shape, rate in known.items()]
+    lines += [
+        "",
+        f"16 x 128 is {work_of:.1f} x 10^9 operations. Share of the mean of these rates that it reaches there:",
+    ]
+    lines += [
+        "",
+        "| engine | 10^9 operations/s | " + " | ".join(f"of {kind}" for kind in kinds) + " |",
+        "|---|---|---|---|",
+    ]
+    for row in measured:
+        reached = work_of / median(row.seconds["16 x 128"])
+        lines.append(f"| {row.name} | {reached:.0f} | {' | '.join(f'{reached / best[kind]:.0%}' for kind in kinds)} |")
+    return "\n".join(lines)
+
+
 def made_up(count: int, seed: int = 13) -> list[dict[str, Any]]:
     """Return sentences of made-up words with lengths like SST-2's: 1 to 50 words, 9 in the median."""
     chance = np.random.default_rng(seed)
@@ -328,6 +350,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", default="", help="engines whose name contains this, and torch")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--fill", action="store_true", help="put the tables into docs/results/inference.md")
     parser.add_argument("--work", type=Path, help="keep the prepared files here")
     given = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -341,7 +364,7 @@ def main() -> None:
         if not (folder / "fused-reduced.onnx").exists():
             prepare(folder, model, task, engines)
         measured = compare(folder, engines, given.threads, given.rounds, given.seconds)
-    name = Path(given.model).name if given.model else given.shape
+    name = "fine-tuned" if given.model else given.shape
     found = {"machine": machine(), "threads": given.threads, "rates": rates(given.threads)}
     given.out.mkdir(parents=True, exist_ok=True)
     work_of = gigaflops(model.model.config, *SHAPES["16 x 128"])
@@ -350,13 +373,17 @@ def main() -> None:
             table(measured, engines),
             "¹ u8 x s8 sums of this engine saturate on processors with AVX2 and without VNNI.",
             against_peers(measured, engines),
-            f"16 x 128 is {work_of:.1f} GFLOP. Rates: {json.dumps(found['rates'])}",
+            shares(measured, found["rates"], work_of),
+            f"{found['machine']['cpu']}, {given.threads} threads, {', '.join(found['machine']['features'])}; "
+            + ", ".join(f"{key} {value}" for key, value in found["machine"]["versions"].items()),
         ]
     )
     text = json.dumps(found | {"engines": [asdict(row) for row in measured]}, indent=1)
     (given.out / f"inference-{name}.json").write_text(text + "\n", encoding="utf-8")
     (given.out / f"inference-{name}.md").write_text(report + "\n", encoding="utf-8")
     print(report)
+    if given.fill:
+        fill(DOCS / "inference.md", f"inference-{name}", report)
 
 
 if __name__ == "__main__":
