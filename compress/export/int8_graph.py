@@ -204,7 +204,7 @@ class Quantizer:
         if self.scheme.activations == "static" and node.op_type != "Gemm":
             return self._add("MatMul", [self._back(quantized, [scale, zero]), back], last, node.name)
         steps = self._back(quantized, [self._constant("one", np.float32(1)), zero])
-        return self._add("Mul", [self._add("MatMul", [steps, back], f"{out}_steps", node.name), scale], last)
+        return self._add("Mul", [self._add("MatMul", [steps, back], f"{out}_of_steps", node.name), scale], last)
 
     def _back(self, name: str, of: list[str], **given: Any) -> str:
         """Return the name of 8-bit numbers as float; they become float once for all that reads them."""

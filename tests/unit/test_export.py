@@ -11,6 +11,7 @@ import pytest
 import torch
 from onnx import numpy_helper
 
+from compress.engine import run
 from compress.export import onnx as exporting
 from compress.export import tracing
 from compress.export.gate import compare
@@ -20,6 +21,8 @@ from compress.export.onnx import export_onnx
 from compress.export.probes import odd_examples
 from compress.export.runtime import Runtime
 from compress.quantize.dynamic import DynamicQuantization
+from compress.recipe import Recipe
+from compress.share.lowrank import LowRank
 from compress.technique import Inputs
 from eval.errors import CompressError, UserError
 from eval.inference import predict
@@ -164,6 +167,15 @@ def test_int8_holds_int8_weights_and_agrees(bert, examples, tmp_path):
     assert report.gate.batch_difference < 1e-6
     standard = {node.domain for node in graph_of(tmp_path / "out").node}
     assert standard == {""}
+
+
+def test_linear_layers_that_follow_each_other_become_8_bit(tmp_path):
+    task = tiny_task()
+    model = tiny_taskmodel("bert", task.spec, hidden_size=64)
+    low = run(Recipe(steps=(LowRank(keep=0.9, heal=False),)), model, Inputs(train=task.train, calibration=task.train))
+    report = export_onnx(low, tmp_path / "out", int8=True, examples=task.validation, agreement=0.5)
+    plain = export_onnx(model, tmp_path / "plain", int8=True, examples=task.validation, agreement=0.5)
+    assert report.quantized["linear"] > plain.quantized["linear"]
 
 
 def test_excluded_modules_stay_in_float(bert, examples, tmp_path):
