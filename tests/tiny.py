@@ -271,3 +271,10 @@ def tiny_taskmodel(family: str, spec: TaskSpec | None = None, seed: int = 0, **c
                     parameter.add_(0.1 * torch.randn_like(parameter))
     built.model.eval()
     return built
+
+
+def at_first(families, *quick):
+    """Return families as parameters, slow but for those that the default tests run."""
+    import pytest
+
+    return [pytest.param(family, marks=() if family in quick else pytest.mark.slow) for family in families]

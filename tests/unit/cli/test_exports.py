@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 from compress.cli import main
+from compress.export.tune import tune
 from tests.unit.cli.conftest import ROOT
 
 
@@ -43,7 +44,8 @@ class TestExportAndPredict:
         assert code == 2
         assert "is an export already" in err
 
-    def test_tuning(self, call, place, tmp_path):
+    def test_tuning(self, call, place, tmp_path, monkeypatch):
+        monkeypatch.setitem(tune.__kwdefaults__, "seconds", 0.05)
         out = tmp_path / "x"
         flags = ("--tune", "latency", "--data", place / "data", "--agreement", "0.5", "--out", out)
         code, said, err = call("export", place / "teacher", *flags)
