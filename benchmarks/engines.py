@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.serving import memory
+
 Array = NDArray[Any]
 Inputs = Mapping[str, Array]
 Run = Callable[[Inputs], Array]
@@ -220,12 +222,6 @@ def batches(folder: Path, case: str) -> list[dict[str, Array]]:
         return [{name: file[f"{number}/{name}"] for name in names} for number in range(count)]
 
 
-def _peak() -> float:
-    # What getrusage calls the peak is that of the parent's, where it was higher.
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return float(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024
-
-
 def serve(name: str, folder: Path, threads: int) -> None:
     """Load an engine and run cases: lines ``[case, repeat]`` in; ``seconds`` and the highest ``megabytes`` out.
 
@@ -233,11 +229,13 @@ def serve(name: str, folder: Path, threads: int) -> None:
     """
     run = next(engine for engine in ENGINES if engine.name == name).load(folder, threads)
     run(batches(folder, FIRST)[0])
-    print(json.dumps({"seconds": 0.0, "megabytes": _peak()}), flush=True)
+    print(json.dumps({"seconds": 0.0, "megabytes": memory("VmHWM")}), flush=True)
     kept: dict[str, list[dict[str, Array]]] = {}
     for line in sys.stdin:
         case, repeat = json.loads(line)
-        todo = kept.setdefault(case, batches(folder, case))
+        if case not in kept:
+            kept[case] = batches(folder, case)
+        todo = kept[case]
         if not repeat:
             np.savez(folder / f"{name}.npz", *[run(batch) for batch in todo])
         begun = time.perf_counter()
@@ -245,7 +243,7 @@ def serve(name: str, folder: Path, threads: int) -> None:
             for batch in todo:
                 run(batch)
         seconds = (time.perf_counter() - begun) / max(repeat, 1)
-        print(json.dumps({"seconds": seconds, "megabytes": _peak()}), flush=True)
+        print(json.dumps({"seconds": seconds, "megabytes": memory("VmHWM")}), flush=True)
 
 
 if __name__ == "__main__":
