@@ -1,0 +1,155 @@
+"""Two segments and what they are to each other: the sentence-level objectives, by how their examples are made.
+
+Each takes a corpus of documents, which are lists of sentences, and gives segments with a label; the loss is the
+cross-entropy of a head on [CLS] with ``classes`` outputs. With equal logits it is the logarithm of their number.
+
+Sources: Devlin et al. 2019 (1810.04805), Lan et al. 2020 (1909.11942), Wang et al. 2019 (1908.04577), Sun et al. 2020
+(1907.12412).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, permutations
+from math import factorial
+from typing import Protocol
+
+import numpy as np
+
+Segment = tuple[int, ...]
+"""Tokens of a segment."""
+
+
+class Sentences(Protocol):
+    """Documents of sentences, each a sequence of tokens."""
+
+    def __len__(self) -> int:
+        """Return how many documents there are."""
+        ...
+
+    def sentences(self, document: int) -> Sequence[Segment]:
+        """Return the sentences of a document."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two segments and their label."""
+
+    first: Segment
+    second: Segment
+    label: int
+
+
+def cut(sentences: Sequence[Segment], start: int, room: int, chance: np.random.Generator) -> tuple[int, int]:
+    """Return where the first and the second of two segments that follow each other end, as numbers of sentences.
+
+    Sentences are taken from ``start`` until ``room`` tokens are full, and divided at a random place between them.
+    """
+    end, used = start, 0
+    while end < len(sentences) and (used + len(sentences[end]) <= room or end < start + 2):
+        used += len(sentences[end])
+        end += 1
+    return (int(chance.integers(start + 1, end)) if end - start > 1 else end), end
+
+
+def joined(sentences: Sequence[Segment]) -> Segment:
+    """Return sentences as one segment."""
+    return tuple(token for sentence in sentences for token in sentence)
+
+
+def next_sentence(
+    corpus: Sentences, first: Segment, second: Segment, document: int, chance: np.random.Generator
+) -> Pair:
+    """BERT: the second segment follows (0) or is of another document (1), each half of the time."""
+    if len(corpus) > 1 and chance.random() < 0.5:
+        return Pair(first, elsewhere(corpus, document, len(second), chance), 1)
+    return Pair(first, second, 0)
+
+
+def sentence_order(
+    corpus: Sentences, first: Segment, second: Segment, document: int, chance: np.random.Generator
+) -> Pair:
+    """ALBERT: two segments in their order (0) or swapped (1), each half of the time."""
+    del corpus, document
+    return Pair(second, first, 1) if chance.random() < 0.5 else Pair(first, second, 0)
+
+
+def sentence_structure(
+    corpus: Sentences, first: Segment, second: Segment, document: int, chance: np.random.Generator
+) -> Pair:
+    """StructBERT: the second segment follows (0), precedes (1), or is of another document (2), each a third."""
+    kind = int(chance.integers(3)) if len(corpus) > 1 else int(chance.integers(2))
+    if kind == 2:
+        return Pair(first, elsewhere(corpus, document, len(second), chance), 2)
+    return Pair(first, second, 0) if kind == 0 else Pair(second, first, 1)
+
+
+def sentence_distance(
+    corpus: Sentences, first: Segment, second: Segment, document: int, chance: np.random.Generator
+) -> Pair:
+    """ERNIE 2.0: the second segment is adjacent (0), elsewhere in the document (1), or in another one (2)."""
+    kind = int(chance.integers(3)) if len(corpus) > 1 else 0
+    if kind == 2:
+        return Pair(first, elsewhere(corpus, document, len(second), chance), 2)
+    if kind == 1:
+        apart = [sentence for sentence in corpus.sentences(document) if not _within(sentence, first + second)]
+        if apart:
+            return Pair(first, _from(apart, int(chance.integers(len(apart))), len(second)), 1)
+    return Pair(first, second, 0)
+
+
+PAIRS: dict[str, tuple[int, Callable[[Sentences, Segment, Segment, int, np.random.Generator], Pair]]] = {
+    "next_sentence": (2, next_sentence),
+    "sentence_order": (2, sentence_order),
+    "sentence_structure": (3, sentence_structure),
+    "sentence_distance": (3, sentence_distance),
+}
+"""Objective -> classes, and what makes its pairs."""
+
+
+def elsewhere(corpus: Sentences, document: int, room: int, chance: np.random.Generator) -> Segment:
+    """Return up to ``room`` tokens from a random place of a random other document."""
+    other = int(chance.integers(len(corpus) - 1))
+    sentences = corpus.sentences(other + (other >= document))
+    return _from(sentences, int(chance.integers(len(sentences))), room)
+
+
+def _from(sentences: Sequence[Segment], start: int, room: int) -> Segment:
+    found: Segment = ()
+    for sentence in sentences[start:]:
+        found += sentence
+        if len(found) >= room:
+            break
+    return found[: max(room, 1)]
+
+
+def _within(sentence: Segment, text: Segment) -> bool:
+    size = len(sentence)
+    return any(text[start : start + size] == sentence for start in range(len(text) - size + 1))
+
+
+def reordering_classes(most: int) -> int:
+    """Return the classes of sentence reordering: all orders of 1 to ``most`` segments, 9 for 3 and 33 for 4."""
+    return sum(factorial(count) for count in range(1, most + 1))
+
+
+def reordered(segments: Sequence[Segment], most: int, chance: np.random.Generator) -> tuple[list[Segment], int]:
+    """ERNIE 2.0: cut a paragraph's segments into 1 to ``most`` parts, shuffle them, and say which order it is.
+
+    Args:
+        segments: Sentences of a paragraph.
+        most: Most parts.
+        chance: The source of chance.
+
+    Returns:
+        The parts as they are shown, and the class: orders of fewer parts come first, each in lexicographic order.
+    """
+    count = int(chance.integers(1, min(most, len(segments)) + 1))
+    places = np.sort(chance.choice(np.arange(1, len(segments)), count - 1, replace=False)) if count > 1 else []
+    bounds = [0, *map(int, places), len(segments)]
+    parts = [joined(segments[a:b]) for a, b in pairwise(bounds)]
+    orders = list(permutations(range(count)))
+    order = int(chance.integers(len(orders)))
+    return [parts[place] for place in orders[order]], reordering_classes(count - 1) + order

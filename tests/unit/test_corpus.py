@@ -1,0 +1,88 @@
+"""A corpus on disk holds what the tokenizer gives, word for word, and is read without being loaded."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+from eval.errors import UserError
+from teachers.pretraining.corpus import FACTS, Corpus, build
+from tests.tiny import tiny_taskmodel
+
+TEXT = "The film was good. It was a film.\nNot bad at all!\n\nAnother document. It ends.\n"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tiny_taskmodel("bert").tokenizer
+
+
+@pytest.fixture
+def corpus(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
+    return build([tmp_path / "a.txt"], tokenizer, tmp_path / "home")
+
+
+def test_it_holds_what_the_tokenizer_gives(corpus, tokenizer):
+    expected = [["The film was good.", "It was a film.", "Not bad at all!"], ["Another document.", "It ends."]]
+    ids = [[tuple(tokenizer(s, add_special_tokens=False)["input_ids"]) for s in document] for document in expected]
+    assert len(corpus) == 2
+    assert [corpus.sentences(number) for number in range(2)] == ids
+    flat = [token for document in ids for sentence in document for token in sentence]
+    assert corpus.tokens.tolist() == flat
+    assert corpus.runs(1)[0] == (len(flat) - sum(map(len, ids[1])), len(flat) - len(ids[1][1]))
+    assert isinstance(corpus.tokens, np.memmap)
+
+
+def test_padding_and_length_of_the_tokenizer_do_not_count(corpus, tokenizer, tmp_path):
+    other = copy.deepcopy(tokenizer)
+    other.backend_tokenizer.enable_padding(length=32)
+    other.backend_tokenizer.enable_truncation(2)
+    assert build([tmp_path / "a.txt"], other, tmp_path / "home").folder == corpus.folder
+
+
+def test_words_begin_where_the_tokenizer_says(corpus, tokenizer):
+    start, end = corpus.runs(0)[0]
+    found = tokenizer("The film was good.", add_special_tokens=False)
+    assert corpus.words(start, end) == found.word_ids()
+
+
+def test_a_segmenter_finds_words_where_there_are_no_spaces(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_text("a b c d\n", encoding="utf-8")
+    joined = build([tmp_path / "a.txt"], tokenizer, tmp_path / "home", segmenter=lambda text: [(0, 3), (4, 7)])
+    letters = tokenizer("a b c d", add_special_tokens=False)
+    first = [0 if start < 4 else 1 for start, _ in letters.encodings[0].offsets]
+    assert joined.words(0, len(first)) == first
+
+
+def test_it_is_made_once(corpus, tokenizer, tmp_path):
+    made = (corpus.folder / FACTS).stat().st_mtime_ns
+    again = build([tmp_path / "a.txt"], tokenizer, tmp_path / "home")
+    assert (again.folder, (again.folder / FACTS).stat().st_mtime_ns) == (corpus.folder, made)
+    (tmp_path / "a.txt").write_text(TEXT + "More.", encoding="utf-8")
+    assert build([tmp_path / "a.txt"], tokenizer, tmp_path / "home").folder != corpus.folder
+
+
+def test_an_interrupted_build_leaves_nothing(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xff\n")
+    with pytest.raises(UserError, match="holds no text"):
+        build([tmp_path / "a.txt"], tokenizer, tmp_path / "home")
+    assert not [path for path in (tmp_path / "home").glob("*") if (path / FACTS).exists()]
+    with pytest.raises(UserError, match=r"b\.txt: no such file"):
+        build([tmp_path / "b.txt"], tokenizer, tmp_path / "home")
+
+
+def test_a_damaged_corpus_is_refused(corpus):
+    with (corpus.folder / "tokens.bin").open("ab") as stream:
+        stream.write(b"x")
+    with pytest.raises(UserError, match=r"tokens\.bin: has \d+ bytes instead of \d+; remove"):
+        Corpus.open(corpus.folder)
+    with pytest.raises(UserError, match="is no corpus"):
+        Corpus.open(corpus.folder.parent)
+
+
+def test_the_facts_say_what_was_left_out(corpus):
+    facts = json.loads((corpus.folder / FACTS).read_text(encoding="utf-8"))
+    assert facts["documents"] == facts["read"]["documents"] == 2
+    assert facts["sentences"] == 5
