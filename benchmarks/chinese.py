@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-from compress.distill.word_pieces import bert_word_pieces
+from teachers.word_pieces import bert_word_pieces
 from eval.data import load_task
 from teachers.config import Training
 from teachers.finetune import finetune

@@ -10,6 +10,7 @@ from compress.student import Student
 from eval.errors import UserError
 from eval.task import Kind, Pooling
 from teachers.config import Training
+from teachers.pretraining.recipe import Pretraining
 
 if TYPE_CHECKING:
     from eval.task import Task, TaskSpec
@@ -113,11 +114,20 @@ class TeacherBlock(Block):
             is kept under ``COMPRESS_HOME`` and found again by its content.
         shape: If given, ``finetune`` starts from new weights in this shape, described as a student is (``init: random``
             by default); ``model`` gives the tokenizer and whatever the shape leaves out.
+        pretrain: If given, it takes the place of ``model``: a network that first learns from text alone, kept under
+            ``COMPRESS_HOME`` like what ``finetune`` makes.
     """
 
-    model: str | tuple[str, ...] = Field(min_length=1)
+    model: str | tuple[str, ...] | None = Field(default=None, min_length=1)
     finetune: FinetuneBlock | None = None
     shape: Student | None = None
+    pretrain: Pretraining | None = None
+
+    @model_validator(mode="after")
+    def _has_a_base(self) -> TeacherBlock:
+        if (self.model is None) == (self.pretrain is None):
+            raise ValueError("give either model (a folder, a hub name, or several) or pretrain (text to learn from)")
+        return self
 
     @field_validator("shape", mode="before")
     @classmethod
@@ -126,8 +136,20 @@ class TeacherBlock(Block):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The model or models, always as a tuple."""
-        return (self.model,) if isinstance(self.model, str) else self.model
+        """The model or models, always as a tuple; none before ``grounded``, if there is only text."""
+        return (self.model,) if isinstance(self.model, str) else self.model or ()
+
+    def grounded(self, seed: int) -> TeacherBlock:
+        """Return the block with a model folder in the place of ``pretrain``, after learning from the text if need be.
+
+        Raises:
+            UserError: If text, tokenizer, network or tasks do not fit together.
+        """
+        if self.pretrain is None:
+            return self
+        from teachers.pretraining.pretrain import pretrain
+
+        return self.model_copy(update={"model": str(pretrain(self.pretrain, seed=seed)), "pretrain": None})
 
     def members(self, seed: int) -> tuple[tuple[str, int], ...]:
         """Return model and seed of every teacher: each model with each seed of ``finetune``, else with ``seed``."""

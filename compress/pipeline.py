@@ -157,11 +157,11 @@ def _claim(recipe: Recipe, out: Path, resume: bool) -> None:
 
 def _teachers(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
     """Load every teacher of the recipe, or fine-tune it; they are numbered if there are several."""
-    block = recipe.teacher
-    if block is None:
+    if recipe.teacher is None:
         return ()
-    if block.finetune is not None and task is None:
+    if recipe.teacher.finetune is not None and task is None:
         raise UserError("teacher.finetune: needs a task")
+    block = recipe.teacher.grounded(recipe.seed)
     members = block.members(recipe.seed)
     names = [f"teacher {number + 1}" for number in range(len(members))] if len(members) > 1 else ["teacher"]
     return tuple(_teacher(block, source, seed, task, name) for (source, seed), name in zip(members, names, strict=True))

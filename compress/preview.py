@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eval.errors import UserError
 from eval.task import TaskSpec
 
 if TYPE_CHECKING:
+    from compress.blocks import TeacherBlock
     from compress.pipeline import Prepared
     from compress.recipe import Recipe
 
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
 def preview(recipe: Recipe) -> Prepared:
     """Read the data, load the models, build the student and check every step, but train and augment nothing.
 
-    A teacher that would be fine-tuned is represented by its base with a new head, once for every seed: shapes and costs
-    are the same.
+    A teacher that would be fine-tuned is represented by its base with a new head, once for every seed, and one that
+    would be pretrained by a new network that knows no word: shapes and costs are the same.
 
     Raises:
         UserError: With every reason why the recipe cannot run, those of data and of models together.
@@ -24,18 +27,31 @@ def preview(recipe: Recipe) -> Prepared:
     from compress.distill.augment.training_set import expected
     from compress.pipeline import prepare
 
-    untrained = recipe
-    if recipe.teacher is not None and recipe.teacher.finetune is not None:
-        models = tuple(model for model, _ in recipe.teacher.members(recipe.seed))
-        block = recipe.teacher.model_copy(update={"model": models, "finetune": None})
-        untrained = recipe.model_copy(update={"teacher": block})
-    try:
-        prepared = prepare(untrained.model_copy(update={"augment": None}))
-    except UserError as error:
-        raise UserError(*error.problems, *_unreadable_models(untrained)) from error
+    with tempfile.TemporaryDirectory() as scratch:
+        untrained = recipe.model_copy(update={"augment": None, "teacher": _untrained(recipe, Path(scratch))})
+        try:
+            prepared = prepare(untrained)
+        except UserError as error:
+            raise UserError(*error.problems, *_unreadable_models(untrained)) from error
     if recipe.augment is not None and prepared.task is not None:
         expected(recipe.augment, prepared.task.train, prepared.task.spec)
     return prepared
+
+
+def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:
+    """Return the teacher's block with what stands for a teacher that is still to be trained."""
+    block = recipe.teacher
+    if block is None:
+        return None
+    if block.pretrain is not None:
+        from teachers.pretraining.network import save_untrained
+
+        save_untrained(block.pretrain, scratch, recipe.seed)
+        block = block.model_copy(update={"model": str(scratch), "pretrain": None})
+    if block.finetune is not None:
+        models = tuple(model for model, _ in block.members(recipe.seed))
+        block = block.model_copy(update={"model": models, "finetune": None})
+    return block
 
 
 def _unreadable_models(recipe: Recipe) -> list[str]:

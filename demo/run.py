@@ -18,7 +18,7 @@ def make_base(data: Path, folder: Path) -> None:
     import torch
     import transformers
 
-    from compress.distill.word_pieces import bert_word_pieces
+    from teachers.word_pieces import bert_word_pieces
     from eval.data import load_task
     from teachers.taskmodel import quiet
 

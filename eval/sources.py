@@ -26,10 +26,17 @@ class Source:
     Attributes:
         name: What messages call it.
         rows: Reads it.
+        path: Its file, if it is one.
     """
 
     name: str
     rows: Callable[[], Iterator[Row]]
+    path: Path | None = None
+
+    @classmethod
+    def of(cls, file: Path) -> Source:
+        """Return a file as a split."""
+        return cls(str(file), partial(read, file), file)
 
 
 def find_sources(data: str | Path | None, files: Mapping[str, str | Path]) -> dict[str, Source]:
@@ -77,7 +84,7 @@ def _file_sources(path: Path | None, files: Mapping[str, str | Path]) -> dict[st
         )
     if problems:
         raise UserError(*problems)
-    return {split: Source(str(file), partial(read, file)) for split, file in places.items()}
+    return {split: Source.of(file) for split, file in places.items()}
 
 
 def _place(folder: Path | None, file: Path) -> Path:

@@ -100,6 +100,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.features)
 
+    @property
+    def digest(self) -> str:
+        """Recognises the examples."""
+        return self.examples.digest
+
     def batch(self, rows: Sequence[int], epoch: int = 0, progress: float = 0.0) -> Batch:
         """Return the padded tensors of these rows."""
         arrays = self.encoder.collate([self.features[i] for i in rows])

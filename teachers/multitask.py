@@ -14,10 +14,11 @@ from eval.errors import UserError
 from eval.task import Task
 from teachers.config import Training
 from teachers.encoder import share_encoder
+from teachers.lessons import Lesson
 from teachers.objective import Objective, TaskLoss
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel
-from teachers.training import Lesson, learn
+from teachers.training import learn
 
 
 def share_encoders(models: Mapping[str, TaskModel]) -> None:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 class Loss(Protocol):
     """An objective that is tied to one student and its rows.
 
-    A loss that compares rows with each other may have ``groups``: a number for each row, and rows of one number are
-    put into one batch.
+    Some losses have more, which a class gets by being written as a subclass, or by a method of that name: ``groups``, a
+    number for each row, where rows of one number must meet in a batch; ``prepare(batch)``, the batch as the student
+    shall see it; and ``counts(batch)``, over how many things each term is a mean, so that pieces of a batch and
+    processes weigh by it (rows, for terms that are not named).
 
     Attributes:
         reads: What of the student is read.
@@ -52,6 +54,21 @@ class BoundTaskLoss:
     spec: TaskSpec
     reads: Wanted = NOTHING
     modules: nn.Module = field(default_factory=nn.Module)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return how many labels there are, or their weight."""
+        labels = batch.targets.get("labels")
+        if labels is None:
+            return {}
+        if self.spec.kind == "regression":
+            return {"task": (~labels.isnan()).sum()}
+        known = labels[labels != IGNORED]
+        weights = self.spec.class_weights
+        return {
+            "task": known.new_tensor(len(known))
+            if weights is None
+            else torch.tensor(weights).to(known.device)[known].sum()
+        }
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"task": …}``."""

@@ -20,20 +20,20 @@ from torch import nn
 
 from eval.errors import CompressError, DivergedError, UserError
 from eval.task import Examples
-from teachers.batches import LengthGroupedBatches, MixedBatches
+from teachers.batches import MixedBatches
 from teachers.checkpoint import BEST, FILE, load_checkpoint, load_weights, save_checkpoint, save_weights
 from teachers.config import Training
 from teachers.encoder import base_encoder, word_embeddings
-from teachers.features import Batch, Rows, labelled
-from teachers.objective import Loss, Objective, TaskLoss
+from teachers.features import Batch
+from teachers.lessons import Bound, Learnable, Lesson
+from teachers.objective import Objective, TaskLoss
 from teachers.observing import observe, observed
 from teachers.padding import kept_silent
 from teachers.progress import Progress
 from teachers.scheduled import Scheduled, parameter_groups
-from teachers.scoring import rows_of
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel, weights_digest
-from teachers.watching import Watch, joined
+from teachers.watching import joined
 
 logger = logging.getLogger("teachers.training")
 
@@ -93,29 +93,8 @@ def train(
     return learn([lesson], training, seed=seed, folder=folder, identity=identity)
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """One task of a training.
-
-    Attributes:
-        student: What is trained.
-        examples: What it learns from.
-        objective: What is minimised.
-        validation: Scored after every epoch.
-        teacher: Whose answers are compared with the student's.
-        name: Stands before the names of its losses and scores, where there are several lessons.
-    """
-
-    student: TaskModel
-    examples: Examples
-    objective: Objective
-    validation: Examples | None = None
-    teacher: TeacherSource | None = None
-    name: str = ""
-
-
 def learn(
-    lessons: Sequence[Lesson],
+    lessons: Sequence[Learnable],
     training: Training | None = None,
     *,
     seed: int = 13,
@@ -126,42 +105,14 @@ def learn(
     training = training or Training()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        bound = [_Bound(lesson, seed) for lesson in lessons]
-        digests = [word for one in bound for word in (one.rows.examples.digest, weights_digest(one.student.model))]
-        words = [training.model_dump_json(), str(seed), *digests, identity]
+        bound = [lesson.bind(seed) for lesson in lessons]
+        digests = [word for one in bound for word in (one.rows.digest, weights_digest(one.student.model))]
+        words = [training.model_dump_json(exclude_defaults=True), str(seed), *digests, identity]
         return _Loop(bound, training, seed, folder, hashlib.sha256("|".join(words).encode()).hexdigest()).run()
 
 
-class _Bound:
-    """A lesson with its rows and its loss; the loop adds what runs the network and what watches it."""
-
-    call: Any
-    watch: Watch | None = None
-
-    def __init__(self, lesson: Lesson, seed: int) -> None:
-        self.lesson, self.student = lesson, lesson.student
-        examples = lesson.examples
-        if getattr(lesson.objective, "reads_labels_alone", False):
-            examples = labelled(self.student.task, examples)
-        if not len(examples):
-            raise UserError(f"nothing to train on: {examples.name} is empty")
-        self.rows: Rows = rows_of(self.student, examples, seed)
-        self.loss: Loss = lesson.objective.bind(self.student, self.rows)
-        self.prefix = f"{lesson.name}." if lesson.name else ""
-
-    def batches(self, training: Training, seed: int) -> LengthGroupedBatches:
-        groups = getattr(self.loss, "groups", None)
-        return LengthGroupedBatches(self.rows.lengths, training.batch_size, seed, training.group_by_length, groups)
-
-    def begin(self, accelerator: Any) -> None:
-        self.call = accelerator.prepare_model(observed(self.student.model, self.loss.reads))
-        validation = self.lesson.validation
-        if validation is not None and len(validation):
-            self.watch = Watch(self.student, validation, self.lesson.teacher)
-
-
 class _Loop:
-    def __init__(self, lessons: list[_Bound], training: Training, seed: int, folder: Path | None, key: str) -> None:
+    def __init__(self, lessons: list[Bound], training: Training, seed: int, folder: Path | None, key: str) -> None:
         self.lessons, self.training, self.folder, self.key = lessons, training, folder, key
         self.networks = [lesson.student.model for lesson in lessons]
         self.name = " and ".join(dict.fromkeys(lesson.student.name for lesson in lessons))
@@ -170,14 +121,17 @@ class _Loop:
         if training.max_steps is not None:
             self.total = min(self.total, training.max_steps)
         self.accelerator = _accelerator(training.precision)
-        if len(lessons) > 1 and self.accelerator.num_processes > 1:
-            raise UserError("several tasks are trained together by one process; start it without torchrun")
+        if len({id(network) for network in self.networks}) > 1 and self.accelerator.num_processes > 1:
+            raise UserError("several networks are trained together by one process; start it without torchrun")
         self.modules = tuple(
             module.to(self.accelerator.device) for module in (*self.networks, *(one.loss.modules for one in lessons))
         )
+        run = [observed(lesson.student.model, lesson.loss.reads) for lesson in lessons]
+        wrapped = {id(part): self.accelerator.prepare_model(part) for part in {id(part): part for part in run}.values()}
+        self.calls = {id(lesson): wrapped[id(part)] for lesson, part in zip(lessons, run, strict=True)}
         for lesson in lessons:
             _freeze(lesson.student, training)
-            lesson.begin(self.accelerator)
+        self.watches = {lesson.name: watch for lesson in lessons if (watch := lesson.watch()) is not None}
         trained = (p for module in self.modules for p in module.parameters() if p.requires_grad)
         self.parameters = list(dict.fromkeys(trained))
         self.scheduled = Scheduled(self.modules)
@@ -226,7 +180,7 @@ class _Loop:
                 self._checkpoint()
                 saved = time.perf_counter()
 
-    def _schedule(self) -> Iterator[tuple[int, _Bound, list[int], bool]]:
+    def _schedule(self) -> Iterator[tuple[int, Bound, list[int], bool]]:
         """Yield (step, lesson, rows, whether the epoch ends), from where the course stands to the last update."""
         an_epoch = len(self.batches)
         step = self.course.step
@@ -241,17 +195,17 @@ class _Loop:
                 yield step, self.lessons[number], indices, position == an_epoch - 1
                 step += 1
 
-    def _update(self, lesson: _Bound, indices: list[int], step: int) -> None:
+    def _update(self, lesson: Bound, indices: list[int], step: int) -> None:
         with self.accelerator.split_between_processes(indices, apply_padding=True) as own:
             batch = lesson.rows.batch(own, self.epoch, progress=step / self.total).to(self.accelerator.device)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * rate(self.training, step, self.total)
         pieces = batch.split(self.training.accumulation)
         terms: dict[str, float] = {}
-        for number, piece in enumerate(pieces):
+        for number, (piece, shares) in enumerate(zip(pieces, self._shares(lesson, batch, pieces), strict=True)):
             last = number == len(pieces) - 1
-            with contextlib.nullcontext() if last else self.accelerator.no_sync(lesson.call):
-                for name, value in self._backward(lesson, piece, len(piece.rows) / len(batch.rows)).items():
+            with contextlib.nullcontext() if last else self.accelerator.no_sync(self.calls[id(lesson)]):
+                for name, value in self._backward(lesson, piece, shares).items():
                     terms[name] = terms.get(name, 0.0) + value
         self._share_gradients(lesson.loss.modules)
         total = sum(terms.values())
@@ -272,10 +226,27 @@ class _Loop:
         self._count("tokens", tokens)
         self.progress.update(step + 1, total, tokens)
 
-    def _backward(self, lesson: _Bound, piece: Batch, share: float) -> dict[str, float]:
+    def _shares(self, lesson: Bound, batch: Batch, pieces: Sequence[Batch]) -> list[dict[str, float]]:
+        """Return what the mean of each term over a piece is multiplied by, so that sums are means over the batch."""
+        rows = [{"": len(piece.rows) / len(batch.rows)} for piece in pieces]
+        counts = getattr(lesson.loss, "counts", None)
+        several = self.accelerator.num_processes
+        if counts is None or (several == 1 and len(pieces) == 1):
+            return rows
+        found = [counts(piece) for piece in pieces]
+        if not found[0]:
+            return rows
+        own = torch.tensor([[float(value) for value in one.values()] for one in found], device=self.accelerator.device)
+        total = self.accelerator.reduce(own.sum(dim=0), "sum").clamp(min=1e-9)
+        shares = (own * several / total).tolist()
+        return [one | dict(zip(found[0], share, strict=True)) for one, share in zip(rows, shares, strict=True)]
+
+    def _backward(self, lesson: Bound, piece: Batch, shares: dict[str, float]) -> dict[str, float]:
         with self.accelerator.autocast():
-            signals = observe(lesson.student.model, piece.inputs, lesson.loss.reads, call=lesson.call)
-            terms = {name: value * share for name, value in lesson.loss(signals, piece).items()}
+            piece = lesson.prepare(piece)
+            signals = observe(lesson.student.model, piece.inputs, lesson.loss.reads, call=self.calls[id(lesson)])
+            losses = lesson.loss(signals, piece)
+            terms = {name: value * shares.get(name, shares[""]) for name, value in losses.items()}
         self.accelerator.backward(sum(terms.values()))
         values = torch.stack([value.detach().float() for value in terms.values()])
         return dict(zip(terms, self.accelerator.reduce(values, "mean").tolist(), strict=True))
@@ -303,11 +274,10 @@ class _Loop:
             "tokens_per_second": sums["tokens"] / max(sums["seconds"], 1e-9),
         }
         course.sums = {}
-        watches = {lesson.lesson.name: lesson.watch for lesson in self.lessons if lesson.watch is not None}
-        for watch in watches.values():
+        for watch in self.watches.values():
             watch.refuse_collapse(course.step, self.training.learning_rate)
-        if watches:
-            self._remember_best(entry, joined({name: watch.figures() for name, watch in watches.items()}), settled)
+        if self.watches:
+            self._remember_best(entry, joined({name: watch.figures() for name, watch in self.watches.items()}), settled)
         course.history.append(entry)
         shown = [f"{name} {entry[name]:.4f}" for name in ("loss", "score", "agreement") if name in entry]
         logger.info("%s: update %d of %d, %s", self.name, course.step, self.total, ", ".join(shown))

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def teach(
-    recipe: Annotated[Path | None, typer.Option(help="A YAML file with a task and a teacher to fine-tune.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="A YAML file with a teacher to pretrain on text, or to fine-tune on a task.")
+    ] = None,
     base: Annotated[str | None, typer.Option(help="Folder or hub name of the model to start from.")] = None,
     shape: Annotated[
         str | None,
@@ -34,7 +36,7 @@ def teach(
     patience: Annotated[int | None, typer.Option(help="Epochs without a better score before it stops.")] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Fine-tune a teacher on a task, or pretrain one on unlabelled text; the same call later finds it again.
+    """Pretrain a teacher on unlabelled text, or fine-tune one on a task, or both; the same call later finds it again.
 
     Where a recipe names several teachers, each is kept in a numbered folder of its own.
     """
@@ -49,18 +51,24 @@ def teach(
     }
     given = {key: value for key, value in training.items() if value is not None}
     wanted = _from_file(recipe, flags, given, seed, overrides) if recipe else _from_flags(flags, given, seed, overrides)
-    if wanted.task is None or wanted.teacher is None or wanted.teacher.finetune is None:
-        raise UserError(f"{recipe}: has no task, or no teacher with a finetune block; there is nothing to teach")
+    if wanted.teacher is None or (wanted.teacher.finetune is None and wanted.teacher.pretrain is None):
+        raise UserError(f"{recipe}: has no teacher with a finetune or a pretrain block; there is nothing to teach")
+    if wanted.teacher.finetune is not None and wanted.task is None:
+        raise UserError(f"{recipe}: teacher.finetune needs a task")
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
 
     from compress.artifact import Artifact
     from teachers.finetune import finetune
 
-    block = wanted.teacher if shape is None else wanted.teacher.model_copy(update={"shape": _shape(shape)})
-    training_block = wanted.teacher.finetune.training
+    taught = wanted.teacher.grounded(wanted.seed)
+    if taught.finetune is None or wanted.task is None:
+        typer.echo(f"teacher: {_copied(Path(str(taught.model)), out)}")
+        return
+    block = taught if shape is None else taught.model_copy(update={"shape": _shape(shape)})
+    training_block = taught.finetune.training
     data_task = wanted.task.load(wanted.seed)
-    members = wanted.teacher.members(wanted.seed)
+    members = taught.members(wanted.seed)
     for number, (source, used_seed) in enumerate(members, start=1):
         place = out if out is None or len(members) == 1 else out / str(number)
         start = block.start(source, data_task.spec, used_seed)
@@ -69,6 +77,19 @@ def teach(
         if place is not None:
             Artifact.from_model(teacher, origin=source).save(place)
         typer.echo(f"teacher: {place or folder}")
+
+
+def _copied(folder: Path, out: Path | None) -> Path:
+    """Copy a teacher to where it is wanted, and return where it is."""
+    if out is None:
+        return folder
+    import shutil
+
+    from eval.writing import whole_folder
+
+    with whole_folder(out, "the teacher") as beside:
+        shutil.copytree(folder, beside, dirs_exist_ok=True)
+    return out
 
 
 def _from_file(

@@ -14,7 +14,6 @@ from compress.distill.distillation import Distillation
 from compress.distill.dual_projections import Direction, Reduction, SharedProjections, pair_weights
 from compress.distill.dual_vocabulary import MixedText, union_ids
 from compress.distill.layer_map import map_layers, map_problems
-from compress.distill.word_pieces import has_word_pieces, train_word_pieces
 from compress.shapes import nearest
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from teachers.config import Training
@@ -24,6 +23,7 @@ from teachers.objective import TaskLoss, task_loss
 from teachers.observing import NOTHING, Signals, Wanted
 from teachers.signals import ModelTeacher, TeacherSource
 from teachers.taskmodel import TaskModel, build_taskmodel, logits_of
+from teachers.word_pieces import has_word_pieces, train_word_pieces
 
 Compared = Literal["down", "up", "both", "none"]
 DIRECTIONS: dict[Compared, tuple[Direction, ...]] = {

@@ -1,7 +1,7 @@
 """A tokenized corpus on disk, read through memory maps: text larger than memory trains as fast as text that fits.
 
-Three flat files: the ids of all tokens, which of them begin a word, and where sentences and documents begin. It is made
-once for each text and tokenizer, in bounded memory, and found again by their content.
+Flat files: the ids of all tokens, which of them begin a word and which a capital one, and where sentences and documents
+begin. It is made once for each text and tokenizer, in bounded memory, and found again by their content.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from eval.errors import UserError
+from eval.sources import Source
 from eval.writing import whole_folder
 from teachers.pretraining.documents import Counts, documents
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text and tokenizer give other files."""
 TOGETHER = 256
 """Documents that are tokenized at once."""
@@ -30,8 +31,13 @@ FACTS = "corpus.json"
 SMALL = 2**16
 """Vocabularies up to this size take two bytes a token."""
 Array = NDArray[Any]
+BEGINS, CAPITAL = 1, 2
+"""Flags of a token: it begins a word; the word begins with a capital in the text."""
+KINDS = {"flags": "uint8", "labels": "int64", "sentence_starts": "int64", "document_starts": "int64"}
 Segmenter = Callable[[str], Sequence[tuple[int, int]]]
 """From a text to the first character of each word and the one after its last, for scripts without spaces."""
+Reader = Callable[[Sequence[Source], Counts], Iterator[tuple[list[str], int]]]
+"""Yields the sentences of each document of some sources, and the document's label; 0 where documents have none."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class Corpus:
         folder: Where the files lie.
         facts: What ``corpus.json`` holds: counts, and what the corpus was made of.
         tokens: Ids, ``[T]``.
-        begins: Whether each token begins a word, ``[T]``.
+        flags: ``BEGINS`` and ``CAPITAL`` of each token, ``[T]``.
+        labels: Of each document, ``[D]``.
         sentence_starts: First token of each sentence, and ``T`` at the end, ``[S + 1]``.
         document_starts: First sentence of each document, and ``S`` at the end, ``[D + 1]``.
     """
@@ -50,7 +57,8 @@ class Corpus:
     folder: Path
     facts: dict[str, Any]
     tokens: Array
-    begins: Array
+    flags: Array
+    labels: Array
     sentence_starts: Array
     document_starts: Array
 
@@ -67,9 +75,13 @@ class Corpus:
         bounds = self.sentence_starts[first : last + 1].tolist()
         return list(pairwise(bounds))
 
+    def places(self, document: int) -> list[range]:
+        """Return the sentences of a document, each as the places of its tokens in ``tokens``."""
+        return [range(start, end) for start, end in self.runs(document)]
+
     def words(self, start: int, end: int) -> list[int]:
         """Return the number of the word that each token of a run belongs to, counted from 0."""
-        begins = self.begins[start:end].astype(np.int64)
+        begins = (self.flags[start:end] & BEGINS).astype(np.int64)
         begins[:1] = 1
         return list((np.cumsum(begins) - 1).tolist())
 
@@ -84,8 +96,8 @@ class Corpus:
         if not file.is_file():
             raise UserError(f"{folder}: is no corpus, for it has no {FACTS}")
         facts = json.loads(file.read_text(encoding="utf-8"))
-        kinds = {"tokens": facts["kind"], "begins": "bool", "sentence_starts": "int64", "document_starts": "int64"}
-        counts = {"tokens": facts["tokens"], "begins": facts["tokens"]}
+        kinds = {"tokens": facts["kind"], **KINDS}
+        counts = {"tokens": facts["tokens"], "flags": facts["tokens"], "labels": facts["documents"]}
         counts |= {"sentence_starts": facts["sentences"] + 1, "document_starts": facts["documents"] + 1}
         arrays = {}
         for name, kind in kinds.items():
@@ -97,17 +109,22 @@ class Corpus:
         return cls(folder, facts, **arrays)
 
 
+def texts(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[list[str], int]]:
+    """Read documents without labels; see ``documents``."""
+    return ((document, 0) for document in documents(sources, counts))
+
+
 def build(
-    files: Sequence[Path], tokenizer: Any, home: Path, *, segmenter: Segmenter | None = None, column: str = "text"
+    sources: Sequence[Source], tokenizer: Any, home: Path, *, segmenter: Segmenter | None = None, reader: Reader = texts
 ) -> Corpus:
-    """Tokenize files of text, or open what an earlier call made of the same files.
+    """Tokenize text, or open what an earlier call made of the same text.
 
     Args:
-        files: As ``documents`` takes them.
+        sources: What ``reader`` takes.
         tokenizer: A fast tokenizer of transformers; special tokens are not added.
-        home: The corpus is kept in a folder below this, named by the content of files and tokenizer.
+        home: The corpus is kept in a folder below this, named by the content of text and tokenizer.
         segmenter: Finds words where the tokenizer cannot, as in Chinese.
-        column: The field of a row that holds the text.
+        reader: Reads the sources.
 
     Raises:
         UserError: If a file cannot be read, or the text holds no token.
@@ -115,43 +132,59 @@ def build(
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_padding()
     backend.no_truncation()
-    identity = hashlib.sha256(json.dumps([VERSION, column, backend.to_str()]).encode())
+    identity = hashlib.sha256(json.dumps([VERSION, reader.__name__, backend.to_str()]).encode())
     identity.update(repr(getattr(segmenter, "identity", segmenter is not None)).encode())
-    for file in files:
-        if not file.is_file():
-            raise UserError(f"{file}: no such file")
-        with file.open("rb") as stream:
-            identity.update(hashlib.file_digest(stream, "sha256").digest())
+    for source in sources:
+        identity.update(digest_of(source))
     folder = home / identity.hexdigest()[:16]
     if not (folder / FACTS).is_file():
         with whole_folder(folder, "the corpus") as beside:
-            _write(beside, files, backend, segmenter, column)
+            _write(beside, sources, backend, segmenter, reader)
     return Corpus.open(folder)
 
 
-def _write(folder: Path, files: Sequence[Path], backend: Any, segmenter: Segmenter | None, column: str) -> None:
+def digest_of(source: Source) -> bytes:
+    """Return what recognises the content of a source: of the file's bytes, or of all rows.
+
+    Raises:
+        UserError: If its file is not there.
+    """
+    if source.path is None:
+        rows = hashlib.sha256()
+        for row in source.rows():
+            rows.update(json.dumps(dict(row.values), sort_keys=True, default=str).encode())
+        return rows.digest()
+    if not source.path.is_file():
+        raise UserError(f"{source.path}: no such file")
+    with source.path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
+
+
+def _write(folder: Path, sources: Sequence[Source], backend: Any, segmenter: Segmenter | None, reader: Reader) -> None:
     counts, tokens = Counts(), 0
     kind = "uint16" if backend.get_vocab_size() <= SMALL else "uint32"
     streams: dict[str, BinaryIO] = {}
     try:
-        for name in ("tokens", "begins", "sentence_starts", "document_starts"):
+        for name in ("tokens", *KINDS):
             streams[name] = (folder / f"{name}.bin").open("wb")
         sentences = 0
         kept = 0
-        for batch in _batches(documents(files, counts, column)):
-            encoded = iter(backend.encode_batch([s for document in batch for s in document], add_special_tokens=False))
-            for document in batch:
+        for batch in _batches(reader(sources, counts)):
+            spaced = [([first, *(f" {text}" for text in rest)], label) for (first, *rest), label in batch]
+            encoded = iter(backend.encode_batch([text for own, _ in spaced for text in own], add_special_tokens=False))
+            for document, label in spaced:
                 before = sentences
                 for text, found in zip(document, encoded, strict=False):
                     if not found.ids:
                         continue
                     np.int64(tokens).tofile(streams["sentence_starts"])
                     np.array(found.ids, dtype=kind).tofile(streams["tokens"])
-                    _begins(found, text, segmenter).tofile(streams["begins"])
+                    _flags(found, text, segmenter).tofile(streams["flags"])
                     tokens += len(found.ids)
                     sentences += 1
                 if sentences > before:
                     np.int64(before).tofile(streams["document_starts"])
+                    np.int64(label).tofile(streams["labels"])
                     kept += 1
         np.int64(tokens).tofile(streams["sentence_starts"])
         np.int64(sentences).tofile(streams["document_starts"])
@@ -159,19 +192,19 @@ def _write(folder: Path, files: Sequence[Path], backend: Any, segmenter: Segment
         for stream in streams.values():
             stream.close()
     if not tokens:
-        raise UserError(f"{', '.join(map(str, files))}: holds no token of this tokenizer")
+        raise UserError(f"{', '.join(source.name for source in sources)}: holds no token of this tokenizer")
     facts = {"version": VERSION, "kind": kind, "tokens": tokens, "sentences": sentences, "documents": kept}
     read = asdict(counts)
     (folder / FACTS).write_text(json.dumps({**facts, "read": read}, indent=1) + "\n", encoding="utf-8")
 
 
-def _batches(source: Iterator[list[str]]) -> Iterator[list[list[str]]]:
+def _batches(source: Iterator[tuple[list[str], int]]) -> Iterator[list[tuple[list[str], int]]]:
     while batch := list(islice(source, TOGETHER)):
         yield batch
 
 
-def _begins(found: Any, text: str, segmenter: Segmenter | None) -> Array:
-    """Return whether each token begins a word."""
+def _flags(found: Any, text: str, segmenter: Segmenter | None) -> Array:
+    """Return the flags of each token of a text."""
     if segmenter is None:
         numbers = [-1 if word is None else word for word in found.word_ids]
     else:
@@ -179,4 +212,8 @@ def _begins(found: Any, text: str, segmenter: Segmenter | None) -> Array:
         for number, (start, end) in enumerate(segmenter(text)):
             owner[start:end] = number
         numbers = [int(owner[start]) for start, _ in found.offsets]
-    return np.array([place == 0 or number != numbers[place - 1] for place, number in enumerate(numbers)], dtype=bool)
+    flags = np.zeros(len(numbers), dtype=np.uint8)
+    for place, (number, (start, end)) in enumerate(zip(numbers, found.offsets, strict=True)):
+        if place == 0 or number != numbers[place - 1]:
+            flags[place] = BEGINS | (CAPITAL * text[start:end].lstrip()[:1].isupper())
+    return flags

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eval.errors import UserError
-from eval.readers import format_of, read
+from eval.readers import format_of
 from eval.rows import NOT_UTF8, text_lines
+from eval.sources import Source
 
 END = re.compile(
     r"(?<=[。！？；…])(?![。！？；…”’」』）])"  # Chinese, where no space follows
@@ -56,21 +57,22 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in END.split(text) if part and part.strip()]
 
 
-def documents(files: Iterable[Path], counts: Counts, column: str = "text") -> Iterator[list[str]]:
+def documents(sources: Iterable[Source], counts: Counts) -> Iterator[list[str]]:
     """Yield the sentences of each document, in order and in bounded memory.
 
     Args:
-        files: ``.txt`` with one paragraph a line and blank lines between documents, or rows of any other format that
-            ``eval.readers`` knows, each a document; plain or ``.gz``.
+        sources: Files ``.txt`` with one paragraph a line and blank lines between documents, or rows from anywhere, each
+            a document with its text in ``text``.
         counts: What was read is counted here.
-        column: The field of a row that holds the text.
 
     Raises:
         UserError: If a file cannot be read, or holds no document at all.
     """
-    for file in files:
+    for source in sources:
         before = counts.documents
-        paragraphs = _lines(file, counts) if format_of(file) == ".txt" else _rows(file, counts, column)
+        file = source.path
+        plain = file is not None and format_of(file) == ".txt"
+        paragraphs = _lines(file, counts) if file is not None and plain else _rows(source, counts)
         held: list[str] = []
         size = 0
         for paragraph in paragraphs:
@@ -84,7 +86,7 @@ def documents(files: Iterable[Path], counts: Counts, column: str = "text") -> It
         if held:
             yield from _document(held, counts)
         if counts.documents == before:
-            raise UserError(f"{file}: holds no text ({counts.bad:,} lines could not be read)")
+            raise UserError(f"{source.name}: holds no text ({counts.bad:,} lines could not be read)")
 
 
 def _document(sentences: list[str], counts: Counts) -> Iterator[list[str]]:
@@ -112,11 +114,11 @@ def _lines(file: Path, counts: Counts) -> Iterator[str | None]:
         yield None
 
 
-def _rows(file: Path, counts: Counts, column: str) -> Iterator[str | None]:
-    for row in read(file):
-        text = row.values.get(column)
+def _rows(source: Source, counts: Counts) -> Iterator[str | None]:
+    for row in source.rows():
+        text = row.values.get("text")
         if not isinstance(text, str):
-            counts.refuse(row.where, row.problem or f"has no text in {column!r}")
+            counts.refuse(row.where, row.problem or "has no text in 'text'")
             continue
         for line in text.splitlines():
             if line.strip():

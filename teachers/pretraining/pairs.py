@@ -17,12 +17,12 @@ from typing import Protocol
 
 import numpy as np
 
-Segment = tuple[int, ...]
-"""Tokens of a segment."""
+Segment = Sequence[int]
+"""The tokens of a segment, each with a number of its own: its place in the corpus."""
 
 
 class Sentences(Protocol):
-    """Documents of sentences, each a sequence of tokens."""
+    """Documents of sentences, each a sequence of numbers of tokens."""
 
     def __len__(self) -> int:
         """Return how many documents there are."""
@@ -31,6 +31,10 @@ class Sentences(Protocol):
     def sentences(self, document: int) -> Sequence[Segment]:
         """Return the sentences of a document."""
         ...
+
+
+TRIES = 16
+"""Places of a document that are tried before a pair counts as adjacent after all; short documents have no other."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +46,13 @@ class Pair:
     label: int
 
 
-def cut(sentences: Sequence[Segment], start: int, room: int, chance: np.random.Generator) -> tuple[int, int]:
-    """Return where the first and the second of two segments that follow each other end, as numbers of sentences.
-
-    Sentences are taken from ``start`` until ``room`` tokens are full, and divided at a random place between them.
-    """
-    end, used = start, 0
-    while end < len(sentences) and (used + len(sentences[end]) <= room or end < start + 2):
-        used += len(sentences[end])
-        end += 1
-    return (int(chance.integers(start + 1, end)) if end - start > 1 else end), end
+def halves(sentences: Sequence[Segment], chance: np.random.Generator) -> tuple[Segment, Segment]:
+    """Divide sentences in two segments at a random place between them; a single one in its middle."""
+    if len(sentences) == 1:
+        middle = len(sentences[0]) // 2
+        return sentences[0][:middle], sentences[0][middle:]
+    place = int(chance.integers(1, len(sentences)))
+    return joined(sentences[:place]), joined(sentences[place:])
 
 
 def joined(sentences: Sequence[Segment]) -> Segment:
@@ -94,9 +95,10 @@ def sentence_distance(
     if kind == 2:
         return Pair(first, elsewhere(corpus, document, len(second), chance), 2)
     if kind == 1:
-        apart = [sentence for sentence in corpus.sentences(document) if not _within(sentence, first + second)]
-        if apart:
-            return Pair(first, _from(apart, int(chance.integers(len(apart))), len(second)), 1)
+        sentences, near = corpus.sentences(document), {*first, *second}
+        for place in chance.integers(0, len(sentences), TRIES).tolist():
+            if near.isdisjoint(found := _from(sentences, place, len(second))):
+                return Pair(first, found, 1)
     return Pair(first, second, 0)
 
 
@@ -117,17 +119,12 @@ def elsewhere(corpus: Sentences, document: int, room: int, chance: np.random.Gen
 
 
 def _from(sentences: Sequence[Segment], start: int, room: int) -> Segment:
-    found: Segment = ()
+    found: tuple[int, ...] = ()
     for sentence in sentences[start:]:
-        found += sentence
+        found += tuple(sentence)
         if len(found) >= room:
             break
     return found[: max(room, 1)]
-
-
-def _within(sentence: Segment, text: Segment) -> bool:
-    size = len(sentence)
-    return any(text[start : start + size] == sentence for start in range(len(text) - size + 1))
 
 
 def reordering_classes(most: int) -> int:
@@ -147,7 +144,7 @@ def reordered(segments: Sequence[Segment], most: int, chance: np.random.Generato
         The parts as they are shown, and the class: orders of fewer parts come first, each in lexicographic order.
     """
     count = int(chance.integers(1, min(most, len(segments)) + 1))
-    places = np.sort(chance.choice(np.arange(1, len(segments)), count - 1, replace=False)) if count > 1 else []
+    places: Any = np.sort(chance.choice(np.arange(1, len(segments)), count - 1, replace=False)) if count > 1 else []
     bounds = [0, *map(int, places), len(segments)]
     parts = [joined(segments[a:b]) for a, b in pairwise(bounds)]
     orders = list(permutations(range(count)))

@@ -8,10 +8,19 @@ Source: Clark et al. 2020 (2003.10555).
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+from typing import Any
+
 import torch
-from torch import Tensor
+import transformers
+from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
+from eval.errors import UserError
+from teachers.encoder import base_encoder, embedding_parts, family_of, reshaped, shape_of, word_embeddings
+from teachers.features import Batch
+from teachers.pretraining.heads import Answered, Head, WordHead
 from teachers.pretraining.masking import IGNORED
 
 WEIGHT = 50.0
@@ -20,25 +29,27 @@ KEPT = 0.15
 """Share of the chosen tokens that stay in the generator's input, in the authors' code; none become random tokens."""
 
 
-def sample(logits: Tensor, chance: torch.Generator) -> Tensor:
+def sample(logits: Tensor, chance: torch.Generator | None = None) -> Tensor:
     """Draw a token for each row of logits ``[N, V]`` by the Gumbel trick; ``[N]``, without a gradient."""
     noise = torch.rand(logits.shape, generator=chance, dtype=torch.float32).clamp_min(1e-20)
     return (logits.detach().float().cpu() - torch.log(-torch.log(noise))).argmax(-1).to(logits.device)
 
 
-def replaced(ids: Tensor, labels: Tensor, logits: Tensor, chance: torch.Generator) -> tuple[Tensor, Tensor]:
+def replaced(
+    ids: Tensor, labels: Tensor, logits: Tensor, chance: torch.Generator | None = None
+) -> tuple[Tensor, Tensor]:
     """Return the discriminator's input, and which of its tokens differ from the text.
 
     Args:
         ids: The generator's input, ``[B, L]``.
         labels: The text at hidden places, ``IGNORED`` elsewhere, ``[B, L]``.
-        logits: The generator's answer, ``[B, L, V]``.
-        chance: The source of chance.
+        logits: The generator's answer at the hidden places, ``[N, V]``, row by row.
+        chance: The source of chance; torch's own by default.
     """
     hidden = labels != IGNORED
     text = torch.where(hidden, labels, ids)
     filled = text.clone()
-    filled[hidden] = sample(logits[hidden], chance)
+    filled[hidden] = sample(logits, chance)
     return filled, (filled != text).to(torch.float32)
 
 
@@ -69,7 +80,83 @@ def auc(scores: Tensor, is_replaced: Tensor, mask: Tensor) -> float:
         return float("nan")
     ranks = torch.empty_like(values)
     order = values.argsort()
-    _, inverse, sizes = values[order].unique_consecutive(return_inverse=True, return_counts=True)
+    _, inverse, sizes = torch.unique_consecutive(values[order], return_inverse=True, return_counts=True)
     ends = sizes.cumsum(0).double()
     ranks[order] = (ends - (sizes.double() - 1) / 2)[inverse]  # of equal scores, the mean of their ranks
     return float((ranks[positive].sum() - count * (count + 1) / 2) / (count * (len(values) - count)))
+
+
+class Discriminator(Head):
+    """The generator, a smaller network of the same family with the same embeddings, and the discriminator's head.
+
+    Only the network itself, the discriminator, is kept for fine-tuning.
+
+    Args:
+        network: The network, with factorised embeddings if the generator is to be narrower.
+        width: Width of the generator's layers, as a part of the network's.
+        weight: What the discriminator's loss is multiplied by.
+
+    Raises:
+        UserError: If the embeddings of the two cannot be the same.
+    """
+
+    def __init__(self, network: Any, width: float, weight: float) -> None:
+        super().__init__("replaced_tokens")
+        self.weight = weight
+        self.generator = generator_of(network, width)
+        size = shape_of(network.config).hidden_size
+        self.judge = nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, 1))
+        self.words = WordHead(self.generator, "generator")
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Let the generator fill the hidden places; its answers travel with the batch."""
+        hidden = base_encoder(self.generator)(**batch.inputs).last_hidden_state
+        labels = batch.targets["generator"]
+        answers = self.words.answer(hidden, labels != IGNORED)
+        ids, is_replaced = replaced(batch.inputs["input_ids"], labels, answers)
+        targets = {**batch.targets, "generator_answers": answers, self.target: is_replaced}
+        return replace(batch, inputs={**batch.inputs, "input_ids": ids}, targets=targets)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return how many tokens the generator fills, and how many the discriminator judges."""
+        return {**self.words.counts(batch), self.target: batch.mask.sum()}
+
+    def forward(self, hidden: Tensor, batch: Batch) -> dict[str, Answered]:
+        """Answer for every token that is no padding."""
+        real, labels = batch.mask.bool(), batch.targets["generator"]
+        return {
+            "generator": Answered(batch.targets["generator_answers"], labels[labels != IGNORED]),
+            self.target: Answered(self.judge(hidden[real])[:, 0], batch.targets[self.target][real], self.weight),
+        }
+
+
+def generator_of(network: Any, width: float) -> Any:
+    """Return a masked-language network of a part of the width, which shares all tables of the network's embeddings."""
+    shape = shape_of(network.config)
+    heads = max(1, round(shape.heads * width))
+    narrow = heads * (shape.hidden_size // shape.heads)
+    if narrow != shape.hidden_size and "embedding_size" not in family_of(network).config:
+        raise UserError(
+            f"replaced_tokens: a generator {narrow} wide cannot share the embeddings of this "
+            f"{family_of(network).model_type}, which are {shape.hidden_size} wide; take a family with an "
+            "embedding_size, such as electra, or generator: 1.0"
+        )
+    changes = {
+        "hidden_size": narrow,
+        "heads": heads,
+        "intermediate_size": max(1, round(shape.intermediate_size * width)),
+    }
+    if shape.embedding_size is not None:
+        changes["embedding_size"] = shape.embedding_size
+    config = reshaped(copy.deepcopy(network.config), **changes)
+    generator = transformers.AutoModelForMaskedLM.from_config(config)
+    given = embedding_parts(network)
+    encoder = base_encoder(generator)
+    for role, path in family_of(network).embeddings.items():
+        if role in given and role != "norm":
+            parent, _, name = path.rpartition(".")
+            setattr(encoder.get_submodule(parent), name, given[role])
+    generator.tie_weights()
+    if generator.get_output_embeddings().weight is not word_embeddings(network).weight:
+        raise UserError(f"replaced_tokens: {family_of(network).model_type} cannot share its words with a generator")
+    return generator

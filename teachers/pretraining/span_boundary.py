@@ -8,8 +8,15 @@ Source: Joshi et al. 2020 (1907.10529).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+
+from teachers.encoder import shape_of, word_embeddings
+from teachers.features import Batch
+from teachers.pretraining.heads import Answered, Head
+from teachers.pretraining.masking import IGNORED
 
 POSITIONS = 200
 """Width of a position's vector."""
@@ -20,24 +27,25 @@ class SpanBoundary(nn.Module):
 
     Args:
         width: Width of the hidden states.
-        longest: Most tokens of a span.
+        longest: Most tokens of a span; those after it share a vector.
         positions: Width of a position's vector.
+        outputs: Width of the result; that of the hidden states by default.
     """
 
-    def __init__(self, width: int, longest: int = 30, positions: int = POSITIONS) -> None:
+    def __init__(self, width: int, longest: int = 30, positions: int = POSITIONS, outputs: int | None = None) -> None:
         super().__init__()
         self.places = nn.Embedding(longest, positions)
         self.layers = nn.Sequential(
             nn.Linear(2 * width + positions, width),
             nn.GELU(),
             nn.LayerNorm(width),
-            nn.Linear(width, width),
+            nn.Linear(width, outputs or width),
             nn.GELU(),
-            nn.LayerNorm(width),
+            nn.LayerNorm(outputs or width),
         )
 
     def forward(self, hidden: Tensor, places: Tensor) -> Tensor:
-        """Return a vector for each hidden token, ``[N, width]``, for the masked-language decoder.
+        """Return a vector for each hidden token, ``[N, outputs]``, to be compared with the word embeddings.
 
         Args:
             hidden: ``[B, L, width]``.
@@ -51,16 +59,24 @@ class SpanBoundary(nn.Module):
         return vectors
 
 
-def boundary_places(spans: list[list[list[int]]]) -> Tensor:
-    """Return what ``SpanBoundary`` takes: for each token of each span its row, the places around it, and its number.
+class SpanBoundaryHead(Head):
+    """Words from the ends of spans, decoded with the network's word embeddings and a bias of its own.
 
     Args:
-        spans: For each row its spans, each a list of places that follow each other.
+        network: The network.
     """
-    found = [
-        (row, span[0] - 1, span[-1] + 1, number)
-        for row, of_row in enumerate(spans)
-        for span in of_row
-        for number in range(len(span))
-    ]
-    return torch.tensor(found, dtype=torch.int64).reshape(-1, 4)
+
+    def __init__(self, network: Any) -> None:
+        super().__init__("span_boundary")
+        table = word_embeddings(network)
+        self.vectors = SpanBoundary(shape_of(network.config).hidden_size, outputs=table.embedding_dim)
+        self.bias = nn.Parameter(torch.zeros(table.num_embeddings))
+        self._table = (table,)  # not a part of this module
+
+    def forward(self, hidden: Tensor, batch: Batch) -> dict[str, Answered]:
+        """Answer for every hidden token."""
+        labels = batch.targets[self.target]
+        rows, columns = (labels != IGNORED).nonzero(as_tuple=True)
+        around = [batch.targets[name][rows, columns] for name in ("span_before", "span_after", "span_number")]
+        vectors = self.vectors(hidden, torch.stack([rows, *around], dim=1))
+        return {self.target: Answered(vectors @ self._table[0].weight.T + self.bias, labels[rows, columns])}

@@ -5,7 +5,7 @@ Sources: Wang et al. 2019 (StructBERT, 1908.04577), Sun et al. 2020 (ERNIE 2.0, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,12 +50,12 @@ def shuffle_trigrams(
     return changed, labels
 
 
-def capitals(words: Sequence[int], capital: Sequence[bool]) -> Array:
+def capitals(words: Sequence[int], capital: Mapping[int, bool]) -> Array:
     """Return for the first piece of each word whether it began with a capital, ``IGNORED`` for all else; ``[L]``.
 
     Args:
         words: Number of the word that each token belongs to, -1 for special tokens.
-        capital: For each word, in the text as it was before it was lower-cased.
+        capital: By the number of the word, in the text as it was before it was lower-cased.
     """
     labels = np.full(len(words), IGNORED)
     for place, word in enumerate(words):

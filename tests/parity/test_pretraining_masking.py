@@ -18,7 +18,7 @@ from teachers.pretraining.masking import (
     tokens,
     whole_words,
 )
-from teachers.pretraining.pairs import PAIRS, cut, joined, reordered, reordering_classes
+from teachers.pretraining.pairs import PAIRS, halves, joined, reordered, reordering_classes
 
 WORDS = [-1, 0, 0, 1, 2, 2, 2, 3, -1, 4, 5, -1, -1]
 """[CLS], four words of 2, 1, 3 and 1 pieces, [SEP], two words, [SEP] and padding."""
@@ -147,8 +147,7 @@ def test_labels_of_pairs_are_balanced_and_true(name):
         document = number % len(corpus)
         sentences = corpus.sentences(document)
         start = int(source.integers(0, 6))
-        middle, end = cut(sentences, start, 24, source)
-        first, second = joined(sentences[start:middle]), joined(sentences[middle:end])
+        first, second = halves(sentences[start : start + 6], source)
         pair = make(corpus, first, second, document, source)
         counts[pair.label] += 1
         assert {first, second} >= {pair.first} or pair.first == first
@@ -168,13 +167,15 @@ def test_labels_of_pairs_are_balanced_and_true(name):
     assert np.abs(counts / 10_000 - 1 / classes).max() < 0.02
 
 
-def test_segments_follow_each_other_and_fit():
+def test_segments_are_divided_between_sentences():
     sentences = Corpus().sentences(3)
+    found = set()
     for seed in range(200):
-        middle, end = cut(sentences, 2, 17, chance(seed))
-        assert 2 < middle < end <= len(sentences)
-        assert len(joined(sentences[2:end])) <= 17
-    assert cut(sentences, 11, 17, chance()) == (12, 12), "the last sentence has none after it"
+        first, second = halves(sentences[2:6], chance(seed))
+        assert first + second == joined(sentences[2:6])
+        found.add(len(first))
+    assert found == {4, 8, 12}, "at each place between two sentences"
+    assert halves(sentences[:1], chance()) == (sentences[0][:2], sentences[0][2:]), "a single one in its middle"
 
 
 @pytest.mark.parametrize(("most", "classes"), [(1, 1), (2, 3), (3, 9), (4, 33)])

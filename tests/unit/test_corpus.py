@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from eval.errors import UserError
+from eval.sources import Source
 from teachers.pretraining.corpus import FACTS, Corpus, build
 from tests.tiny import tiny_taskmodel
 
@@ -21,7 +22,7 @@ def tokenizer():
 @pytest.fixture
 def corpus(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
-    return build([tmp_path / "a.txt"], tokenizer, tmp_path / "home")
+    return build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home")
 
 
 def test_it_holds_what_the_tokenizer_gives(corpus, tokenizer):
@@ -39,7 +40,7 @@ def test_padding_and_length_of_the_tokenizer_do_not_count(corpus, tokenizer, tmp
     other = copy.deepcopy(tokenizer)
     other.backend_tokenizer.enable_padding(length=32)
     other.backend_tokenizer.enable_truncation(2)
-    assert build([tmp_path / "a.txt"], other, tmp_path / "home").folder == corpus.folder
+    assert build([Source.of(tmp_path / "a.txt")], other, tmp_path / "home").folder == corpus.folder
 
 
 def test_words_begin_where_the_tokenizer_says(corpus, tokenizer):
@@ -50,7 +51,7 @@ def test_words_begin_where_the_tokenizer_says(corpus, tokenizer):
 
 def test_a_segmenter_finds_words_where_there_are_no_spaces(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_text("a b c d\n", encoding="utf-8")
-    joined = build([tmp_path / "a.txt"], tokenizer, tmp_path / "home", segmenter=lambda text: [(0, 3), (4, 7)])
+    joined = build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home", segmenter=lambda text: [(0, 3), (4, 7)])
     letters = tokenizer("a b c d", add_special_tokens=False)
     first = [0 if start < 4 else 1 for start, _ in letters.encodings[0].offsets]
     assert joined.words(0, len(first)) == first
@@ -58,19 +59,19 @@ def test_a_segmenter_finds_words_where_there_are_no_spaces(tokenizer, tmp_path):
 
 def test_it_is_made_once(corpus, tokenizer, tmp_path):
     made = (corpus.folder / FACTS).stat().st_mtime_ns
-    again = build([tmp_path / "a.txt"], tokenizer, tmp_path / "home")
+    again = build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home")
     assert (again.folder, (again.folder / FACTS).stat().st_mtime_ns) == (corpus.folder, made)
     (tmp_path / "a.txt").write_text(TEXT + "More.", encoding="utf-8")
-    assert build([tmp_path / "a.txt"], tokenizer, tmp_path / "home").folder != corpus.folder
+    assert build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home").folder != corpus.folder
 
 
 def test_an_interrupted_build_leaves_nothing(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff\n")
     with pytest.raises(UserError, match="holds no text"):
-        build([tmp_path / "a.txt"], tokenizer, tmp_path / "home")
+        build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home")
     assert not [path for path in (tmp_path / "home").glob("*") if (path / FACTS).exists()]
     with pytest.raises(UserError, match=r"b\.txt: no such file"):
-        build([tmp_path / "b.txt"], tokenizer, tmp_path / "home")
+        build([Source.of(tmp_path / "b.txt")], tokenizer, tmp_path / "home")
 
 
 def test_a_damaged_corpus_is_refused(corpus):

@@ -7,6 +7,7 @@ import tracemalloc
 import pytest
 
 from eval.errors import UserError
+from eval.sources import Source
 from teachers.pretraining import documents as module
 from teachers.pretraining.documents import Counts, documents, split
 
@@ -33,7 +34,7 @@ def test_blank_lines_end_documents(tmp_path):
         stream.write("\n\nOne. Two.\nThree.\n\n\nFour.\n")
     (tmp_path / "b.txt").write_text("Five.", encoding="utf-8")
     counts = Counts()
-    found = list(documents([tmp_path / "a.txt.gz", tmp_path / "b.txt"], counts))
+    found = list(documents([Source.of(tmp_path / "a.txt.gz"), Source.of(tmp_path / "b.txt")], counts))
     assert found == [["One.", "Two.", "Three."], ["Four."], ["Five."]]
     assert (counts.documents, counts.sentences, counts.bad) == (3, 5, 0)
 
@@ -43,7 +44,7 @@ def test_rows_are_documents_and_bad_ones_are_counted(tmp_path):
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"\n".join([json.dumps(row).encode() for row in rows] + [b"{", b"\xff\xfe"]))
     counts = Counts()
-    assert list(documents([file], counts)) == [["One.", "Two."], ["Three."]]
+    assert list(documents([Source.of(file)], counts)) == [["One.", "Two."], ["Three."]]
     assert (counts.bad, counts.empty) == (4, 1)
     assert any("has no text in 'text'" in problem for problem in counts.problems)
     assert any("UTF-8" in problem for problem in counts.problems)
@@ -52,7 +53,7 @@ def test_rows_are_documents_and_bad_ones_are_counted(tmp_path):
 def test_nothing_to_read_is_refused(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\n\n\xff\n")
     with pytest.raises(UserError, match=r"a\.txt: holds no text \(1 lines could not be read\)"):
-        list(documents([tmp_path / "a.txt"], Counts()))
+        list(documents([Source.of(tmp_path / "a.txt")], Counts()))
 
 
 def test_a_document_of_a_million_words_is_read_in_parts(tmp_path, monkeypatch):
@@ -60,7 +61,7 @@ def test_a_document_of_a_million_words_is_read_in_parts(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("A word is here. " * 100_000, encoding="utf-8")
     counts = Counts()
     tracemalloc.start()
-    total = sum(len(" ".join(sentences).split()) for sentences in documents([tmp_path / "a.txt"], counts))
+    total = sum(len(" ".join(sentences).split()) for sentences in documents([Source.of(tmp_path / "a.txt")], counts))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert total == 400_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -20,15 +20,19 @@ def has_word_pieces(tokenizer: Any) -> bool:
     return type(backend.model).__name__ == "WordPiece" and backend.pre_tokenizer is not None
 
 
-def bert_word_pieces(texts: Sequence[str], size: int, max_length: int) -> Any:
-    """Return a tokenizer of BERT's kind with pieces learnt from texts; see ``train_word_pieces``."""
+def bert_word_pieces(texts: Iterable[str], size: int, max_length: int, lowercase: bool = True) -> Any:
+    """Return a tokenizer of BERT's kind with pieces learnt from texts; see ``train_word_pieces``.
+
+    Chinese characters are words of their own.
+    """
     import transformers
 
     special = {token: number for number, token in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))}
-    return train_word_pieces(transformers.BertTokenizer(vocab=special, model_max_length=max_length), texts, size)
+    like = transformers.BertTokenizer(vocab=special, model_max_length=max_length, do_lower_case=lowercase)
+    return train_word_pieces(like, texts, size)
 
 
-def train_word_pieces(like: Any, texts: Sequence[str], size: int) -> Any:
+def train_word_pieces(like: Any, texts: Iterable[str], size: int) -> Any:
     """Return a tokenizer with pieces of its own: words, normalisation and special tokens are those of ``like``.
 
     The library's trainer numbers letters inside of words in an order left to chance, and these numbers decide between
@@ -36,7 +40,7 @@ def train_word_pieces(like: Any, texts: Sequence[str], size: int) -> Any:
 
     Args:
         like: A fast WordPiece tokenizer of transformers.
-        texts: What the pieces are counted in.
+        texts: What the pieces are counted in; gone through twice.
         size: Most pieces, special tokens among them; few texts give fewer.
     """
     state = json.loads(like.backend_tokenizer.to_str())
@@ -58,7 +62,7 @@ def train_word_pieces(like: Any, texts: Sequence[str], size: int) -> Any:
     return _with_vocabulary(like, state, scratch.get_vocab())
 
 
-def _letters(backend: Tokenizer, texts: Sequence[str], room: int) -> tuple[list[str], list[str]]:
+def _letters(backend: Tokenizer, texts: Iterable[str], room: int) -> tuple[list[str], list[str]]:
     """Return the letters that become pieces, and those of them that also stand inside of words, in order."""
     words: Counter[str] = Counter()
     for text in texts:

@@ -1,0 +1,114 @@
+"""What a pretraining begins with: a tokenizer, a network, and what finds words where there are no spaces."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from eval.errors import UserError
+from eval.sources import Source, find_sources
+from eval.task import TaskSpec
+from teachers.encoder import new_config
+from teachers.families import FAMILIES
+from teachers.home import home
+from teachers.pretraining.corpus import Segmenter
+from teachers.pretraining.recipe import NetworkBlock, Pretraining
+from teachers.pretraining.tokenizers import LONGEST, learnt_tokenizer
+from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, save_taskmodel
+from teachers.word_pieces import bert_word_pieces
+
+
+def network_for(block: NetworkBlock, tokenizer: Any, words: bool, seed: int) -> TaskModel:
+    """Return a new network for a tokenizer, or the one that is trained further.
+
+    Args:
+        block: Its shape.
+        tokenizer: Its tokenizer.
+        words: Whether it gets a masked-language head.
+        seed: Seeds its weights.
+
+    Raises:
+        UserError: If the options are not the family's own.
+    """
+    kind = (
+        TaskSpec(kind="masked-lm", metric="masked_accuracy") if words else TaskSpec(kind="embedding", metric="nearest")
+    )
+    if block.from_ is not None:
+        return replace(load_taskmodel(block.from_, kind, seed=seed), name="network")
+    from transformers import BertConfig
+
+    like = BertConfig(
+        vocab_size=len(tokenizer),
+        num_hidden_layers=block.layers,
+        hidden_size=block.hidden_size,
+        num_attention_heads=block.heads,
+        intermediate_size=block.intermediate_size or 4 * block.hidden_size,
+        max_position_embeddings=block.max_positions,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    config = copy.deepcopy(new_config(block.family, like, tokenizer))
+    if block.embedding_size is not None:
+        name = FAMILIES[block.family].config.get("embedding_size")
+        if name is None:
+            raise UserError(f"pretrain.network.embedding_size: {block.family} has no factorised embeddings")
+        setattr(config, name, block.embedding_size)
+    unknown = [name for name in block.options if not hasattr(config, name)]
+    if unknown:
+        raise UserError(f"pretrain.network.options: {block.family} has no {', '.join(unknown)} in its config")
+    for name, value in block.options.items():
+        setattr(config, name, value)
+    return build_taskmodel(config, tokenizer, kind, seed=seed, name="network")
+
+
+def tokenizer_for(block: Pretraining, training: Sequence[Source]) -> Any:
+    """Return the tokenizer that a recipe names, or one learnt from the training text."""
+    import transformers
+
+    named = block.network.from_ or block.tokenizer.from_
+    if named is None:
+        one = block.tokenizer
+        return learnt_tokenizer(training, one.kind, one.size, one.lowercase, home() / "tokenizers")
+    try:
+        return transformers.AutoTokenizer.from_pretrained(named)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{named}: its tokenizer cannot be read ({str(error).splitlines()[0][:200]})") from error
+
+
+def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
+    """Write a network of the right shape that knows no word and has learnt nothing; its text is found, but not read.
+
+    Raises:
+        UserError: If there is no such text, network or tokenizer.
+    """
+    for text in block.text:
+        find_sources(text, {})
+    named = block.network.from_ or block.tokenizer.from_
+    tokenizer = bert_word_pieces((), block.tokenizer.size, LONGEST) if named is None else tokenizer_for(block, ())
+    student = network_for(block.network, tokenizer, True, seed)
+    if named is None and student.model.config.vocab_size < block.tokenizer.size:
+        student.model.resize_token_embeddings(block.tokenizer.size, mean_resizing=False)
+    save_taskmodel(student, folder)
+
+
+def segmenter_for(name: str | None) -> Segmenter | None:
+    """Return what finds words, by its name; None finds those that the tokenizer knows."""
+    if name is None:
+        return None
+    try:
+        import jieba
+    except ModuleNotFoundError as error:
+        raise UserError(
+            "pretrain.segmenter: jieba is not installed; install it with: pip install 'nlp-compress[chinese]', or give "
+            "a list of words: masked_words: {units: phrase, lists: [words.txt]}"
+        ) from error
+    jieba.setLogLevel(logging.WARNING)
+
+    def segmenter(text: str) -> list[tuple[int, int]]:
+        return [(start, end) for _, start, end in jieba.tokenize(text)]
+
+    segmenter.identity = "jieba"  # type: ignore[attr-defined]
+    return segmenter

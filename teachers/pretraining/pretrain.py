@@ -1,0 +1,269 @@
+"""Train a network on text, in stages; the result is kept under ``COMPRESS_HOME`` and found again by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from eval.errors import UserError
+from eval.sources import Source, find_sources
+from eval.writing import whole_folder
+from teachers.encoder import family_of, max_tokens, model_inputs
+from teachers.home import home
+from teachers.lessons import Bound
+from teachers.pretraining.corpus import Corpus, Reader, build, texts
+from teachers.pretraining.drawn import Frame
+from teachers.pretraining.heads import Head, TextHead, pooler
+from teachers.pretraining.lesson import WATCHED, PretextLoss, PretextWatch, reads_last
+from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for
+from teachers.pretraining.objectives import Text
+from teachers.pretraining.recipe import PretextTask, Pretraining, Stage
+from teachers.pretraining.rows import PretextRows
+from teachers.pretraining.sequences import Dialogues, Given, Packed, dialogues, labelled_pairs
+from teachers.pretraining.speed import speed_of
+from teachers.taskmodel import save_taskmodel
+from teachers.training import learn
+
+logger = logging.getLogger("teachers.pretraining")
+
+VERSION = 1
+"""Raised when the same text and settings give another network."""
+RECORD = "pretraining.json"
+HEADS = "heads.safetensors"
+
+
+def pretrain(block: Pretraining, *, seed: int = 13) -> Path:
+    """Train a network as a recipe says, or find the one that this very call made before.
+
+    An interrupted call goes on where it stopped.
+
+    Args:
+        block: The recipe's ``pretrain``.
+        seed: The source of all chance.
+
+    Returns:
+        Its folder: a plain Hugging Face folder, ``pretraining.json`` (settings, history, speed) and the heads.
+
+    Raises:
+        UserError: If text, tokenizer, network or tasks do not fit together.
+        DivergedError: If training fails.
+    """
+    run = _Run(block, seed)
+    folder = home() / "teachers" / f"pretrained-{run.key}"
+    if not (folder / RECORD).is_file():
+        working = folder.with_name(folder.name + ".working")
+        logger.info("pretraining %s in %s", run.key, folder)
+        facts = run.train(working)
+        with whole_folder(folder, "the pretrained network") as beside:
+            run.save(beside)
+            (beside / RECORD).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        shutil.rmtree(working, ignore_errors=True)
+    return folder
+
+
+class _Run:
+    """A pretraining with its network, text and heads."""
+
+    def __init__(self, block: Pretraining, seed: int) -> None:
+        self.block, self.seed = block, seed
+        self.sources = [find_sources(text, {}) for text in block.text]
+        training = [own["train"] for own in self.sources if "train" in own]
+        if not training:
+            raise UserError(
+                f"pretrain.text: {', '.join(block.text)} has no train split; name its file train.txt or train.jsonl"
+            )
+        tokenizer = tokenizer_for(block, training)
+        self.student = network_for(block.network, tokenizer, _wants_words(block), seed)
+        self.frame = Frame(tokenizer)
+        self.text = self._corpus("train")
+        self.watched = self._corpus("validation")
+        self.heads: dict[str, Head] = {}
+        self.pooler: nn.Linear | None = None
+        stages = [stage.model_dump(mode="json", exclude_defaults=True) for stage in block.stages]
+        identity = [VERSION, self.student.digest, self.text.folder.name, stages, seed, _listed(block)]
+        if self.watched is not None:
+            identity.append(self.watched.folder.name)
+        self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+    def train(self, working: Path) -> dict[str, Any]:
+        """Run every stage and return what is worth knowing."""
+        found: list[dict[str, Any]] = []
+        for number, stage in enumerate(self.block.stages, start=1):
+            done = working / f"stage-{number}.json"
+            with torch.random.fork_rng():
+                torch.manual_seed(self.seed + number)
+                lessons = [
+                    _PretextLesson(partial(self._bound, name, task, stage)) for name, task in stage.tasks.items()
+                ]
+                bound = [lesson.bind(self.seed) for lesson in lessons]  # makes the heads, in order
+            if done.is_file():
+                self._restore(working / f"stage-{number}.safetensors")
+                found.append(json.loads(done.read_text(encoding="utf-8")))
+                continue
+            logger.info("stage %d of %d: %s", number, len(self.block.stages), ", ".join(stage.tasks))
+            history = learn(
+                [_PretextLesson(lambda _seed, one=one: one) for one in bound],  # type: ignore[misc]
+                stage.training,
+                seed=self.seed,
+                folder=working / f"stage-{number}",
+                identity=f"{self.key} {number}",
+            )
+            facts = {"history": history, "speed": speed_of(self.student.model, history, stage.length)}
+            self._keep(working / f"stage-{number}.safetensors")
+            done.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+            found.append(facts)
+        block = self.block.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return {"block": block, "seed": self.seed, "text": self.text.facts, "stages": found}
+
+    def save(self, folder: Path) -> None:
+        """Write the network as a stock folder, a pooler where stock code looks for it, and the heads."""
+        if self.student.task.kind == "masked-lm":
+            save_taskmodel(self.student, folder)
+        else:  # an encoder without a head, of which nothing is asked yet
+            self.student.model.save_pretrained(folder)
+            self.student.tokenizer.save_pretrained(folder)
+        self._add_pooler(folder / "model.safetensors")
+        own = {id(tensor) for tensor in self.student.model.state_dict(keep_vars=True).values()}
+        heads = {
+            f"{name}.{part}": tensor.detach().clone().contiguous()
+            for name, head in self.heads.items()
+            for part, tensor in head.state_dict(keep_vars=True).items()
+            if id(tensor) not in own
+        }
+        if heads:
+            save_file(heads, folder / HEADS)
+
+    def _add_pooler(self, file: Path) -> None:
+        path = family_of(self.student.model).heads.get("dense", "")
+        if self.pooler is None or not path.startswith("{base}."):
+            return
+        tensors = load_file(file)
+        prefix = path.format(base=family_of(self.student.model).base)
+        if self.student.task.kind == "embedding":  # the bare encoder's own names
+            prefix = path.removeprefix("{base}.")
+        tensors |= {f"{prefix}.{name}": value.detach().clone() for name, value in self.pooler.state_dict().items()}
+        save_file(tensors, file, {"format": "pt"})
+
+    def _corpus(self, split: str, reader: Reader = texts, sources: Sequence[Source] | None = None) -> Any:
+        found = [own[split] for own in self.sources if split in own] if sources is None else sources
+        if not found:
+            return None
+        segmenter = segmenter_for(self.block.segmenter)
+        corpus = build(found, self.student.tokenizer, home() / "corpora", segmenter=segmenter, reader=reader)
+        read = corpus.facts["read"]
+        logger.info(
+            "%s: %s tokens in %s documents; %d lines could not be read",
+            ", ".join(source.name for source in found),
+            f"{corpus.facts['tokens']:,}",
+            f"{len(corpus):,}",
+            read["bad"],
+        )
+        return corpus
+
+    def _bound(self, name: str, task: PretextTask, stage: Stage, seed: int) -> Bound:
+        """Return a task that is ready to be trained on; heads that an earlier stage made go on."""
+        if stage.length > max_tokens(self.student.model.config):
+            most = max_tokens(self.student.model.config)
+            raise UserError(f"pretrain: length {stage.length}: the network takes {most} tokens at most")
+        rows = self._rows(name, task, stage, "train", seed)
+        network = self.student.model
+        heads = {one: self._head(one, own.head) for one, own in task.objectives.given.items()}
+        weights = {one: own.weight for one, own in task.objectives.given.items()}
+        if rows.label:
+            self.pooler = self.pooler or pooler(network)
+            make = partial(TextHead, target=rows.label, classes=rows.source.classes, pooler=self.pooler)
+            heads[rows.label] = self._head(rows.label, make)
+            weights[rows.label] = task.weight
+        loss = PretextLoss(heads, weights, reads_last(network))
+        return Bound(
+            self.student,
+            rows,
+            loss,
+            name if len(stage.tasks) > 1 else "",
+            partial(self._watch, name, task, stage, loss),
+        )
+
+    def _watch(self, name: str, task: PretextTask, stage: Stage, loss: PretextLoss) -> PretextWatch | None:
+        if self.watched is None or task.given or task.dialogues:
+            return None
+        return PretextWatch(self.student.model, loss, self._rows(name, task, stage, "validation", self.seed))
+
+    def _head(self, name: str, make: Callable[[Any], Head]) -> Head:
+        if name not in self.heads:
+            self.heads[name] = make(self.student.model)
+        return self.heads[name]
+
+    def _rows(self, name: str, task: PretextTask, stage: Stage, split: str, seed: int) -> PretextRows:
+        network, frame = self.student.model, self.frame
+        corpus: Corpus = self.text if split == "train" else self.watched
+        label = task.pair or ("reorder" if task.reorder else name if task.given or task.dialogues else "")
+        if task.given or task.dialogues:
+            found = find_sources(task.given or task.dialogues, {})
+            reader = labelled_pairs if task.given else dialogues
+            corpus = self._corpus(split, reader, list(found.values())[:1])
+            source: Any = (Given if task.given else Dialogues)(corpus, frame, stage.length)
+        else:
+            source = Packed(corpus, frame, stage.length, task.format, task.pair, task.reorder)
+        asked = Text(corpus, frame, self.student.tokenizer)
+        inputs = model_inputs(network.config)
+        if getattr(network.config, "use_task_id", False):
+            inputs = (*inputs, "task_type_ids")
+        return PretextRows(
+            source,
+            frame,
+            {one: own.ask(asked) for one, own in task.objectives.given.items()},
+            label=label,
+            inputs=inputs,
+            seed=seed,
+            draws=task.draws if split == "train" else 1,
+            task_type=task.task_type,
+            digest=corpus.folder.name,
+            most=task.most if split == "train" else WATCHED,
+        )
+
+    def _parts(self) -> tuple[nn.Module, ...]:
+        return (self.student.model, nn.ModuleDict(self.heads))
+
+    def _keep(self, file: Path) -> None:
+        from teachers.checkpoint import save_weights
+
+        save_weights(file, *self._parts())
+
+    def _restore(self, file: Path) -> None:
+        from teachers.checkpoint import load_weights
+
+        load_weights(file, *self._parts())
+
+
+@dataclass(frozen=True)
+class _PretextLesson:
+    make: Callable[[int], Bound]
+
+    def bind(self, seed: int) -> Bound:
+        return self.make(seed)
+
+
+def _wants_words(block: Pretraining) -> bool:
+    tasks = [task for stage in block.stages for task in stage.tasks.values()]
+    return any(own.predicts_words for task in tasks for own in task.objectives.given.values())
+
+
+def _listed(block: Pretraining) -> Mapping[str, str]:
+    """Return the digest of every list of phrases that objectives name."""
+    tasks = [task for stage in block.stages for task in stage.tasks.values()]
+    names = {name for task in tasks if task.objectives.masked_words for name in task.objectives.masked_words.lists}
+    missing = sorted(name for name in names if not Path(name).is_file())
+    if missing:
+        raise UserError(*(f"{name}: no such file; a list holds one phrase a line" for name in missing))
+    return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in sorted(names)}

@@ -1,0 +1,217 @@
+"""Where sequences come from: packed text, pairs of segments, shuffled paragraphs, given pairs, and dialogues.
+
+Each source is a list of sequences that are drawn by number; what chance decides (the second segment, an order) is
+decided anew at every draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.errors import UserError
+from eval.sources import Source
+from teachers.pretraining.corpus import Corpus
+from teachers.pretraining.documents import Counts
+from teachers.pretraining.drawn import Drawn, Frame
+from teachers.pretraining.packing import Format, sequences
+from teachers.pretraining.pairs import PAIRS, Pair, halves, joined, reordered, reordering_classes
+
+Array = NDArray[Any]
+FEWEST = 2
+"""Tokens of the shortest sequence."""
+
+
+class Drawable(Protocol):
+    """Sequences by number.
+
+    Attributes:
+        lengths: About how many tokens each has.
+        classes: How many classes they have; 0 without.
+    """
+
+    lengths: Array
+    classes: int
+
+    def draw(self, number: int, chance: np.random.Generator) -> Drawn:
+        """Return a sequence."""
+        ...
+
+
+class Packed:
+    """Sentences of a corpus in one of RoBERTa's formats; see ``teachers.pretraining.packing``.
+
+    Args:
+        corpus: The text.
+        frame: Special tokens.
+        length: Most tokens of a sequence.
+        how: The format.
+        pair: What two segments are to each other, a key of ``PAIRS``; none leaves a sequence whole.
+        reorder: Most parts of a shuffled paragraph; 0 shuffles none.
+    """
+
+    def __init__(
+        self, corpus: Corpus, frame: Frame, length: int, how: Format, pair: str | None = None, reorder: int = 0
+    ) -> None:
+        self.corpus, self.frame, self.reorder = corpus, frame, reorder
+        texts = 2 if pair or reorder else 1
+        self.room = frame.room(length, texts)
+        made: Any = PAIRS[pair] if pair else (reordering_classes(reorder) if reorder else 0, None)
+        self.classes, self.make = made
+        documents = (corpus.runs(number) for number in range(len(corpus)))
+        firsts, counts, runs = [], [], []
+        for first, pieces in sequences(documents, self.room, how, len(frame.separator)):
+            if sum(end - start for start, end in pieces) >= FEWEST:
+                firsts.append(first)
+                counts.append(len(pieces))
+                runs += pieces
+        self.firsts = np.array(firsts, dtype=np.int64)
+        self.ends = np.cumsum(counts, dtype=np.int64)
+        self.runs = np.array(runs, dtype=np.int64).reshape(-1, 2)
+        sizes = np.add.reduceat(self.runs[:, 1] - self.runs[:, 0], self.ends - counts) if firsts else np.zeros(0, int)
+        self.lengths = sizes + (length - self.room)
+
+    def draw(self, number: int, chance: np.random.Generator) -> Drawn:
+        """Return a sequence, its segments in the order and with the label that chance gives them."""
+        end = int(self.ends[number])
+        start = int(self.ends[number - 1]) if number else 0
+        document = int(self.firsts[number])
+        pieces = [range(a, b) for a, b in self.runs[start:end].tolist()]
+        if self.make is not None:
+            pair: Pair = self.make(_Places(self.corpus), *halves(pieces, chance), document, chance)
+            return self.frame.draw(self.corpus, self._fitted(pair.first, pair.second), document, pair.label)
+        if self.reorder:
+            parts, label = reordered(pieces, self.reorder, chance)
+            return self.frame.draw(self.corpus, [joined(parts)], document, label)
+        text: list[int] = []
+        for piece in pieces:
+            text += [-1] * (len(self.frame.separator) if text else 0) + list(piece)
+        return self.frame.draw(self.corpus, [text], document)
+
+    def _fitted(self, first: Sequence[int], second: Sequence[int]) -> list[Sequence[int]]:
+        """Shorten the longer text from its end until both fit."""
+        over = len(first) + len(second) - self.room
+        if over > 0 and len(first) > len(second):
+            return [first[: max(len(first) - over, 1)], second]
+        return [first, second[: max(len(second) - over, 1)] if over > 0 else second]
+
+
+class Given:
+    """Pairs of texts with labels that somebody gave: discourse relations, queries with results, and the like.
+
+    Args:
+        corpus: What ``labelled_pairs`` read, a document for each pair.
+        frame: Special tokens.
+        length: Most tokens of a sequence.
+    """
+
+    def __init__(self, corpus: Corpus, frame: Frame, length: int) -> None:
+        self.corpus, self.frame = corpus, frame
+        self.room = frame.room(length, 2)
+        sizes = np.diff(corpus.document_starts)
+        self.documents = np.flatnonzero(sizes == 2)
+        self.classes = int(corpus.labels[self.documents].max()) + 1 if len(self.documents) else 0
+        starts = corpus.sentence_starts[corpus.document_starts]
+        self.lengths = np.minimum(np.diff(starts)[self.documents], self.room) + (length - self.room)
+
+    def draw(self, number: int, chance: np.random.Generator) -> Drawn:
+        """Return a pair with its label."""
+        del chance
+        document = int(self.documents[number])
+        texts = _shortened(self.corpus.places(document), self.room)
+        return self.frame.draw(self.corpus, texts, document, int(self.corpus.labels[document]))
+
+
+class Dialogues:
+    """Dialogues of up to three turns; in half of them a turn is another dialogue's, which is the label (ERNIE 1.0).
+
+    Token types alternate between the speakers, so that questions and responses differ as in the paper's dialogue
+    embeddings.
+
+    Args:
+        corpus: What ``dialogues`` read, a document for each dialogue.
+        frame: Special tokens.
+        length: Most tokens of a sequence.
+    """
+
+    classes = 2
+    TURNS = 3
+
+    def __init__(self, corpus: Corpus, frame: Frame, length: int) -> None:
+        self.corpus, self.frame, self.length = corpus, frame, length
+        turns = np.diff(corpus.document_starts)
+        starts = [(document, turn) for document, count in enumerate(turns) for turn in range(0, count - 1, 2)]
+        self.starts = np.array(starts, dtype=np.int64).reshape(-1, 2)
+        self.lengths = np.array([min(self._size(*start), length) for start in starts], dtype=np.int64)
+
+    def draw(self, number: int, chance: np.random.Generator) -> Drawn:
+        """Return turns that follow each other (1), or with one of another dialogue in the place of one (0)."""
+        document, start = self.starts[number].tolist()
+        turns: list[Sequence[int]] = [*self.corpus.places(document)[start : start + self.TURNS]]
+        real = len(self.corpus) < 2 or chance.random() < 0.5
+        if not real:
+            other = int(chance.integers(len(self.corpus) - 1))
+            strange = self.corpus.places(other + (other >= document))
+            turns[int(chance.integers(1, len(turns)))] = strange[int(chance.integers(len(strange)))]
+        room = self.frame.room(self.length, 2) - (len(turns) - 2) * len(self.frame.separator)
+        return self.frame.draw(self.corpus, _shortened(turns, room), document, int(real), roles=True)
+
+    def _size(self, document: int, start: int) -> int:
+        runs = self.corpus.runs(document)[start : start + self.TURNS]
+        return runs[-1][1] - runs[0][0] + len(runs) + 1
+
+
+class _Places:
+    """A corpus whose sentences are places of tokens, for what makes pairs."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    def sentences(self, document: int) -> list[range]:
+        return self.corpus.places(document)
+
+
+def _shortened(texts: Sequence[Sequence[int]], room: int) -> list[Sequence[int]]:
+    """Shorten the longest text, again and again, until all fit."""
+    sizes = [len(text) for text in texts]
+    while sum(sizes) > room:
+        sizes[sizes.index(max(sizes))] -= 1
+    return [text[:size] for text, size in zip(texts, sizes, strict=True)]
+
+
+def labelled_pairs(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[list[str], int]]:
+    """Yield ``text_a`` and ``text_b`` of each row with the number of its ``label``; labels are numbered as sorted.
+
+    Raises:
+        UserError: If rows lack a field, or all have one label.
+    """
+    rows = [row for source in sources for row in source.rows()]
+    bad = [row for row in rows if not {"text_a", "text_b", "label"} <= row.values.keys()]
+    for row in bad:
+        counts.refuse(row.where, row.problem or "has no text_a, text_b and label")
+    good = [row.values for row in rows if row not in bad]
+    names = sorted({str(values["label"]) for values in good})
+    if len(names) < 2:
+        raise UserError(
+            f"{', '.join(source.name for source in sources)}: has {len(good)} pairs with the labels {names}; give "
+            f"text_a, text_b and a label of two kinds or more in every row ({'; '.join(counts.problems) or 'no row is bad'})"
+        )
+    for values in good:
+        yield [str(values["text_a"]), str(values["text_b"])], names.index(str(values["label"]))
+
+
+def dialogues(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[list[str], int]]:
+    """Yield the ``turns`` of each row, a list of texts, two or more."""
+    for source in sources:
+        for row in source.rows():
+            turns = row.values.get("turns")
+            if isinstance(turns, list) and len(turns) > 1:
+                yield [str(turn) for turn in turns], 0
+            else:
+                counts.refuse(row.where, row.problem or "has no list 'turns' of two texts or more")
