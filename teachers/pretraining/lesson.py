@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
@@ -118,9 +118,8 @@ class PretextWatch:
                 scores[f"{name}.auc"] = area
             else:
                 scores[f"{name}.accuracy"] = float(values.double().mean())
-            scores[f"{name}.perplexity" if name == "masked_words" else f"{name}.loss"] = float(
-                np.exp(losses.double().mean()) if name == "masked_words" else losses.double().mean()
-            )
+            loss = float(losses.double().mean())
+            scores |= {f"{name}.perplexity": math.exp(loss)} if name == "masked_words" else {f"{name}.loss": loss}
         return {"scores": scores, "score": next(iter(scores.values()))}
 
 

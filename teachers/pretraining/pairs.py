@@ -144,7 +144,8 @@ def reordered(segments: Sequence[Segment], most: int, chance: np.random.Generato
         The parts as they are shown, and the class: orders of fewer parts come first, each in lexicographic order.
     """
     count = int(chance.integers(1, min(most, len(segments)) + 1))
-    places: Any = np.sort(chance.choice(np.arange(1, len(segments)), count - 1, replace=False)) if count > 1 else []
+    inner = np.arange(1, len(segments))
+    places: Sequence[int] = np.sort(chance.choice(inner, count - 1, replace=False)).tolist() if count > 1 else []
     bounds = [0, *map(int, places), len(segments)]
     parts = [joined(segments[a:b]) for a, b in pairwise(bounds)]
     orders = list(permutations(range(count)))

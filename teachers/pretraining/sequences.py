@@ -200,7 +200,8 @@ def labelled_pairs(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[
     if len(names) < 2:
         raise UserError(
             f"{', '.join(source.name for source in sources)}: has {len(good)} pairs with the labels {names}; give "
-            f"text_a, text_b and a label of two kinds or more in every row ({'; '.join(counts.problems) or 'no row is bad'})"
+            "text_a, text_b and a label of two kinds or more in every row "
+            f"({'; '.join(counts.problems) or 'no row is bad'})"
         )
     for values in good:
         yield [str(values["text_a"]), str(values["text_b"])], names.index(str(values["label"]))

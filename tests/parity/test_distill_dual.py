@@ -12,7 +12,6 @@ import transformers
 from compress.distill.dual import DualTraining
 from compress.distill.dual_projections import SharedProjections, pair_weights, projected, weight_distance
 from compress.distill.dual_vocabulary import MixedText, union_ids
-from teachers.word_pieces import train_word_pieces
 from compress.engine import problems, run
 from compress.recipe import Recipe
 from compress.technique import Inputs
@@ -25,6 +24,7 @@ from teachers.scoring import rows_of
 from teachers.signals import ModelTeacher
 from teachers.taskmodel import TaskModel, build_taskmodel
 from teachers.training import _Loop
+from teachers.word_pieces import train_word_pieces
 from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel, tiny_tokenizer
 
 WORKING = ("bert", "ernie", "distilbert", "electra")

@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from teachers.features import Batch
+from teachers.observing import Signals
+from teachers.pretraining.drawn import Drawn
+from teachers.pretraining.heads import TextHead, pooler
+from teachers.pretraining.lesson import PretextLoss, mean_loss, reads_last
 from teachers.pretraining.masking import IGNORED
-from teachers.pretraining.replaced import WEIGHT, auc, discriminator_loss, replaced, sample
-from teachers.pretraining.span_boundary import SpanBoundary, boundary_places
+from teachers.pretraining.objectives import _mark_spans
+from teachers.pretraining.replaced import WEIGHT, Discriminator, auc, discriminator_loss, replaced, sample
+from teachers.pretraining.span_boundary import SpanBoundary, SpanBoundaryHead
 from teachers.pretraining.words import capitals, in_document, shuffle_trigrams
+from tests.tiny import tiny_spec, tiny_taskmodel
 
 # ---- ELECTRA
 
@@ -32,8 +39,8 @@ def test_what_the_generator_guesses_right_is_original():
     labels[0, [3, 7, 11]] = text[0, [3, 7, 11]]
     ids = text.clone()
     ids[0, [3, 7, 11]] = 30
-    logits = torch.full((1, 20, 40), -1e4)
-    logits[0, 3, 3] = logits[0, 7, 8] = logits[0, 11, 12] = 1e4
+    logits = torch.full((3, 40), -1e4)
+    logits[0, 3] = logits[1, 8] = logits[2, 12] = 1e4
     filled, is_replaced = replaced(ids, labels, logits, torch.Generator().manual_seed(0))
     assert is_replaced.sum().item() == 2
     assert (1 - is_replaced).sum().item() == 18
@@ -43,7 +50,7 @@ def test_what_the_generator_guesses_right_is_original():
 
 def test_no_gradient_of_the_discriminator_reaches_the_generator():
     generator, discriminator = torch.nn.Linear(4, 10), torch.nn.Embedding(10, 1)
-    logits = generator(torch.randn(1, 6, 4))
+    logits = generator(torch.randn(3, 4))
     labels = torch.tensor([[1, IGNORED, 3, IGNORED, IGNORED, 2]])
     filled, is_replaced = replaced(
         torch.zeros(1, 6, dtype=torch.int64), labels, logits, torch.Generator().manual_seed(0)
@@ -75,8 +82,7 @@ def test_the_area_under_the_curve_counts_pairs_in_order():
 
 
 def test_a_token_is_told_from_the_ends_of_its_span_and_its_place():
-    places = boundary_places([[[3, 4, 5], [8]], [[2, 3]]])
-    assert places.tolist() == [[0, 2, 6, 0], [0, 2, 6, 1], [0, 2, 6, 2], [0, 7, 9, 0], [1, 1, 4, 0], [1, 1, 4, 1]]
+    places = torch.tensor([[0, 2, 6, 0], [0, 2, 6, 1], [0, 2, 6, 2], [0, 7, 9, 0], [1, 1, 4, 0], [1, 1, 4, 1]])
     torch.manual_seed(0)
     head, hidden = SpanBoundary(8, positions=5).eval(), torch.randn(2, 12, 8)
     found = head(hidden, places)
@@ -91,10 +97,89 @@ def test_a_token_is_told_from_the_ends_of_its_span_and_its_place():
 
 def test_what_stands_inside_a_span_is_not_read():
     torch.manual_seed(0)
-    head, hidden, places = SpanBoundary(8), torch.randn(1, 12, 8), boundary_places([[[3, 4, 5]]])
+    places = torch.tensor([[0, 2, 6, 0], [0, 2, 6, 1], [0, 2, 6, 2]])
+    head, hidden = SpanBoundary(8), torch.randn(1, 12, 8)
     other = hidden.clone()
     other[0, 3:6] = 99.0
     torch.testing.assert_close(head(hidden, places), head(other, places))
+
+
+def test_the_head_asks_for_each_hidden_token_by_its_span():
+    network = tiny_taskmodel("bert", tiny_spec("masked-lm")).model
+    torch.manual_seed(0)
+    head, hidden = SpanBoundaryHead(network).eval(), torch.randn(2, 9, 32)
+    drawn = Drawn(np.arange(9), np.zeros(9, int), np.zeros(9, int), np.arange(9), 0)
+    _mark_spans(drawn, [[3, 4], [7]])
+    labels = torch.full((2, 9), IGNORED)
+    labels[1, [3, 4, 7]] = torch.tensor([11, 12, 13])
+    targets = {name: torch.from_numpy(np.stack([np.full(9, IGNORED), own])) for name, own in drawn.targets.items()}
+    batch = Batch({}, {**targets, "span_boundary": labels}, torch.arange(2))
+    answered = head(hidden, batch)["span_boundary"]
+    vectors = head.vectors(hidden, torch.tensor([[1, 2, 5, 0], [1, 2, 5, 1], [1, 6, 8, 0]]))
+    torch.testing.assert_close(answered.logits, vectors @ network.bert.embeddings.word_embeddings.weight.T + head.bias)
+    assert answered.labels.tolist() == [11, 12, 13]
+
+
+# ---- ELECTRA, both networks
+
+
+def electra():
+    torch.manual_seed(0)
+    network = tiny_taskmodel("electra", tiny_spec("embedding")).model
+    head = Discriminator(network, 0.5, WEIGHT)
+    ids = torch.randint(10, 60, (2, 12))
+    labels = torch.full((2, 12), IGNORED)
+    labels[:, 2:5] = ids[:, 2:5]
+    mask = torch.ones_like(ids)
+    mask[1, 9:] = 0
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+    return network, head, head.prepare(Batch(inputs, {"generator": labels}, torch.arange(2)))
+
+
+def test_generator_and_discriminator_share_all_tables_and_nothing_else():
+    network, head, _ = electra()
+    own, other = (dict(module.named_parameters()) for module in (network, head.generator))
+    shared = [name for name, p in other.items() if any(p is q for q in own.values())]
+    tables = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+    assert sorted(shared) == sorted(f"electra.embeddings.{table}.weight" for table in tables)
+    assert head.generator.get_output_embeddings().weight is network.embeddings.word_embeddings.weight
+    assert head.generator.config.hidden_size == network.config.hidden_size // 2
+
+
+def test_the_discriminators_loss_leaves_the_generators_own_layers_alone():
+    network, head, batch = electra()
+    hidden = network(**batch.inputs).last_hidden_state
+    answered = head(hidden, batch)
+    mean_loss(answered["replaced_tokens"], hidden).backward()
+    tables = {id(p) for p in network.parameters()}
+    assert all(p.grad is None for p in head.generator.parameters() if id(p) not in tables)
+    assert network.encoder.layer[0].intermediate.dense.weight.grad.abs().sum() > 0
+
+
+def test_terms_are_means_over_what_they_ask_for():
+    network, head, batch = electra()
+    loss = PretextLoss({"replaced_tokens": head}, {"replaced_tokens": 1.0}, reads_last(network))
+    assert {name: int(count) for name, count in loss.counts(batch).items()} == {"generator": 6, "replaced_tokens": 21}
+    states = torch.randn(2, 12, 32)
+    torch.nn.init.zeros_(head.judge[2].weight)
+    torch.nn.init.zeros_(head.judge[2].bias)
+    terms = loss(Signals(torch.empty(0), {network.config.num_hidden_layers: states}), batch)
+    assert terms["replaced_tokens"].item() == pytest.approx(34.657, abs=1e-3)
+    asked = batch.targets["generator"][:, 2:5].flatten()
+    expected = torch.nn.functional.cross_entropy(batch.targets["generator_answers"], asked)
+    torch.testing.assert_close(terms["generator"], expected)
+
+
+@pytest.mark.parametrize(("classes", "expected"), [(2, 0.693147), (3, 1.098612), (9, 2.197225)])
+def test_a_class_of_nothing_known_costs_the_logarithm_of_their_number(classes, expected):
+    network = tiny_taskmodel("bert", tiny_spec("masked-lm")).model
+    head = TextHead(network, "label", classes, pooler(network))
+    torch.nn.init.zeros_(head.classifier.weight)
+    hidden = torch.randn(4, 5, 32)
+    batch = Batch({}, {"label": torch.tensor([0, 1, IGNORED, 1])}, torch.arange(4))
+    answered = head(hidden, batch)["label"]
+    assert answered.logits.shape == (3, classes)
+    assert mean_loss(answered, hidden).item() == pytest.approx(expected, abs=1e-6)
 
 
 # ---- labels that a text gives for nothing
@@ -124,7 +209,7 @@ def test_orders_of_a_run_are_equally_likely_but_for_its_own():
 
 
 def test_capitals_are_asked_of_the_first_piece_of_a_word():
-    labels = capitals([-1, 0, 0, 1, 2, -1], [True, False, True])
+    labels = capitals([-1, 0, 0, 1, 2, -1], {0: True, 1: False, 2: True})
     assert labels.tolist() == [IGNORED, 1, IGNORED, 0, 1, IGNORED]
 
 

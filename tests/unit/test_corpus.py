@@ -51,7 +51,9 @@ def test_words_begin_where_the_tokenizer_says(corpus, tokenizer):
 
 def test_a_segmenter_finds_words_where_there_are_no_spaces(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_text("a b c d\n", encoding="utf-8")
-    joined = build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home", segmenter=lambda text: [(0, 3), (4, 7)])
+    joined = build(
+        [Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home", segmenter=lambda text: [(0, 3), (4, 7)]
+    )
     letters = tokenizer("a b c d", add_special_tokens=False)
     first = [0 if start < 4 else 1 for start, _ in letters.encodings[0].offsets]
     assert joined.words(0, len(first)) == first

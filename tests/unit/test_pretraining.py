@@ -1,0 +1,386 @@
+"""Pretraining from text alone: what the network sees, what is asked, and what comes out."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from eval.errors import UserError
+from eval.sources import Source
+from eval.task import TaskSpec
+from teachers.pretraining import pretrain as pretraining
+from teachers.pretraining.corpus import CAPITAL, build
+from teachers.pretraining.drawn import Frame
+from teachers.pretraining.masking import IGNORED
+from teachers.pretraining.objectives import MaskedWords, Objectives, Text
+from teachers.pretraining.pretrain import pretrain
+from teachers.pretraining.recipe import Pretraining
+from teachers.pretraining.rows import PretextRows
+from teachers.pretraining.sequences import Dialogues, Given, Packed, dialogues, labelled_pairs
+from teachers.taskmodel import load_taskmodel
+from tests.tiny import FAMILIES, tiny_tokenizer
+
+PLACES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Delhi")
+TEXT = "\n\n".join(
+    "\n".join(f"The film in {place} was good. {other} is a warm room of Ann." for other in PLACES) for place in PLACES
+)
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "train.txt").write_text(TEXT, encoding="utf-8")
+    (folder / "validation.txt").write_text(TEXT[:900], encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "a.txt").write_text(TEXT, encoding="utf-8")
+    return build([Source.of(folder / "a.txt")], tiny_tokenizer("bert"), folder / "home")
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return Frame(tiny_tokenizer("bert"))
+
+
+def block(data, tasks, *, length=32, network=None, tokenizer=None, **training):
+    """Return a pretraining with one stage for each of ``tasks``."""
+    shape = {"layers": 2, "hidden_size": 16, "heads": 2, "max_positions": 64, **(network or {})}
+    settings = {"max_steps": 4, "batch_size": 4, "learning_rate": 1e-3, **training}
+    stages = [{"tasks": one, "length": length, "training": settings} for one in tasks]
+    return Pretraining(text=str(data), tokenizer=tokenizer or {"size": 120}, network=shape, stages=stages)
+
+
+def record(folder):
+    return json.loads((folder / pretraining.RECORD).read_text())
+
+
+# ---- sequences
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "xlnet"])
+def test_special_tokens_stand_where_the_tokenizer_puts_them(family, tmp_path):
+    tokenizer = tiny_tokenizer(family)
+    (tmp_path / "a.txt").write_text("the film was good. it was a film.\n", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": "the film was good.\nit was a film."}), encoding="utf-8")
+    corpus = build([Source.of(tmp_path / "b.jsonl")], tokenizer, tmp_path / "home")
+    one, two = ([*corpus.places(0)[:count]] for count in (1, 2))
+    frame = Frame(tokenizer)
+    assert frame.draw(corpus, one, 0).ids.tolist() == tokenizer("the film was good.")["input_ids"]
+    pair = tokenizer("the film was good.", " it was a film.", return_token_type_ids=True)
+    drawn = frame.draw(corpus, two, 0)
+    assert drawn.ids.tolist() == pair["input_ids"]
+    if "token_type_ids" in tokenizer.model_input_names:
+        assert drawn.types.tolist() == pair["token_type_ids"]
+    assert len(drawn.ids) == len(drawn.words) == len(drawn.places)
+    special = np.isin(drawn.ids, tokenizer.all_special_ids)
+    assert (drawn.words[special] == -1).all()
+    assert (np.diff(drawn.words[~special]) >= 0).all()
+
+
+def test_documents_of_a_full_sequence_are_separated(corpus, frame):
+    source = Packed(corpus, frame, 120, "full_sentences")
+    drawn = source.draw(0, np.random.default_rng(0))
+    inner = drawn.ids[1:-1].tolist()
+    assert len(drawn.ids) <= 120
+    assert inner.count(frame.separator[0]) == sum(np.diff(drawn.places[1:-1]) < -1), "one wherever places jump"
+    assert source.lengths.max() <= 120
+
+
+def test_every_token_is_drawn_once_where_sequences_are_whole(corpus, frame):
+    for how in ("full_sentences", "doc_sentences", "sentence_pair", "segment_pair"):
+        source = Packed(corpus, frame, 40, how)
+        places = np.concatenate(
+            [source.draw(number, np.random.default_rng(0)).places for number in range(len(source.lengths))]
+        )
+        assert sorted(places[places >= 0]) == list(range(corpus.facts["tokens"])), how
+
+
+@pytest.mark.parametrize(("pair", "classes"), [("next_sentence", 2), ("sentence_structure", 3)])
+def test_a_strange_second_segment_is_of_another_document(corpus, frame, pair, classes):
+    source = Packed(corpus, frame, 40, "segment_pair", pair=pair)
+    owner = np.repeat(np.arange(len(corpus)), np.diff(corpus.sentence_starts[corpus.document_starts]))
+    seen = set()
+    for number in range(len(source.lengths)):
+        drawn = source.draw(number, np.random.default_rng(number))
+        own = [set(owner[drawn.places[(drawn.places >= 0) & (drawn.types == kind)]]) for kind in (0, 1)]
+        assert (own[0] != own[1]) == (drawn.label == classes - 1)
+        assert len(drawn.ids) <= 40
+        seen.add(drawn.label)
+    assert source.classes == classes
+    assert seen == set(range(classes))
+
+
+def test_shuffled_paragraphs_have_all_of_their_tokens(corpus, frame):
+    source = Packed(corpus, frame, 60, "segment_pair", reorder=3)
+    assert source.classes == 9
+    whole = Packed(corpus, frame, 60, "segment_pair", reorder=1)
+    for number in range(len(source.lengths)):
+        drawn, plain = (one.draw(number, np.random.default_rng(number)) for one in (source, whole))
+        assert sorted(drawn.places) == sorted(plain.places)
+        assert (drawn.label < 1 or drawn.label == 1) == (drawn.places.tolist() == plain.places.tolist())
+
+
+def test_given_pairs_keep_their_labels_and_dialogues_take_turns(tmp_path, frame):
+    tokenizer = tiny_tokenizer("bert")
+    rows = [{"text_a": f"the film {i}", "text_b": "a good book", "label": "ab"[i % 2]} for i in range(6)]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"text_a": "alone"}])), encoding="utf-8")
+    pairs = build([Source.of(tmp_path / "p.jsonl")], tokenizer, tmp_path / "home", reader=labelled_pairs)
+    source = Given(pairs, frame, 32)
+    assert source.classes == 2
+    assert [source.draw(i, np.random.default_rng(0)).label for i in range(6)] == [0, 1] * 3
+    assert pairs.facts["read"]["bad"] == 1
+    expected = tokenizer("the film 0", "a good book")["input_ids"]
+    assert source.draw(0, np.random.default_rng(0)).ids.tolist() == expected
+
+    turns = [{"turns": [f"where is the film {i}", "in paris", "very good"]} for i in range(8)]
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, turns)), encoding="utf-8")
+    talk = build([Source.of(tmp_path / "d.jsonl")], tokenizer, tmp_path / "home", reader=dialogues)
+    spoken = Dialogues(talk, frame, 32)
+    owner = np.repeat(np.arange(len(talk)), np.diff(talk.sentence_starts[talk.document_starts]))
+    labels = []
+    for seed in range(200):
+        drawn = spoken.draw(seed % 8, np.random.default_rng(seed))
+        assert (len(set(owner[drawn.places[drawn.places >= 0]])) == 1) == (drawn.label == 1)
+        kinds = drawn.types[np.flatnonzero(np.diff(drawn.types, prepend=-1))]
+        assert kinds.tolist() == [0, 1, 0], "speakers take turns"
+        labels.append(drawn.label)
+    assert np.mean(labels) == pytest.approx(0.5, abs=0.15)
+
+
+# ---- what is asked
+
+
+def rows_for(corpus, frame, objectives, **settings):
+    text = Text(corpus, frame, tiny_tokenizer("bert"))
+    asks = {name: own.ask(text) for name, own in Objectives(**objectives).given.items()}
+    return PretextRows(Packed(corpus, frame, 60, "full_sentences"), frame, asks, **settings)
+
+
+def test_masks_are_dynamic_or_static_and_come_back_with_the_seed(corpus, frame):
+    def masks(epoch, **settings):
+        return rows_for(corpus, frame, {"masked_words": {}}, **settings).draw(1, epoch).targets["masked_words"]
+
+    assert (masks(0) == masks(0)).all()
+    assert (masks(0) != masks(1)).any(), "dynamic masking"
+    assert (masks(0, draws=1) == masks(1, draws=1)).all(), "static masking"
+    assert (masks(0, draws=2) == masks(2, draws=2)).all()
+    assert (masks(0, seed=1) != masks(0, seed=2)).any()
+
+
+def test_a_batch_is_padded_and_padding_is_not_asked_for(corpus, frame):
+    rows = rows_for(corpus, frame, {"masked_words": {}, "word_order": {"rate": 0.2}, "capitals": {}, "in_document": {}})
+    last = len(rows) - 1
+    batch = rows.batch([0, last])
+    padding = batch.mask == 0
+    assert padding[1].any()
+    assert (batch.inputs["input_ids"][padding] == frame.pad).all()
+    for name, target in batch.targets.items():
+        assert (target[padding] == IGNORED).all(), name
+        assert (target[:, 0] == IGNORED).all(), name
+    hidden, moved = (batch.targets[name] != IGNORED for name in ("masked_words", "word_order"))
+    assert not (hidden & moved).any(), "what one objective took no other takes"
+
+
+def test_capitals_and_words_that_come_back_are_told_from_the_text(corpus, frame):
+    drawn = rows_for(corpus, frame, {"capitals": {}, "in_document": {}}).draw(0, 0)
+    tokenizer, first = tiny_tokenizer("bert"), {}
+    for place, label in enumerate(drawn.targets["capitals"].tolist()):
+        if label != IGNORED:
+            first.setdefault(tokenizer.convert_ids_to_tokens(int(drawn.ids[place])), set()).add(label)
+    assert first["paris"] == {1}
+    assert first["film"] == {0}
+    assert (corpus.flags[drawn.places[1]] & CAPITAL) > 0
+    whole = corpus.tokens[: int(corpus.sentence_starts[corpus.document_starts[1]])]
+    inside = drawn.places[drawn.places >= 0]
+    for place in np.flatnonzero(drawn.targets["in_document"] != IGNORED):
+        token = drawn.ids[place]
+        expected = (whole == token).sum() > (corpus.tokens[inside] == token).sum()
+        assert drawn.targets["in_document"][place] == expected
+
+
+def test_phrases_of_a_list_are_hidden_whole(corpus, frame, tmp_path):
+    (tmp_path / "list.txt").write_text("warm room\nno such words here\n", encoding="utf-8")
+    own = {"masked_words": {"units": "phrase", "lists": [str(tmp_path / "list.txt")], "rate": 0.4}}
+    rows = rows_for(corpus, frame, own)
+    tokenizer = tiny_tokenizer("bert")
+    warm, room = tokenizer("warm room", add_special_tokens=False)["input_ids"]
+    found = 0
+    for number in range(len(rows)):
+        plain = rows.source.draw(number, np.random.default_rng(0)).ids
+        hidden = rows.draw(number, 0).targets["masked_words"] != IGNORED
+        for place in np.flatnonzero(plain == warm):
+            if plain[place + 1] == room:
+                assert hidden[place] == hidden[place + 1]
+                found += hidden[place]
+    assert found > 3
+
+
+def test_lists_that_match_nothing_are_refused(corpus, frame, tmp_path):
+    (tmp_path / "list.txt").write_text("nowhere to be found\n", encoding="utf-8")
+    masked = MaskedWords(units="phrase", lists=(str(tmp_path / "list.txt"),))
+    with pytest.raises(UserError, match="none of its 1 phrases stands in the first"):
+        masked.ask(Text(corpus, frame, tiny_tokenizer("bert")))
+
+
+# ---- whole trainings
+
+FORMS = {
+    "bert": ({"pair": "next_sentence", "objectives": "masked_words"}, {}, {}),
+    "roberta": ({"objectives": "masked_words"}, {"family": "roberta"}, {"kind": "bytes", "size": 300}),
+    "span": ({"objectives": {"masked_words": {"units": "span"}, "span_boundary": {}}}, {}, {}),
+    "order": ({"pair": "sentence_order", "objectives": "masked_words"}, {"family": "albert", "embedding_size": 8}, {}),
+    "structure": ({"pair": "sentence_structure", "objectives": {"masked_words": {}, "word_order": {}}}, {}, {}),
+    "replaced": (
+        {"objectives": {"replaced_tokens": {"generator": 0.5}}},
+        {"family": "electra", "embedding_size": 8},
+        {},
+    ),
+    "reorder": ({"reorder": 3, "objectives": {"capitals": {}, "in_document": {}}}, {"family": "ernie"}, {}),
+}
+TERMS = {
+    "bert": {"masked_words", "next_sentence"},
+    "roberta": {"masked_words"},
+    "span": {"masked_words", "span_boundary"},
+    "order": {"masked_words", "sentence_order"},
+    "structure": {"masked_words", "word_order", "sentence_structure"},
+    "replaced": {"generator", "replaced_tokens"},
+    "reorder": {"reorder", "capitals", "in_document"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_objective_trains_and_gives_a_stock_network(form, data):
+    task, network, tokenizer = FORMS[form]
+    folder = pretrain(block(data, [{"text": task}], network=network, tokenizer=tokenizer))
+    (stage,) = record(folder)["stages"]
+    entry = stage["history"][-1]
+    assert set(entry["terms"]) == TERMS[form]
+    assert np.isfinite(entry["loss"])
+    named = {name.partition(".")[0] for name in entry["scores"]}
+    assert named == TERMS[form], "each term is scored on the validation text"
+    assert stage["speed"]["tokens_per_second"] > 0
+    spec = TaskSpec(kind="classification", labels=("no", "yes"))
+    model = load_taskmodel(folder, spec)
+    assert np.isfinite(model.forward(model.encoder.collate(model.encoder.encode([{"text": "a film"}])))).all()
+    if "masked_words" in TERMS[form]:
+        stock, report = transformers.AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+        assert not report["missing_keys"]
+        assert stock.config.model_type == network.get("family", "bert")
+
+
+def test_the_pooler_of_a_sentence_objective_is_where_stock_code_looks(data):
+    folder = pretrain(block(data, [{"text": {"pair": "next_sentence"}}]))
+    tensors = load_file(folder / "model.safetensors")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    torch.testing.assert_close(model.bert.pooler.dense.weight.detach(), tensors["pooler.dense.weight"])
+    heads = load_file(folder / pretraining.HEADS)
+    torch.testing.assert_close(heads["next_sentence.pooler.weight"], tensors["pooler.dense.weight"])
+
+
+def test_it_learns(data):
+    task = {"text": {"objectives": {"masked_words": {"units": "word"}}}}
+    folder = pretrain(block(data, [task], max_steps=None, epochs=30, learning_rate=1e-2, warmup=0.1))
+    history = record(folder)["stages"][0]["history"]
+    assert history[-1]["loss"] < 0.6 * history[0]["loss"]
+    assert history[-1]["scores"]["masked_words.accuracy"] > 0.4
+
+
+def test_tasks_of_a_stage_take_turns_and_heads_go_on_in_the_next(data):
+    first = {"words": {"objectives": "masked_words"}}
+    second = {**first, "order": {"reorder": 2, "task_type": 1}}
+    options = {"family": "ernie", "options": {"use_task_id": True}}
+    folder = pretrain(block(data, [first, second], network=options, max_steps=12))
+    one, two = ({name for entry in stage["history"] for name in entry["terms"]} for stage in record(folder)["stages"])
+    assert one == {"masked_words"}
+    assert two == {"words.masked_words", "order.reorder"}
+    assert transformers.AutoModel.from_pretrained(folder).config.use_task_id
+
+
+def test_the_same_call_finds_it_again_and_a_stopped_one_goes_on(data, monkeypatch, caplog):
+    stages = [
+        {"text": {"objectives": "masked_words"}},
+        {"text": {"pair": "next_sentence", "objectives": "masked_words"}},
+    ]
+    recipe = block(data, stages, checkpoint_seconds=0)
+    whole = pretrain(recipe)
+    expected = load_file(whole / "model.safetensors")
+    with caplog.at_level(logging.INFO, "teachers.pretraining"):
+        assert pretrain(recipe) == whole
+    assert "stage" not in caplog.text
+
+    monkeypatch.setenv("COMPRESS_HOME", str(data / "other"))
+    real, calls = pretraining.learn, []
+
+    def stopping(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(pretraining, "learn", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(recipe)
+    again = pretrain(recipe)
+    assert len(calls) == 3, "the first stage was not trained again"
+    found = load_file(again / "model.safetensors")
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    heads, other = (load_file(folder / pretraining.HEADS) for folder in (whole, again))
+    assert all(torch.equal(other[name], tensor) for name, tensor in heads.items())
+
+
+def test_a_network_is_trained_further_with_its_own_tokenizer(data):
+    folder = pretrain(block(data, [{"text": {"objectives": "masked_words"}}]))
+    further = Pretraining(
+        text=str(data),
+        network={"from": str(folder)},
+        stages=[{"tasks": {"text": {"objectives": "masked_words"}}, "length": 16, "training": {"max_steps": 1}}],
+    )
+    after = pretrain(further)
+    one, two = (load_file(at / "model.safetensors") for at in (folder, after))
+    assert {name: tensor.shape for name, tensor in one.items()} == {name: tensor.shape for name, tensor in two.items()}
+    assert (folder / "tokenizer.json").read_text() == (after / "tokenizer.json").read_text()
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"pair": "next_sentence", "reorder": 3}, "pair and reorder: a sequence has one class"),
+        ({}, "asks for nothing"),
+        ({"objectives": {"span_boundary": {}}}, "span_boundary needs masked_words with 'units: span'"),
+        ({"objectives": {"masked_words": {}, "replaced_tokens": {}}}, "replaced_tokens fills the sequences itself"),
+        ({"objectives": {"masked_words": {"units": "phrase"}}}, "lists go with 'units: phrase'"),
+        ({"objectives": {"masked_words": {"mask": 0.9, "random": 0.2}}}, "shares of one whole"),
+        ({"given": "x", "sequences": "doc_sentences"}, "given pairs and dialogues are sequences already"),
+    ],
+)
+def test_tasks_that_make_no_sense_are_refused(data, task, said):
+    with pytest.raises(ValueError, match=said):
+        block(data, [{"text": task}])
+
+
+def test_what_does_not_fit_together_is_refused_before_training(data, tmp_path):
+    task = [{"text": {"objectives": "masked_words"}}]
+    with pytest.raises(UserError, match="length 128: the network takes 64 tokens at most"):
+        pretrain(block(data, task, length=128))
+    with pytest.raises(UserError, match="bert has no spelling in its config"):
+        pretrain(block(data, task, network={"options": {"spelling": 1}}))
+    with pytest.raises(UserError, match="cannot share the embeddings of this bert"):
+        pretrain(block(data, [{"text": {"objectives": {"replaced_tokens": {}}}}], network={"heads": 4}))
+    (data / "train.txt").write_text("\n\n", encoding="utf-8")
+    with pytest.raises(UserError, match="holds no text"):
+        pretrain(block(data, task))
+    with pytest.raises(UserError, match="no such file or folder, and no hub name"):
+        pretrain(block(tmp_path / "nowhere at all", task))
