@@ -16,11 +16,11 @@ import os
 import sys
 from pathlib import Path
 
-from teachers.word_pieces import bert_word_pieces
 from eval.data import load_task
 from teachers.config import Training
 from teachers.finetune import finetune
 from teachers.taskmodel import build_taskmodel
+from teachers.word_pieces import bert_word_pieces
 
 VOCABULARY = 6000
 LENGTH = 64

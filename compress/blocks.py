@@ -139,7 +139,7 @@ class TeacherBlock(Block):
         """The model or models, always as a tuple; none before ``grounded``, if there is only text."""
         return (self.model,) if isinstance(self.model, str) else self.model or ()
 
-    def grounded(self, seed: int) -> TeacherBlock:
+    def grounded(self, seed: int, name: str) -> TeacherBlock:
         """Return the block with a model folder in the place of ``pretrain``, after learning from the text if need be.
 
         Raises:
@@ -149,7 +149,7 @@ class TeacherBlock(Block):
             return self
         from teachers.pretraining.pretrain import pretrain
 
-        return self.model_copy(update={"model": str(pretrain(self.pretrain, seed=seed)), "pretrain": None})
+        return self.model_copy(update={"model": str(pretrain(self.pretrain, seed=seed, name=name)), "pretrain": None})
 
     def members(self, seed: int) -> tuple[tuple[str, int], ...]:
         """Return model and seed of every teacher: each model with each seed of ``finetune``, else with ``seed``."""

@@ -161,7 +161,7 @@ def _teachers(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
         return ()
     if recipe.teacher.finetune is not None and task is None:
         raise UserError("teacher.finetune: needs a task")
-    block = recipe.teacher.grounded(recipe.seed)
+    block = recipe.teacher.grounded(recipe.seed, recipe.name)
     members = block.members(recipe.seed)
     names = [f"teacher {number + 1}" for number in range(len(members))] if len(members) > 1 else ["teacher"]
     return tuple(_teacher(block, source, seed, task, name) for (source, seed), name in zip(members, names, strict=True))

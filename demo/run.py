@@ -18,9 +18,9 @@ def make_base(data: Path, folder: Path) -> None:
     import torch
     import transformers
 
-    from teachers.word_pieces import bert_word_pieces
     from eval.data import load_task
     from teachers.taskmodel import quiet
+    from teachers.word_pieces import bert_word_pieces
 
     texts = [example["text"] for example in load_task("classification", data=str(data)).train]
     fast = bert_word_pieces(texts, VOCABULARY, max_length=128)

@@ -61,7 +61,7 @@ def teach(
     from compress.artifact import Artifact
     from teachers.finetune import finetune
 
-    taught = wanted.teacher.grounded(wanted.seed)
+    taught = wanted.teacher.grounded(wanted.seed, wanted.name)
     if taught.finetune is None or wanted.task is None:
         typer.echo(f"teacher: {_copied(Path(str(taught.model)), out)}")
         return

@@ -82,6 +82,11 @@ def page(
         _section("Notes", [element("p", plain(note, 2000)) for note in notes]),
         _section("Machine and data", _provenance(results[0])),
     ]
+    return document(title, sections)
+
+
+def document(title: str, sections: Sequence[object]) -> str:
+    """Return a whole HTML page; nothing on it is fetched from anywhere."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -91,7 +96,7 @@ def page(
         element("title", title),
         element("style", Markup(STYLE)),
     )
-    body = element("body", element("main", sections))
+    body = element("body", element("main", list(sections)))
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 

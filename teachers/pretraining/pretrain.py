@@ -19,7 +19,7 @@ from torch import nn
 from eval.errors import UserError
 from eval.sources import Source, find_sources
 from eval.writing import whole_folder
-from teachers.encoder import family_of, max_tokens, model_inputs
+from teachers.encoder import family_of, layer_count, max_tokens, model_inputs
 from teachers.home import home
 from teachers.lessons import Bound
 from teachers.pretraining.corpus import Corpus, Reader, build, texts
@@ -29,6 +29,7 @@ from teachers.pretraining.lesson import WATCHED, PretextLoss, PretextWatch, read
 from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for
 from teachers.pretraining.objectives import Text
 from teachers.pretraining.recipe import PretextTask, Pretraining, Stage
+from teachers.pretraining.report import write_report
 from teachers.pretraining.rows import PretextRows
 from teachers.pretraining.sequences import Dialogues, Given, Packed, dialogues, labelled_pairs
 from teachers.pretraining.speed import speed_of
@@ -43,7 +44,7 @@ RECORD = "pretraining.json"
 HEADS = "heads.safetensors"
 
 
-def pretrain(block: Pretraining, *, seed: int = 13) -> Path:
+def pretrain(block: Pretraining, *, seed: int = 13, name: str = "network") -> Path:
     """Train a network as a recipe says, or find the one that this very call made before.
 
     An interrupted call goes on where it stopped.
@@ -51,9 +52,11 @@ def pretrain(block: Pretraining, *, seed: int = 13) -> Path:
     Args:
         block: The recipe's ``pretrain``.
         seed: The source of all chance.
+        name: What its card calls it, when it is made.
 
     Returns:
-        Its folder: a plain Hugging Face folder, ``pretraining.json`` (settings, history, speed) and the heads.
+        Its folder: a plain Hugging Face folder with a card and a page of curves, ``pretraining.json`` (settings, history,
+        speed) and the heads.
 
     Raises:
         UserError: If text, tokenizer, network or tasks do not fit together.
@@ -68,6 +71,8 @@ def pretrain(block: Pretraining, *, seed: int = 13) -> Path:
         with whole_folder(folder, "the pretrained network") as beside:
             run.save(beside)
             (beside / RECORD).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+            network = run.student.model
+            write_report(beside, name, facts, family_of(network).model_type, layer_count(network))
         shutil.rmtree(working, ignore_errors=True)
     return folder
 

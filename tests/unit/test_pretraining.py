@@ -234,6 +234,7 @@ def test_lists_that_match_nothing_are_refused(corpus, frame, tmp_path):
 
 # ---- whole trainings
 
+ELECTRA = {"family": "electra", "embedding_size": 8}
 FORMS = {
     "bert": ({"pair": "next_sentence", "objectives": "masked_words"}, {}, {}),
     "roberta": ({"objectives": "masked_words"}, {"family": "roberta"}, {"kind": "bytes", "size": 300}),

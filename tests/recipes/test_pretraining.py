@@ -1,0 +1,80 @@
+"""Every shipped recipe that begins with text alone, run at tiny size through the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import transformers
+
+from compress.cli import main
+from compress.recipe import read_recipe
+from teachers.pretraining.pretrain import RECORD
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("pretrain-*.yaml"))
+TEXT = "\n\n".join(
+    "\n".join(f"The film in {place} was good. It is a warm room of Ann." for _ in range(8))
+    for place in ("Paris", "Rome", "Oslo", "Lima")
+)
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """Return the overrides that make a recipe tiny."""
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+    for name in ("train", "validation"):
+        (tmp_path / f"{name}.txt").write_text(TEXT, encoding="utf-8")
+    (tmp_path / "list.txt").write_text("warm room\n", encoding="utf-8")
+
+    def overrides(path):
+        network = "teacher.pretrain.network"
+        recipe = read_recipe(path)
+        values = [f"teacher.pretrain.text={tmp_path}", "teacher.pretrain.tokenizer.size=300"]
+        values += [f"{network}.{name}" for name in ("layers=2", "hidden_size=32", "heads=4", "max_positions=64")]
+        if recipe.teacher.pretrain.network.embedding_size is not None:
+            values.append(f"{network}.embedding_size=16")
+        for number, stage in enumerate(recipe.teacher.pretrain.stages):
+            place = f"teacher.pretrain.stages.{number}"
+            values += [f"{place}.length=32", f"{place}.training.max_steps=4", f"{place}.training.batch_size=4"]
+            for name, task in stage.tasks.items():
+                if task.objectives.masked_words is not None and task.objectives.masked_words.lists:
+                    lists = f"{place}.tasks.{name}.objectives.masked_words.lists"
+                    values.append(f"{lists}=[{tmp_path / 'list.txt'}]")
+        return [word for value in values for word in ("--set", value)]
+
+    return overrides
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_runs_whole(path, tiny, tmp_path, capsys):
+    sets = tiny(path)
+    assert main(["check", str(path), *sets]) == 0, capsys.readouterr().err
+    assert not (tmp_path / "home").exists(), "a check trains nothing"
+    out = tmp_path / "out"
+    assert main(["teach", "--recipe", str(path), *sets, "--out", str(out)]) == 0, capsys.readouterr().err
+    recipe = read_recipe(path, sets[1::2])
+    stages = json.loads((out / RECORD).read_text())["stages"]
+    assert len(stages) == len(recipe.teacher.pretrain.stages)
+    assert all(stage["history"] for stage in stages)
+    network = transformers.AutoModel.from_pretrained(out)
+    assert network.config.model_type == recipe.teacher.pretrain.network.family
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert recipe.name in card
+    assert "tokens a second" in card
+    assert "<svg" in (out / "report.html").read_text(encoding="utf-8") or "data:image/svg" in (
+        out / "report.html"
+    ).read_text(encoding="utf-8")
+
+
+def test_a_pretrained_network_is_the_base_of_a_fine_tuned_teacher(tiny, tmp_path, capsys):
+    path = next(path for path in RECIPES if path.stem == "pretrain-bert")
+    rows = [{"text": f"the {thing} is {word}", "label": word} for thing in ("film", "room") for word in ("good", "bad")]
+    (tmp_path / "data").mkdir()
+    for name in ("train", "validation"):
+        (tmp_path / "data" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows * 4)), encoding="utf-8")
+    more = [f"task={{kind: classification, data: {tmp_path / 'data'}}}", "teacher.finetune={max_steps: 3}"]
+    sets = [*tiny(path), *(word for value in more for word in ("--set", value))]
+    out = tmp_path / "out"
+    assert main(["teach", "--recipe", str(path), *sets, "--out", str(out)]) == 0, capsys.readouterr().err
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(out)
+    assert model.config.num_hidden_layers == 2
+    assert sorted(model.config.label2id) == ["bad", "good"]
