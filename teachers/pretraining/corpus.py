@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,8 +25,8 @@ from teachers.pretraining.documents import Counts, documents
 
 VERSION = 2
 """Raised when the same text and tokenizer give other files."""
-TOGETHER = 256
-"""Documents that are tokenized at once."""
+TOGETHER = 500_000
+"""Characters that are tokenized at once, about; a token takes some 200 bytes meanwhile."""
 FACTS = "corpus.json"
 SMALL = 2**16
 """Vocabularies up to this size take two bytes a token."""
@@ -199,7 +199,14 @@ def _write(folder: Path, sources: Sequence[Source], backend: Any, segmenter: Seg
 
 
 def _batches(source: Iterator[tuple[list[str], int]]) -> Iterator[list[tuple[list[str], int]]]:
-    while batch := list(islice(source, TOGETHER)):
+    batch, size = [], 0
+    for document, label in source:
+        batch.append((document, label))
+        size += sum(map(len, document))
+        if size >= TOGETHER:
+            yield batch
+            batch, size = [], 0
+    if batch:
         yield batch
 
 

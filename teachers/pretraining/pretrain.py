@@ -55,7 +55,7 @@ def pretrain(block: Pretraining, *, seed: int = 13, name: str = "network") -> Pa
         name: What its card calls it, when it is made.
 
     Returns:
-        Its folder: a plain Hugging Face folder with a card and a page of curves, ``pretraining.json`` (settings, history,
+        Its folder: a plain Hugging Face folder, a card, a page of curves, ``pretraining.json`` (settings, history,
         speed) and the heads.
 
     Raises:

@@ -1,0 +1,203 @@
+"""What feeds a pretraining, and what the training loop costs beside a bare one.
+
+    COMPRESS_DATA=… python -m benchmarks.pretraining [--rounds 5] [--megabytes 128]
+
+1. Tokenizing, then packing and masking, in one process, against the tokens that a BERT of 4 layers x 256 takes in
+   training on all cores: how many times faster is the input?
+2. The project's loop against a loop of ten lines on the same network and batches, in turns.
+3. With --megabytes: a text of this size is made into a corpus and read by a process whose own memory is limited to
+   less than the text (RLIMIT_DATA; pages of mapped files are the system's to take back).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from eval.machine import machine
+from eval.sources import Source
+from teachers.pretraining.corpus import build
+from teachers.pretraining.drawn import Frame
+from teachers.pretraining.objectives import MaskedWords, Text
+from teachers.pretraining.rows import PretextRows
+from teachers.pretraining.sequences import Packed
+from teachers.pretraining.tokenizers import learnt_tokenizer
+
+LENGTH, BATCH, STEPS = 128, 32, 12
+SPARE = 96 * 2**20
+"""Bytes that the limited process may take beyond what its libraries take."""
+
+
+def rows_of(sources: list[Source], tokenizer: Any, home: Path) -> PretextRows:
+    """Return sequences of whole-word masking over a corpus."""
+    corpus, frame = build(sources, tokenizer, home), Frame(tokenizer)
+    ask = MaskedWords(units="word").ask(Text(corpus, frame, tokenizer))
+    source = Packed(corpus, frame, LENGTH, "full_sentences")
+    inputs = ("input_ids", "attention_mask", "token_type_ids")
+    return PretextRows(source, frame, {"masked_words": ask}, inputs=inputs, digest=corpus.folder.name)
+
+
+def bare(network: Any, batches: list[Any]) -> float:
+    """Train without anything around it and return the seconds."""
+    import torch
+    from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+    from teachers.word_head import word_scores
+
+    network.train()
+    decayed = [p for p in network.parameters() if p.ndim >= 2]
+    others = [p for p in network.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.01}, {"params": others}], lr=1e-6, fused=True)
+    started = time.perf_counter()
+    for batch in batches:
+        hidden = network.bert(**batch.inputs).last_hidden_state
+        labels = batch.targets["masked_words"]
+        asked = labels != -100
+        F.cross_entropy(word_scores(network, hidden[asked]), labels[asked]).backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return time.perf_counter() - started
+
+
+def ours(student: Any, rows: PretextRows) -> float:
+    """Train through the project's loop and return the seconds of its updates, batches made meanwhile."""
+    from teachers.config import Training
+    from teachers.lessons import Bound
+    from teachers.pretraining.heads import WordHead
+    from teachers.pretraining.lesson import PretextLoss, reads_last
+    from teachers.training import learn
+
+    class Ready:
+        def bind(self, seed: int) -> Bound:
+            del seed
+            heads = {"masked_words": WordHead(student.model, "masked_words")}
+            return Bound(student, rows, PretextLoss(heads, {"masked_words": 1.0}, reads_last(student.model)))
+
+    training = Training(max_steps=STEPS, batch_size=BATCH, learning_rate=1e-6, group_by_length=False, keep="last")
+    return float(learn([Ready()], training)[-1]["seconds"])
+
+
+def speeds(rounds: int) -> dict[str, float]:
+    """Measure input, loop and bare loop."""
+    from teachers.batches import LengthGroupedBatches
+    from teachers.pretraining.network import network_for
+    from teachers.pretraining.recipe import NetworkBlock
+
+    data = Path(os.environ.get("COMPRESS_DATA", "data"))
+    sources = [Source.of(data / name / "train.txt.gz") for name in ("wiki_en", "reuters21578")]
+    with tempfile.TemporaryDirectory() as scratch:
+        tokenizer = learnt_tokenizer(sources, "wordpiece", 8000, True, Path(scratch))
+        started = time.perf_counter()
+        rows = rows_of(sources, tokenizer, Path(scratch))
+        tokens = int(rows.lengths.sum())
+        tokenized = tokens / (time.perf_counter() - started)
+        order = [*LengthGroupedBatches(rows.lengths, BATCH, 13, group=False)][:200]
+        started = time.perf_counter()
+        drawn = sum(int(rows.batch(batch).mask.sum()) for batch in order)
+        masked = drawn / (time.perf_counter() - started)
+        student = network_for(NetworkBlock(), tokenizer, True, 13)
+        batches = [rows.batch(batch) for batch in order[:STEPS]]
+        real = sum(int(batch.mask.sum()) for batch in batches)
+        loop, plain = [], []
+        for number in range(rounds + 1):
+            times = ours(student, rows), bare(student.model, batches)
+            if number:
+                loop.append(times[0])
+                plain.append(times[1])
+    ratios = sorted(one / two for one, two in zip(loop, plain, strict=True))
+    both = 1 / (1 / tokenized + 1 / masked)
+    return {
+        "tokenized_per_second": tokenized,
+        "packed_and_masked_per_second": masked,
+        "input_per_second": both,
+        "trained_per_second": real / median(loop),
+        "input_by_training": both / (real / median(loop)),
+        "loop_by_bare": median(ratios),
+        "loop_by_bare_least": ratios[0],
+        "loop_by_bare_most": ratios[-1],
+    }
+
+
+def text(megabytes: int) -> Iterator[str]:
+    """Yield the lines of wiki_en, again and again, each time with another number, so that no two documents are alike."""
+    file, size, turn = Path(os.environ.get("COMPRESS_DATA", "data")) / "wiki_en" / "train.txt.gz", 0, 0
+    while True:
+        turn += 1
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                said = f"{turn} {line}" if line.strip() else line
+                size += len(said.encode())
+                if size > megabytes * 1_000_000:
+                    return
+                yield said
+
+
+def limited(file: Path, tokenizer: str, home: Path) -> None:
+    """Make a corpus and read it, with little memory; print what it took."""
+    import transformers
+
+    loaded = transformers.AutoTokenizer.from_pretrained(tokenizer)
+    rows_of([Source.of(Path(tokenizer) / "some.txt")], loaded, home)  # loads whatever is loaded on use
+    before = _own_bytes()
+    resource.setrlimit(resource.RLIMIT_DATA, (before + SPARE, before + SPARE))
+    rows = rows_of([Source.of(file)], loaded, home)
+    for start in range(0, len(rows), max(1, len(rows) // 500)):
+        rows.batch([start])
+    print(json.dumps({"tokens": int(rows.lengths.sum()), "limit": SPARE, "text": file.stat().st_size}))
+
+
+def _own_bytes() -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmData"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status does not say VmData")
+
+
+def bounded(megabytes: int) -> dict[str, Any]:
+    """Run ``limited`` in a process of its own on a text of this size."""
+    with tempfile.TemporaryDirectory() as scratch:
+        file, pieces = Path(scratch) / "text.txt", Path(scratch) / "tokenizer"
+        with file.open("w", encoding="utf-8") as stream:
+            stream.writelines(text(megabytes))
+        data = Path(os.environ.get("COMPRESS_DATA", "data")) / "wiki_en" / "validation.txt.gz"
+        learnt_tokenizer([Source.of(data)], "wordpiece", 8000, True, Path(scratch)).save_pretrained(pieces)
+        (pieces / "some.txt").write_text("A few words. And more of them.\n" * 20, encoding="utf-8")
+        command = [sys.executable, "-m", "benchmarks.pretraining", "--limited", str(file), str(pieces), scratch]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"the limited process failed: {done.stderr[-1500:]}")
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--megabytes", type=int, default=0)
+    parser.add_argument("--limited", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.limited:
+        file, tokenizer, home = map(Path, given.limited)
+        limited(file, str(tokenizer), home)
+        return
+    found: dict[str, Any] = speeds(given.rounds)
+    if given.megabytes:
+        found["bounded"] = bounded(given.megabytes)
+    print(json.dumps({**found, "machine": machine()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
