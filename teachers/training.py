@@ -23,8 +23,10 @@ from eval.task import Examples
 from teachers.batches import LengthGroupedBatches, MixedBatches
 from teachers.checkpoint import BEST, FILE, load_checkpoint, load_weights, save_checkpoint, save_weights
 from teachers.config import Training
-from teachers.encoder import base_encoder, word_embeddings
 from teachers.features import Batch, Rows, labelled
+from teachers.freezing import freeze, unfreezing
+from teachers.layer_groups import rate_factors
+from teachers.learning_rate import rate
 from teachers.objective import Loss, Objective, TaskLoss
 from teachers.observing import observe, observed
 from teachers.padding import kept_silent
@@ -176,12 +178,16 @@ class _Loop:
             module.to(self.accelerator.device) for module in (*self.networks, *(one.loss.modules for one in lessons))
         )
         for lesson in lessons:
-            _freeze(lesson.student, training)
+            freeze(lesson.student.model, training)
             lesson.begin(self.accelerator)
         trained = (p for module in self.modules for p in module.parameters() if p.requires_grad)
         self.parameters = list(dict.fromkeys(trained))
-        self.scheduled = Scheduled(self.modules)
-        groups = parameter_groups(self.parameters, self.scheduled.rates(), training)
+        rates = Scheduled(self.modules).rates()
+        usual = [parameter for parameter in self.parameters if parameter not in rates]
+        unfrozen = unfreezing(self.networks, usual, training, self.total, len(self.batches))
+        self.scheduled = Scheduled((*self.modules, *unfrozen))
+        factors = {p: f for network in self.networks for p, f in rate_factors(network, training.layer_decay).items()}
+        groups = parameter_groups(self.parameters, rates, training, factors)
         self.optimizer = self.accelerator.prepare_optimizer(_optimizer(groups, training))
         self.course = Course()
         self.best_weights: list[dict[str, torch.Tensor]] = []
@@ -276,6 +282,11 @@ class _Loop:
         with self.accelerator.autocast():
             signals = observe(lesson.student.model, piece.inputs, lesson.loss.reads, call=lesson.call)
             terms = {name: value * share for name, value in lesson.loss(signals, piece).items()}
+        if not any(value.requires_grad for value in terms.values()):
+            raise UserError(
+                f"training of {lesson.student.name}: nothing that the loss reads is trained; freeze less, or leave out "
+                "unfreeze, which begins with the head"
+            )
         self.accelerator.backward(sum(terms.values()))
         values = torch.stack([value.detach().float() for value in terms.values()])
         return dict(zip(terms, self.accelerator.reduce(values, "mean").tolist(), strict=True))
@@ -353,19 +364,6 @@ class _Loop:
         logger.info("%s: going on after update %d of %d", self.name, self.course.step, self.total)
 
 
-def rate(training: Training, step: int, total: int) -> float:
-    """Return the part of the peak learning rate that update ``step`` (from 0) of ``total`` takes."""
-    warm = math.ceil(training.warmup * total)
-    if step < warm:
-        return (step + 1) / warm
-    left = (total - step) / max(total - warm, 1)
-    if training.schedule == "linear":
-        return left
-    if training.schedule == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * (1 - left)))
-    return 1.0
-
-
 def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:
     return torch.optim.AdamW(
         groups,
@@ -374,12 +372,6 @@ def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.
         eps=training.eps,
         fused=True,
     )
-
-
-def _freeze(student: TaskModel, training: Training) -> None:
-    parts = {"embeddings": word_embeddings, "encoder": base_encoder}
-    for part in training.freeze:
-        parts[part](student.model).requires_grad_(False)
 
 
 def _accelerator(precision: str) -> Any:
