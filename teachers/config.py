@@ -68,3 +68,17 @@ class Training(BaseModel):
             return values
         unchanged = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
         return {name: value for name, value in values.items() if name not in unchanged}
+
+
+class AuxiliaryLM(BaseModel):
+    """The weight of a masked-language loss beside that of the task; see ``teachers.auxiliary_lm``.
+
+    Attributes:
+        start: Weight at the first update.
+        end: Weight at the last; it falls exponentially from one to the other.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    start: float = Field(default=0.2, gt=0)
+    end: float = Field(default=0.1, gt=0)

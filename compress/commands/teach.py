@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,17 +56,15 @@ def teach(
         raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
 
     from compress.artifact import Artifact
-    from teachers.finetune import finetune
 
     block = wanted.teacher if shape is None else wanted.teacher.model_copy(update={"shape": _shape(shape)})
-    training_block = wanted.teacher.finetune.training
     data_task = wanted.task.load(wanted.seed)
     members = wanted.teacher.members(wanted.seed)
     for number, (source, used_seed) in enumerate(members, start=1):
         place = out if out is None or len(members) == 1 else out / str(number)
-        start = block.start(source, data_task.spec, used_seed)
+        start = partial(block.start, source, seed=used_seed)
         name = place.name if place else "teacher"
-        teacher, folder = finetune(start, data_task, training_block, seed=used_seed, name=name)
+        teacher, folder = wanted.teacher.finetune.teach(start, data_task, seed=used_seed, name=name)
         if place is not None:
             Artifact.from_model(teacher, origin=source).save(place)
         typer.echo(f"teacher: {place or folder}")
