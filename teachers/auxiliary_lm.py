@@ -10,6 +10,7 @@ Source: Chronopoulou, Baziotis and Potamianos 2019, arXiv 1902.10547 (SiATL; gam
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,7 +112,7 @@ class LanguageModelLoss:
 
 def gamma(weight: AuxiliaryLM, progress: float) -> float:
     """Return ``start * (end / start) ** progress``; the paper takes a step each epoch, this one each update."""
-    return weight.start * (weight.end / weight.start) ** progress
+    return weight.start * math.pow(weight.end / weight.start, progress)
 
 
 def language_model(student: TaskModel, seed: int) -> Any:

@@ -87,6 +87,8 @@ def finetune(
         identity["auxiliary_lm"] = auxiliary_lm.model_dump(mode="json")
     if features:
         identity["features"] = True
+    if "encoder" in training.freeze:  # once the pooler was frozen with it
+        identity["pooler"] = "trained"
     if isinstance(base, TaskModel):  # new networks that differ in their activation, say, have equal weights
         config = base.model.config.to_dict()
         identity["config"] = {

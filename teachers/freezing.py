@@ -14,17 +14,24 @@ from typing import Any
 from torch import nn
 
 from teachers.config import Training
-from teachers.encoder import base_encoder, word_embeddings
+from teachers.encoder import base_encoder, head_parameters, word_embeddings
 from teachers.layer_groups import layer_groups
 
 logger = logging.getLogger("teachers.freezing")
 
 
 def freeze(network: Any, training: Training) -> None:
-    """Let the parts that ``training.freeze`` names stay as they are, in place."""
-    parts = {"embeddings": word_embeddings, "encoder": base_encoder}
-    for part in training.freeze:
-        parts[part](network).requires_grad_(False)
+    """Let the parts that ``training.freeze`` names stay as they are, in place.
+
+    A pooler belongs to the head and is trained with it, as the hidden layer is that other families have in its place.
+    """
+    encoder = base_encoder(network)
+    if "encoder" in training.freeze:
+        encoder.requires_grad_(False)
+        for parameter in head_parameters(network).values() if encoder is not network else ():
+            parameter.requires_grad_(True)
+    if "embeddings" in training.freeze:
+        word_embeddings(network).requires_grad_(False)
 
 
 class Unfreezing(nn.Module):

@@ -30,9 +30,10 @@ from teachers.taskmodel import TaskModel, evaluating
 def kept_features(model: TaskModel, examples: Examples) -> Iterator[None]:
     """For a while, let the encoder of ``model`` look up what it gave for these examples instead of running again.
 
-    Features are kept on disk like a teacher's signals and found again by the content of encoder and data, whatever the
-    head. If they would take more than the budget of ``ModelTeacher``, the encoder runs each time, without dropout.
-    Other texts, and whoever asks for hidden states of all layers, get them from the encoder as ever.
+    Features are kept on disk like a teacher's signals and found again by the content of encoder (its pooler included)
+    and data, whatever the head. A pooler runs anew on them each time, so that it can be trained. If they would take
+    more than the budget of ``ModelTeacher``, the encoder runs each time, without dropout. Other texts, and whoever asks
+    for hidden states of all layers, get them from the encoder as ever.
 
     Raises:
         UserError: If the network has no layers.

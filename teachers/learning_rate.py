@@ -47,4 +47,4 @@ def noam(step: int, warm: int) -> float:
 
     Source: Vaswani et al. 2017, arXiv 1706.03762.
     """
-    return min((warm / step) ** 0.5, step / warm)
+    return min(math.sqrt(warm / step), step / warm)

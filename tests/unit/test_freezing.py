@@ -8,14 +8,15 @@ from pydantic import ValidationError
 
 from eval.errors import UserError
 from teachers.config import Training
-from teachers.freezing import Unfreezing, unfreezing
+from teachers.encoder import head_parameters
+from teachers.freezing import Unfreezing, freeze, unfreezing
 from teachers.layer_groups import layer_groups
 from teachers.objective import BoundTaskLoss
 from teachers.observing import Wanted
 from teachers.taskmodel import weights_digest
 from teachers.training import train
 from tests.stopping import StopsAt
-from tests.tiny import FAMILIES, at_first, tiny_task, tiny_taskmodel
+from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 QUICK = Training(epochs=3, learning_rate=3e-3, batch_size=8, checkpoint_seconds=0)
 
@@ -142,6 +143,18 @@ def test_the_vector_of_padding_stays_silent_once_the_embeddings_are_trained(task
     train(student, task.train, training=QUICK.model_copy(update={"unfreeze": 0.3}))
     assert not torch.equal(words, before)
     assert not words[student.tokenizer.pad_token_id].any()
+
+
+@pytest.mark.parametrize("family", at_first(FAMILIES, "bert", "albert", "roberta"))
+def test_a_frozen_encoder_leaves_the_head_with_its_pooler(task, family):
+    student = tiny_taskmodel(family, task.spec)
+    before = {name: parameter.detach().clone() for name, parameter in student.model.named_parameters()}
+    train(student, task.train, training=QUICK.model_copy(update={"freeze": ("encoder",), "weight_decay": 0.1}))
+    moved = {name for name, parameter in student.model.named_parameters() if not torch.equal(parameter, before[name])}
+    assert moved == set(head_parameters(student.model))
+    bare = tiny_taskmodel(family, tiny_spec("embedding"))
+    freeze(bare.model, Training(freeze=("encoder",)))
+    assert not any(parameter.requires_grad for parameter in bare.model.parameters())
 
 
 def test_a_loss_of_which_nothing_is_trained_yet_is_refused(task):
