@@ -23,7 +23,7 @@ from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.config import AuxiliaryLM
 from teachers.encoder import base_encoder, share_encoder
-from teachers.features import Batch, Rows, mask_tokens
+from teachers.features import IGNORED, Batch, Rows, mask_tokens
 from teachers.objective import Loss, Objective, TaskLoss, task_loss
 from teachers.observing import Signals, Wanted
 from teachers.taskmodel import TaskModel, build_taskmodel, logits_of
@@ -100,14 +100,20 @@ class LanguageModelLoss:
         return {**self.inner(student, batch), "language_model": weight * task_loss(SPEC, logits, masked)}
 
     def masked(self, batch: Batch) -> Batch:
-        """Return the batch with 15% of its tokens hidden, and those as labels; new masks at every update."""
-        ids, rows = batch.inputs["input_ids"], self.rows
-        chance = [rows.seed, int(batch.progress * 2**32), *batch.rows.tolist()]
-        changed, labels = mask_tokens(
-            ids.cpu().numpy(), rows.special_ids, int(rows.mask_id or 0), rows.vocab_size, np.random.default_rng(chance)
-        )
-        inputs = {**batch.inputs, "input_ids": torch.from_numpy(changed).to(ids.device)}
-        return Batch(inputs, {"labels": torch.from_numpy(labels).to(ids.device)}, batch.rows, batch.progress)
+        """Return the batch with 15% of its tokens hidden, and those as labels; new masks at every update.
+
+        The masks of a row depend on seed, row and progress alone, whatever it is batched with.
+        """
+        rows, ids = self.rows, batch.inputs["input_ids"].cpu().numpy().copy()
+        labels = np.full_like(ids, IGNORED)
+        for place, (row, real) in enumerate(zip(batch.rows.tolist(), batch.mask.cpu().numpy() == 1, strict=True)):
+            chance = np.random.default_rng([rows.seed, int(batch.progress * 2**32), row])
+            ids[place, real], labels[place, real] = mask_tokens(
+                ids[place, real], rows.special_ids, int(rows.mask_id or 0), rows.vocab_size, chance
+            )
+        device = batch.rows.device
+        inputs = {**batch.inputs, "input_ids": torch.from_numpy(ids).to(device)}
+        return Batch(inputs, {"labels": torch.from_numpy(labels).to(device)}, batch.rows, batch.progress)
 
 
 def gamma(weight: AuxiliaryLM, progress: float) -> float:

@@ -93,6 +93,8 @@ def test_words_are_masked_at_the_rates_of_bert_and_anew_at_every_update(task):
     first, again, later = (loss.masked(rows.batch(range(24), progress=p)).inputs["input_ids"] for p in (0.1, 0.1, 0.2))
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
+    alone = loss.masked(rows.batch([7], progress=0.1)).inputs["input_ids"][0]
+    assert torch.equal(alone, first[7][: len(alone)]), "whatever it is batched with"
 
 
 def test_both_losses_fall_and_the_head_is_thrown_away(task, tmp_path):
