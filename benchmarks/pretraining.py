@@ -131,7 +131,7 @@ def speeds(rounds: int) -> dict[str, float]:
 
 
 def text(megabytes: int) -> Iterator[str]:
-    """Yield the lines of wiki_en, again and again, each time with another number, so that no two documents are alike."""
+    """Yield the lines of wiki_en, again and again, each time with another number before each of them."""
     file, size, turn = Path(os.environ.get("COMPRESS_DATA", "data")) / "wiki_en" / "train.txt.gz", 0, 0
     while True:
         turn += 1

@@ -9,11 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from compress.student import Student
 from eval.errors import UserError
 from eval.task import Kind, Pooling
-from teachers.config import Training
+from teachers.config import AuxiliaryLM, Training
 from teachers.pretraining.recipe import Pretraining
+from teachers.strategies import clashes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from eval.task import Task, TaskSpec
+    from teachers.in_domain import Start
     from teachers.taskmodel import TaskModel
 
 
@@ -86,10 +90,18 @@ class FinetuneBlock(Block):
     Attributes:
         training: How weights are updated.
         seed: Seeds the teacher's head and order; by default the recipe's seed. Several give several teachers.
+        in_domain: If given, how the base first learns to predict masked words of the task's own texts (train and
+            unlabelled), before it learns the task.
+        auxiliary_lm: If given, a masked-language loss on the task's texts stands beside that of the task (SiATL).
+        features: Whether the encoder stays as it is and runs once over all texts, so that training the head alone, on
+            what it gave, is quick.
     """
 
     training: Training = Field(default_factory=Training)
     seed: Seed | Annotated[tuple[Seed, ...], Field(min_length=1)] | None = None
+    in_domain: Training | None = None
+    auxiliary_lm: AuxiliaryLM | None = None
+    features: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -102,6 +114,41 @@ class FinetuneBlock(Block):
             return values
         given = block.model_dump(exclude_unset=True) if isinstance(block, Training) else block
         return {key: value for key, value in values.items() if key not in short} | {"training": {**given, **short}}
+
+    def clashes(self, kind: str) -> list[tuple[str, str]]:
+        """Return each field that cannot be followed on a task of this kind, or beside the others, and why."""
+        return list(
+            clashes(
+                kind,
+                self.training,
+                in_domain=self.in_domain is not None,
+                auxiliary_lm=self.auxiliary_lm is not None,
+                features=self.features,
+            )
+        )
+
+    def teach(self, start: Start, task: Task, *, seed: int, name: str) -> tuple[TaskModel, Path]:
+        """Fine-tune one teacher and return it with the folder that keeps it; see ``teachers.finetune``.
+
+        Args:
+            start: Returns what training on a task starts from.
+            task: The task with its data.
+            seed: Seeds head, order and dropout.
+            name: What reports call the teacher.
+        """
+        from teachers.finetune import finetune
+        from teachers.in_domain import in_domain_base
+
+        base = start(task.spec) if self.in_domain is None else in_domain_base(start, task, self.in_domain, seed=seed)
+        return finetune(
+            base,
+            task,
+            self.training,
+            seed=seed,
+            name=name,
+            auxiliary_lm=self.auxiliary_lm,
+            features=self.features,
+        )
 
 
 class TeacherBlock(Block):

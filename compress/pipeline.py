@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,13 @@ from eval.latency import LatencyPlan
 from eval.result import Result
 from eval.together import measure_together
 from teachers.ensemble import EnsembleTeacher
-from teachers.finetune import finetune
 from teachers.signals import ModelTeacher, TeacherSource
 from teachers.taskmodel import load_taskmodel
 
 if TYPE_CHECKING:
     from compress.blocks import TeacherBlock
     from eval.inference import Predictor
-    from eval.task import Task
+    from eval.task import Task, TaskSpec
     from teachers.taskmodel import TaskModel
 
 RECIPE_FILE = "recipe.yaml"
@@ -168,13 +168,18 @@ def _teachers(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
 
 
 def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, name: str) -> TaskModel:
+    if block.finetune is not None and task is not None:
+        return block.finetune.teach(partial(_start, block, source, seed), task, seed=seed, name=name)[0]
     spec = None if task is None else task.spec
+    start = _start(block, source, seed, spec)
+    return replace(load_taskmodel(start, spec) if isinstance(start, str) else start, name=name)
+
+
+def _start(block: TeacherBlock, source: str, seed: int, spec: TaskSpec | None) -> str | TaskModel:
     start = source if spec is None else block.start(source, spec, seed)
     if isinstance(start, str) and is_artifact(start):
-        start = Artifact.from_pretrained(start, spec, seed=seed)
-    if block.finetune is not None and task is not None:
-        return finetune(start, task, block.finetune.training, seed=seed, name=name)[0]
-    return replace(load_taskmodel(start, spec) if isinstance(start, str) else start, name=name)
+        return Artifact.from_pretrained(start, spec, seed=seed)
+    return start
 
 
 def _source(teachers: tuple[TaskModel, ...]) -> TeacherSource | None:

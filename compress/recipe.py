@@ -14,7 +14,15 @@ from compress.block_reader import BlockReader
 from compress.blocks import Block, EvaluateBlock, ExportBlock, TaskBlock, TeacherBlock
 from compress.distill.augment.block import AugmentBlock
 from compress.overrides import apply_overrides
-from compress.recipe_check import augment_problems, block_problems, inputs_of, problems, step_problems, vector_problems
+from compress.recipe_check import (
+    augment_problems,
+    block_problems,
+    finetune_problems,
+    inputs_of,
+    problems,
+    step_problems,
+    vector_problems,
+)
 from compress.student import Student
 from compress.technique import Technique
 from compress.techniques import get
@@ -258,6 +266,7 @@ class _Reading:
             *block_problems(blocks.get("teacher"), blocks.get("student"), blocks.get("evaluate"), given),
             *augment_problems(blocks.get("augment"), blocks.get("task"), given),
             *vector_problems(blocks.get("task"), blocks.get("teacher"), blocks.get("evaluate")),
+            *finetune_problems(blocks.get("task"), blocks.get("teacher")),
         ]
         for location, sentence in found:
             self.reader.report(location, sentence)

@@ -40,6 +40,7 @@ def problems(recipe: Recipe, have: Collection[str] | None = None) -> list[str]:
         *block_problems(recipe.teacher, recipe.student, recipe.evaluate, given),
         *augment_problems(recipe.augment, recipe.task, given),
         *vector_problems(recipe.task, recipe.teacher, recipe.evaluate),
+        *finetune_problems(recipe.task, recipe.teacher),
     ]
     return [sentence for _, sentence in found]
 
@@ -176,6 +177,22 @@ def vector_problems(
     if evaluate is not None and evaluate.baseline:
         sentence = "evaluate.baseline: an embedding task has no labels to learn from without a teacher; leave it out"
         yield ("evaluate", "baseline"), sentence
+
+
+def finetune_problems(task: TaskBlock | None, teacher: TeacherBlock | None) -> Iterator[tuple[Location, str]]:
+    """Find strategies of fine-tuning that do not fit the task or each other.
+
+    Args:
+        task: The block, if it could be read.
+        teacher: The block, if it could be read.
+
+    Yields:
+        The place in the recipe and the sentence.
+    """
+    if task is None or teacher is None or teacher.finetune is None:
+        return
+    for field, why in teacher.finetune.clashes(task.kind):
+        yield ("teacher", "finetune", field), f"teacher.finetune.{field}: {why}"
 
 
 def augment_problems(

@@ -5,6 +5,7 @@ The masked-language objective on unlabelled text is one of the tasks (``masked-l
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -15,10 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
-from eval.task import Task
+from eval.task import Examples, Task
 from eval.writing import whole_folder
-from teachers.config import Training
+from teachers.auxiliary_lm import WithLanguageModel
+from teachers.config import AuxiliaryLM, Training
+from teachers.frozen_features import kept_features
 from teachers.home import home
+from teachers.scoring import scorable
+from teachers.strategies import clashes
 from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel
 from teachers.training import train
 
@@ -29,7 +34,14 @@ VERSION = 1
 
 
 def finetune(
-    base: str | Path | TaskModel, task: Task, training: Training | None = None, *, seed: int = 13, name: str = "teacher"
+    base: str | Path | TaskModel,
+    task: Task,
+    training: Training | None = None,
+    *,
+    seed: int = 13,
+    name: str = "teacher",
+    auxiliary_lm: AuxiliaryLM | None = None,
+    features: bool = False,
 ) -> tuple[TaskModel, Path]:
     """Fine-tune ``base`` on the training split, or fetch the teacher that this very call made before.
 
@@ -41,6 +53,8 @@ def finetune(
         training: How; the defaults of the ``training`` block otherwise.
         seed: Seeds head, order and dropout.
         name: What reports call the teacher.
+        auxiliary_lm: If given, a masked-language loss on the same texts stands beside that of the task.
+        features: Whether the encoder stays as it is and runs once over all texts, and the head alone is trained.
 
     Returns:
         The teacher and its folder: a plain Hugging Face folder with ``task.json`` and ``teacher.json`` (its history).
@@ -50,8 +64,14 @@ def finetune(
         DivergedError: If training fails.
     """
     training = training or Training()
+    problems = clashes(task.spec.kind, training, auxiliary_lm=auxiliary_lm is not None, features=features)
+    found = [f"{strategy}: {why}" for strategy, why in problems]
     if not len(task.train):
-        raise UserError(f"{task.source or 'the data'}: there is no train split to fine-tune on")
+        found.append(f"{task.source or 'the data'}: there is no train split to fine-tune on")
+    if found:
+        raise UserError(*found)
+    if features:
+        training = training.model_copy(update={"freeze": ("embeddings", "encoder")})
     model = base if isinstance(base, TaskModel) else load_taskmodel(base, task.spec, seed=seed)
     identity: dict[str, Any] = {
         "version": VERSION,
@@ -63,6 +83,12 @@ def finetune(
         "training": training.model_dump(mode="json", exclude_defaults=True),
         "seed": seed,
     }
+    if auxiliary_lm is not None:
+        identity["auxiliary_lm"] = auxiliary_lm.model_dump(mode="json")
+    if features:
+        identity["features"] = True
+    if "encoder" in training.freeze:  # once the pooler was frozen with it
+        identity["pooler"] = "trained"
     if isinstance(base, TaskModel):  # new networks that differ in their activation, say, have equal weights
         config = base.model.config.to_dict()
         identity["config"] = {
@@ -74,11 +100,21 @@ def finetune(
         model = replace(model, name=name)
         working = folder.with_name(folder.name + ".working")
         logger.info("training teacher %s in %s", key, folder)
-        history = train(model, task.train, training=training, seed=seed, validation=task.validation, folder=working)
+        objective = None if auxiliary_lm is None else WithLanguageModel(auxiliary_lm)
+        with kept_features(model, _scored_texts(task)) if features else contextlib.nullcontext():
+            history = train(
+                model, task.train, objective, training, seed=seed, validation=task.validation, folder=working
+            )
         facts = {"identity": identity, "history": history}
         _keep(model, facts, folder)
         shutil.rmtree(working, ignore_errors=True)
     return replace(load_taskmodel(folder), name=name), folder
+
+
+def _scored_texts(task: Task) -> Examples:
+    """Return the examples that the network reads again and again."""
+    validation = task.validation if scorable(task.spec, task.validation) else ()
+    return Examples([*task.train, *validation], "train and validation")
 
 
 def _keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:

@@ -12,6 +12,7 @@ their own rate, without weight decay. Chance comes from torch's global generator
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -46,16 +47,26 @@ class Scheduled:
 
 
 def parameter_groups(
-    trained: Sequence[nn.Parameter], rates: Mapping[nn.Parameter, float], training: Training
+    trained: Sequence[nn.Parameter],
+    rates: Mapping[nn.Parameter, float],
+    training: Training,
+    factors: Mapping[nn.Parameter, float] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
-    """Return AdamW's groups, each with its ``peak`` rate: matrices with weight decay, vectors and ``rates`` without."""
+    """Return AdamW's groups, each with its ``peak`` rate: matrices with weight decay, vectors and ``rates`` without.
+
+    Args:
+        trained: Every parameter once.
+        rates: Peak rates of those that have one of their own.
+        training: Gives rate and decay of the others.
+        factors: What the rate of the others is multiplied by; 1 where nothing is said.
+    """
+    groups: list[dict[str, Any]] = []
     usual = [parameter for parameter in trained if parameter not in rates]
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in usual if p.ndim >= 2], "weight_decay": training.weight_decay},
-        {"params": [p for p in usual if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    for group in groups:
-        group["peak"] = training.learning_rate
+    for factor in dict.fromkeys(factors.get(parameter, 1.0) for parameter in usual):
+        own = [parameter for parameter in usual if factors.get(parameter, 1.0) == factor]
+        peak = training.learning_rate * factor
+        groups.append({"params": [p for p in own if p.ndim >= 2], "weight_decay": training.weight_decay, "peak": peak})
+        groups.append({"params": [p for p in own if p.ndim < 2], "weight_decay": 0.0, "peak": peak})
     for peak in dict.fromkeys(rates.values()):
         own = [parameter for parameter in trained if rates.get(parameter) == peak]
         groups.append({"params": own, "weight_decay": 0.0, "peak": peak})

@@ -23,8 +23,10 @@ from eval.task import Examples
 from teachers.batches import MixedBatches
 from teachers.checkpoint import BEST, FILE, load_checkpoint, load_weights, save_checkpoint, save_weights
 from teachers.config import Training
-from teachers.encoder import base_encoder, word_embeddings
 from teachers.features import Batch
+from teachers.freezing import freeze, unfreezing
+from teachers.layer_groups import rate_factors
+from teachers.learning_rate import rate
 from teachers.lessons import Bound, Learnable, Lesson
 from teachers.objective import Objective, TaskLoss
 from teachers.observing import observe, observed
@@ -107,7 +109,7 @@ def learn(
         torch.manual_seed(seed)
         bound = [lesson.bind(seed) for lesson in lessons]
         digests = [word for one in bound for word in (one.rows.digest, weights_digest(one.student.model))]
-        words = [training.model_dump_json(exclude_defaults=True), str(seed), *digests, identity]
+        words = [training.model_dump_json(), str(seed), *digests, identity]
         return _Loop(bound, training, seed, folder, hashlib.sha256("|".join(words).encode()).hexdigest()).run()
 
 
@@ -130,12 +132,16 @@ class _Loop:
         wrapped = {id(part): self.accelerator.prepare_model(part) for part in {id(part): part for part in run}.values()}
         self.calls = {id(lesson): wrapped[id(part)] for lesson, part in zip(lessons, run, strict=True)}
         for lesson in lessons:
-            _freeze(lesson.student, training)
+            freeze(lesson.student.model, training)
         self.watches = {lesson.name: watch for lesson in lessons if (watch := lesson.watch()) is not None}
         trained = (p for module in self.modules for p in module.parameters() if p.requires_grad)
         self.parameters = list(dict.fromkeys(trained))
-        self.scheduled = Scheduled(self.modules)
-        groups = parameter_groups(self.parameters, self.scheduled.rates(), training)
+        rates = Scheduled(self.modules).rates()
+        usual = [parameter for parameter in self.parameters if parameter not in rates]
+        unfrozen = unfreezing(self.networks, usual, training, self.total, len(self.batches))
+        self.scheduled = Scheduled((*self.modules, *unfrozen))
+        factors = {p: f for network in self.networks for p, f in rate_factors(network, training.layer_decay).items()}
+        groups = parameter_groups(self.parameters, rates, training, factors)
         self.optimizer = self.accelerator.prepare_optimizer(_optimizer(groups, training))
         self.course = Course()
         self.best_weights: list[dict[str, torch.Tensor]] = []
@@ -247,6 +253,11 @@ class _Loop:
             signals = observe(lesson.student.model, piece.inputs, lesson.loss.reads, call=self.calls[id(lesson)])
             losses = lesson.loss(signals, piece)
             terms = {name: value * shares.get(name, shares[""]) for name, value in losses.items()}
+        if not any(value.requires_grad for value in terms.values()):
+            raise UserError(
+                f"training of {lesson.student.name}: nothing that the loss reads is trained; freeze less, or leave out "
+                "unfreeze, which begins with the head"
+            )
         self.accelerator.backward(sum(terms.values()))
         values = torch.stack([value.detach().float() for value in terms.values()])
         return dict(zip(terms, self.accelerator.reduce(values, "mean").tolist(), strict=True))
@@ -323,19 +334,6 @@ class _Loop:
         logger.info("%s: going on after update %d of %d", self.name, self.course.step, self.total)
 
 
-def rate(training: Training, step: int, total: int) -> float:
-    """Return the part of the peak learning rate that update ``step`` (from 0) of ``total`` takes."""
-    warm = math.ceil(training.warmup * total)
-    if step < warm:
-        return (step + 1) / warm
-    left = (total - step) / max(total - warm, 1)
-    if training.schedule == "linear":
-        return left
-    if training.schedule == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * (1 - left)))
-    return 1.0
-
-
 def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:
     return torch.optim.AdamW(
         groups,
@@ -344,12 +342,6 @@ def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.
         eps=training.eps,
         fused=True,
     )
-
-
-def _freeze(student: TaskModel, training: Training) -> None:
-    parts = {"embeddings": word_embeddings, "encoder": base_encoder}
-    for part in training.freeze:
-        parts[part](student.model).requires_grad_(False)
 
 
 def _accelerator(precision: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,21 +60,19 @@ def teach(
         raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
 
     from compress.artifact import Artifact
-    from teachers.finetune import finetune
 
     taught = wanted.teacher.grounded(wanted.seed, wanted.name)
     if taught.finetune is None or wanted.task is None:
         typer.echo(f"teacher: {_copied(Path(str(taught.model)), out)}")
         return
     block = taught if shape is None else taught.model_copy(update={"shape": _shape(shape)})
-    training_block = taught.finetune.training
     data_task = wanted.task.load(wanted.seed)
     members = taught.members(wanted.seed)
     for number, (source, used_seed) in enumerate(members, start=1):
         place = out if out is None or len(members) == 1 else out / str(number)
-        start = block.start(source, data_task.spec, used_seed)
+        start = partial(block.start, source, seed=used_seed)
         name = place.name if place else "teacher"
-        teacher, folder = finetune(start, data_task, training_block, seed=used_seed, name=name)
+        teacher, folder = taught.finetune.teach(start, data_task, seed=used_seed, name=name)
         if place is not None:
             Artifact.from_model(teacher, origin=source).save(place)
         typer.echo(f"teacher: {place or folder}")

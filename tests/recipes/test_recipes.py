@@ -66,7 +66,10 @@ def tiny_overrides(tmp_path, monkeypatch):
         save_taskmodel(tiny_taskmodel("bert", task.spec, num_hidden_layers=6), teacher)
         values = [f"task.data={tmp_path / 'data'}", f"teacher.model={teacher}"]
         if recipe.teacher.finetune is not None:
-            values += ["teacher.finetune.max_steps=3", "teacher.finetune.batch_size=8"]
+            blocks = ["teacher.finetune"] + ["teacher.finetune.in_domain"] * (
+                recipe.teacher.finetune.in_domain is not None
+            )
+            values += [f"{block}.{least}" for block in blocks for least in ("max_steps=3", "batch_size=8")]
         if recipe.student is not None and recipe.student.from_ != "teacher":
             (tmp_path / "student").mkdir()
             save_taskmodel(tiny_taskmodel("mobilebert", tiny_spec("masked-lm")), tmp_path / "student")

@@ -35,6 +35,11 @@ if sys.argv[2] == "projections":  # maps to a wider teacher are trained beside t
     # Texts of one length: a loss over tokens is averaged in each process, and then both weigh alike.
     words = {"good": "good", "dull": "bad"}
     train_examples = Examples([{"text": f"the {t} is {w}", "label": words[w]} for t in THINGS for w in words], "train")
+if sys.argv[2] == "unfreezing":
+    training = training.model_copy(update={"unfreeze": 0.8, "layer_decay": 0.5, "schedule": "slanted_triangular"})
+if sys.argv[2] == "language":
+    from teachers.auxiliary_lm import WithLanguageModel
+    objective = WithLanguageModel()
 torch.manual_seed(int(os.environ.get("RANK", "0")))  # chance differs between processes; training must not
 history = train(student, train_examples, objective, training, seed=3, validation=task.validation, folder=folder)
 if os.environ.get("RANK", "0") == "0":
@@ -44,7 +49,7 @@ if os.environ.get("RANK", "0") == "0":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["labels", "projections"])
+@pytest.mark.parametrize("what", ["labels", "projections", "unfreezing"])
 def test_two_processes_train_as_one(what, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CODE)

@@ -12,7 +12,7 @@ from teachers.batches import LengthGroupedBatches
 from teachers.config import Training
 from teachers.features import IGNORED, mask_tokens, token_span
 from teachers.taskmodel import weights_digest
-from teachers.training import rate, train
+from teachers.training import train
 from tests.stopping import StopsAt
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -65,16 +65,6 @@ def test_token_span_finds_the_tokens_of_an_answer():
     assert token_span(offsets, 4, 10) == (2, 3)
     assert token_span(offsets, 5, 9) == (2, 3), "an answer inside tokens takes the tokens around it"
     assert token_span(offsets, 11, 20) is None, "an answer that leaves the window is not in it"
-
-
-def test_schedules():
-    training = Training(warmup=0.1, schedule="linear")
-    rates = [rate(training, step, 100) for step in range(100)]
-    assert rates[0] == pytest.approx(0.1)
-    assert max(rates) == rates[9] == rates[10] == 1.0
-    assert rates[55] == pytest.approx(0.5)
-    assert rate(Training(warmup=0, schedule="cosine"), 50, 100) == pytest.approx(0.5)
-    assert rate(Training(warmup=0, schedule="constant"), 99, 100) == 1.0
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression", "tagging", "qa", "masked-lm"])

@@ -1,0 +1,130 @@
+"""A masked-language loss on the task's own text beside the loss of the task: L = L_task + gamma * L_lm.
+
+``gamma`` falls exponentially over the training, so that the language is kept in mind at first and the task decides at
+last. The paper's network is an LSTM that predicts the next word; an encoder predicts masked ones, for which it reads
+each batch a second time with new masks, so an update takes about twice as long.
+
+Source: Chronopoulou, Baziotis and Potamianos 2019, arXiv 1902.10547 (SiATL; gamma from 0.2 to 0.1).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from eval.errors import UserError
+from eval.task import TaskSpec
+from teachers.config import AuxiliaryLM
+from teachers.encoder import base_encoder, share_encoder
+from teachers.features import IGNORED, Batch, Rows, mask_tokens
+from teachers.objective import Loss, Objective, TaskLoss, task_loss
+from teachers.observing import Signals, Wanted
+from teachers.taskmodel import TaskModel, build_taskmodel, logits_of
+
+SPEC = TaskSpec(kind="masked-lm", metric="masked_accuracy")
+
+
+@dataclass(frozen=True)
+class WithLanguageModel:
+    """An objective, and the masked-language loss of the same texts.
+
+    The head that predicts words is new, tied to the student's word embeddings, and thrown away after the training.
+
+    Attributes:
+        weight: Of the masked-language loss, from the first update to the last.
+        objective: Whatever else is minimised; the labels' own loss by default.
+    """
+
+    weight: AuxiliaryLM = field(default_factory=AuxiliaryLM)
+    objective: Objective = field(default_factory=TaskLoss)
+
+    @property
+    def reads_labels_alone(self) -> bool:
+        """Whether the objective does; examples without a label are then left out of both losses."""
+        return getattr(self.objective, "reads_labels_alone", False)
+
+    def bind(self, student: TaskModel, rows: Rows) -> LanguageModelLoss:
+        """Bind the objective and make the head.
+
+        Raises:
+            UserError: If the family has no masked-language head, or the tokenizer no mask token.
+        """
+        if rows.mask_id is None:
+            raise UserError(f"auxiliary_lm: the tokenizer of {student.name} has no mask token")
+        reader = language_model(student, rows.seed)
+        return LanguageModelLoss(self.objective.bind(student, rows), self.weight, rows, reader)
+
+
+@dataclass
+class LanguageModelLoss:
+    """Both losses over known rows.
+
+    Attributes:
+        inner: The loss of the objective.
+        weight: Of the masked-language loss.
+        rows: Say which tokens may be masked.
+        reader: A network with the student's encoder and a masked-language head.
+    """
+
+    inner: Loss
+    weight: AuxiliaryLM
+    rows: Rows
+    reader: Any
+    reads: Wanted = field(init=False)
+    modules: nn.Module = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read what the objective reads; train its modules and the head."""
+        encoder = base_encoder(self.reader)
+        head = [part for part in self.reader.children() if part is not encoder]
+        self.reads = self.inner.reads
+        self.modules = nn.ModuleList([self.inner.modules, *head])
+
+    @property
+    def groups(self) -> Sequence[int] | None:
+        """Which rows stand in one batch, if the objective asks for it."""
+        return getattr(self.inner, "groups", None)
+
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return the terms of the objective, and ``language_model``, weighted."""
+        masked = self.masked(batch)
+        logits = logits_of(self.reader(**masked.inputs))
+        weight = gamma(self.weight, batch.progress)
+        return {**self.inner(student, batch), "language_model": weight * task_loss(SPEC, logits, masked)}
+
+    def masked(self, batch: Batch) -> Batch:
+        """Return the batch with 15% of its tokens hidden, and those as labels; new masks at every update.
+
+        The masks of a row depend on seed, row and progress alone, whatever it is batched with.
+        """
+        rows, ids = self.rows, batch.inputs["input_ids"].cpu().numpy().copy()
+        labels = np.full_like(ids, IGNORED)
+        for place, (row, real) in enumerate(zip(batch.rows.tolist(), batch.mask.cpu().numpy() == 1, strict=True)):
+            chance = np.random.default_rng([rows.seed, int(batch.progress * 2**32), row])
+            ids[place, real], labels[place, real] = mask_tokens(
+                ids[place, real], rows.special_ids, int(rows.mask_id or 0), rows.vocab_size, chance
+            )
+        device = batch.rows.device
+        inputs = {**batch.inputs, "input_ids": torch.from_numpy(ids).to(device)}
+        return Batch(inputs, {"labels": torch.from_numpy(labels).to(device)}, batch.rows, batch.progress)
+
+
+def gamma(weight: AuxiliaryLM, progress: float) -> float:
+    """Return ``start * (end / start) ** progress``; the paper takes a step each epoch, this one each update."""
+    return weight.start * math.pow(weight.end / weight.start, progress)
+
+
+def language_model(student: TaskModel, seed: int) -> Any:
+    """Return a masked-language network that runs the student's own encoder under a new head, tied to its words."""
+    spec = SPEC.model_copy(update={"max_length": student.task.max_length})
+    built = build_taskmodel(copy.deepcopy(student.model.config), student.tokenizer, spec, seed=seed, name=student.name)
+    share_encoder(student.model, built.model)
+    built.model.tie_weights()
+    return built.model.train()

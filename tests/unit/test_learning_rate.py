@@ -1,0 +1,73 @@
+"""The course of the learning rate: values by hand, from the papers' formulas."""
+
+import pytest
+
+from teachers.config import Training
+from teachers.learning_rate import noam, rate, slanted_triangular
+from teachers.training import train
+from tests.tiny import tiny_task, tiny_taskmodel
+
+
+def test_linear_cosine_and_constant():
+    training = Training(warmup=0.1, schedule="linear")
+    rates = [rate(training, step, 100) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == rates[9] == rates[10] == 1.0
+    assert rates[55] == pytest.approx(0.5)
+    assert rate(Training(warmup=0, schedule="cosine"), 50, 100) == pytest.approx(0.5)
+    assert rate(Training(warmup=0, schedule="constant"), 99, 100) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"), [(0, 0.0003125), (50, 0.00515625), (100, 0.01), (550, 0.00515625), (1000, 0.0003125)]
+)
+def test_slanted_triangular_rates_are_those_of_the_paper(step, expected):
+    training = Training(schedule="slanted_triangular", learning_rate=0.01)
+    assert training.learning_rate * rate(training, step, 1000) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("total", [1, 2, 5, 9])
+def test_a_short_slanted_training_begins_at_the_peak(total):
+    rates = [slanted_triangular(step, total, 0.1) for step in range(total)]
+    assert rates[0] == 1.0
+    assert rates == sorted(rates, reverse=True)
+    assert slanted_triangular(total, total, 0.1) == pytest.approx(1 / 32)
+
+
+@pytest.mark.parametrize("total", [10, 19, 29, 101, 999])
+def test_a_slanted_rate_never_falls_below_a_32nd_even_where_the_cut_was_rounded_down(total):
+    cut = total // 10
+    rates = [slanted_triangular(step, total, 0.1) for step in range(total + 1)]
+    assert max(rates) == rates[cut] == 1.0
+    assert min(rates) == pytest.approx(1 / 32)
+    falls = [before - after for before, after in zip(rates[cut:-1], rates[cut + 1 :], strict=True)]
+    assert falls == pytest.approx([31 / 32 / (total - cut)] * (total - cut))
+
+
+def test_noam_rises_in_a_straight_line_and_falls_with_the_root():
+    size, warm = 512, 4000
+    peak = size**-0.5 * warm**-0.5
+    for step in (1, 100, 4000, 4001, 16000, 100000):
+        paper = size**-0.5 * min(step**-0.5, step * warm**-1.5)
+        assert peak * noam(step, warm) == pytest.approx(paper, rel=1e-12)
+    training = Training(schedule="noam", warmup=0.1)
+    rates = [rate(training, step, 100) for step in range(100)]
+    assert rates[:10] == pytest.approx([n / 10 for n in range(1, 11)])
+    assert rates[39] == pytest.approx(0.5), "four times the warm-up: half of the peak"
+    assert rate(Training(schedule="noam", warmup=0), 3, 100) == pytest.approx(0.5), "no warm-up falls from the start"
+
+
+def test_the_loop_takes_the_rate_of_the_schedule(monkeypatch):
+    seen = []
+    training = Training(schedule="slanted_triangular", max_steps=20, epochs=10, batch_size=8, learning_rate=0.01)
+
+    def note(asked, step, total):
+        seen.append(rate(asked, step, total))
+        return seen[-1]
+
+    monkeypatch.setattr("teachers.training.rate", note)
+    task = tiny_task(examples=16)
+    train(tiny_taskmodel("bert", task.spec), task.train, training=training)
+    matrices, vectors = seen[::2], seen[1::2]  # AdamW's two groups
+    assert matrices == vectors == [slanted_triangular(step, 20, 0.1) for step in range(20)]
+    assert matrices[2] == 1.0
