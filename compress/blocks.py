@@ -10,6 +10,7 @@ from compress.student import Student
 from eval.errors import UserError
 from eval.task import Kind, Pooling
 from teachers.config import Training
+from teachers.losses import LossBlock
 
 if TYPE_CHECKING:
     from eval.task import Task, TaskSpec
@@ -30,7 +31,7 @@ class TaskBlock(Block):
         data: Folder, file or hub name.
         metric: The score that decides; by default the usual one of the kind.
         labels: Class names or tags in the order of their ids; by default those in the data, sorted.
-        label_map: New name of each label in the files.
+        label_map: New name of each label in the files; for regression and pairs of embedding, its number.
         max_length: Most tokens of one input.
         stride: Tokens that neighbouring windows of a long input share.
         truncation: Which text of a pair is shortened.
@@ -67,13 +68,19 @@ class TaskBlock(Block):
             raise ValueError("say where the data is: data (a folder, a file or a hub name), or files with one a split")
         return self
 
-    def load(self, seed: int) -> Task:
-        """Read the data; ``seed`` draws the examples where ``limit`` leaves some out."""
+    def load(self, seed: int, keep_labels: bool = False) -> Task:
+        """Read the data.
+
+        Args:
+            seed: Draws the examples where ``limit`` leaves some out.
+            keep_labels: Whether the texts of an embedding task keep their labels, because a model learns from them.
+        """
         from eval.data import load_task
 
         # What was left out keeps the reader's own defaults.
-        given = {key: value for key, value in dict(self).items() if value is not None and key not in ("kind", "data")}
-        return load_task(self.kind, data=self.data, seed=seed, **given)
+        read = set(TaskBlock.model_fields) - {"kind", "data"}
+        given = {key: value for key, value in dict(self).items() if value is not None and key in read}
+        return load_task(self.kind, data=self.data, seed=seed, keep_labels=keep_labels, **given)
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -85,10 +92,13 @@ class FinetuneBlock(Block):
     Attributes:
         training: How weights are updated.
         seed: Seeds the teacher's head and order; by default the recipe's seed. Several give several teachers.
+        loss: What is minimised in the place of the task's own loss (see ``teachers.losses``). For embedding it compares
+            the two texts of a pair, and is chosen by the labels if it is left out.
     """
 
     training: Training = Field(default_factory=Training)
     seed: Seed | Annotated[tuple[Seed, ...], Field(min_length=1)] | None = None
+    loss: LossBlock | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -106,16 +106,22 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     return Run(artifact, out, exports, results, page)
 
 
-def prepare(recipe: Recipe) -> Prepared:
+def prepare(recipe: Recipe, *, keep_labels: bool | None = None) -> Prepared:
     """Read the data, load or fine-tune the teacher, build the student, and check every step against them.
 
     What ``augment`` adds is for the steps alone: the teacher is fine-tuned, and ranges of activations are taken, on the
     task's own examples.
 
+    Args:
+        recipe: What to do.
+        keep_labels: Whether the texts of an embedding task keep their labels; by default if a teacher learns from them.
+
     Raises:
         UserError: With every reason why the recipe cannot run.
     """
-    task = None if recipe.task is None else recipe.task.load(recipe.seed)
+    if keep_labels is None:
+        keep_labels = recipe.teacher is not None and recipe.teacher.finetune is not None
+    task = None if recipe.task is None else recipe.task.load(recipe.seed, keep_labels)
     teachers = _teachers(recipe, task)
     student = _student(recipe, next(iter(teachers), None), task)
     train = task.train if task is not None and len(task.train) else None
@@ -173,7 +179,8 @@ def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, nam
     if isinstance(start, str) and is_artifact(start):
         start = Artifact.from_pretrained(start, spec, seed=seed)
     if block.finetune is not None and task is not None:
-        return finetune(start, task, block.finetune.training, seed=seed, name=name)[0]
+        loss = None if block.finetune.loss is None else block.finetune.loss.objective
+        return finetune(start, task, block.finetune.training, seed=seed, name=name, loss=loss)[0]
     return replace(load_taskmodel(start, spec) if isinstance(start, str) else start, name=name)
 
 

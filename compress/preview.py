@@ -10,6 +10,7 @@ from eval.task import TaskSpec
 if TYPE_CHECKING:
     from compress.pipeline import Prepared
     from compress.recipe import Recipe
+    from eval.task import Task
 
 
 def preview(recipe: Recipe) -> Prepared:
@@ -24,18 +25,31 @@ def preview(recipe: Recipe) -> Prepared:
     from compress.distill.augment.training_set import expected
     from compress.pipeline import prepare
 
-    untrained = recipe
+    untrained, learns = recipe, recipe.teacher is not None and recipe.teacher.finetune is not None
     if recipe.teacher is not None and recipe.teacher.finetune is not None:
         models = tuple(model for model, _ in recipe.teacher.members(recipe.seed))
         block = recipe.teacher.model_copy(update={"model": models, "finetune": None})
         untrained = recipe.model_copy(update={"teacher": block})
     try:
-        prepared = prepare(untrained.model_copy(update={"augment": None}))
+        prepared = prepare(untrained.model_copy(update={"augment": None}), keep_labels=learns)
     except UserError as error:
         raise UserError(*error.problems, *_unreadable_models(untrained)) from error
+    if learns and prepared.task is not None:
+        _refuse_loss(recipe, prepared.task)
     if recipe.augment is not None and prepared.task is not None:
         expected(recipe.augment, prepared.task.train, prepared.task.spec)
     return prepared
+
+
+def _refuse_loss(recipe: Recipe, task: Task) -> None:
+    """Refuse examples from which the teacher's loss learns nothing."""
+    from teachers.features import labelled
+
+    block = recipe.teacher.finetune if recipe.teacher is not None else None
+    if block is not None and block.loss is not None:
+        block.loss.objective.select(task.spec, task.train)
+    elif len(task.train):
+        labelled(task.spec, task.train)
 
 
 def _unreadable_models(recipe: Recipe) -> list[str]:

@@ -257,7 +257,7 @@ class _Reading:
             *step_problems(steps, inputs_of(given)),
             *block_problems(blocks.get("teacher"), blocks.get("student"), blocks.get("evaluate"), given),
             *augment_problems(blocks.get("augment"), blocks.get("task"), given),
-            *vector_problems(blocks.get("task"), blocks.get("teacher"), blocks.get("evaluate")),
+            *vector_problems(blocks.get("task"), blocks.get("evaluate")),
         ]
         for location, sentence in found:
             self.reader.report(location, sentence)

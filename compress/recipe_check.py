@@ -39,7 +39,7 @@ def problems(recipe: Recipe, have: Collection[str] | None = None) -> list[str]:
         *step_problems(steps, inputs_of(given)),
         *block_problems(recipe.teacher, recipe.student, recipe.evaluate, given),
         *augment_problems(recipe.augment, recipe.task, given),
-        *vector_problems(recipe.task, recipe.teacher, recipe.evaluate),
+        *vector_problems(recipe.task, recipe.evaluate),
     ]
     return [sentence for _, sentence in found]
 
@@ -155,14 +155,11 @@ def block_problems(
             yield ("evaluate", "against"), "evaluate.against: there is no teacher; write 'none' or a model folder"
 
 
-def vector_problems(
-    task: TaskBlock | None, teacher: TeacherBlock | None, evaluate: EvaluateBlock | None
-) -> Iterator[tuple[Location, str]]:
-    """Find what would train vectors on labels, which say nothing of a single text.
+def vector_problems(task: TaskBlock | None, evaluate: EvaluateBlock | None) -> Iterator[tuple[Location, str]]:
+    """Find what would train a student's vectors on labels, which say nothing of a single text.
 
     Args:
         task: The block, if it could be read.
-        teacher: The block, if it could be read.
         evaluate: The block, if it could be read.
 
     Yields:
@@ -170,9 +167,6 @@ def vector_problems(
     """
     if task is None or task.kind != "embedding":
         return
-    if teacher is not None and teacher.finetune is not None:
-        sentence = "teacher.finetune: an embedding task has no labels to learn from; name a sentence embedder as model"
-        yield ("teacher", "finetune"), sentence
     if evaluate is not None and evaluate.baseline:
         sentence = "evaluate.baseline: an embedding task has no labels to learn from without a teacher; leave it out"
         yield ("evaluate", "baseline"), sentence

@@ -19,6 +19,7 @@ from eval.task import Task
 from eval.writing import whole_folder
 from teachers.config import Training
 from teachers.home import home
+from teachers.losses import NamedLoss, named
 from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel
 from teachers.training import train
 
@@ -29,7 +30,13 @@ VERSION = 1
 
 
 def finetune(
-    base: str | Path | TaskModel, task: Task, training: Training | None = None, *, seed: int = 13, name: str = "teacher"
+    base: str | Path | TaskModel,
+    task: Task,
+    training: Training | None = None,
+    *,
+    seed: int = 13,
+    name: str = "teacher",
+    loss: NamedLoss | None = None,
 ) -> tuple[TaskModel, Path]:
     """Fine-tune ``base`` on the training split, or fetch the teacher that this very call made before.
 
@@ -41,6 +48,7 @@ def finetune(
         training: How; the defaults of the ``training`` block otherwise.
         seed: Seeds head, order and dropout.
         name: What reports call the teacher.
+        loss: What is minimised; the task's own loss by default.
 
     Returns:
         The teacher and its folder: a plain Hugging Face folder with ``task.json`` and ``teacher.json`` (its history).
@@ -68,13 +76,25 @@ def finetune(
         identity["config"] = {
             key: config[key] for key in config if key not in ("transformers_version", "_name_or_path")
         }
+    if loss is not None:
+        identity["loss"] = named(loss)
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = home() / "teachers" / f"{task.spec.kind}-{key}"
     if not (folder / "teacher.json").is_file():
         model = replace(model, name=name)
         working = folder.with_name(folder.name + ".working")
         logger.info("training teacher %s in %s", key, folder)
-        history = train(model, task.train, training=training, seed=seed, validation=task.validation, folder=working)
+        identified = "" if loss is None else json.dumps(named(loss))
+        history = train(
+            model,
+            task.train,
+            loss,
+            training,
+            seed=seed,
+            validation=task.validation,
+            folder=working,
+            identity=identified,
+        )
         facts = {"identity": identity, "history": history}
         _keep(model, facts, folder)
         shutil.rmtree(working, ignore_errors=True)

@@ -22,7 +22,7 @@ class Loss(Protocol):
     """An objective that is tied to one student and its rows.
 
     A loss that compares rows with each other may have ``groups``: a number for each row, and rows of one number are
-    put into one batch.
+    put into one batch; the border of a batch may still cut a group, unless ``whole_groups`` is true.
 
     Attributes:
         reads: What of the student is read.
@@ -38,7 +38,10 @@ class Loss(Protocol):
 
 
 class Objective(Protocol):
-    """A description of a loss, such as a distillation technique; it becomes a ``Loss`` by being bound."""
+    """A description of a loss, such as a distillation technique; it becomes a ``Loss`` by being bound.
+
+    One that cannot learn from every example may have ``select(spec, examples)``, which returns those it learns from.
+    """
 
     def bind(self, student: TaskModel, rows: Rows) -> Loss:
         """Prepare for these rows: compute and cache teacher signals, make projections."""
@@ -62,15 +65,20 @@ class BoundTaskLoss:
 class TaskLoss:
     """Cross-entropy or mean squared error against the labels; the default objective of everything that trains.
 
+    For embedding it is the loss of a Siamese encoder that fits the labels of the pairs, see ``teachers.siamese``.
+
     Attributes:
         reads_labels_alone: Whether examples without a label teach nothing, so that they are left out.
     """
 
     reads_labels_alone: ClassVar[bool] = True
 
-    def bind(self, student: TaskModel, rows: Rows) -> BoundTaskLoss:
+    def bind(self, student: TaskModel, rows: Rows) -> Loss:
         """Return the loss of the student's own task."""
-        del rows
+        if student.task.kind == "embedding":
+            from teachers.siamese import by_labels
+
+            return by_labels(rows.examples).bind(student, rows)
         return BoundTaskLoss(student.task)
 
 
@@ -86,8 +94,8 @@ def task_loss(spec: TaskSpec, logits: Tensor, batch: Batch) -> Tensor:
     logits = logits.float()
     if spec.kind == "embedding":
         raise UserError(
-            "an embedding task has no labels to learn from; train with a teacher's vectors: distill.embedding, or a "
-            "method that reads hidden states alone"
+            "an embedding task has no labels to learn from text by text; train with a teacher's vectors: "
+            "distill.embedding, or a method that reads hidden states alone"
         )
     if spec.kind == "regression":
         scores, labels = logits[:, 0], batch.targets["labels"]

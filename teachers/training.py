@@ -20,7 +20,7 @@ from torch import nn
 
 from eval.errors import CompressError, DivergedError, UserError
 from eval.task import Examples
-from teachers.batches import LengthGroupedBatches, MixedBatches
+from teachers.batches import LengthGroupedBatches, MixedBatches, WholeGroupBatches
 from teachers.checkpoint import BEST, FILE, load_checkpoint, load_weights, save_checkpoint, save_weights
 from teachers.config import Training
 from teachers.encoder import base_encoder, word_embeddings
@@ -143,6 +143,8 @@ class _Bound:
         examples = lesson.examples
         if getattr(lesson.objective, "reads_labels_alone", False):
             examples = labelled(self.student.task, examples)
+        if hasattr(lesson.objective, "select"):
+            examples = lesson.objective.select(self.student.task, examples)
         if not len(examples):
             raise UserError(f"nothing to train on: {examples.name} is empty")
         self.rows: Rows = rows_of(self.student, examples, seed)
@@ -150,8 +152,11 @@ class _Bound:
         self.prefix = f"{lesson.name}." if lesson.name else ""
 
     def batches(self, training: Training, seed: int) -> LengthGroupedBatches:
+        how = (self.rows.lengths, training.batch_size, seed, training.group_by_length)
         groups = getattr(self.loss, "groups", None)
-        return LengthGroupedBatches(self.rows.lengths, training.batch_size, seed, training.group_by_length, groups)
+        if groups is not None and getattr(self.loss, "whole_groups", False):
+            return WholeGroupBatches(*how, together=groups)
+        return LengthGroupedBatches(*how, groups)
 
     def begin(self, accelerator: Any) -> None:
         self.call = accelerator.prepare_model(observed(self.student.model, self.loss.reads))

@@ -59,13 +59,14 @@ def teach(
 
     block = wanted.teacher if shape is None else wanted.teacher.model_copy(update={"shape": _shape(shape)})
     training_block = wanted.teacher.finetune.training
-    data_task = wanted.task.load(wanted.seed)
+    loss = None if wanted.teacher.finetune.loss is None else wanted.teacher.finetune.loss.objective
+    data_task = wanted.task.load(wanted.seed, keep_labels=True)
     members = wanted.teacher.members(wanted.seed)
     for number, (source, used_seed) in enumerate(members, start=1):
         place = out if out is None or len(members) == 1 else out / str(number)
         start = block.start(source, data_task.spec, used_seed)
         name = place.name if place else "teacher"
-        teacher, folder = finetune(start, data_task, training_block, seed=used_seed, name=name)
+        teacher, folder = finetune(start, data_task, training_block, seed=used_seed, name=name, loss=loss)
         if place is not None:
             Artifact.from_model(teacher, origin=source).save(place)
         typer.echo(f"teacher: {place or folder}")

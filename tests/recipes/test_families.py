@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
 
 from compress.distill.logits import LogitDistillation
 from compress.engine import run
+from compress.export.onnx import export_onnx
+from compress.export.runtime import Runtime
 from compress.prune.layers import LayerPruning
 from compress.recipe import Recipe
 from compress.technique import Inputs

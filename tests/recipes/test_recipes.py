@@ -32,7 +32,8 @@ def write_data(task, folder):
 def task_for(recipe):
     """Return a tiny task of the recipe's form; of a reranker, with four passages for each query."""
     kind, metric = recipe.task.kind, recipe.task.metric
-    ranks = any(step.name == "distill.margin_mse" for step in recipe.steps)
+    loss = recipe.teacher.finetune.loss if recipe.teacher.finetune is not None else None
+    ranks = any(step.name == "distill.margin_mse" for step in recipe.steps) or bool(loss and loss.ranking)
     task = tiny_task(kind, pair=ranks or kind == "regression" or (kind == "embedding" and metric == "spearman"))
     for name, examples in task.splits.items() if ranks else ():
         lines = [{**example, "text_a": examples[i // 4 * 4]["text_a"]} for i, example in enumerate(examples)]
