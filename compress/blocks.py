@@ -83,6 +83,16 @@ class TaskBlock(Block):
         return load_task(self.kind, data=self.data, seed=seed, keep_labels=keep_labels, **given)
 
 
+class SharedTaskBlock(TaskBlock):
+    """One of several tasks that are learned together by one encoder: the task, and how it is learned.
+
+    Attributes:
+        loss: As in the ``finetune`` block of a single task.
+    """
+
+    loss: LossBlock | None = None
+
+
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
@@ -94,11 +104,13 @@ class FinetuneBlock(Block):
         seed: Seeds the teacher's head and order; by default the recipe's seed. Several give several teachers.
         loss: What is minimised in the place of the task's own loss (see ``teachers.losses``). For embedding it compares
             the two texts of a pair, and is chosen by the labels if it is left out.
+        per_task: With several ``tasks``: how the model of each is then fine-tuned on its own task.
     """
 
     training: Training = Field(default_factory=Training)
     seed: Seed | Annotated[tuple[Seed, ...], Field(min_length=1)] | None = None
     loss: LossBlock | None = None
+    per_task: Training | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -90,6 +90,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
         CompressError: If training, export or the disk fails.
     """
     out = Path(out)
+    refuse_several(recipe)
     _claim(recipe, out, resume)
     prepared = prepare(recipe)
     artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps")
@@ -119,6 +120,7 @@ def prepare(recipe: Recipe, *, keep_labels: bool | None = None) -> Prepared:
     Raises:
         UserError: With every reason why the recipe cannot run.
     """
+    refuse_several(recipe)
     if keep_labels is None:
         keep_labels = recipe.teacher is not None and recipe.teacher.finetune is not None
     task = None if recipe.task is None else recipe.task.load(recipe.seed, keep_labels)
@@ -139,6 +141,18 @@ def prepare(recipe: Recipe, *, keep_labels: bool | None = None) -> Prepared:
         more = training_set(recipe.augment, train, task.spec, recipe.seed, mask_word)
         inputs = replace(inputs, train=more)
     return Prepared(task, teachers, student, inputs)
+
+
+def refuse_several(recipe: Recipe) -> None:
+    """Refuse a recipe of several tasks, which gives no model to compress.
+
+    Raises:
+        UserError: If it is one.
+    """
+    if recipe.tasks:
+        raise UserError(
+            "tasks: several tasks are taught, not compressed; run 'compress teach --recipe' with this recipe"
+        )
 
 
 def _claim(recipe: Recipe, out: Path, resume: bool) -> None:

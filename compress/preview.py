@@ -43,13 +43,11 @@ def preview(recipe: Recipe) -> Prepared:
 
 def _refuse_loss(recipe: Recipe, task: Task) -> None:
     """Refuse examples from which the teacher's loss learns nothing."""
-    from teachers.features import labelled
+    from teachers.objective import TaskLoss, examples_for
 
     block = recipe.teacher.finetune if recipe.teacher is not None else None
-    if block is not None and block.loss is not None:
-        block.loss.objective.select(task.spec, task.train)
-    elif len(task.train):
-        labelled(task.spec, task.train)
+    if block is not None and len(task.train):
+        examples_for(TaskLoss() if block.loss is None else block.loss.objective, task.spec, task.train)
 
 
 def _unreadable_models(recipe: Recipe) -> list[str]:

@@ -78,14 +78,19 @@ class WholeGroupBatches(LengthGroupedBatches):
         batch_size: Most rows a batch, unless a single group has more.
         seed: Seed of the shuffle.
         group: False leaves the groups shuffled without grouping by length.
-        together: The number of each row's group.
+        together: The number of each row's group; without it each row is one.
     """
 
     def __init__(
-        self, lengths: Sequence[int], batch_size: int, seed: int, group: bool = True, *, together: Sequence[int]
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        seed: int,
+        group: bool = True,
+        together: Sequence[int] | None = None,
     ) -> None:
         members: dict[int, list[int]] = {}
-        for row, number in enumerate(together):
+        for row, number in enumerate(range(len(lengths)) if together is None else together):
             members.setdefault(number, []).append(row)
         self.members = list(members.values())
         longest = [max(lengths[row] for row in rows) for rows in self.members]

@@ -268,17 +268,17 @@ def share_encoder(source: Any, target: Any) -> None:
     Raises:
         UserError: If their encoders differ in family or shape.
     """
-    heads = [head_parameters(model) for model in (source, target)]
+    given, own = base_encoder(source), base_encoder(target)
+    families = [family_of(getattr(base_encoder(model), "config", model.config)) for model in (source, target)]
     shapes = [
-        {name: p.shape for name, p in model.named_parameters() if name not in head}
-        for model, head in zip((source, target), heads, strict=True)
+        {name: p.shape for name, p in encoder.named_parameters() if not name.startswith("pooler.")}
+        for encoder in (given, own)
     ]
-    if family_of(source) is not family_of(target) or shapes[0] != shapes[1]:
+    if families[0] is not families[1] or shapes[0] != shapes[1]:
         raise UserError("an encoder is shared by models of one family and shape, and these two differ")
-    given = base_encoder(source)
     for name, part in [*given.named_children(), *given.named_parameters(recurse=False)]:
         if name != "pooler":
-            setattr(base_encoder(target), name, part)
+            setattr(own, name, part)
 
 
 def head_parameters(model: Any) -> dict[str, nn.Parameter]:

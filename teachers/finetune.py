@@ -61,24 +61,10 @@ def finetune(
     if not len(task.train):
         raise UserError(f"{task.source or 'the data'}: there is no train split to fine-tune on")
     model = base if isinstance(base, TaskModel) else load_taskmodel(base, task.spec, seed=seed)
-    identity: dict[str, Any] = {
-        "version": VERSION,
-        "base": model.digest,
-        "tokenizer": hashlib.sha256(model.tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
-        "task": task.spec.model_dump(mode="json", exclude_defaults=True),
-        "train": task.train.digest,
-        "validation": task.validation.digest,
-        "training": training.model_dump(mode="json", exclude_defaults=True),
-        "seed": seed,
-    }
-    if isinstance(base, TaskModel):  # new networks that differ in their activation, say, have equal weights
-        config = base.model.config.to_dict()
-        identity["config"] = {
-            key: config[key] for key in config if key not in ("transformers_version", "_name_or_path")
-        }
-    if loss is not None:
-        identity["loss"] = named(loss)
-    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    identity = {"version": VERSION, **lesson_identity(model, task, loss), **course_identity(training, seed)}
+    if isinstance(base, TaskModel):
+        identity["config"] = config_identity(base)
+    key = key_of(identity)
     folder = home() / "teachers" / f"{task.spec.kind}-{key}"
     if not (folder / "teacher.json").is_file():
         model = replace(model, name=name)
@@ -95,13 +81,41 @@ def finetune(
             folder=working,
             identity=identified,
         )
-        facts = {"identity": identity, "history": history}
-        _keep(model, facts, folder)
+        with whole_folder(folder, "the teacher") as beside:
+            keep(model, {"identity": identity, "history": history}, beside)
         shutil.rmtree(working, ignore_errors=True)
     return replace(load_taskmodel(folder), name=name), folder
 
 
-def _keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:
-    with whole_folder(folder, "the teacher") as beside:
-        save_taskmodel(model, beside)
-        (beside / "teacher.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+def lesson_identity(model: TaskModel, task: Task, loss: NamedLoss | None) -> dict[str, Any]:
+    """Return what a network learns, and what it starts from, as plain values."""
+    identity: dict[str, Any] = {
+        "base": model.digest,
+        "tokenizer": hashlib.sha256(model.tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
+        "task": task.spec.model_dump(mode="json", exclude_defaults=True),
+        "train": task.train.digest,
+        "validation": task.validation.digest,
+    }
+    return identity if loss is None else identity | {"loss": named(loss)}
+
+
+def course_identity(training: Training, seed: int) -> dict[str, Any]:
+    """Return how it is trained, as plain values."""
+    return {"training": training.model_dump(mode="json", exclude_defaults=True), "seed": seed}
+
+
+def config_identity(model: TaskModel) -> dict[str, Any]:
+    """Return the network's config; new networks that differ in their activation, say, have equal weights."""
+    config = model.model.config.to_dict()
+    return {key: config[key] for key in config if key not in ("transformers_version", "_name_or_path")}
+
+
+def key_of(identity: Mapping[str, Any]) -> str:
+    """Return the name by which a finished training is found again."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:
+    """Write a teacher and ``teacher.json`` into ``folder``, which must exist."""
+    save_taskmodel(model, folder)
+    (folder / "teacher.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")

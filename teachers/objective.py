@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.errors import UserError
-from eval.task import TaskSpec
-from teachers.features import IGNORED, Batch, Rows
+from eval.task import Examples, TaskSpec
+from teachers.features import IGNORED, Batch, Rows, labelled
 from teachers.observing import NOTHING, Signals, Wanted
 
 if TYPE_CHECKING:
@@ -46,6 +46,19 @@ class Objective(Protocol):
     def bind(self, student: TaskModel, rows: Rows) -> Loss:
         """Prepare for these rows: compute and cache teacher signals, make projections."""
         ...
+
+
+def examples_for(objective: Objective, spec: TaskSpec, examples: Examples) -> Examples:
+    """Return the examples that an objective learns from.
+
+    Raises:
+        UserError: If it learns from none.
+    """
+    if getattr(objective, "reads_labels_alone", False):
+        examples = labelled(spec, examples)
+    select = getattr(objective, "select", None)
+    chosen: Examples = examples if select is None else select(spec, examples)
+    return chosen
 
 
 @dataclass

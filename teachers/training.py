@@ -24,8 +24,8 @@ from teachers.batches import LengthGroupedBatches, MixedBatches, WholeGroupBatch
 from teachers.checkpoint import BEST, FILE, load_checkpoint, load_weights, save_checkpoint, save_weights
 from teachers.config import Training
 from teachers.encoder import base_encoder, word_embeddings
-from teachers.features import Batch, Rows, labelled
-from teachers.objective import Loss, Objective, TaskLoss
+from teachers.features import Batch, Rows
+from teachers.objective import Loss, Objective, TaskLoss, examples_for
 from teachers.observing import observe, observed
 from teachers.padding import kept_silent
 from teachers.progress import Progress
@@ -140,11 +140,7 @@ class _Bound:
 
     def __init__(self, lesson: Lesson, seed: int) -> None:
         self.lesson, self.student = lesson, lesson.student
-        examples = lesson.examples
-        if getattr(lesson.objective, "reads_labels_alone", False):
-            examples = labelled(self.student.task, examples)
-        if hasattr(lesson.objective, "select"):
-            examples = lesson.objective.select(self.student.task, examples)
+        examples = examples_for(lesson.objective, self.student.task, lesson.examples)
         if not len(examples):
             raise UserError(f"nothing to train on: {examples.name} is empty")
         self.rows: Rows = rows_of(self.student, examples, seed)
@@ -152,11 +148,9 @@ class _Bound:
         self.prefix = f"{lesson.name}." if lesson.name else ""
 
     def batches(self, training: Training, seed: int) -> LengthGroupedBatches:
-        how = (self.rows.lengths, training.batch_size, seed, training.group_by_length)
-        groups = getattr(self.loss, "groups", None)
-        if groups is not None and getattr(self.loss, "whole_groups", False):
-            return WholeGroupBatches(*how, together=groups)
-        return LengthGroupedBatches(*how, groups)
+        groups, whole = getattr(self.loss, "groups", None), getattr(self.loss, "whole_groups", False)
+        kind = WholeGroupBatches if groups is not None and whole else LengthGroupedBatches
+        return kind(self.rows.lengths, training.batch_size, seed, training.group_by_length, groups)
 
     def begin(self, accelerator: Any) -> None:
         self.call = accelerator.prepare_model(observed(self.student.model, self.loss.reads))

@@ -13,6 +13,7 @@ from eval.errors import UserError
 if TYPE_CHECKING:
     from compress.recipe import Recipe
     from compress.student import Student
+    from teachers.taskmodel import TaskModel
 
 
 def teach(
@@ -36,7 +37,8 @@ def teach(
 ) -> None:
     """Fine-tune a teacher on a task, or pretrain one on unlabelled text; the same call later finds it again.
 
-    Where a recipe names several teachers, each is kept in a numbered folder of its own.
+    Where a recipe names several teachers, each is kept in a numbered folder of its own. Several tasks are learned
+    together by one encoder; each task's model is kept in a folder of the task's name.
     """
     flags = {"base": base, "task": task, "data": data}
     training = {
@@ -49,27 +51,49 @@ def teach(
     }
     given = {key: value for key, value in training.items() if value is not None}
     wanted = _from_file(recipe, flags, given, seed, overrides) if recipe else _from_flags(flags, given, seed, overrides)
-    if wanted.task is None or wanted.teacher is None or wanted.teacher.finetune is None:
+    if not (wanted.task or wanted.tasks) or wanted.teacher is None or wanted.teacher.finetune is None:
         raise UserError(f"{recipe}: has no task, or no teacher with a finetune block; there is nothing to teach")
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
 
-    from compress.artifact import Artifact
-    from teachers.finetune import finetune
-
     block = wanted.teacher if shape is None else wanted.teacher.model_copy(update={"shape": _shape(shape)})
-    training_block = wanted.teacher.finetune.training
-    loss = None if wanted.teacher.finetune.loss is None else wanted.teacher.finetune.loss.objective
-    data_task = wanted.task.load(wanted.seed, keep_labels=True)
-    members = wanted.teacher.members(wanted.seed)
+    wanted = wanted.model_copy(update={"teacher": block})
+    members = block.members(wanted.seed)
     for number, (source, used_seed) in enumerate(members, start=1):
         place = out if out is None or len(members) == 1 else out / str(number)
-        start = block.start(source, data_task.spec, used_seed)
-        name = place.name if place else "teacher"
-        teacher, folder = finetune(start, data_task, training_block, seed=used_seed, name=name, loss=loss)
-        if place is not None:
-            Artifact.from_model(teacher, origin=source).save(place)
-        typer.echo(f"teacher: {place or folder}")
+        if wanted.tasks:
+            _teach_several(wanted, source, used_seed, place)
+        else:
+            _teach_one(wanted, source, used_seed, place)
+
+
+def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:
+    from teachers.finetune import finetune
+
+    task, teacher = recipe.task, recipe.teacher
+    if task is None or teacher is None or teacher.finetune is None:
+        raise TypeError("a recipe without a task or a finetune block came past the check for them")
+    data, block = task.load(recipe.seed, keep_labels=True), teacher.finetune
+    start = teacher.start(source, data.spec, seed)
+    loss = None if block.loss is None else block.loss.objective
+    name = place.name if place else "teacher"
+    _keep(*finetune(start, data, block.training, seed=seed, name=name, loss=loss), source, place)
+
+
+def _teach_several(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:
+    from compress.together import teach_together
+
+    for name, (teacher, folder) in teach_together(recipe, source, seed).items():
+        _keep(teacher, folder, source, None if place is None else place / name)
+
+
+def _keep(teacher: TaskModel, folder: Path, source: str, place: Path | None) -> None:
+    """Save a teacher where the user asked for it, and say where it lies."""
+    from compress.artifact import Artifact
+
+    if place is not None:
+        Artifact.from_model(teacher, origin=source).save(place)
+    typer.echo(f"teacher: {place or folder}")
 
 
 def _from_file(

@@ -41,6 +41,20 @@ def task_for(recipe):
     return task
 
 
+def several_tasks(recipe, folder):
+    """Return what makes the tasks of a recipe tiny; those with a number or of a ranker are pairs."""
+    values = []
+    for name, block in recipe.tasks.items():
+        task = tiny_task(block.kind, pair=block.kind in ("regression", "embedding") or block.loss is not None)
+        write_data(task, folder / "data" / name)
+        values += [f"tasks.{name}.data={folder / 'data' / name}"]
+    base = folder / "base"
+    base.mkdir()
+    save_taskmodel(tiny_taskmodel("bert", tiny_spec("masked-lm")), base)
+    values += [f"teacher.model={base}", "teacher.finetune.max_steps=6", "teacher.finetune.batch_size=8"]
+    return values + [f"teacher.finetune.per_task.{least}" for least in ("max_steps=2", "batch_size=8")]
+
+
 def tiny_step(number, step, own_training):
     """Return what makes a step short, in all of its stages, and fit the tiny width."""
     blocks = [f"steps.{number}.{field}" for field, value in step if isinstance(value, Training) and own_training]
@@ -59,6 +73,8 @@ def tiny_overrides(tmp_path, monkeypatch):
 
     def overrides(path):
         recipe = read_recipe(path)
+        if recipe.tasks:
+            return several_tasks(recipe, tmp_path)
         task = task_for(recipe)
         write_data(task, tmp_path / "data")
         teacher = tmp_path / "teacher"
@@ -96,6 +112,13 @@ def test_a_recipe_runs_whole(path, tiny_overrides, tmp_path, capsys):
     sets = [word for value in tiny_overrides(path) for word in ("--set", value)]
     recipe = read_recipe(path, sets[1::2])
     assert main(["check", str(path), *sets]) == 0, capsys.readouterr().err
+    if recipe.tasks:
+        assert main(["teach", "--recipe", str(path), *sets, "--out", str(tmp_path / "out")]) == 0, (
+            capsys.readouterr().err
+        )
+        for name, block in recipe.tasks.items():
+            assert load(tmp_path / "out" / name).task.kind == block.kind
+        return
     if not recipe.steps:
         assert main(["teach", "--recipe", str(path), *sets, "--out", str(tmp_path / "out")]) == 0, (
             capsys.readouterr().err
