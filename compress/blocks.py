@@ -83,14 +83,20 @@ class TaskBlock(Block):
         return load_task(self.kind, data=self.data, seed=seed, keep_labels=keep_labels, **given)
 
 
+Head = Literal["answer_network"]
+"""Heads of our own: a stochastic answer network for classes of pairs (``compress.architectures.answer_network``)."""
+
+
 class SharedTaskBlock(TaskBlock):
     """One of several tasks that are learned together by one encoder: the task, and how it is learned.
 
     Attributes:
         loss: As in the ``finetune`` block of a single task.
+        head: Likewise.
     """
 
     loss: LossBlock | None = None
+    head: Head | None = None
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -104,12 +110,14 @@ class FinetuneBlock(Block):
         seed: Seeds the teacher's head and order; by default the recipe's seed. Several give several teachers.
         loss: What is minimised in the place of the task's own loss (see ``teachers.losses``). For embedding it compares
             the two texts of a pair, and is chosen by the labels if it is left out.
+        head: What answers in the place of the stock head; the model is then loaded by ``compress.load``.
         per_task: With several ``tasks``: how the model of each is then fine-tuned on its own task.
     """
 
     training: Training = Field(default_factory=Training)
     seed: Seed | Annotated[tuple[Seed, ...], Field(min_length=1)] | None = None
     loss: LossBlock | None = None
+    head: Head | None = None
     per_task: Training | None = None
 
     @model_validator(mode="before")
@@ -157,21 +165,33 @@ class TeacherBlock(Block):
         seeds = own if isinstance(own, tuple) else (seed if own is None else own,)
         return tuple((model, each) for model in self.models for each in seeds)
 
-    def start(self, model: str, task: TaskSpec, seed: int) -> str | TaskModel:
-        """Return what fine-tuning starts from: the model itself, or a new network of ``shape`` with its tokenizer.
+    def start(self, model: str, task: TaskSpec, seed: int, head: Head | None = None) -> str | TaskModel:
+        """Return what fine-tuning starts from: the model itself, or a network with other weights or another head.
+
+        Args:
+            model: One of the block's models.
+            task: What is asked.
+            seed: Seeds new weights.
+            head: A head of our own; by default the one of ``finetune``.
 
         Raises:
             UserError: If there can be no such network.
         """
-        if self.shape is None:
+        head = head or (self.finetune.head if self.finetune is not None else None)
+        if self.shape is None and head is None:
             return model
         from teachers.taskmodel import load_taskmodel
 
-        base = load_taskmodel(model, task)
+        base = load_taskmodel(model, task, seed=seed if self.shape is None else 0)
         try:
-            return self.shape.build(base, seed=seed)
+            base = base if self.shape is None else self.shape.build(base, seed=seed)
         except UserError as error:
             raise UserError(*(f"teacher.shape: {one.removeprefix('student.')}" for one in error.problems)) from error
+        if head is None:
+            return base
+        from compress.architectures.answer_network import with_answer_network
+
+        return with_answer_network(base, task, seed)
 
 
 class TargetBlock(Block):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from compress.pipeline import Prepared
     from compress.recipe import Recipe
     from eval.task import Task
+    from teachers.taskmodel import TaskModel
 
 
 def preview(recipe: Recipe) -> Prepared:
@@ -35,17 +36,20 @@ def preview(recipe: Recipe) -> Prepared:
     except UserError as error:
         raise UserError(*error.problems, *_unreadable_models(untrained)) from error
     if learns and prepared.task is not None:
-        _refuse_loss(recipe, prepared.task)
+        _refuse_lesson(recipe, prepared.task, prepared.teachers[0])
     if recipe.augment is not None and prepared.task is not None:
         expected(recipe.augment, prepared.task.train, prepared.task.spec)
     return prepared
 
 
-def _refuse_loss(recipe: Recipe, task: Task) -> None:
-    """Refuse examples from which the teacher's loss learns nothing."""
+def _refuse_lesson(recipe: Recipe, task: Task, base: TaskModel) -> None:
+    """Refuse examples from which the teacher's loss learns nothing, and a head that cannot answer them."""
+    from compress.architectures.answer_network import unanswerable
     from teachers.objective import TaskLoss, examples_for
 
     block = recipe.teacher.finetune if recipe.teacher is not None else None
+    if block is not None and block.head is not None and (problems := unanswerable(base, task.spec)):
+        raise UserError(*problems)
     if block is not None and len(task.train):
         examples_for(TaskLoss() if block.loss is None else block.loss.objective, task.spec, task.train)
 

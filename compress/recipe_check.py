@@ -192,11 +192,10 @@ def shared_problems(teacher: TeacherBlock | None, given: Collection[str]) -> Ite
             yield (name,), f"{name}: cannot stand beside tasks: {sentence}"
     if "teacher" not in given or (teacher is not None and finetune is None):
         yield ("tasks",), "tasks: need a teacher with a finetune block, which is trained on all of them"
-    if finetune is not None and finetune.loss is not None:
-        yield (
-            ("teacher", "finetune", "loss"),
-            "teacher.finetune.loss: with several tasks each says its own, as tasks.NAME.loss",
-        )
+    for field in ("loss", "head"):
+        if finetune is not None and getattr(finetune, field) is not None:
+            sentence = f"teacher.finetune.{field}: with several tasks each says its own, as tasks.NAME.{field}"
+            yield ("teacher", "finetune", field), sentence
 
 
 def vector_problems(task: TaskBlock | None, evaluate: EvaluateBlock | None) -> Iterator[tuple[Location, str]]:

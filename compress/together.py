@@ -13,7 +13,6 @@ from teachers.objective import TaskLoss, examples_for
 from teachers.taskmodel import load_taskmodel
 
 if TYPE_CHECKING:
-    from compress.blocks import TeacherBlock
     from compress.recipe import Recipe
     from eval.task import Task
     from teachers.losses import NamedLoss
@@ -39,7 +38,7 @@ def teach_together(recipe: Recipe, source: str, seed: int) -> dict[str, tuple[Ta
     if recipe.teacher is None or block is None:
         raise UserError("tasks: need a teacher with a finetune block, which is trained on all of them")
     tasks = load_tasks(recipe)
-    models = starts(recipe.teacher, tasks, source, seed)
+    models = starts(recipe, tasks, source, seed)
     return finetune_together(
         models, tasks, block.training, losses=losses_of(recipe), per_task=block.per_task, seed=seed
     )
@@ -62,7 +61,7 @@ def preview_together(recipe: Recipe) -> tuple[dict[str, Task], dict[str, TaskMod
             problems += [f"tasks.{name}: {problem}" for problem in error.problems]
     if problems:
         raise UserError(*problems)
-    models = starts(recipe.teacher, tasks, recipe.teacher.models[0], recipe.seed)
+    models = starts(recipe, tasks, recipe.teacher.models[0], recipe.seed)
     share_encoders(models)
     return tasks, models
 
@@ -85,13 +84,24 @@ def load_tasks(recipe: Recipe) -> dict[str, Task]:
     return found
 
 
-def starts(teacher: TeacherBlock, tasks: Mapping[str, Task], source: str, seed: int) -> dict[str, TaskModel]:
-    """Return for each task a network with its own head, from the same base."""
+def starts(recipe: Recipe, tasks: Mapping[str, Task], source: str, seed: int) -> dict[str, TaskModel]:
+    """Return for each task a network with its own head, from the same base.
+
+    Raises:
+        UserError: With every reason why there can be no such networks.
+    """
     models: dict[str, TaskModel] = {}
-    for name, task in tasks.items():
-        start = teacher.start(source, task.spec, seed)
-        model = load_taskmodel(start, task.spec, seed=seed) if isinstance(start, str) else start
-        models[name] = replace(model, name=name)
+    problems: list[str] = []
+    for name, block in (recipe.tasks or {}).items():
+        spec = tasks[name].spec
+        try:
+            start = recipe.teacher.start(source, spec, seed, block.head) if recipe.teacher is not None else source
+            model = load_taskmodel(start, spec, seed=seed) if isinstance(start, str) else start
+            models[name] = replace(model, name=name)
+        except UserError as error:
+            problems += [f"tasks.{name}: {problem}" for problem in error.problems]
+    if problems:
+        raise UserError(*problems)
     return models
 
 

@@ -171,6 +171,13 @@ def base_encoder(model: Any) -> Any:
     return getattr(model, family_of(model).base, model)
 
 
+def without_pooler(encoder: Any) -> Any:
+    """Return an encoder that keeps no pooler, changed in place; heads of their own read its hidden states."""
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler = None
+    return encoder
+
+
 def layer_count(model: Any) -> int:
     """Return how many transformer layers an input passes through; 0 for a network without them."""
     return shape_of(model.config).layers if family_of(model).layers is not None else 0

@@ -32,9 +32,11 @@ def write_data(task, folder):
 def task_for(recipe):
     """Return a tiny task of the recipe's form; of a reranker, with four passages for each query."""
     kind, metric = recipe.task.kind, recipe.task.metric
-    loss = recipe.teacher.finetune.loss if recipe.teacher.finetune is not None else None
-    ranks = any(step.name == "distill.margin_mse" for step in recipe.steps) or bool(loss and loss.ranking)
-    task = tiny_task(kind, pair=ranks or kind == "regression" or (kind == "embedding" and metric == "spearman"))
+    taught = recipe.teacher.finetune
+    ranks = any(step.name == "distill.margin_mse" for step in recipe.steps)
+    ranks = ranks or bool(taught and taught.loss and taught.loss.ranking)
+    paired = ranks or bool(taught and taught.head)
+    task = tiny_task(kind, pair=paired or kind == "regression" or (kind == "embedding" and metric == "spearman"))
     for name, examples in task.splits.items() if ranks else ():
         lines = [{**example, "text_a": examples[i // 4 * 4]["text_a"]} for i, example in enumerate(examples)]
         task.splits[name] = Examples(lines, name)
@@ -45,7 +47,8 @@ def several_tasks(recipe, folder):
     """Return what makes the tasks of a recipe tiny; those with a number or of a ranker are pairs."""
     values = []
     for name, block in recipe.tasks.items():
-        task = tiny_task(block.kind, pair=block.kind in ("regression", "embedding") or block.loss is not None)
+        paired = block.kind in ("regression", "embedding") or block.loss is not None or block.head is not None
+        task = tiny_task(block.kind, pair=paired)
         write_data(task, folder / "data" / name)
         values += [f"tasks.{name}.data={folder / 'data' / name}"]
     base = folder / "base"

@@ -100,7 +100,7 @@ def test_per_task_training_starts_from_the_shared_encoder(place):
     tasks = load_tasks(recipe)
 
     def found(**how):
-        models = starts(recipe.teacher, tasks, str(place / "base"), 13)
+        models = starts(recipe, tasks, str(place / "base"), 13)
         return finetune_together(models, tasks, SHORT, losses=losses_of(recipe), **how)
 
     together, then = found(), found(per_task=Training(max_steps=2, batch_size=8))
@@ -120,8 +120,8 @@ def test_data_loss_order_and_settings_tell_trainings_apart(place):
     tasks = load_tasks(recipe)
 
     def folder(training=SHORT, losses=None, seed=13, names=("mood", "same", "near")):
-        models = starts(recipe.teacher, {name: tasks[name] for name in names}, str(place / "base"), 13)
         chosen = {name: tasks[name] for name in names}
+        models = {name: starts(recipe, tasks, str(place / "base"), 13)[name] for name in names}
         return next(iter(finetune_together(models, chosen, training, losses=losses, seed=seed).values()))[1].parent
 
     other = SHORT.model_copy(update={"max_steps": 2})
@@ -143,7 +143,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(place, monkeypatch):
 
     def taught(home):
         monkeypatch.setenv("COMPRESS_HOME", str(place / home))
-        return finetune_together(starts(recipe.teacher, tasks, str(place / "base"), 13), tasks, training)
+        return finetune_together(starts(recipe, tasks, str(place / "base"), 13), tasks, training)
 
     whole = taught("whole")
 
