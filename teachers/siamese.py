@@ -120,14 +120,14 @@ def labelled_pairs(spec: TaskSpec, examples: Examples) -> Examples:
 
 
 def matching_pairs(spec: TaskSpec, examples: Examples) -> Examples:
-    """Return the pairs without a label and those with the largest one.
+    """Return the pairs with the largest label, or all pairs if none has a label.
 
     Raises:
         UserError: If the task has no vectors, or there are not two such pairs.
     """
     refuse_other_kinds(spec)
     best = max(_labels(examples), default=None)
-    found = [example for example in examples if "text_a" in example and example.get("label", best) == best]
+    found = [example for example in examples if "text_a" in example and example.get("label") == best]
     if len(found) < 2:
         raise UserError(
             "loss: contrastive: needs two or more pairs (text_a, text_b) that match, and "

@@ -196,7 +196,7 @@ class TestTraining:
             rows = [{"text_a": "the film", "text_b": e["text"], "label": e["label"]} for e in examples]
             splits[name] = Examples(rows, name)
         task = Task(PAIRS.spec, splits)
-        training = Training(epochs=5, learning_rate=3e-3, batch_size=16)
+        training = Training(epochs=6, learning_rate=3e-3, batch_size=8)
         teacher, folder = finetune(networked(), task, training)
         assert scores(teacher, task.validation)["accuracy"] >= 0.9
         again, same = finetune(networked(), task, training)

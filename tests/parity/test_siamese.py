@@ -139,6 +139,8 @@ class TestPairs:
         found = matching_pairs(TASK.spec, DEGREES)
         assert {example["label"] for example in found} == {5.0}
         assert found[0]["text_a"] == TASK.train[5]["text_a"]
+        mixed = Examples([*DEGREES, *UNLABELLED], "train")
+        assert matching_pairs(TASK.spec, mixed).items == found.items, "of a pair without a label nothing is known there"
 
     def test_the_labels_choose_the_loss(self):
         assert by_labels(TASK.train) == MarginContrast()
