@@ -10,6 +10,7 @@ from compress.student import Student
 from eval.errors import UserError
 from eval.task import Kind, Pooling
 from teachers.config import AuxiliaryLM, Training
+from teachers.losses import LossBlock
 from teachers.pretraining.recipe import Pretraining
 from teachers.strategies import clashes
 
@@ -35,7 +36,7 @@ class TaskBlock(Block):
         data: Folder, file or hub name.
         metric: The score that decides; by default the usual one of the kind.
         labels: Class names or tags in the order of their ids; by default those in the data, sorted.
-        label_map: New name of each label in the files.
+        label_map: New name of each label in the files; for regression and pairs of embedding, its number.
         max_length: Most tokens of one input.
         stride: Tokens that neighbouring windows of a long input share.
         truncation: Which text of a pair is shortened.
@@ -72,13 +73,35 @@ class TaskBlock(Block):
             raise ValueError("say where the data is: data (a folder, a file or a hub name), or files with one a split")
         return self
 
-    def load(self, seed: int) -> Task:
-        """Read the data; ``seed`` draws the examples where ``limit`` leaves some out."""
+    def load(self, seed: int, keep_labels: bool = False) -> Task:
+        """Read the data.
+
+        Args:
+            seed: Draws the examples where ``limit`` leaves some out.
+            keep_labels: Whether the texts of an embedding task keep their labels, because a model learns from them.
+        """
         from eval.data import load_task
 
         # What was left out keeps the reader's own defaults.
-        given = {key: value for key, value in dict(self).items() if value is not None and key not in ("kind", "data")}
-        return load_task(self.kind, data=self.data, seed=seed, **given)
+        read = set(TaskBlock.model_fields) - {"kind", "data"}
+        given = {key: value for key, value in dict(self).items() if value is not None and key in read}
+        return load_task(self.kind, data=self.data, seed=seed, keep_labels=keep_labels, **given)
+
+
+Head = Literal["answer_network"]
+"""Heads of our own: a stochastic answer network for classes of pairs (``compress.architectures.answer_network``)."""
+
+
+class SharedTaskBlock(TaskBlock):
+    """One of several tasks that are learned together by one encoder: the task, and how it is learned.
+
+    Attributes:
+        loss: As in the ``finetune`` block of a single task.
+        head: Likewise.
+    """
+
+    loss: LossBlock | None = None
+    head: Head | None = None
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -95,6 +118,10 @@ class FinetuneBlock(Block):
         auxiliary_lm: If given, a masked-language loss on the task's texts stands beside that of the task (SiATL).
         features: Whether the encoder stays as it is and runs once over all texts, so that training the head alone, on
             what it gave, is quick.
+        loss: What is minimised in the place of the task's own loss (see ``teachers.losses``). For embedding it compares
+            the two texts of a pair, and is chosen by the labels if it is left out.
+        head: What answers in the place of the stock head; the model is then loaded by ``compress.load``.
+        per_task: With several ``tasks``: how the model of each is then fine-tuned on its own task.
     """
 
     training: Training = Field(default_factory=Training)
@@ -102,6 +129,9 @@ class FinetuneBlock(Block):
     in_domain: Training | None = None
     auxiliary_lm: AuxiliaryLM | None = None
     features: bool = False
+    loss: LossBlock | None = None
+    head: Head | None = None
+    per_task: Training | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -146,6 +176,7 @@ class FinetuneBlock(Block):
             self.training,
             seed=seed,
             name=name,
+            loss=None if self.loss is None else self.loss.objective,
             auxiliary_lm=self.auxiliary_lm,
             features=self.features,
         )
@@ -204,21 +235,33 @@ class TeacherBlock(Block):
         seeds = own if isinstance(own, tuple) else (seed if own is None else own,)
         return tuple((model, each) for model in self.models for each in seeds)
 
-    def start(self, model: str, task: TaskSpec, seed: int) -> str | TaskModel:
-        """Return what fine-tuning starts from: the model itself, or a new network of ``shape`` with its tokenizer.
+    def start(self, model: str, task: TaskSpec, seed: int, head: Head | None = None) -> str | TaskModel:
+        """Return what fine-tuning starts from: the model itself, or a network with other weights or another head.
+
+        Args:
+            model: One of the block's models.
+            task: What is asked.
+            seed: Seeds new weights.
+            head: A head of our own; by default the one of ``finetune``.
 
         Raises:
             UserError: If there can be no such network.
         """
-        if self.shape is None:
+        head = head or (self.finetune.head if self.finetune is not None else None)
+        if self.shape is None and head is None:
             return model
         from teachers.taskmodel import load_taskmodel
 
-        base = load_taskmodel(model, task)
+        base = load_taskmodel(model, task, seed=seed if self.shape is None else 0)
         try:
-            return self.shape.build(base, seed=seed)
+            base = base if self.shape is None else self.shape.build(base, seed=seed)
         except UserError as error:
             raise UserError(*(f"teacher.shape: {one.removeprefix('student.')}" for one in error.problems)) from error
+        if head is None:
+            return base
+        from compress.architectures.answer_network import with_answer_network
+
+        return with_answer_network(base, task, seed)
 
 
 class TargetBlock(Block):

@@ -90,6 +90,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
         CompressError: If training, export or the disk fails.
     """
     out = Path(out)
+    refuse_several(recipe)
     _claim(recipe, out, resume)
     prepared = prepare(recipe)
     artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps")
@@ -106,16 +107,23 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     return Run(artifact, out, exports, results, page)
 
 
-def prepare(recipe: Recipe) -> Prepared:
+def prepare(recipe: Recipe, *, keep_labels: bool | None = None) -> Prepared:
     """Read the data, load or fine-tune the teacher, build the student, and check every step against them.
 
     What ``augment`` adds is for the steps alone: the teacher is fine-tuned, and ranges of activations are taken, on the
     task's own examples.
 
+    Args:
+        recipe: What to do.
+        keep_labels: Whether the texts of an embedding task keep their labels; by default if a teacher learns from them.
+
     Raises:
         UserError: With every reason why the recipe cannot run.
     """
-    task = None if recipe.task is None else recipe.task.load(recipe.seed)
+    refuse_several(recipe)
+    if keep_labels is None:
+        keep_labels = recipe.teacher is not None and recipe.teacher.finetune is not None
+    task = None if recipe.task is None else recipe.task.load(recipe.seed, keep_labels)
     teachers = _teachers(recipe, task)
     student = _student(recipe, next(iter(teachers), None), task)
     train = task.train if task is not None and len(task.train) else None
@@ -133,6 +141,18 @@ def prepare(recipe: Recipe) -> Prepared:
         more = training_set(recipe.augment, train, task.spec, recipe.seed, mask_word)
         inputs = replace(inputs, train=more)
     return Prepared(task, teachers, student, inputs)
+
+
+def refuse_several(recipe: Recipe) -> None:
+    """Refuse a recipe of several tasks, which gives no model to compress.
+
+    Raises:
+        UserError: If it is one.
+    """
+    if recipe.tasks:
+        raise UserError(
+            "tasks: several tasks are taught, not compressed; run 'compress teach --recipe' with this recipe"
+        )
 
 
 def _claim(recipe: Recipe, out: Path, resume: bool) -> None:

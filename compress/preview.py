@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from compress.blocks import TeacherBlock
     from compress.pipeline import Prepared
     from compress.recipe import Recipe
+    from eval.task import Task
+    from teachers.taskmodel import TaskModel
 
 
 def preview(recipe: Recipe) -> Prepared:
@@ -27,12 +29,15 @@ def preview(recipe: Recipe) -> Prepared:
     from compress.distill.augment.training_set import expected
     from compress.pipeline import prepare
 
+    learns = recipe.teacher is not None and recipe.teacher.finetune is not None
     with tempfile.TemporaryDirectory() as scratch:
         untrained = recipe.model_copy(update={"augment": None, "teacher": _untrained(recipe, Path(scratch))})
         try:
-            prepared = prepare(untrained)
+            prepared = prepare(untrained, keep_labels=learns)
         except UserError as error:
             raise UserError(*error.problems, *_unreadable_models(untrained)) from error
+    if learns and prepared.task is not None:
+        _refuse_lesson(recipe, prepared.task, prepared.teachers[0])
     if recipe.augment is not None and prepared.task is not None:
         expected(recipe.augment, prepared.task.train, prepared.task.spec)
     return prepared
@@ -52,6 +57,18 @@ def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:
         models = tuple(model for model, _ in block.members(recipe.seed))
         block = block.model_copy(update={"model": models, "finetune": None})
     return block
+
+
+def _refuse_lesson(recipe: Recipe, task: Task, base: TaskModel) -> None:
+    """Refuse examples from which the teacher's loss learns nothing, and a head that cannot answer them."""
+    from compress.architectures.answer_network import unanswerable
+    from teachers.objective import TaskLoss, examples_for
+
+    block = recipe.teacher.finetune if recipe.teacher is not None else None
+    if block is not None and block.head is not None and (problems := unanswerable(base, task.spec)):
+        raise UserError(*problems)
+    if block is not None and len(task.train):
+        examples_for(TaskLoss() if block.loss is None else block.loss.objective, task.spec, task.train)
 
 
 def _unreadable_models(recipe: Recipe) -> list[str]:

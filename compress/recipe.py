@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import Field, ValidationInfo, field_validator
 
 from compress.block_reader import BlockReader
-from compress.blocks import Block, EvaluateBlock, ExportBlock, TaskBlock, TeacherBlock
+from compress.blocks import Block, EvaluateBlock, ExportBlock, SharedTaskBlock, TaskBlock, TeacherBlock
 from compress.distill.augment.block import AugmentBlock
 from compress.overrides import apply_overrides
 from compress.recipe_check import (
@@ -19,7 +19,9 @@ from compress.recipe_check import (
     block_problems,
     finetune_problems,
     inputs_of,
+    parts_given,
     problems,
+    shared_problems,
     step_problems,
     vector_problems,
 )
@@ -52,6 +54,8 @@ BLOCKS: dict[str, type] = {
     "evaluate": EvaluateBlock,
 }
 """Fields of a recipe that are one block each."""
+TaskName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=100)]
+"""It names a folder, and stands before the names of losses and scores."""
 
 
 class Recipe(Block):
@@ -61,6 +65,8 @@ class Recipe(Block):
         name: Names the run and its folder.
         seed: The source of all chance.
         task: What is asked, and the data.
+        tasks: Several tasks by name, in the place of one: ``compress teach`` trains one encoder on all of them together
+            and gives a model a task.
         teacher: The model that is compressed and that teaches.
         student: The shape to start from; without it, the teacher's own.
         augment: What the steps learn from beside the task's own examples.
@@ -74,6 +80,7 @@ class Recipe(Block):
     name: str = "recipe"
     seed: int = Field(default=13, ge=0, lt=2**32)
     task: TaskBlock | None = None
+    tasks: dict[TaskName, SharedTaskBlock] | None = Field(default=None, min_length=2)
     teacher: TeacherBlock | None = None
     student: Student | None = None
     augment: AugmentBlock | None = None
@@ -258,14 +265,15 @@ class _Reading:
         return found
 
     def _check(self, blocks: Mapping[str, Any], steps: Sequence[tuple[int, Technique]]) -> None:
-        given = {key for key in ("task", "teacher", "student") if self.data.get(key) is not None}
+        given = parts_given(self.data)
         if self.data.get("ablate") is True and self.data.get("evaluate") is None:
             self.reader.report(("ablate",), "ablate: needs evaluate, which measures what each step contributed")
         found = [
             *step_problems(steps, inputs_of(given)),
             *block_problems(blocks.get("teacher"), blocks.get("student"), blocks.get("evaluate"), given),
+            *shared_problems(blocks.get("teacher"), given),
             *augment_problems(blocks.get("augment"), blocks.get("task"), given),
-            *vector_problems(blocks.get("task"), blocks.get("teacher"), blocks.get("evaluate")),
+            *vector_problems(blocks.get("task"), blocks.get("evaluate")),
             *finetune_problems(blocks.get("task"), blocks.get("teacher")),
         ]
         for location, sentence in found:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from compress.distill.augment.tagger import DATA
 from compress.yaml_places import Location
@@ -34,15 +34,27 @@ def problems(recipe: Recipe, have: Collection[str] | None = None) -> list[str]:
     steps = list(enumerate(recipe.steps))
     if have is not None:
         return [sentence for _, sentence in step_problems(steps, have)]
-    given = {name for name in ("task", "teacher", "student") if getattr(recipe, name) is not None}
+    given = parts_given(dict(recipe))
     found = [
         *step_problems(steps, inputs_of(given)),
         *block_problems(recipe.teacher, recipe.student, recipe.evaluate, given),
+        *shared_problems(recipe.teacher, given),
         *augment_problems(recipe.augment, recipe.task, given),
-        *vector_problems(recipe.task, recipe.teacher, recipe.evaluate),
+        *vector_problems(recipe.task, recipe.evaluate),
         *finetune_problems(recipe.task, recipe.teacher),
     ]
     return [sentence for _, sentence in found]
+
+
+PARTS = ("task", "tasks", "teacher", "student", "augment", "steps", "export", "evaluate", "ablate")
+"""The parts of a recipe that others depend on."""
+TAUGHT = ("task", "student", "augment", "steps", "export", "evaluate", "ablate")
+"""Those that have no place beside several tasks."""
+
+
+def parts_given(recipe: Mapping[str, Any]) -> set[str]:
+    """Return the parts that a recipe has, readable or not, by its fields or plain values."""
+    return {name for name in PARTS if recipe.get(name) not in (None, False, (), [])}
 
 
 def inputs_of(blocks: Collection[str]) -> set[str]:
@@ -143,27 +155,55 @@ def block_problems(
     """
     if "teacher" not in given and "student" not in given:
         yield (), "there is no model; give a teacher, a student, or both"
-    if teacher is not None and teacher.finetune is not None and "task" not in given:
+    untold = not {"task", "tasks"} & set(given)
+    if teacher is not None and teacher.finetune is not None and untold:
         yield ("teacher", "finetune"), "teacher.finetune: needs a task to fine-tune on"
     if teacher is not None and teacher.shape is not None and teacher.finetune is None:
         yield ("teacher", "shape"), "teacher.shape: new weights know nothing yet; add finetune, which trains them"
     if student is not None and "teacher" not in given and student.from_ == "teacher":
         yield ("student",), "student: is made from a teacher, and there is none; give from: a model folder or hub name"
     if evaluate is not None:
-        if "task" not in given:
+        if untold:
             yield ("evaluate",), "evaluate: needs a task"
         if evaluate.against == "teacher" and "teacher" not in given:
             yield ("evaluate", "against"), "evaluate.against: there is no teacher; write 'none' or a model folder"
 
 
-def vector_problems(
-    task: TaskBlock | None, teacher: TeacherBlock | None, evaluate: EvaluateBlock | None
-) -> Iterator[tuple[Location, str]]:
-    """Find what would train vectors on labels, which say nothing of a single text.
+def shared_problems(teacher: TeacherBlock | None, given: Collection[str]) -> Iterator[tuple[Location, str]]:
+    """Find what does not go with several tasks, or only with them.
+
+    Args:
+        teacher: The block, if it could be read.
+        given: Names of the parts that the recipe has, readable or not.
+
+    Yields:
+        The place in the recipe and the sentence.
+    """
+    finetune = None if teacher is None else teacher.finetune
+    if "tasks" not in given:
+        if finetune is not None and finetune.per_task is not None:
+            sentence = "teacher.finetune.per_task: is for several tasks; name them under tasks, or leave it out"
+            yield ("teacher", "finetune", "per_task"), sentence
+        return
+    for name in TAUGHT:
+        if name in given:
+            sentence = (
+                "several tasks are only taught, by 'compress teach'; compress the models that come out one by one"
+            )
+            yield (name,), f"{name}: cannot stand beside tasks: {sentence}"
+    if "teacher" not in given or (teacher is not None and finetune is None):
+        yield ("tasks",), "tasks: need a teacher with a finetune block, which is trained on all of them"
+    for field in ("loss", "head"):
+        if finetune is not None and getattr(finetune, field) is not None:
+            sentence = f"teacher.finetune.{field}: with several tasks each says its own, as tasks.NAME.{field}"
+            yield ("teacher", "finetune", field), sentence
+
+
+def vector_problems(task: TaskBlock | None, evaluate: EvaluateBlock | None) -> Iterator[tuple[Location, str]]:
+    """Find what would train a student's vectors on labels, which say nothing of a single text.
 
     Args:
         task: The block, if it could be read.
-        teacher: The block, if it could be read.
         evaluate: The block, if it could be read.
 
     Yields:
@@ -171,9 +211,6 @@ def vector_problems(
     """
     if task is None or task.kind != "embedding":
         return
-    if teacher is not None and teacher.finetune is not None:
-        sentence = "teacher.finetune: an embedding task has no labels to learn from; name a sentence embedder as model"
-        yield ("teacher", "finetune"), sentence
     if evaluate is not None and evaluate.baseline:
         sentence = "evaluate.baseline: an embedding task has no labels to learn from without a teacher; leave it out"
         yield ("evaluate", "baseline"), sentence
@@ -210,7 +247,7 @@ def augment_problems(
     """
     if augment is None:
         return
-    if "task" not in given:
+    if not {"task", "tasks"} & set(given):
         yield ("augment",), "augment: needs a task whose examples it adds to"
     if "teacher" not in given and not augment.keeps_labels:
         yield ("augment",), "augment: adds texts without labels, which a teacher must answer, and there is none"

@@ -36,7 +36,7 @@ class Checker:
     Args:
         kind: Task kind.
         columns: The file's column for each of our fields, where they differ.
-        label_map: New name of each label in the files; others stay.
+        label_map: New name of each label in the files, or its number where a number is asked for; others stay.
 
     Attributes:
         labels: Labels that are allowed; None allows all.
@@ -111,7 +111,7 @@ class Checker:
     def _truth(self, value: Any, example: Mapping[str, Any]) -> Any:
         kind = self._answered_as(example)
         if kind == "regression":
-            return _score(value)
+            return _score(self._numbered(value))
         if kind == "classification":
             return self._label(value)
         if kind == "qa":
@@ -128,6 +128,16 @@ class Checker:
         if self.kind != "embedding":
             return self.kind
         return "regression" if "text_a" in values else "classification"
+
+    def _numbered(self, value: Any) -> Any:
+        """Return the number that a label's name stands for; the value itself if ``label_map`` does not name it."""
+        given = self.label_map.get(value) if isinstance(value, str) else None
+        if given is None:
+            return value
+        try:
+            return float(given)
+        except ValueError:
+            raise BadItemError(f"label_map gives {value!r} the name {given!r}, which must be a number") from None
 
     def _label(self, value: Any) -> str:
         if isinstance(value, float) and value.is_integer():

@@ -41,6 +41,7 @@ def load_task(
     columns: Mapping[str, str] | None = None,
     limit: Mapping[str, int] | None = None,
     seed: int = 13,
+    keep_labels: bool = False,
 ) -> Task:
     """Read a data set and say what it asks.
 
@@ -53,7 +54,8 @@ def load_task(
             embedding spearman (pairs) or nearest (single texts).
         labels: Labels in the order of their ids; by default those of the train split (or else of the first split that
             has any) in alphabetical order, for tagging with O first.
-        label_map: New name of labels in the files; it is applied before all else.
+        label_map: New name of labels in the files; it is applied before all else. For regression, and for pairs of
+            embedding, the number that a name stands for.
         max_length: Most tokens of one input; by default 128, for qa 384.
         stride: Tokens that neighbouring windows share; by default 32, for qa 128.
         truncation: longest_first, only_first or only_second.
@@ -67,11 +69,13 @@ def load_task(
         columns: The file's column for each of our fields, such as ``{"text": "sentence"}``.
         limit: Most examples of a split; a sample is drawn.
         seed: Draws the samples.
+        keep_labels: For embedding: whether ``train`` keeps its labels, to learn from them without a teacher.
 
     A ``test`` split whose first item has no label counts as unlabelled. Items of ``unlabeled`` never keep one.
 
-    Vectors are learnt from texts alone: for embedding ``train`` keeps no labels, takes single texts and pairs alike,
-    and gets the texts of ``unlabeled`` too; a ``validation`` without labels is no mistake, it just cannot be scored.
+    A teacher's vectors are learnt from texts alone: for embedding ``train`` keeps no labels unless ``keep_labels`` asks
+    for them, takes single texts and pairs alike, and gets the texts of ``unlabeled`` too; a ``validation`` without
+    labels is no mistake, it just cannot be scored.
 
     Raises:
         UserError: An argument is wrong, nothing can be read, or items are bad; all of it at once, as far as possible.
@@ -98,7 +102,7 @@ def load_task(
         raise UserError(*unknown)
     checker = Checker(kind, columns, {str(old): str(new) for old, new in label_map.items()})
     checker.labels = None if labels is None else [str(label) for label in labels]
-    splits = _read(sources, checker, on_bad)
+    splits = _read(sources, checker, on_bad, keep_labels)
     spec = spec.model_copy(update=_found(spec, checker, metric))
     spec = spec.model_copy(update={"class_weights": _weights(spec, class_weights, splits.get("train", ()))})
     misfit = unfit(spec.metric, spec)
@@ -129,7 +133,9 @@ def _texts_together(splits: Mapping[str, Examples]) -> dict[str, Examples]:
     return {"train": Examples(items, "train", sum(part.skipped for part in parts)), **rest}
 
 
-def _read(sources: Mapping[str, Source], checker: Checker, on_bad: str) -> dict[str, Examples]:
+def _read(
+    sources: Mapping[str, Source], checker: Checker, on_bad: str, keep_labels: bool = False
+) -> dict[str, Examples]:
     """Read every split, the one that the labels come from first.
 
     Raises:
@@ -140,7 +146,7 @@ def _read(sources: Mapping[str, Source], checker: Checker, on_bad: str) -> dict[
     bad: list[str] = []
     for name, source in sources.items():
         try:
-            items, wrong = _read_split(name, source, checker)
+            items, wrong = _read_split(name, source, checker, keep_labels)
         except UserError as error:
             problems += error.problems
             continue
@@ -168,11 +174,13 @@ def _read(sources: Mapping[str, Source], checker: Checker, on_bad: str) -> dict[
     return splits
 
 
-def _read_split(name: str, source: Source, checker: Checker) -> tuple[list[Example], list[str]]:
+def _read_split(
+    name: str, source: Source, checker: Checker, keep_labels: bool = False
+) -> tuple[list[Example], list[str]]:
     items: list[Example] = []
     bad: list[str] = []
     of_texts = checker.kind == "embedding"
-    labelled = name != "unlabeled" and not (of_texts and name == "train")
+    labelled = name != "unlabeled" and (keep_labels or not (of_texts and name == "train"))
     may_lack = labelled and (of_texts or name == "test")
     for number, row in enumerate(source.rows()):
         if number == 0 and may_lack:

@@ -67,6 +67,40 @@ class LengthGroupedBatches(Sampler[list[int]]):
         return iter(batches)
 
 
+class WholeGroupBatches(LengthGroupedBatches):
+    """Batches of rows in which no group of rows is cut; the order of groups is that of their longest rows.
+
+    A batch holds as many groups as would fit if all were as large as the largest, so their number is the same in every
+    epoch; one group at the least.
+
+    Args:
+        lengths: Tokens of each row.
+        batch_size: Most rows a batch, unless a single group has more.
+        seed: Seed of the shuffle.
+        group: False leaves the groups shuffled without grouping by length.
+        together: The number of each row's group; without it each row is one.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        seed: int,
+        group: bool = True,
+        together: Sequence[int] | None = None,
+    ) -> None:
+        members: dict[int, list[int]] = {}
+        for row, number in enumerate(range(len(lengths)) if together is None else together):
+            members.setdefault(number, []).append(row)
+        self.members = list(members.values())
+        longest = [max(lengths[row] for row in rows) for rows in self.members]
+        super().__init__(longest, max(1, batch_size // max(map(len, self.members))), seed, group)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for numbers in super().__iter__():
+            yield [row for number in numbers for row in self.members[number]]
+
+
 class MixedBatches:
     """Batches of several tasks, each of one task alone, in shuffled order; as MT-DNN trains (Liu et al. 2019).
 

@@ -179,6 +179,13 @@ def pooler_output(encoder: Any, states: torch.Tensor) -> Any:
     return None if pooler is None else pooler(states)
 
 
+def without_pooler(encoder: Any) -> Any:
+    """Return an encoder that keeps no pooler, changed in place; heads of their own read its hidden states."""
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler = None
+    return encoder
+
+
 def layer_count(model: Any) -> int:
     """Return how many transformer layers an input passes through; 0 for a network without them."""
     return shape_of(model.config).layers if family_of(model).layers is not None else 0
@@ -276,17 +283,17 @@ def share_encoder(source: Any, target: Any) -> None:
     Raises:
         UserError: If their encoders differ in family or shape.
     """
-    heads = [head_parameters(model) for model in (source, target)]
+    given, own = base_encoder(source), base_encoder(target)
+    families = [family_of(getattr(base_encoder(model), "config", model.config)) for model in (source, target)]
     shapes = [
-        {name: p.shape for name, p in model.named_parameters() if name not in head}
-        for model, head in zip((source, target), heads, strict=True)
+        {name: p.shape for name, p in encoder.named_parameters() if not name.startswith("pooler.")}
+        for encoder in (given, own)
     ]
-    if family_of(source) is not family_of(target) or shapes[0] != shapes[1]:
+    if families[0] is not families[1] or shapes[0] != shapes[1]:
         raise UserError("an encoder is shared by models of one family and shape, and these two differ")
-    given = base_encoder(source)
     for name, part in [*given.named_children(), *given.named_parameters(recurse=False)]:
         if name != "pooler":
-            setattr(base_encoder(target), name, part)
+            setattr(own, name, part)
 
 
 def head_parameters(model: Any) -> dict[str, nn.Parameter]:

@@ -176,11 +176,15 @@ def token_span(offsets: Sequence[tuple[int, int] | None], start: int, end: int) 
 
 
 def labelled(spec: TaskSpec, examples: Examples) -> Examples:
-    """Return the examples that hold their answer; classification and regression may be taught without it.
+    """Return the examples that hold their answer; classification, regression and embedding may be taught without it.
 
     Raises:
         UserError: If none does.
     """
+    if spec.kind == "embedding":
+        from teachers.siamese import labelled_pairs
+
+        return labelled_pairs(spec, examples)
     if spec.kind not in ("classification", "regression") or all("label" in example for example in examples):
         return examples
     found = [example for example in examples if "label" in example]

@@ -22,6 +22,8 @@ from teachers.auxiliary_lm import WithLanguageModel
 from teachers.config import AuxiliaryLM, Training
 from teachers.frozen_features import kept_features
 from teachers.home import home
+from teachers.losses import NamedLoss, named
+from teachers.objective import TaskLoss
 from teachers.scoring import scorable
 from teachers.strategies import clashes
 from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel
@@ -40,6 +42,7 @@ def finetune(
     *,
     seed: int = 13,
     name: str = "teacher",
+    loss: NamedLoss | None = None,
     auxiliary_lm: AuxiliaryLM | None = None,
     features: bool = False,
 ) -> tuple[TaskModel, Path]:
@@ -53,6 +56,7 @@ def finetune(
         training: How; the defaults of the ``training`` block otherwise.
         seed: Seeds head, order and dropout.
         name: What reports call the teacher.
+        loss: What is minimised; the task's own loss by default.
         auxiliary_lm: If given, a masked-language loss on the same texts stands beside that of the task.
         features: Whether the encoder stays as it is and runs once over all texts, and the head alone is trained.
 
@@ -73,40 +77,35 @@ def finetune(
     if features:
         training = training.model_copy(update={"freeze": ("embeddings", "encoder")})
     model = base if isinstance(base, TaskModel) else load_taskmodel(base, task.spec, seed=seed)
-    identity: dict[str, Any] = {
-        "version": VERSION,
-        "base": model.digest,
-        "tokenizer": hashlib.sha256(model.tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
-        "task": task.spec.model_dump(mode="json", exclude_defaults=True),
-        "train": task.train.digest,
-        "validation": task.validation.digest,
-        "training": training.model_dump(mode="json", exclude_defaults=True),
-        "seed": seed,
-    }
+    identity = {"version": VERSION, **lesson_identity(model, task, loss), **course_identity(training, seed)}
     if auxiliary_lm is not None:
         identity["auxiliary_lm"] = auxiliary_lm.model_dump(mode="json")
     if features:
         identity["features"] = True
     if "encoder" in training.freeze:  # once the pooler was frozen with it
         identity["pooler"] = "trained"
-    if isinstance(base, TaskModel):  # new networks that differ in their activation, say, have equal weights
-        config = base.model.config.to_dict()
-        identity["config"] = {
-            key: config[key] for key in config if key not in ("transformers_version", "_name_or_path")
-        }
-    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    if isinstance(base, TaskModel):
+        identity["config"] = config_identity(base)
+    key = key_of(identity)
     folder = home() / "teachers" / f"{task.spec.kind}-{key}"
     if not (folder / "teacher.json").is_file():
         model = replace(model, name=name)
         working = folder.with_name(folder.name + ".working")
         logger.info("training teacher %s in %s", key, folder)
-        objective = None if auxiliary_lm is None else WithLanguageModel(auxiliary_lm)
+        objective = loss if auxiliary_lm is None else WithLanguageModel(auxiliary_lm, loss or TaskLoss())
         with kept_features(model, _scored_texts(task)) if features else contextlib.nullcontext():
             history = train(
-                model, task.train, objective, training, seed=seed, validation=task.validation, folder=working
+                model,
+                task.train,
+                objective,
+                training,
+                seed=seed,
+                validation=task.validation,
+                folder=working,
+                identity="" if loss is None else json.dumps(named(loss)),
             )
-        facts = {"identity": identity, "history": history}
-        _keep(model, facts, folder)
+        with whole_folder(folder, "the teacher") as beside:
+            keep(model, {"identity": identity, "history": history}, beside)
         shutil.rmtree(working, ignore_errors=True)
     return replace(load_taskmodel(folder), name=name), folder
 
@@ -117,7 +116,35 @@ def _scored_texts(task: Task) -> Examples:
     return Examples([*task.train, *validation], "train and validation")
 
 
-def _keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:
-    with whole_folder(folder, "the teacher") as beside:
-        save_taskmodel(model, beside)
-        (beside / "teacher.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+def lesson_identity(model: TaskModel, task: Task, loss: NamedLoss | None) -> dict[str, Any]:
+    """Return what a network learns, and what it starts from, as plain values."""
+    identity: dict[str, Any] = {
+        "base": model.digest,
+        "tokenizer": hashlib.sha256(model.tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
+        "task": task.spec.model_dump(mode="json", exclude_defaults=True),
+        "train": task.train.digest,
+        "validation": task.validation.digest,
+    }
+    return identity if loss is None else identity | {"loss": named(loss)}
+
+
+def course_identity(training: Training, seed: int) -> dict[str, Any]:
+    """Return how it is trained, as plain values."""
+    return {"training": training.model_dump(mode="json", exclude_defaults=True), "seed": seed}
+
+
+def config_identity(model: TaskModel) -> dict[str, Any]:
+    """Return the network's config; new networks that differ in their activation, say, have equal weights."""
+    config = model.model.config.to_dict()
+    return {key: config[key] for key in config if key not in ("transformers_version", "_name_or_path")}
+
+
+def key_of(identity: Mapping[str, Any]) -> str:
+    """Return the name by which a finished training is found again."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:
+    """Write a teacher and ``teacher.json`` into ``folder``, which must exist."""
+    save_taskmodel(model, folder)
+    (folder / "teacher.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")

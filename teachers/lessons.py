@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from eval.errors import UserError
 from eval.task import Examples
-from teachers.batches import LengthGroupedBatches
+from teachers.batches import LengthGroupedBatches, WholeGroupBatches
 from teachers.config import Training
-from teachers.features import Batch, labelled
-from teachers.objective import Loss, Objective
+from teachers.features import Batch
+from teachers.objective import Loss, Objective, examples_for
 from teachers.scoring import rows_of
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel
@@ -74,8 +74,9 @@ class Bound:
 
     def batches(self, training: Training, seed: int) -> LengthGroupedBatches:
         """Return which rows stand together."""
-        groups = getattr(self.loss, "groups", None)
-        return LengthGroupedBatches(self.rows.lengths, training.batch_size, seed, training.group_by_length, groups)
+        groups, whole = getattr(self.loss, "groups", None), getattr(self.loss, "whole_groups", False)
+        kind = WholeGroupBatches if groups is not None and whole else LengthGroupedBatches
+        return kind(self.rows.lengths, training.batch_size, seed, training.group_by_length, groups)
 
     def prepare(self, batch: Batch) -> Batch:
         """Return a batch as the student shall see it."""
@@ -109,9 +110,7 @@ class Lesson:
         Raises:
             UserError: If there is nothing to train on.
         """
-        examples = self.examples
-        if getattr(self.objective, "reads_labels_alone", False):
-            examples = labelled(self.student.task, examples)
+        examples = examples_for(self.objective, self.student.task, self.examples)
         if not len(examples):
             raise UserError(f"nothing to train on: {examples.name} is empty")
         rows = rows_of(self.student, examples, seed)

@@ -6,19 +6,31 @@ the same modules, so that each can be saved and loaded by itself.
 
 from __future__ import annotations
 
+import logging
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
 from eval.task import Task
+from eval.writing import whole_folder
 from teachers.config import Training
 from teachers.encoder import share_encoder
+from teachers.finetune import config_identity, course_identity, finetune, keep, key_of, lesson_identity
+from teachers.home import home
 from teachers.lessons import Lesson
+from teachers.losses import NamedLoss
 from teachers.objective import Objective, TaskLoss
 from teachers.signals import TeacherSource
-from teachers.taskmodel import TaskModel
+from teachers.taskmodel import TaskModel, load_taskmodel
 from teachers.training import learn
+
+logger = logging.getLogger("teachers.multitask")
+
+VERSION = 1
+"""Raised when the same models, data and settings give other teachers."""
 
 
 def share_encoders(models: Mapping[str, TaskModel]) -> None:
@@ -82,3 +94,63 @@ def train_together(
         for name, model in models.items()
     ]
     return learn(lessons, training, seed=seed, folder=folder, identity=f"{identity} {' '.join(models)}")
+
+
+def finetune_together(
+    models: Mapping[str, TaskModel],
+    tasks: Mapping[str, Task],
+    training: Training | None = None,
+    *,
+    losses: Mapping[str, NamedLoss] | None = None,
+    per_task: Training | None = None,
+    seed: int = 13,
+) -> dict[str, tuple[TaskModel, Path]]:
+    """Train one encoder on several tasks, or fetch what this very call made before: a model a task.
+
+    An epoch holds every batch of every task once, merged and shuffled, so a task is seen as often as its data is
+    large. An interrupted call goes on where it stopped.
+
+    Args:
+        models: One a task, with encoders of one family and shape; in place, they come to share the first one's.
+        tasks: Data by the same names; the mean of their validation scores chooses the best epoch.
+        training: How; the defaults of the ``training`` block otherwise.
+        losses: What is minimised, for tasks that do not learn by their own loss.
+        per_task: If given, each model is then fine-tuned on its own task so, starting from the shared encoder; this is
+            MT-DNN's second stage.
+        seed: Seeds order and dropout.
+
+    Returns:
+        For each task its teacher and the folder of it, kept under ``COMPRESS_HOME``.
+
+    Raises:
+        UserError: If names, encoders or data are unusable.
+        DivergedError: If training fails.
+    """
+    training, losses = training or Training(), losses or {}
+    empty = [name for name, task in tasks.items() if not len(task.train)]
+    if empty:
+        raise UserError(*(f"{name}: there is no train split to fine-tune on" for name in empty))
+    lessons = {
+        name: lesson_identity(models[name], task, losses.get(name)) | {"config": config_identity(models[name])}
+        for name, task in tasks.items()
+    }
+    # The first model's encoder is what all start from, so their order tells trainings apart.
+    identity = {"together": VERSION, "lessons": list(lessons.items()), **course_identity(training, seed)}
+    key = key_of(identity)
+    folder = home() / "teachers" / f"together-{key}"
+    if not all((folder / name / "teacher.json").is_file() for name in tasks):
+        working = folder.with_name(folder.name + ".working")
+        logger.info("training teachers %s in %s", key, folder)
+        history = train_together(models, tasks, losses, training, seed=seed, folder=working, identity=key)
+        with whole_folder(folder, "the teachers") as beside:
+            for name, model in models.items():
+                (beside / name).mkdir()
+                keep(model, {"identity": identity, "history": history}, beside / name)
+        shutil.rmtree(working, ignore_errors=True)
+    found = {name: (replace(load_taskmodel(folder / name), name=name), folder / name) for name in tasks}
+    if per_task is None:
+        return found
+    return {
+        name: finetune(model, tasks[name], per_task, seed=seed, name=name, loss=losses.get(name))
+        for name, (model, _) in found.items()
+    }

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.errors import UserError
-from eval.task import TaskSpec
-from teachers.features import IGNORED, Batch, Rows
+from eval.task import Examples, TaskSpec
+from teachers.features import IGNORED, Batch, Rows, labelled
 from teachers.observing import NOTHING, Signals, Wanted
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Loss(Protocol):
     """An objective that is tied to one student and its rows.
 
-    Some losses have more, which a class gets by being written as a subclass, or by a method of that name: ``groups``, a
-    number for each row, where rows of one number must meet in a batch; ``prepare(batch)``, the batch as the student
-    shall see it; and ``counts(batch)``, over how many things each term is a mean, so that pieces of a batch and
+    Some losses have more, by these names: ``groups``, a number for each row, where rows of one number shall meet in a
+    batch (its border may still cut a group, unless ``whole_groups`` is true); ``prepare(batch)``, the batch as the
+    student shall see it; and ``counts(batch)``, over how many things each term is a mean, so that pieces of a batch and
     processes weigh by it (rows, for terms that are not named).
 
     Attributes:
@@ -40,11 +40,27 @@ class Loss(Protocol):
 
 
 class Objective(Protocol):
-    """A description of a loss, such as a distillation technique; it becomes a ``Loss`` by being bound."""
+    """A description of a loss, such as a distillation technique; it becomes a ``Loss`` by being bound.
+
+    One that cannot learn from every example may have ``select(spec, examples)``, which returns those it learns from.
+    """
 
     def bind(self, student: TaskModel, rows: Rows) -> Loss:
         """Prepare for these rows: compute and cache teacher signals, make projections."""
         ...
+
+
+def examples_for(objective: Objective, spec: TaskSpec, examples: Examples) -> Examples:
+    """Return the examples that an objective learns from.
+
+    Raises:
+        UserError: If it learns from none.
+    """
+    if getattr(objective, "reads_labels_alone", False):
+        examples = labelled(spec, examples)
+    select = getattr(objective, "select", None)
+    chosen: Examples = examples if select is None else select(spec, examples)
+    return chosen
 
 
 @dataclass
@@ -79,15 +95,20 @@ class BoundTaskLoss:
 class TaskLoss:
     """Cross-entropy or mean squared error against the labels; the default objective of everything that trains.
 
+    For embedding it is the loss of a Siamese encoder that fits the labels of the pairs, see ``teachers.siamese``.
+
     Attributes:
         reads_labels_alone: Whether examples without a label teach nothing, so that they are left out.
     """
 
     reads_labels_alone: ClassVar[bool] = True
 
-    def bind(self, student: TaskModel, rows: Rows) -> BoundTaskLoss:
+    def bind(self, student: TaskModel, rows: Rows) -> Loss:
         """Return the loss of the student's own task."""
-        del rows
+        if student.task.kind == "embedding":
+            from teachers.siamese import by_labels
+
+            return by_labels(rows.examples).bind(student, rows)
         return BoundTaskLoss(student.task)
 
 
@@ -103,8 +124,8 @@ def task_loss(spec: TaskSpec, logits: Tensor, batch: Batch) -> Tensor:
     logits = logits.float()
     if spec.kind == "embedding":
         raise UserError(
-            "an embedding task has no labels to learn from; train with a teacher's vectors: distill.embedding, or a "
-            "method that reads hidden states alone"
+            "an embedding task has no labels to learn from text by text; train with a teacher's vectors: "
+            "distill.embedding, or a method that reads hidden states alone"
         )
     if spec.kind == "regression":
         scores, labels = logits[:, 0], batch.targets["labels"]

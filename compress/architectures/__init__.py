@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ARCHITECTURES: dict[str, str] = {
     "compress-adapted": "compress.architectures.adaptor",
+    "compress-answer-network": "compress.architectures.answer_network",
     "compress-bilstm": "compress.architectures.bilstm",
     "compress-early-exit": "compress.architectures.early_exit",
     "compress-static": "compress.architectures.static",

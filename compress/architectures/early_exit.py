@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from compress.architectures.registration import register
-from teachers.encoder import layer_count, max_tokens, model_inputs, shape_of
+from compress.architectures.around import AroundConfig, register_around
+from teachers.encoder import layer_count
 from teachers.segments import run_layers
 
 
-class EarlyExitConfig(PreTrainedConfig):  # type: ignore[misc]
+class EarlyExitConfig(AroundConfig):
     """Config of a classifier with early exits.
 
     Args:
@@ -31,7 +31,6 @@ class EarlyExitConfig(PreTrainedConfig):  # type: ignore[misc]
     """
 
     model_type = "compress-early-exit"
-    sub_configs = {"inner": AutoConfig}  # noqa: RUF012 (transformers reads it so)
 
     def __init__(
         self,
@@ -43,31 +42,10 @@ class EarlyExitConfig(PreTrainedConfig):  # type: ignore[misc]
         speed: float = 0.5,
         **kwargs: Any,
     ) -> None:
-        self.inner = AutoConfig.for_model(**inner) if isinstance(inner, dict) else inner or AutoConfig.for_model("bert")
         self.exits = list(exits)
         self.branch_size, self.branch_heads = branch_size, branch_heads
         self.first, self.speed = first, speed
-        super().__init__(**kwargs)
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the word embeddings."""
-        return shape_of(self.inner).vocab_size
-
-    @property
-    def hidden_size(self) -> int:
-        """Channels of the residual stream."""
-        return shape_of(self.inner).hidden_size
-
-    @property
-    def max_position_embeddings(self) -> int:
-        """Most tokens of an input."""
-        return max_tokens(self.inner)
-
-    @property
-    def type_vocab_size(self) -> int:
-        """More than 1 where the classifier takes token types."""
-        return 2 if "token_type_ids" in model_inputs(self.inner) else 1
+        super().__init__(inner, **kwargs)
 
 
 @dataclass
@@ -257,9 +235,4 @@ def _inputs(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Te
     return inputs if token_type_ids is None else {**inputs, "token_type_ids": token_type_ids}
 
 
-register(
-    EarlyExitConfig,
-    {AutoModelForSequenceClassification: EarlyExitForSequenceClassification},
-    base="inner",
-    dimensions={name: name for name in ("hidden_size", "vocab_size")} | {"max_positions": "max_position_embeddings"},
-)
+register_around(EarlyExitConfig, {AutoModelForSequenceClassification: EarlyExitForSequenceClassification})

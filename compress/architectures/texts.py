@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from compress.architectures.registration import register
+from eval.task import TaskSpec
 
 
 class TextConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -88,7 +89,26 @@ def matched(first: Tensor, second: Tensor) -> Tensor:
     return torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
 
 
-def words_of_texts(ids: Tensor, mask: Tensor, config: TextConfig) -> tuple[Tensor, ...]:
+class TextPlaces(Protocol):
+    """What a config says of the places of texts among tokens; see ``TextConfig``."""
+
+    pair: bool
+    skipped_ids: list[int]
+    separator_id: int | None
+
+
+def places_of_texts(tokenizer: Any, task: TaskSpec) -> dict[str, Any]:
+    """Return the fields of ``TextPlaces`` that follow from tokenizer and task."""
+    outside = (tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id)
+    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    return {
+        "pair": task.pair,
+        "skipped_ids": sorted({int(token) for token in (*outside, *ends) if token is not None}),
+        "separator_id": tokenizer.sep_token_id,
+    }
+
+
+def words_of_texts(ids: Tensor, mask: Tensor, config: TextPlaces) -> tuple[Tensor, ...]:
     """Return which tokens are words of the text, or of either text of a pair: boolean ``[B, L]`` each.
 
     A pair reaches the network as one sequence, and not every tokenizer tells its texts apart by token types; all put a

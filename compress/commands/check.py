@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from compress.commands.output import write_json
 from compress.commands.run import Json, Overrides, RecipeFile
 from eval.errors import UserError
+
+if TYPE_CHECKING:
+    from compress.recipe import Recipe
 
 
 def check(
@@ -42,6 +45,8 @@ def _look(recipe: Any, overrides: list[str] | None, file_only: bool) -> dict[str
     found: dict[str, Any] = {"name": wanted.name, "steps": [step.name for step in wanted.steps]}
     if file_only:
         return found
+    if wanted.tasks:
+        return found | _look_at_several(wanted)
 
     from compress.preview import preview
 
@@ -53,3 +58,13 @@ def _look(recipe: Any, overrides: list[str] | None, file_only: bool) -> dict[str
         found["labels"] = list(prepared.task.spec.labels)
     found["student"] = f"{prepared.student.size().parameters:,} parameters"
     return found
+
+
+def _look_at_several(recipe: Recipe) -> dict[str, Any]:
+    from compress.together import preview_together
+
+    tasks, models = preview_together(recipe)
+    parts = {name: [f"{split} {len(found):,}" for split, found in task.splits.items()] for name, task in tasks.items()}
+    found: dict[str, Any] = {f"tasks.{name}": splits for name, splits in parts.items()}
+    shared = {id(p): p.numel() for model in models.values() for p in model.model.parameters()}
+    return found | {"together": f"{sum(shared.values()):,} parameters"}

@@ -14,6 +14,7 @@ from eval.errors import UserError
 if TYPE_CHECKING:
     from compress.recipe import Recipe
     from compress.student import Student
+    from teachers.taskmodel import TaskModel
 
 
 def teach(
@@ -39,7 +40,8 @@ def teach(
 ) -> None:
     """Pretrain a teacher on unlabelled text, or fine-tune one on a task, or both; the same call later finds it again.
 
-    Where a recipe names several teachers, each is kept in a numbered folder of its own.
+    Where a recipe names several teachers, each is kept in a numbered folder of its own. Several tasks are learned
+    together by one encoder; each task's model is kept in a folder of the task's name.
     """
     flags = {"base": base, "task": task, "data": data}
     training = {
@@ -54,28 +56,50 @@ def teach(
     wanted = _from_file(recipe, flags, given, seed, overrides) if recipe else _from_flags(flags, given, seed, overrides)
     if wanted.teacher is None or (wanted.teacher.finetune is None and wanted.teacher.pretrain is None):
         raise UserError(f"{recipe}: has no teacher with a finetune or a pretrain block; there is nothing to teach")
-    if wanted.teacher.finetune is not None and wanted.task is None:
+    if wanted.teacher.finetune is not None and not (wanted.task or wanted.tasks):
         raise UserError(f"{recipe}: teacher.finetune needs a task")
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
 
-    from compress.artifact import Artifact
-
-    taught = wanted.teacher.grounded(wanted.seed, wanted.name)
-    if taught.finetune is None or wanted.task is None:
-        typer.echo(f"teacher: {_copied(Path(str(taught.model)), out)}")
+    block = wanted.teacher.grounded(wanted.seed, wanted.name)
+    if block.finetune is None or not (wanted.task or wanted.tasks):
+        typer.echo(f"teacher: {_copied(Path(str(block.model)), out)}")
         return
-    block = taught if shape is None else taught.model_copy(update={"shape": _shape(shape)})
-    data_task = wanted.task.load(wanted.seed)
-    members = taught.members(wanted.seed)
+    block = block if shape is None else block.model_copy(update={"shape": _shape(shape)})
+    wanted = wanted.model_copy(update={"teacher": block})
+    members = block.members(wanted.seed)
     for number, (source, used_seed) in enumerate(members, start=1):
         place = out if out is None or len(members) == 1 else out / str(number)
-        start = partial(block.start, source, seed=used_seed)
-        name = place.name if place else "teacher"
-        teacher, folder = taught.finetune.teach(start, data_task, seed=used_seed, name=name)
-        if place is not None:
-            Artifact.from_model(teacher, origin=source).save(place)
-        typer.echo(f"teacher: {place or folder}")
+        if wanted.tasks:
+            _teach_several(wanted, source, used_seed, place)
+        else:
+            _teach_one(wanted, source, used_seed, place)
+
+
+def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:
+    task, teacher = recipe.task, recipe.teacher
+    if task is None or teacher is None or teacher.finetune is None:
+        raise TypeError("a recipe without a task or a finetune block came past the check for them")
+    start = partial(teacher.start, source, seed=seed)
+    name = place.name if place else "teacher"
+    data = task.load(recipe.seed, keep_labels=True)
+    _keep(*teacher.finetune.teach(start, data, seed=seed, name=name), source, place)
+
+
+def _teach_several(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:
+    from compress.together import teach_together
+
+    for name, (teacher, folder) in teach_together(recipe, source, seed).items():
+        _keep(teacher, folder, source, None if place is None else place / name)
+
+
+def _keep(teacher: TaskModel, folder: Path, source: str, place: Path | None) -> None:
+    """Save a teacher where the user asked for it, and say where it lies."""
+    from compress.artifact import Artifact
+
+    if place is not None:
+        Artifact.from_model(teacher, origin=source).save(place)
+    typer.echo(f"teacher: {place or folder}")
 
 
 def _copied(folder: Path, out: Path | None) -> Path:

@@ -17,6 +17,7 @@ from teachers.encoder import family_of
 from teachers.features import Batch, Rows
 from teachers.objective import task_loss
 from teachers.observing import NOTHING, Signals, Wanted
+from teachers.ranking import queries, scores
 from teachers.signals import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
 
@@ -124,14 +125,3 @@ def margin_mse(student: Tensor, teacher: Tensor, group: Tensor, labels: Tensor |
         pair &= labels[:, None] != labels[None, :]
     squares = (error[:, None] - error[None, :]).square()
     return (squares * pair).sum() / pair.sum().clamp_min(1)
-
-
-def scores(logits: Tensor) -> Tensor:
-    """Return one number a row ``[B]``: the only output, or the second logit less the first."""
-    return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
-
-
-def queries(rows: Rows) -> list[int]:
-    """Return for each row the number of its query, counted in the order in which queries first appear."""
-    numbers: dict[str, int] = {}
-    return [numbers.setdefault(str(rows.examples[f.example]["text_a"]), len(numbers)) for f in rows.features]

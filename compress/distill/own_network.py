@@ -79,13 +79,10 @@ class OwnNetworkDistillation(Distillation):
 
 def text_settings(student: TaskModel) -> dict[str, Any]:
     """Return the fields of a ``TextConfig`` that follow from tokenizer and task."""
-    tokenizer = student.tokenizer
-    outside = (tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id)
-    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    from compress.architectures.texts import places_of_texts
+
     return {
         "vocab_size": int(student.model.config.vocab_size),
-        "pair": student.task.pair,
-        "skipped_ids": sorted({int(token) for token in (*outside, *ends) if token is not None}),
-        "separator_id": tokenizer.sep_token_id,
-        "pad_token_id": int(tokenizer.pad_token_id),
+        **places_of_texts(student.tokenizer, student.task),
+        "pad_token_id": int(student.tokenizer.pad_token_id),
     }

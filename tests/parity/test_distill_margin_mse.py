@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from compress import load
-from compress.distill.margin_mse import MarginDistillation, margin_mse, queries, scores
+from compress.distill.margin_mse import MarginDistillation, margin_mse
 from compress.engine import run
 from compress.recipe import Recipe
 from compress.technique import Inputs
@@ -14,6 +14,7 @@ from eval.inference import predict
 from eval.task import Examples
 from teachers.batches import LengthGroupedBatches
 from teachers.encoder import head_parts
+from teachers.ranking import queries, scores
 from teachers.scoring import rows_of
 from teachers.signals import ModelTeacher
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel

@@ -33,12 +33,30 @@ def write_data(task, folder):
 def task_for(recipe):
     """Return a tiny task of the recipe's form; of a reranker, with four passages for each query."""
     kind, metric = recipe.task.kind, recipe.task.metric
+    taught = recipe.teacher.finetune
     ranks = any(step.name == "distill.margin_mse" for step in recipe.steps)
-    task = tiny_task(kind, pair=ranks or kind == "regression" or (kind == "embedding" and metric == "spearman"))
+    ranks = ranks or bool(taught and taught.loss and taught.loss.ranking)
+    paired = ranks or bool(taught and taught.head)
+    task = tiny_task(kind, pair=paired or kind == "regression" or (kind == "embedding" and metric == "spearman"))
     for name, examples in task.splits.items() if ranks else ():
         lines = [{**example, "text_a": examples[i // 4 * 4]["text_a"]} for i, example in enumerate(examples)]
         task.splits[name] = Examples(lines, name)
     return task
+
+
+def several_tasks(recipe, folder):
+    """Return what makes the tasks of a recipe tiny; those with a number or of a ranker are pairs."""
+    values = []
+    for name, block in recipe.tasks.items():
+        paired = block.kind in ("regression", "embedding") or block.loss is not None or block.head is not None
+        task = tiny_task(block.kind, pair=paired)
+        write_data(task, folder / "data" / name)
+        values += [f"tasks.{name}.data={folder / 'data' / name}"]
+    base = folder / "base"
+    base.mkdir()
+    save_taskmodel(tiny_taskmodel("bert", tiny_spec("masked-lm")), base)
+    values += [f"teacher.model={base}", "teacher.finetune.max_steps=6", "teacher.finetune.batch_size=8"]
+    return values + [f"teacher.finetune.per_task.{least}" for least in ("max_steps=2", "batch_size=8")]
 
 
 def tiny_step(number, step, own_training):
@@ -59,6 +77,8 @@ def tiny_overrides(tmp_path, monkeypatch):
 
     def overrides(path):
         recipe = read_recipe(path)
+        if recipe.tasks:
+            return several_tasks(recipe, tmp_path)
         task = task_for(recipe)
         write_data(task, tmp_path / "data")
         teacher = tmp_path / "teacher"
@@ -99,6 +119,13 @@ def test_a_recipe_runs_whole(path, tiny_overrides, tmp_path, capsys):
     sets = [word for value in tiny_overrides(path) for word in ("--set", value)]
     recipe = read_recipe(path, sets[1::2])
     assert main(["check", str(path), *sets]) == 0, capsys.readouterr().err
+    if recipe.tasks:
+        assert main(["teach", "--recipe", str(path), *sets, "--out", str(tmp_path / "out")]) == 0, (
+            capsys.readouterr().err
+        )
+        for name, block in recipe.tasks.items():
+            assert load(tmp_path / "out" / name).task.kind == block.kind
+        return
     if not recipe.steps:
         assert main(["teach", "--recipe", str(path), *sets, "--out", str(tmp_path / "out")]) == 0, (
             capsys.readouterr().err

@@ -44,7 +44,8 @@ def test_every_mistake_is_told_at_once_with_its_line():
         "recipe.yaml:3: task: max_length: got 2, must be a whole number of at least 4",
         "recipe.yaml:3: task: unknown field 'metrics'; did you mean 'metric'?",
         "recipe.yaml:4: student: layers: got [0, 'x'], must be a whole number of at least 1 or a list of whole numbers",
-        "recipe.yaml:5: training: schedule: got 'liner', must be one of 'linear', 'cosine', 'constant', 'noam', 'slanted_triangular'",
+        "recipe.yaml:5: training: schedule: got 'liner', must be one of 'linear', 'cosine', 'constant', 'noam', "
+        "'slanted_triangular'",
         "recipe.yaml:5: training: betas: got [0.9], must be a list of 2 numbers",
         "recipe.yaml:5: training: epochs: got true or false, must be a number",
         "recipe.yaml:8: step 2, distill.logits: training.epochs: got -1, must be a number above 0 and at most 10000",
