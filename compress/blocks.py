@@ -33,7 +33,7 @@ class TaskBlock(Block):
         label_map: New name of each label in the files.
         max_length: Most tokens of one input.
         stride: Tokens that neighbouring windows of a long input share.
-        truncation: Which text of a pair is shortened.
+        truncation: Which text of a pair is shortened; by default the longest, for multiple-choice the text.
         truncation_side: The end at which a text is shortened.
         pooling: For embedding: how a text's vector is made of its tokens, the mean by default.
         normalize: For embedding: whether vectors are scaled to length 1, as they are by default.

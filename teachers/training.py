@@ -251,7 +251,7 @@ class _Loop:
         for number, piece in enumerate(pieces):
             last = number == len(pieces) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(lesson.call):
-                for name, value in self._backward(lesson, piece, len(piece.rows) / len(batch.rows)).items():
+                for name, value in self._backward(lesson, piece, len(piece) / len(batch)).items():
                     terms[name] = terms.get(name, 0.0) + value
         self._share_gradients(lesson.loss.modules)
         total = sum(terms.values())
