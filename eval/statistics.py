@@ -259,8 +259,8 @@ def agreement(kind: str, candidate: Sequence[Answer], reference: Sequence[Answer
     Returns:
         classification and multiple-choice: ``labels``, the share of equal labels. tagging: ``words``, the share of
         equal tags, and ``sentences``, the share of sentences with all tags equal. qa: ``texts``, the share of equal
-        answer texts. regression: ``pearson`` and ``largest_difference``, in units of the score. embedding: ``cosine``, the mean
-        cosine of both models' vectors of a text, where these have one width; and ``similarities``, the Pearson
+        answer texts. regression: ``pearson`` and ``largest_difference``, in units of the score. embedding: ``cosine``,
+        the mean cosine of both models' vectors of a text, where these have one width; and ``similarities``, the Pearson
         correlation of the cosines that each model finds between the first ``COMPARED`` texts.
 
     Raises:

@@ -9,7 +9,9 @@ import pytest
 import torch
 import transformers
 
+from compress.blocks import TaskBlock
 from compress.cli import main
+from compress.distill.augment.block import AugmentBlock
 from compress.distill.bilstm import BiLstmDistillation
 from compress.distill.logits import LogitDistillation
 from compress.distill.losses import paired_logits, soft_kl
@@ -20,7 +22,7 @@ from compress.export.runtime import ExportError, Runtime
 from compress.export.runtime import example as read_line
 from compress.export.web import export_web
 from compress.prune.head_importance import summed_loss
-from compress.recipe import recipe_from_plain
+from compress.recipe_check import augment_problems
 from compress.technique import Inputs
 from eval.choices import choice_rows, filled
 from eval.data import load_task
@@ -346,9 +348,10 @@ def test_what_cannot_do_it_says_so(task, tmp_path, monkeypatch):
     assert any("cannot do multiple-choice with a BiLSTM" in one for one in found)
     with pytest.raises(UserError, match="its page takes one text or two, not a list of choices"):
         export_web(model, tmp_path / "web")
-    augmented = {"task": {"kind": "multiple-choice", "data": "d"}, "augment": {"rule": "tinybert"}, "teacher": {"model": "m"}}
-    with pytest.raises(UserError, match="augment: multiple-choice is not augmented"):
-        recipe_from_plain({"name": "r", "steps": [{"distill.logits": {}}], **augmented}, "recipe")
+    block = AugmentBlock(rule="bilstm", tagger="en_core_web_sm")
+    found = list(augment_problems(block, TaskBlock(kind="multiple-choice", data="d"), {"task", "teacher"}))
+    said = "augment: multiple-choice is not augmented; other words may make another choice right"
+    assert found == [(("augment",), said)]
     monkeypatch.setattr(transformers, "MODEL_FOR_MULTIPLE_CHOICE_MAPPING", {})
     with pytest.raises(UserError, match="distilbert has no head for multiple-choice; those that have: bert, roberta"):
         build_taskmodel(tiny_config("distilbert"), tiny_tokenizer("distilbert"), task.spec)
