@@ -10,8 +10,12 @@ from compress.student import Student
 from eval.errors import UserError
 from eval.task import Kind, Pooling
 from teachers.config import Training
+from teachers.sweep import SEED, Sweep, checked, run_sweep, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from eval.task import Task, TaskSpec
     from teachers.taskmodel import TaskModel
 
@@ -85,10 +89,13 @@ class FinetuneBlock(Block):
     Attributes:
         training: How weights are updated.
         seed: Seeds the teacher's head and order; by default the recipe's seed. Several give several teachers.
+        sweep: Lists of values for fields of ``training`` and for ``seed``: every combination is trained, and the best
+            by validation is the teacher (see ``teachers.sweep``).
     """
 
     training: Training = Field(default_factory=Training)
     seed: Seed | Annotated[tuple[Seed, ...], Field(min_length=1)] | None = None
+    sweep: dict[str, tuple[Any, ...]] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -101,6 +108,48 @@ class FinetuneBlock(Block):
             return values
         given = block.model_dump(exclude_unset=True) if isinstance(block, Training) else block
         return {key: value for key, value in values.items() if key not in short} | {"training": {**given, **short}}
+
+    @field_validator("sweep")
+    @classmethod
+    def _can_be_swept(cls, sweep: dict[str, tuple[Any, ...]] | None) -> dict[str, tuple[Any, ...]] | None:
+        try:
+            return None if sweep is None else checked(sweep)
+        except UserError as error:
+            raise ValueError("; ".join(one.removeprefix("sweep").lstrip(".: ") for one in error.problems)) from error
+
+    @model_validator(mode="after")
+    def _said_once(self) -> FinetuneBlock:
+        given = self.training.model_fields_set | ({SEED} if self.seed is not None else set())
+        if twice := sorted(given & set(self.sweep or ())):
+            raise ValueError(f"{', '.join(twice)}: stands here and under sweep; say it once")
+        if self.sweep is not None and isinstance(self.seed, tuple):
+            raise ValueError("seed: several seeds of a sweep stand in it; write sweep: {seed: [...], ...}")
+        return self
+
+    def runs(self, seed: int) -> list[tuple[Training, int]]:
+        """Return training and seed of every fine-tuning that makes the teacher with this seed."""
+        if self.sweep is None:
+            return [(self.training, seed)]
+        seeds = self.sweep.get(SEED, (seed,))
+        return [(training, each) for _, training in settings(self.training, self.sweep) for each in seeds]
+
+    def fit(
+        self, start: Callable[[int], str | Path | TaskModel], task: Task, seed: int, name: str
+    ) -> tuple[TaskModel, Path, Sweep | None]:
+        """Fine-tune a teacher, or the best of a sweep; return it, its folder, and what the sweep found.
+
+        Args:
+            start: Returns anew what fine-tuning starts from, given a seed.
+            task: The task with its data.
+            seed: The seed, unless the sweep names its own.
+            name: What reports call the teacher.
+        """
+        if self.sweep is not None:
+            found = run_sweep(start, task, self.training, self.sweep, seed=seed, name=name)
+            return found.teacher, found.folder, found
+        from teachers.finetune import finetune
+
+        return (*finetune(start(seed), task, self.training, seed=seed, name=name), None)
 
 
 class TeacherBlock(Block):

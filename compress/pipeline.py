@@ -21,7 +21,6 @@ from eval.latency import LatencyPlan
 from eval.result import Result
 from eval.together import measure_together
 from teachers.ensemble import EnsembleTeacher
-from teachers.finetune import finetune
 from teachers.signals import ModelTeacher, TeacherSource
 from teachers.taskmodel import load_taskmodel
 
@@ -169,12 +168,17 @@ def _teachers(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
 
 def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, name: str) -> TaskModel:
     spec = None if task is None else task.spec
-    start = source if spec is None else block.start(source, spec, seed)
-    if isinstance(start, str) and is_artifact(start):
-        start = Artifact.from_pretrained(start, spec, seed=seed)
+
+    def start(seed: int) -> str | TaskModel:
+        found = source if spec is None else block.start(source, spec, seed)
+        if isinstance(found, str) and is_artifact(found):
+            return Artifact.from_pretrained(found, spec, seed=seed)
+        return found
+
     if block.finetune is not None and task is not None:
-        return finetune(start, task, block.finetune.training, seed=seed, name=name)[0]
-    return replace(load_taskmodel(start, spec) if isinstance(start, str) else start, name=name)
+        return block.finetune.fit(start, task, seed, name)[0]
+    found = start(seed)
+    return replace(load_taskmodel(found, spec) if isinstance(found, str) else found, name=name)
 
 
 def _source(teachers: tuple[TaskModel, ...]) -> TeacherSource | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compress.commands.output import table
 from compress.commands.run import Overrides
 from eval.errors import UserError
+from teachers.sweep import OPTIMISTIC
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -36,7 +40,8 @@ def teach(
 ) -> None:
     """Fine-tune a teacher on a task, or pretrain one on unlabelled text; the same call later finds it again.
 
-    Where a recipe names several teachers, each is kept in a numbered folder of its own.
+    Where a recipe names several teachers, each is kept in a numbered folder of its own. With a sweep, a table shows
+    every setting, and the best is the teacher.
     """
     flags = {"base": base, "task": task, "data": data}
     training = {
@@ -55,19 +60,21 @@ def teach(
         raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
 
     from compress.artifact import Artifact
-    from teachers.finetune import finetune
 
     block = wanted.teacher if shape is None else wanted.teacher.model_copy(update={"shape": _shape(shape)})
-    training_block = wanted.teacher.finetune.training
     data_task = wanted.task.load(wanted.seed)
     members = wanted.teacher.members(wanted.seed)
     for number, (source, used_seed) in enumerate(members, start=1):
         place = out if out is None or len(members) == 1 else out / str(number)
-        start = block.start(source, data_task.spec, used_seed)
+        start = partial(block.start, source, data_task.spec)
         name = place.name if place else "teacher"
-        teacher, folder = finetune(start, data_task, training_block, seed=used_seed, name=name)
+        teacher, folder, found = wanted.teacher.finetune.fit(start, data_task, used_seed, name)
+        if found is not None:
+            table(*found.rows(), title=f"{source}: {found.metric} on validation")
+            typer.echo(OPTIMISTIC)
         if place is not None:
             Artifact.from_model(teacher, origin=source).save(place)
+            shutil.copy(folder / "teacher.json", place)
         typer.echo(f"teacher: {place or folder}")
 
 
