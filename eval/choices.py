@@ -59,7 +59,7 @@ def _race(row: Row) -> Iterator[Row]:
         return
     questions, options = values["questions"], values.get("options")
     answers = values.get("answers") or [None] * len(questions if isinstance(questions, list) else ())
-    lists = (questions, options, answers)
+    lists: list[Any] = [questions, options, answers]
     if not all(isinstance(each, list) and len(each) == len(questions) for each in lists):
         yield Row(row.where, problem="questions, options and answers must be lists with one item a question")
         return

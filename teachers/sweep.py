@@ -187,7 +187,8 @@ def run_sweep(
         where = task.source or "the data"
         raise UserError(f"{where}: a sweep chooses by validation, and there is no validation split with labels")
     seeds = values.get(SEED, (seed,))
-    trials, folders = [], {}
+    trials: list[Trial] = []
+    folders: dict[tuple[int, int], Path] = {}
     for setting, own in settings(training, values):
         scores: dict[int, float | None] = {}
         for each in seeds:

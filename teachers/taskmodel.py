@@ -158,7 +158,7 @@ def check_kind(config: Any, task: TaskSpec) -> None:
     family = family_of(config)
     if task.kind == "masked-lm" and not family.predicts_words:
         raise UserError(f"{family.model_type} has no masked-language head; it is not trained that way")
-    if task.kind == "multiple-choice" and type(config) not in transformers.MODEL_FOR_MULTIPLE_CHOICE_MAPPING:
+    if task.kind == "multiple-choice" and family.model_type not in MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES:
         known = (name for name in FAMILIES if name in MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES)
         raise UserError(f"{family.model_type} has no head for multiple-choice; those that have: {', '.join(known)}")
 

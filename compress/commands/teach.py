@@ -12,7 +12,6 @@ import typer
 from compress.commands.output import table
 from compress.commands.run import Overrides
 from eval.errors import UserError
-from teachers.sweep import OPTIMISTIC
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -60,6 +59,7 @@ def teach(
         raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
 
     from compress.artifact import Artifact
+    from teachers.sweep import OPTIMISTIC
 
     block = wanted.teacher if shape is None else wanted.teacher.model_copy(update={"shape": _shape(shape)})
     data_task = wanted.task.load(wanted.seed)

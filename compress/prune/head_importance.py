@@ -112,7 +112,7 @@ def summed_loss(student: TaskModel, rows: Rows, batch: Batch) -> Tensor:
     """Return the loss of every text by itself, added up, so that it does not depend on batch mates."""
     loss = TaskLoss().bind(student, rows)
     pieces = batch.split(len(batch))
-    logits = observe(student.model, batch.inputs).logits.split([len(piece.rows) for piece in pieces])
+    logits = torch.split(observe(student.model, batch.inputs).logits, [len(piece.rows) for piece in pieces])
     terms = [value for own, piece in zip(logits, pieces, strict=True) for value in loss(Signals(own), piece).values()]
     return torch.stack(terms).sum()
 

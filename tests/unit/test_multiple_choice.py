@@ -31,6 +31,7 @@ from eval.inference import predict
 from eval.measure import measure
 from eval.rows import Row
 from eval.task import Examples
+from teachers import taskmodel
 from teachers.choices import IMPOSSIBLE, joined_choices
 from teachers.config import Training
 from teachers.ensemble import EnsembleTeacher
@@ -352,6 +353,6 @@ def test_what_cannot_do_it_says_so(task, tmp_path, monkeypatch):
     found = list(augment_problems(block, TaskBlock(kind="multiple-choice", data="d"), {"task", "teacher"}))
     said = "augment: multiple-choice is not augmented; other words may make another choice right"
     assert found == [(("augment",), said)]
-    monkeypatch.setattr(transformers, "MODEL_FOR_MULTIPLE_CHOICE_MAPPING", {})
+    monkeypatch.delitem(taskmodel.MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES, "distilbert")
     with pytest.raises(UserError, match="distilbert has no head for multiple-choice; those that have: bert, roberta"):
         build_taskmodel(tiny_config("distilbert"), tiny_tokenizer("distilbert"), task.spec)

@@ -56,7 +56,7 @@ def test_mean_spread_and_best_seed_by_hand():
 
 
 def test_the_best_mean_wins_and_all_is_written_down(task, start):
-    values, block = {"learning_rate": [1e-6, 5e-3], "seed": [1, 2]}, Training(epochs=4, batch_size=4)
+    values, block = {"learning_rate": [1e-6, 5e-3], "seed": [1, 2]}, Training(epochs=2, batch_size=4)
     found = run_sweep(start, task, block, values, name="mine")
     members = {
         (rate, seed): finetune(start(seed), task, block.model_copy(update={"learning_rate": rate}), seed=seed)
