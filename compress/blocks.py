@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -13,12 +14,13 @@ from teachers.config import AuxiliaryLM, Training
 from teachers.losses import LossBlock
 from teachers.pretraining.recipe import Pretraining
 from teachers.strategies import clashes
+from teachers.sweep import SEED, Sweep, checked, run_sweep, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from eval.task import Task, TaskSpec
-    from teachers.in_domain import Start
     from teachers.taskmodel import TaskModel
 
 
@@ -39,7 +41,7 @@ class TaskBlock(Block):
         label_map: New name of each label in the files; for regression and pairs of embedding, its number.
         max_length: Most tokens of one input.
         stride: Tokens that neighbouring windows of a long input share.
-        truncation: Which text of a pair is shortened.
+        truncation: Which text of a pair is shortened; by default the longest, for multiple-choice the text.
         truncation_side: The end at which a text is shortened.
         pooling: For embedding: how a text's vector is made of its tokens, the mean by default.
         normalize: For embedding: whether vectors are scaled to length 1, as they are by default.
@@ -122,6 +124,8 @@ class FinetuneBlock(Block):
             the two texts of a pair, and is chosen by the labels if it is left out.
         head: What answers in the place of the stock head; the model is then loaded by ``compress.load``.
         per_task: With several ``tasks``: how the model of each is then fine-tuned on its own task.
+        sweep: Lists of values for fields of ``training`` and for ``seed``: every combination is trained, and the best
+            by validation is the teacher (see ``teachers.sweep``).
     """
 
     training: Training = Field(default_factory=Training)
@@ -132,6 +136,7 @@ class FinetuneBlock(Block):
     loss: LossBlock | None = None
     head: Head | None = None
     per_task: Training | None = None
+    sweep: dict[str, tuple[Any, ...]] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -157,29 +162,55 @@ class FinetuneBlock(Block):
             )
         )
 
-    def teach(self, start: Start, task: Task, *, seed: int, name: str) -> tuple[TaskModel, Path]:
-        """Fine-tune one teacher and return it with the folder that keeps it; see ``teachers.finetune``.
+    @field_validator("sweep")
+    @classmethod
+    def _can_be_swept(cls, sweep: dict[str, tuple[Any, ...]] | None) -> dict[str, tuple[Any, ...]] | None:
+        try:
+            return None if sweep is None else checked(sweep)
+        except UserError as error:
+            raise ValueError("; ".join(one.removeprefix("sweep").lstrip(".: ") for one in error.problems)) from error
+
+    @model_validator(mode="after")
+    def _said_once(self) -> FinetuneBlock:
+        given = self.training.model_fields_set | ({SEED} if self.seed is not None else set())
+        if twice := sorted(given & set(self.sweep or ())):
+            raise ValueError(f"{', '.join(twice)}: stands here and under sweep; say it once")
+        if self.sweep is not None and isinstance(self.seed, tuple):
+            raise ValueError("seed: several seeds of a sweep stand in it; write sweep: {seed: [...], ...}")
+        return self
+
+    def runs(self, seed: int) -> list[tuple[Training, int]]:
+        """Return training and seed of every fine-tuning that makes the teacher with this seed."""
+        if self.sweep is None:
+            return [(self.training, seed)]
+        seeds = self.sweep.get(SEED, (seed,))
+        return [(training, each) for _, training in settings(self.training, self.sweep) for each in seeds]
+
+    def teach(
+        self, start: Callable[[TaskSpec, int], str | Path | TaskModel], task: Task, *, seed: int, name: str
+    ) -> tuple[TaskModel, Path, Sweep | None]:
+        """Fine-tune a teacher, or the best of a sweep; return it, the folder that keeps it, and what the sweep found.
 
         Args:
-            start: Returns what training on a task starts from.
+            start: Returns anew what training on a task starts from, given a seed.
             task: The task with its data.
-            seed: Seeds head, order and dropout.
+            seed: Seeds head, order and dropout, unless the sweep names its own.
             name: What reports call the teacher.
         """
         from teachers.finetune import finetune
         from teachers.in_domain import in_domain_base
 
-        base = start(task.spec) if self.in_domain is None else in_domain_base(start, task, self.in_domain, seed=seed)
-        return finetune(
-            base,
-            task,
-            self.training,
-            seed=seed,
-            name=name,
-            loss=None if self.loss is None else self.loss.objective,
-            auxiliary_lm=self.auxiliary_lm,
-            features=self.features,
-        )
+        def base(used: int) -> str | Path | TaskModel:
+            if self.in_domain is None:
+                return start(task.spec, used)
+            return in_domain_base(lambda spec: start(spec, used), task, self.in_domain, seed=used)
+
+        loss = None if self.loss is None else self.loss.objective
+        fit = partial(finetune, loss=loss, auxiliary_lm=self.auxiliary_lm, features=self.features)
+        if self.sweep is None:
+            return (*fit(base(seed), task, self.training, seed=seed, name=name), None)
+        found = run_sweep(base, task, self.training, self.sweep, seed=seed, name=name, fit=fit)
+        return found.teacher, found.folder, found
 
 
 class TeacherBlock(Block):

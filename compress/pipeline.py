@@ -189,13 +189,13 @@ def _teachers(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
 
 def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, name: str) -> TaskModel:
     if block.finetune is not None and task is not None:
-        return block.finetune.teach(partial(_start, block, source, seed), task, seed=seed, name=name)[0]
+        return block.finetune.teach(partial(_start, block, source), task, seed=seed, name=name)[0]
     spec = None if task is None else task.spec
-    start = _start(block, source, seed, spec)
+    start = _start(block, source, spec, seed)
     return replace(load_taskmodel(start, spec) if isinstance(start, str) else start, name=name)
 
 
-def _start(block: TeacherBlock, source: str, seed: int, spec: TaskSpec | None) -> str | TaskModel:
+def _start(block: TeacherBlock, source: str, spec: TaskSpec | None, seed: int) -> str | TaskModel:
     start = source if spec is None else block.start(source, spec, seed)
     if isinstance(start, str) and is_artifact(start):
         return Artifact.from_pretrained(start, spec, seed=seed)

@@ -21,6 +21,7 @@ from teachers.encoder import layer_count
 from teachers.taskmodel import TaskModel, logits_of
 
 if TYPE_CHECKING:
+    from compress.blocks import FinetuneBlock
     from compress.recipe import Recipe
 
 SAMPLE = 256
@@ -91,7 +92,7 @@ def make_plan(recipe: Recipe) -> Plan:
     for teacher in prepared.teachers:
         sizes.append(_size(teacher.name, teacher))
         if block is not None:
-            steps.append(_work(f"{teacher.name}.finetune", teacher, train, block.training))
+            steps.append(_fitting(teacher, train, block))
         if any("teacher" in step.needed() for step in recipe.steps):
             steps.append(_signals(teacher, train, times))
     model: TaskModel = prepared.student
@@ -146,6 +147,16 @@ def _work(name: str, model: TaskModel, train: Examples, training: Training) -> S
     timed = MEASURED_ROWS if layer_count(model.model) else training.batch_size
     seconds = updates * training.batch_size * _seconds_a_row(model, round(tokens), learns=True, timed=timed)
     return StepRow(name, rows, updates, tokens, seconds)
+
+
+def _fitting(teacher: TaskModel, train: Examples, block: FinetuneBlock) -> StepRow:
+    """Return the work of all fine-tunings that make a teacher: one, or every member of a sweep."""
+    row = _work(f"{teacher.name}.finetune", teacher, train, block.training)
+    trainings = [training for training, _ in block.runs(seed=0)]
+    updates = [updates_of(training, row.rows) for training in trainings]
+    read = sum(count * training.batch_size for count, training in zip(updates, trainings, strict=True))
+    seconds = row.seconds * read / (row.updates * block.training.batch_size)
+    return replace(row, updates=sum(updates), seconds=seconds)
 
 
 def _repeated(row: StepRow, training: Training, times: float) -> StepRow:

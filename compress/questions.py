@@ -15,9 +15,10 @@ KINDS = {
     "qa": "a span of a context that answers a question",
     "masked-lm": "unlabelled text; the result is a smaller base to fine-tune later",
     "embedding": "a vector for each text, to be compared by cosine",
+    "multiple-choice": "the one of several endings or answers that fits a text",
 }
 """Kinds of task with what they mean."""
-HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
 
 
 @dataclass(frozen=True)

@@ -254,6 +254,8 @@ def augment_problems(
     kind = None if task is None else task.kind
     if kind == "qa":
         yield ("augment",), "augment: qa is not augmented; its answers are places in the context, which would move"
+    elif kind == "multiple-choice":
+        yield ("augment",), "augment: multiple-choice is not augmented; other words may make another choice right"
     elif kind in ("masked-lm", "embedding"):
         yield ("augment",), f"augment: {kind} learns from plain text; put more text into its data instead"
     elif kind == "tagging" and augment.unlabelled is not None:

@@ -15,6 +15,8 @@ from eval.task import KINDS, TaskSpec
 
 MAX_LENGTH = {"qa": 384}
 """Most tokens of an input by kind, where it is not 128."""
+TRUNCATION = {"multiple-choice": "only_first"}
+"""Which text of a pair is shortened by kind, where it is not the longest first; the text goes before its choices."""
 STRIDE = {"qa": 128}
 """Tokens shared by windows by kind, where it is not 32."""
 LABELLED = ("classification", "tagging")
@@ -37,7 +39,11 @@ def specification(kind: str, metric: str | None, **given: Any) -> TaskSpec:
         raise UserError(f"kind: there is no kind {kind!r}{did_you_mean(kind, KINDS)}")
     if kind != "embedding" and (named := [name for name in ("pooling", "normalize") if given.get(name) is not None]):
         raise UserError(*(f"{name}: {kind} has no vectors; leave it out" for name in named))
-    defaults = {"max_length": MAX_LENGTH.get(kind, 128), "stride": STRIDE.get(kind, 32)}
+    defaults = {
+        "max_length": MAX_LENGTH.get(kind, 128),
+        "stride": STRIDE.get(kind, 32),
+        "truncation": TRUNCATION.get(kind, "longest_first"),
+    }
     try:
         spec = TaskSpec.model_validate(
             {

@@ -16,12 +16,22 @@ FIELDS = {
     "qa": ("id", "question", "context", "answers"),
     "masked-lm": ("text",),
     "embedding": ("text", "text_a", "text_b", "label"),
+    "multiple-choice": ("text", "choices", "label"),
 }
 """Fields that are kept, by kind; others are dropped."""
-TRUTH = {"classification": "label", "regression": "label", "tagging": "tags", "qa": "answers", "embedding": "label"}
+TRUTH = {
+    "classification": "label",
+    "regression": "label",
+    "tagging": "tags",
+    "qa": "answers",
+    "embedding": "label",
+    "multiple-choice": "label",
+}
 """The field that holds the truth, by kind."""
 ONE_FORM = ("classification", "regression", "embedding")
 """Kinds whose examples are all single texts, or all pairs."""
+LEAST = {"tokens": 1, "choices": 2}
+"""Fields that hold a list of texts, with the least of its length."""
 SHOWN_LABELS = 10
 """Allowed labels that a message names."""
 
@@ -88,6 +98,8 @@ class Checker:
             return ("tokens",)
         if self.kind == "qa":
             return ("id", "question", "context")
+        if self.kind == "multiple-choice":
+            return ("text", "choices")
         pair = self.kind != "masked-lm" and ("text_a" in values or "text_b" in values)
         return ("text_a", "text_b") if pair else ("text",)
 
@@ -116,6 +128,8 @@ class Checker:
             return self._label(value)
         if kind == "qa":
             return _answers(value, example["context"])
+        if kind == "multiple-choice":
+            return _place(value, len(example["choices"]))
         if not isinstance(value, list):
             raise BadItemError(f"'tags' must be a list of strings, not {_shown(value)}")
         tags = [self._label(tag) for tag in value]
@@ -173,11 +187,12 @@ def _parsed(kind: str, name: str, value: str) -> Any:
 def _input(name: str, value: Any) -> Any:
     if name == "id" and isinstance(value, int):
         return str(value)
-    if name != "tokens":
+    if name not in LEAST:
         return _text(name, value)
-    if not isinstance(value, list) or not value:
-        raise BadItemError(f"'tokens' must be a list of one string or more, not {_shown(value)}")
-    return [_text("tokens", token) for token in value]
+    if not isinstance(value, list) or len(value) < LEAST[name]:
+        few = "one string" if LEAST[name] == 1 else "two strings"
+        raise BadItemError(f"{name!r} must be a list of {few} or more, not {_shown(value)}")
+    return [_text(name, part) for part in value]
 
 
 def _text(name: str, value: Any) -> str:
@@ -194,6 +209,21 @@ def _score(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise BadItemError(f"'label' must be a finite number, not {_shown(value)}")
     return float(value)
+
+
+def _place(value: Any, choices: int) -> int:
+    """Return the place of the right choice from 0; a letter from A counts as its place in the alphabet."""
+    if isinstance(value, str):
+        letter = len(value) == 1 and "A" <= value <= "Z"
+        value = ord(value) - ord("A") if letter else int(value) if value.isdecimal() else value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < choices:
+        raise BadItemError(
+            f"'label' must be the place of one of the {choices} choices, 0 to {choices - 1} or a letter from A, "
+            f"not {_shown(value)}"
+        )
+    return value
 
 
 def _answers(value: Any, context: str) -> list[dict[str, Any]]:

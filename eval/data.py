@@ -11,6 +11,7 @@ from typing import Any
 
 from eval.arguments import LABELLED, Weights, specification, wrong_arguments
 from eval.checking import TRUTH, BadItemError, Checker
+from eval.choices import choice_rows
 from eval.errors import UserError, did_you_mean
 from eval.metrics import default_metric, unfit
 from eval.sources import Source, find_sources
@@ -31,7 +32,7 @@ def load_task(
     label_map: Mapping[str, str] | None = None,
     max_length: int | None = None,
     stride: int | None = None,
-    truncation: str = "longest_first",
+    truncation: str | None = None,
     truncation_side: str = "right",
     pooling: str | None = None,
     normalize: bool | None = None,
@@ -46,19 +47,21 @@ def load_task(
     """Read a data set and say what it asks.
 
     Args:
-        kind: classification, regression, tagging, qa, masked-lm or embedding.
+        kind: classification, regression, tagging, qa, masked-lm, embedding or multiple-choice, which also reads the
+            rows of SWAG and RACE (see ``eval.choices``).
         data: A folder with a file a split (``train``, ``validation``, ``test``, ``unlabeled``; .jsonl, .json, .csv,
             .tsv, .parquet, .txt, also with .gz), one file (``validation``, unless it is called after another split), a
             folder written by ``datasets.save_to_disk``, or a hub name ``owner/name[:config]``.
-        metric: The score that decides; by default accuracy, spearman, entity_f1, f1 or masked_accuracy, and for
-            embedding spearman (pairs) or nearest (single texts).
+        metric: The score that decides; by default accuracy, spearman, entity_f1, f1 or masked_accuracy, for
+            multiple-choice accuracy, and for embedding spearman (pairs) or nearest (single texts).
         labels: Labels in the order of their ids; by default those of the train split (or else of the first split that
             has any) in alphabetical order, for tagging with O first.
         label_map: New name of labels in the files; it is applied before all else. For regression, and for pairs of
             embedding, the number that a name stands for.
         max_length: Most tokens of one input; by default 128, for qa 384.
         stride: Tokens that neighbouring windows share; by default 32, for qa 128.
-        truncation: longest_first, only_first or only_second.
+        truncation: longest_first (by default), only_first (for multiple-choice: the text, not its choices) or
+            only_second.
         truncation_side: left or right.
         pooling: For embedding: mean (by default) or first.
         normalize: For embedding: whether vectors are scaled to length 1; by default they are.
@@ -182,7 +185,10 @@ def _read_split(
     of_texts = checker.kind == "embedding"
     labelled = name != "unlabeled" and (keep_labels or not (of_texts and name == "train"))
     may_lack = labelled and (of_texts or name == "test")
-    for number, row in enumerate(source.rows()):
+    rows = source.rows()
+    if checker.kind == "multiple-choice" and not checker.columns:
+        rows = choice_rows(rows)
+    for number, row in enumerate(rows):
         if number == 0 and may_lack:
             labelled = bool(row.problem) or checker.has_truth(row)
         try:

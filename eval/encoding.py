@@ -18,6 +18,8 @@ from tokenizers import Tokenizer
 Array = NDArray[Any]
 Inputs = dict[str, Array]
 
+SEVERAL = ("embedding", "multiple-choice")
+"""Kinds of which an example gives several inputs, each for itself: one a text, or one a choice."""
 WINDOWED = ("qa", "tagging", "masked-lm")
 """Kinds whose long inputs are cut into windows; other texts are shortened."""
 
@@ -27,12 +29,12 @@ class EncoderSettings:
     """All that is needed, beside ``tokenizer.json``, to turn an example into the inputs of one model.
 
     Attributes:
-        kind: Task kind: classification, regression, tagging, qa, masked-lm or embedding.
+        kind: Task kind: classification, regression, tagging, qa, masked-lm, embedding or multiple-choice.
         labels: Class names or tags by id.
-        pair: Whether texts come in pairs.
+        pair: Whether the network reads two texts at once: pairs, or a text with one of its choices.
         max_length: Most tokens of an input, special tokens counted.
         stride: Tokens shared by neighbouring windows of a long input (qa, tagging).
-        truncation: longest_first, only_first or only_second.
+        truncation: longest_first, only_first or only_second (of the two).
         truncation_side: left or right.
         inputs: Names of the arrays the model takes, among input_ids, attention_mask, token_type_ids.
         pad_id: Token id that fills short rows.
@@ -146,15 +148,16 @@ class TextEncoder:
         (folder / "encoder.json").write_text(text + "\n", encoding="utf-8")
 
     def encode(self, examples: Sequence[Mapping[str, Any]]) -> list[Feature]:
-        """Return the features of all examples, in order; windows (embedding: texts) of one example stand together.
+        """Return the features of all examples, in order; windows, texts or choices of one example stand together.
 
         A question is cut to half of the room of an input. Where only one text of a pair may be shortened, but is too
         short for that, both are.
         """
         kind = self.settings.kind
-        if kind == "embedding":
-            owners = [index for index, example in enumerate(examples) for _ in texts_of(example)]
-            encodings = self._shortened([text for example in examples for text in texts_of(example)])
+        if kind in SEVERAL:
+            parts = [texts_of(example) if kind == "embedding" else choices_of(example) for example in examples]
+            owners = [index for index, own in enumerate(parts) for _ in own]
+            encodings = self._shortened([part for own in parts for part in own])
             return [Feature(i, encoding.ids, encoding.type_ids) for i, encoding in zip(owners, encodings, strict=True)]
         if kind == "qa":
             questions = self._short_questions([e["question"] for e in examples])
@@ -263,6 +266,11 @@ class TextEncoder:
 def texts_of(example: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the one or two texts of an example whose texts are read alone (embedding)."""
     return (example["text_a"], example["text_b"]) if "text_a" in example else (example["text"],)
+
+
+def choices_of(example: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the pairs that are read of a multiple-choice example: its text with each choice."""
+    return [(example["text"], choice) for choice in example["choices"]]
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:

@@ -33,11 +33,12 @@ def decode(
         examples: The examples that were encoded.
         features: What ``TextEncoder.encode`` returned for them.
         outputs: For each feature its unpadded output: ``[C]``, or ``[tokens, C]`` for tagging and qa; ``[d]`` for
-            embedding.
+            embedding; ``[1]`` for multiple-choice, the score of a choice.
 
     Returns:
         One answer an example, and its raw logits: ``[C]`` (classification), ``[1]`` (regression),
-        ``[words, C]`` (tagging), ``[1]`` the score of the best span (qa), ``[texts, d]`` (embedding).
+        ``[words, C]`` (tagging), ``[1]`` the score of the best span (qa), ``[texts, d]`` (embedding), ``[choices]``
+        (multiple-choice).
     """
     if settings.kind == "tagging":
         return _decode_tags(settings.labels, examples, features, outputs)
@@ -45,6 +46,8 @@ def decode(
         return _decode_spans(examples, features, outputs)
     if settings.kind == "embedding":
         return _decode_vectors(examples, features, outputs)
+    if settings.kind == "multiple-choice":
+        return _decode_choices(examples, features, outputs)
     answers = [_answer(settings, output) for output in outputs]
     return answers, list(outputs)
 
@@ -111,6 +114,20 @@ def _decode_vectors(
     return answers, logits
 
 
+def _decode_choices(
+    examples: Sequence[Mapping[str, Any]], features: Sequence[Feature], outputs: Sequence[Array]
+) -> tuple[list[Answer], list[Array]]:
+    scores: list[list[float]] = [[] for _ in examples]
+    for feature, output in zip(features, outputs, strict=True):
+        scores[feature.example].append(float(output[0]))
+    logits = [np.array(row, dtype=np.float32) for row in scores]
+    answers: list[Answer] = []
+    for probabilities in map(softmax, logits):
+        best = int(probabilities.argmax())
+        answers.append({"label": best, "probability": float(probabilities[best])})
+    return answers, logits
+
+
 def cosines(first: Array, second: Array) -> Array:
     """Return the cosine of each row of ``[n, d]`` with the same row of the other, in float64; 0 for a row of zeros."""
     x, y = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
@@ -160,8 +177,9 @@ class Predictions:
     """What a model answered, example by example.
 
     Attributes:
-        answers: By kind: ``{"label", "probability"}``, ``{"score"}``, ``{"tags"}``, ``{"text", "start", "end",
-            "score"}``, or for embedding ``{"vectors"}``, one a text, with the cosine of two as ``"score"``.
+        answers: By kind: ``{"label", "probability"}`` (for multiple-choice the place of a choice from 0),
+            ``{"score"}``, ``{"tags"}``, ``{"text", "start", "end", "score"}``, or for embedding
+            ``{"vectors"}``, one a text, with the cosine of two as ``"score"``.
         logits: The raw outputs behind each answer (see ``decode``).
         layers: Layers that each example ran through, of a model in which not every one runs through all.
     """
@@ -191,7 +209,8 @@ class Predictor(Protocol):
     def forward(self, inputs: Inputs) -> Array:
         """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging and qa (C = start, end).
 
-        For embedding they are the vectors of the texts, ``[rows, d]``.
+        For embedding they are the vectors of the texts, ``[rows, d]``; for multiple-choice every choice is a row, and
+        they are the scores ``[rows, 1]``.
         """
         ...
 

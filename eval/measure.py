@@ -35,6 +35,7 @@ GOLD = {
     "tagging": ("tags",),
     "qa": ("id", "answers"),
     "embedding": ("label",),
+    "multiple-choice": ("label",),
 }
 """Fields of an example that hold the truth, by kind."""
 MOST_LOGITS = 200_000
@@ -224,7 +225,7 @@ def _answered(
         logits=[_shortest(row) for row in predictions.logits] if few else None,
     )
     calibration = None
-    if spec.kind == "classification":
+    if spec.kind in ("classification", "multiple-choice"):
         right = [a["label"] == example["label"] for a, example in zip(kept.answers, examples, strict=True)]
         calibration = expected_calibration_error([answer["probability"] for answer in kept.answers], right)
     folder, size = getattr(model, "folder", None), getattr(model, "size", None)

@@ -30,6 +30,7 @@ DEFAULT_METRIC = {
     "qa": "f1",
     "masked-lm": "masked_accuracy",
     "embedding": "spearman",
+    "multiple-choice": "accuracy",
 }
 """The metric that decides when none is named, by kind; see ``default_metric``."""
 ENTITY_TAG = re.compile(r"O|[BIES]-.+")
@@ -58,7 +59,7 @@ class Metric:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", {"classification": scorers.accuracy}),
+        Metric("accuracy", {"classification": scorers.accuracy, "multiple-choice": scorers.accuracy}),
         Metric("macro_f1", {"classification": scorers.from_confusion(scorers.macro_f1)}),
         Metric(
             "f1",
@@ -155,13 +156,13 @@ def resampler(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Exam
 def per_example(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
     """Return a score of each example alone, ``[N]``, higher is better.
 
-    classification: 1 for the right label, else 0. tagging: 1 for a sentence with all tags right, else 0.
-    regression: the negative squared error. qa: the exact match (0 or 1) if that is the metric, else the F1.
+    classification and multiple-choice: 1 for the right label, else 0. tagging: 1 for a sentence with all tags right,
+    else 0. regression: the negative squared error. qa: the exact match (0 or 1) if that is the metric, else the F1.
     masked-lm: the share of masked tokens that are right, 0 where none was masked. embedding: 1 for a text whose
     nearest other text is of its class, else 0; for pairs the negative squared difference of the ranks, from 0 to 1,
     of cosine and label.
     """
-    if spec.kind == "classification":
+    if spec.kind in ("classification", "multiple-choice"):
         return scorers.right_labels(answers, examples)
     if spec.kind == "tagging":
         pairs = zip(answers, examples, strict=True)

@@ -75,7 +75,7 @@ def _not_object(value: Any) -> str:
 
 
 def read_json(path: Path) -> Iterator[Row]:
-    """Yield the questions of a SQuAD file, the objects of a JSON array, or one object a line: whichever it holds."""
+    """Yield the questions of a SQuAD file, an article of RACE, the objects of an array or of lines: what it holds."""
     first = next((line for _, line in text_lines(path) if line is None or line.strip()), "")
     if first == "" or (first is not None and _is_record(first)):
         yield from read_jsonl(path)
@@ -94,6 +94,8 @@ def read_json(path: Path) -> Iterator[Row]:
         for number, item in enumerate(value, start=1):
             where = f"{path}: item {number}"
             yield Row(where, item) if isinstance(item, dict) else Row(where, problem=_not_object(item))
+    elif isinstance(value, dict) and "article" in value:
+        yield Row(str(path), value)
     else:
         yield from _squad(value, f"{path}: ")
 

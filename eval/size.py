@@ -133,11 +133,13 @@ def macs(module: torch.nn.Module, batch: int = 1, length: int = MACS_LENGTH) -> 
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops})
     training = module.training
     module.eval()
+    # The stock head for multiple choice reads [examples, choices, tokens].
+    shape = (batch, 1, length) if type(module).__name__.endswith("ForMultipleChoice") else (batch, length)
     try:
         # The fused attention kernel of the CPU is not counted by torch, the plain one is: two matrix products.
         # The counter's own hooks fail on models that pass parameters to sub-modules unless gradients are on.
         with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
-            module(input_ids=torch.full((batch, length), UNKNOWN_TOKEN, device=device))
+            module(input_ids=torch.full(shape, UNKNOWN_TOKEN, device=device))
     finally:
         module.train(training)
     return int(counter.get_total_flops()) // 2

@@ -257,10 +257,10 @@ def agreement(kind: str, candidate: Sequence[Answer], reference: Sequence[Answer
         reference: The other model's answers to the same examples.
 
     Returns:
-        classification: ``labels``, the share of equal labels. tagging: ``words``, the share of equal tags, and
-        ``sentences``, the share of sentences with all tags equal. qa: ``texts``, the share of equal answer texts.
-        regression: ``pearson`` and ``largest_difference``, in units of the score. embedding: ``cosine``, the mean
-        cosine of both models' vectors of a text, where these have one width; and ``similarities``, the Pearson
+        classification and multiple-choice: ``labels``, the share of equal labels. tagging: ``words``, the share of
+        equal tags, and ``sentences``, the share of sentences with all tags equal. qa: ``texts``, the share of equal
+        answer texts. regression: ``pearson`` and ``largest_difference``, in units of the score. embedding: ``cosine``,
+        the mean cosine of both models' vectors of a text, where these have one width; and ``similarities``, the Pearson
         correlation of the cosines that each model finds between the first ``COMPARED`` texts.
 
     Raises:
@@ -270,10 +270,10 @@ def agreement(kind: str, candidate: Sequence[Answer], reference: Sequence[Answer
         raise UserError(
             f"agreement: {len(candidate)} answers against {len(reference)}; both must be on the same examples"
         )
-    if kind not in ("classification", "regression", "tagging", "qa", "embedding"):
+    if kind not in ("classification", "regression", "tagging", "qa", "embedding", "multiple-choice"):
         raise UserError(f"agreement: a {kind} model gives no answers to compare")
     pairs = list(zip(candidate, reference, strict=True))
-    if kind == "classification":
+    if kind in ("classification", "multiple-choice"):
         return {"labels": _share(a["label"] == b["label"] for a, b in pairs)}
     if kind == "qa":
         return {"texts": _share(a["text"] == b["text"] for a, b in pairs)}

@@ -8,12 +8,12 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Kind = Literal["classification", "regression", "tagging", "qa", "masked-lm", "embedding"]
-KINDS: tuple[str, ...] = ("classification", "regression", "tagging", "qa", "masked-lm", "embedding")
+Kind = Literal["classification", "regression", "tagging", "qa", "masked-lm", "embedding", "multiple-choice"]
+KINDS: tuple[str, ...] = get_args(Kind)
 
 Pooling = Literal["mean", "first"]
 
@@ -22,7 +22,8 @@ Example = Mapping[str, Any]
 
 ``text`` or ``text_a`` and ``text_b`` with ``label`` (classification, regression); ``tokens`` with ``tags`` (tagging);
 ``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa); ``text`` (masked-lm);
-``text`` with a class as ``label``, or ``text_a`` and ``text_b`` with a number as ``label`` (embedding).
+``text`` with a class as ``label``, or ``text_a`` and ``text_b`` with a number as ``label`` (embedding);
+``text`` and ``choices``, a list of texts, with the place of the right one from 0 as ``label`` (multiple-choice).
 Unlabelled examples lack the last field.
 """
 
@@ -35,10 +36,10 @@ class TaskSpec(BaseModel):
         labels: Class names or BIO tags in the order of their ids; empty for other kinds.
         metric: Name of the score that decides (see ``eval.metrics.METRICS``); higher is better.
         pair: Whether an example is a pair of texts (``text_a``, ``text_b``); for embedding, which reads every text
-            alone, whether the examples with a label are.
+            alone, whether the examples with a label are. Not said of a text and its choices.
         max_length: Most tokens of one input, special tokens counted. Longer qa and tagging inputs are cut in windows.
         stride: Tokens that neighbouring windows share (qa, tagging).
-        truncation: Which text of a pair is shortened.
+        truncation: Which text of a pair is shortened; a choice is the second of a pair.
         truncation_side: The end at which a text is shortened.
         class_weights: Weight of each label in the task loss, or None for equal weights.
         pooling: For embedding: a text's vector is the mean of its tokens' last states, or the first token's.
@@ -61,8 +62,8 @@ class TaskSpec(BaseModel):
 
     @property
     def outputs(self) -> int:
-        """Width of the last layer: classes, tags, 1 for regression, 2 (start, end) for qa; 0 without a head."""
-        return {"regression": 1, "qa": 2}.get(self.kind, len(self.labels))
+        """Width of the last layer: classes, tags, 1 for regression and a choice, 2 (start, end) for qa; else 0."""
+        return {"regression": 1, "multiple-choice": 1, "qa": 2}.get(self.kind, len(self.labels))
 
     @property
     def per_token(self) -> bool:

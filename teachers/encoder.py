@@ -171,21 +171,6 @@ def base_encoder(model: Any) -> Any:
     return getattr(model, family_of(model).base, model)
 
 
-def pooler_output(encoder: Any, states: torch.Tensor) -> Any:
-    """Return what an encoder's own pooler makes of its last states ``[B, L, d]``; None if it has none."""
-    pooler = getattr(encoder, "pooler", None)
-    if isinstance(pooler, nn.Linear):  # ALBERT's activation stands beside it
-        return encoder.pooler_activation(pooler(states[:, 0]))
-    return None if pooler is None else pooler(states)
-
-
-def without_pooler(encoder: Any) -> Any:
-    """Return an encoder that keeps no pooler, changed in place; heads of their own read its hidden states."""
-    if getattr(encoder, "pooler", None) is not None:
-        encoder.pooler = None
-    return encoder
-
-
 def layer_count(model: Any) -> int:
     """Return how many transformer layers an input passes through; 0 for a network without them."""
     return shape_of(model.config).layers if family_of(model).layers is not None else 0

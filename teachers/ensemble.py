@@ -27,8 +27,8 @@ class EnsembleTeacher:
     """Several networks that teach together (Liu, He, Chen, Gao 2019, arXiv 1904.09482).
 
     Its logits are ``log Σ_k w_k · softmax(z_k)``, so that their softmax is exactly the mean ``Q`` of the members'
-    probabilities; for regression they are the mean score. It is also a ``Predictor``, so it is measured as one model
-    whose size is that of all members together.
+    probabilities; for regression and multiple-choice they are the mean score. It is also a ``Predictor``, so it is
+    measured as one model whose size is that of all members together.
 
     Attributes:
         teachers: The members, each with its own cache of signals. Only logits are shared: members may differ in
@@ -193,7 +193,9 @@ def weight_problems(weights: Sequence[float], members: int) -> list[str]:
 
 
 def combined(kind: Kind, logits: Sequence[Tensor], weights: Sequence[float], mask: Tensor) -> Tensor:
-    """Return the log of the weighted mean of the members' probabilities; the weighted mean score for regression.
+    """Return the log of the weighted mean of the members' probabilities, or their weighted mean score.
+
+    A score is what regression and each choice of multiple-choice have.
 
     Args:
         kind: ``qa`` has probabilities over the tokens that are no padding, every other kind over classes.
@@ -203,7 +205,7 @@ def combined(kind: Kind, logits: Sequence[Tensor], weights: Sequence[float], mas
     """
     stacked = torch.stack([member.float() for member in logits])
     scale = stacked.new_tensor(weights).reshape(-1, *[1] * (stacked.ndim - 1))
-    if kind == "regression":
+    if kind in ("regression", "multiple-choice"):
         return (scale * stacked).sum(dim=0)
     if kind != "qa":
         return torch.logsumexp(stacked.log_softmax(dim=-1) + scale.log(), dim=0)

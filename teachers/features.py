@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ class Batch:
     Attributes:
         inputs: What the model takes: int64 ``[B, L]`` each; ``attention_mask`` is always there.
         targets: By kind: ``labels`` ``[B]`` or ``[B, L]``; ``start_positions`` and ``end_positions`` ``[B]`` for qa;
-            none for embedding.
-        rows: Index of each row among all features, ``[B]``.
+            none for embedding; ``labels`` and ``choices``, their number, ``[examples]`` for multiple-choice.
+        rows: Index of each input among all features, ``[B]``.
         progress: How much of the training lies behind, 0 to 1; schedules of a loss read it.
     """
 
@@ -34,6 +35,10 @@ class Batch:
     targets: dict[str, torch.Tensor]
     rows: torch.Tensor
     progress: float = 0.0
+
+    def __len__(self) -> int:
+        """How many rows of the training data it holds: inputs, or for multiple-choice examples with all choices."""
+        return len(self.targets.get("choices", self.rows))
 
     @property
     def mask(self) -> torch.Tensor:
@@ -50,20 +55,30 @@ class Batch:
         )
 
     def split(self, pieces: int) -> list[Batch]:
-        """Cut into at most ``pieces`` batches of nearly equal size."""
-        return [
-            Batch(
-                {name: tensor[part] for name, tensor in self.inputs.items()},
-                {name: tensor[part] for name, tensor in self.targets.items()},
-                self.rows[part],
-                self.progress,
+        """Cut into at most ``pieces`` batches of nearly equal size; the choices of an example stay together."""
+        if pieces == 1:
+            return [self]
+        counts = self.targets.get("choices", torch.ones_like(self.rows)).tolist()
+        ends = [0, *accumulate(counts)]
+        found = []
+        for part in torch.arange(len(self)).chunk(pieces):
+            own = slice(int(part[0]), int(part[-1]) + 1)
+            inputs = slice(ends[own.start], ends[own.stop])
+            found.append(
+                Batch(
+                    {name: tensor[inputs] for name, tensor in self.inputs.items()},
+                    {name: tensor[own] for name, tensor in self.targets.items()},
+                    self.rows[inputs],
+                    self.progress,
+                )
             )
-            for part in (torch.arange(len(self.rows)).chunk(pieces) if pieces > 1 else [slice(None)])
-        ]
+        return found
 
 
 class Rows:
     """All rows of a split: encoded once, padded batch by batch.
+
+    A row is one input of the network, a *feature*; for multiple-choice it is an example with a feature a choice.
 
     Args:
         examples: The examples.
@@ -92,13 +107,16 @@ class Rows:
             raise UserError("the masked-language objective needs a tokenizer with a mask token")
         self.examples, self.encoder, self.spec = examples, encoder, spec
         self.features = encoder.encode(examples)
-        self.lengths = [len(feature.ids) for feature in self.features]
+        self.tokens = [len(feature.ids) for feature in self.features]
+        self.members = _members(spec, self.features)
+        self.lengths = [max(self.tokens[i] for i in own) for own in self.members]
         self.seed, self.mask_id, self.vocab_size = seed, mask_id, vocab_size
         self.special_ids = np.array(sorted(special_ids), dtype=np.int64)
-        self.targets = [target(spec, feature, examples[feature.example], encoder) for feature in self.features]
+        firsts = [self.features[own[0]] for own in self.members]
+        self.targets = [target(spec, feature, examples[feature.example], encoder) for feature in firsts]
 
     def __len__(self) -> int:
-        return len(self.features)
+        return len(self.members)
 
     @property
     def digest(self) -> str:
@@ -107,7 +125,8 @@ class Rows:
 
     def batch(self, rows: Sequence[int], epoch: int = 0, progress: float = 0.0) -> Batch:
         """Return the padded tensors of these rows."""
-        arrays = self.encoder.collate([self.features[i] for i in rows])
+        members = [i for row in rows for i in self.members[row]]
+        arrays = self.encoder.collate([self.features[i] for i in members])
         targets: dict[str, Any]
         if self.spec.kind == "masked-lm":
             generator = np.random.default_rng([self.seed, epoch, *rows[:2], len(rows)])
@@ -120,7 +139,7 @@ class Rows:
         return Batch(
             {name: torch.from_numpy(values) for name, values in arrays.items()},
             {name: torch.as_tensor(values) for name, values in targets.items()},
-            torch.tensor(list(rows), dtype=torch.int64),
+            torch.tensor(members, dtype=torch.int64),
             progress,
         )
 
@@ -138,19 +157,29 @@ class Rows:
             return {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
         if self.spec.kind == "embedding":
             return {}
+        if self.spec.kind == "multiple-choice":
+            return {"labels": np.array(chosen), "choices": np.array([len(self.members[i]) for i in rows])}
         kind = np.float32 if self.spec.kind == "regression" else np.int64
         return {"labels": np.array(chosen, dtype=kind)}
+
+
+def _members(spec: TaskSpec, features: Sequence[Feature]) -> list[list[int]]:
+    if spec.kind != "multiple-choice":
+        return [[i] for i in range(len(features))]
+    return [list(own) for _, own in groupby(range(len(features)), key=lambda i: features[i].example)]
 
 
 def target(spec: TaskSpec, feature: Feature, example: Mapping[str, Any], encoder: TextEncoder) -> Any:
     """Return what a feature should be answered with.
 
-    A class id, a float, a list of tag ids (``IGNORED`` on all but the first piece of a word), or the first and last
-    token of the answer (the [CLS] place for a window that does not hold the answer). Without a label, the class id is
-    ``IGNORED`` and the float not a number.
+    A class id, the place of a choice, a float, a list of tag ids (``IGNORED`` on all but the first piece of a word),
+    or the first and last token of the answer (the [CLS] place for a window that does not hold the answer). Without a
+    label, the class id or the place is ``IGNORED`` and the float not a number.
     """
     if spec.kind == "classification":
         return spec.labels.index(example["label"]) if "label" in example else IGNORED
+    if spec.kind == "multiple-choice":
+        return example.get("label", IGNORED)
     if spec.kind == "regression":
         return float(example.get("label", math.nan))
     if spec.kind == "tagging":
@@ -176,7 +205,7 @@ def token_span(offsets: Sequence[tuple[int, int] | None], start: int, end: int) 
 
 
 def labelled(spec: TaskSpec, examples: Examples) -> Examples:
-    """Return the examples that hold their answer; classification, regression and embedding may be taught without it.
+    """Return the examples that hold their answer; texts, choices and pairs of embedding may be taught without it.
 
     Raises:
         UserError: If none does.
@@ -185,7 +214,8 @@ def labelled(spec: TaskSpec, examples: Examples) -> Examples:
         from teachers.siamese import labelled_pairs
 
         return labelled_pairs(spec, examples)
-    if spec.kind not in ("classification", "regression") or all("label" in example for example in examples):
+    optional = spec.kind in ("classification", "regression", "multiple-choice")
+    if not optional or all("label" in example for example in examples):
         return examples
     found = [example for example in examples if "label" in example]
     if not found:

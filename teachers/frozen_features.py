@@ -18,9 +18,10 @@ import torch
 
 from eval.errors import UserError
 from eval.task import Examples
-from teachers.encoder import base_encoder, layer_count, pooler_output
+from teachers.encoder import base_encoder, layer_count
 from teachers.features import Batch, Rows
 from teachers.observing import Wanted
+from teachers.pooler import pooler_output
 from teachers.scoring import rows_of
 from teachers.signals import ModelTeacher, Reader
 from teachers.taskmodel import TaskModel, evaluating

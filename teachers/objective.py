@@ -11,6 +11,7 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
+from teachers.choices import joined_choices
 from teachers.features import IGNORED, Batch, Rows, labelled
 from teachers.observing import NOTHING, Signals, Wanted
 
@@ -117,7 +118,8 @@ def task_loss(spec: TaskSpec, logits: Tensor, batch: Batch) -> Tensor:
 
     Args:
         spec: The task; ``class_weights`` apply to classification and tagging.
-        logits: ``[B, C]``, ``[B, L, C]`` (tagging, masked-lm) or ``[B, L, 2]`` (qa).
+        logits: ``[B, C]``, ``[B, L, C]`` (tagging, masked-lm), ``[B, L, 2]`` (qa), or ``[B, 1]`` (multiple-choice),
+            where the loss is that of a softmax over the choices of each example.
         batch: Holds the targets. Padding, special tokens and later pieces of a word are never counted, nor are
             texts without a label; if nothing is, the loss is 0.
     """
@@ -135,6 +137,8 @@ def task_loss(spec: TaskSpec, logits: Tensor, batch: Batch) -> Tensor:
         scores = logits.masked_fill(batch.mask[..., None] == 0, torch.finfo(logits.dtype).min)
         start = F.cross_entropy(scores[..., 0], batch.targets["start_positions"])
         return (start + F.cross_entropy(scores[..., 1], batch.targets["end_positions"])) / 2
+    if spec.kind == "multiple-choice":
+        logits = joined_choices(logits, batch.targets["choices"])
     weights = None if spec.class_weights is None else logits.new_tensor(spec.class_weights)
     labels = batch.targets["labels"].reshape(-1)
     flat = logits.reshape(len(labels), -1)

@@ -161,7 +161,7 @@ class ModelTeacher:
         live = LiveReader(self.model, wanted)
         if rows.spec.kind == "masked-lm":
             return live  # new masks in every epoch: nothing to keep
-        predicted = predicted_bytes(self.model, own.lengths, wanted)
+        predicted = predicted_bytes(self.model, own.tokens, wanted)
         if predicted > self.budget_bytes and same:
             logger.info("signals of %s would take %.1f GB: running it live", self.model.name, predicted / 2**30)
             return live
@@ -268,7 +268,7 @@ class CachedReader:
                 f"{folder}: this cache of teacher signals is damaged ({error}); remove the folder"
             ) from error
         self.layout = layout
-        self.starts = {name: _starts(shape, rows.lengths) for name, shape in layout.items()}
+        self.starts = {name: _starts(shape, rows.tokens) for name, shape in layout.items()}
         for name, starts in self.starts.items():
             if len(self.arrays[name]) != starts[-1]:
                 raise UserError(f"{folder}: {name}.npy does not fit the data; remove the folder")
@@ -288,7 +288,7 @@ class CachedReader:
         starts, flat = self.starts[name], self.arrays[name]
         full = np.zeros((len(rows), *(length if part == "L" else part for part in shape)), dtype=np.float32)
         for position, row in enumerate(rows):
-            tokens = self.rows.lengths[row]
+            tokens = self.rows.tokens[row]
             values = flat[starts[row] : starts[row + 1]].reshape([tokens if part == "L" else part for part in shape])
             place = self.rows.encoder.place(tokens, length)
             index: tuple[Any, ...] = (position, *(place if part == "L" else slice(None) for part in shape))
@@ -313,11 +313,11 @@ def _write_cache(folder: Path, model: TaskModel, rows: Rows, wanted: Wanted) -> 
             for name, array in _stacked(live(batch)).items():
                 if name not in layout:
                     layout[name] = _layout(name, array)
-                    starts[name] = _starts(layout[name], rows.lengths)
+                    starts[name] = _starts(layout[name], rows.tokens)
                     arrays[name] = np.lib.format.open_memmap(
                         beside / f"{name}.npy", mode="w+", dtype=np.float32, shape=(int(starts[name][-1]),)
                     )
-                _store(arrays[name], starts[name], layout[name], array, indices, rows)
+                _store(arrays[name], starts[name], layout[name], array, batch.rows.tolist(), rows)
         for mapped in arrays.values():
             mapped.flush()  # type: ignore[attr-defined]
         (beside / "layout.json").write_text(json.dumps(layout), encoding="utf-8")
@@ -340,9 +340,9 @@ def _layout(name: str, array: np.ndarray) -> list[Any]:
 def _store(
     flat: np.ndarray, starts: np.ndarray, shape: list[Any], array: np.ndarray, indices: list[int], rows: Rows
 ) -> None:
-    length = max(rows.lengths[i] for i in indices)
+    length = max(rows.tokens[i] for i in indices)
     for values, row in zip(array, indices, strict=True):
-        place = rows.encoder.place(rows.lengths[row], length)
+        place = rows.encoder.place(rows.tokens[row], length)
         own = values[tuple(place if part == "L" else slice(None) for part in shape)]
         flat[starts[row] : starts[row + 1]] = own.reshape(-1)
 
@@ -360,7 +360,7 @@ def cuts_alike(own: TextEncoder, other: TextEncoder) -> bool:
 
 def same_pieces(own: Rows, other: Rows) -> bool:
     """Whether two encoders cut every text of the same examples into the same pieces, though with other ids."""
-    if own.lengths != other.lengths or own.encoder.settings.pad_side != other.encoder.settings.pad_side:
+    if own.tokens != other.tokens or own.encoder.settings.pad_side != other.encoder.settings.pad_side:
         return False
     names, others = (
         {number: piece for piece, number in rows.encoder.tokenizer.get_vocab().items()} for rows in (own, other)

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
 
 from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
 from eval.errors import UserError
 from eval.task import TaskSpec
+from teachers.choices import read_rows
 from teachers.encoder import base_encoder, family_of, max_tokens, model_inputs
+from teachers.families import FAMILIES
 from teachers.padding import silence
 from teachers.pooling import check_pooling, pooled, said_by, save_pooling, set_pooling
 
@@ -32,6 +35,7 @@ AUTO_CLASSES = {
     "qa": "AutoModelForQuestionAnswering",
     "masked-lm": "AutoModelForMaskedLM",
     "embedding": "AutoModel",
+    "multiple-choice": "AutoModelForMultipleChoice",
 }
 """The stock class that holds the model of each kind of task."""
 
@@ -43,8 +47,8 @@ class TaskModel:
     It is a ``Predictor``: ``eval.predict`` and ``eval.measure`` take it as it is.
 
     Attributes:
-        model: A ``…ForSequenceClassification``, ``…ForTokenClassification``, ``…ForQuestionAnswering`` or
-            ``…ForMaskedLM`` module, or the bare encoder for embedding.
+        model: A ``…ForSequenceClassification``, ``…ForTokenClassification``, ``…ForQuestionAnswering``,
+            ``…ForMaskedLM`` or ``…ForMultipleChoice`` module, or the bare encoder for embedding.
         tokenizer: A fast tokenizer of transformers.
         task: What is asked.
         name: What reports call it.
@@ -137,7 +141,7 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
     return EncoderSettings(
         kind=task.kind,
         labels=task.labels,
-        pair=task.pair and task.kind != "embedding",
+        pair=task.kind == "multiple-choice" or (task.pair and task.kind != "embedding"),
         max_length=min(task.max_length, max_tokens(model.config)),
         stride=task.stride,
         truncation=task.truncation,
@@ -154,6 +158,9 @@ def check_kind(config: Any, task: TaskSpec) -> None:
     family = family_of(config)
     if task.kind == "masked-lm" and not family.predicts_words:
         raise UserError(f"{family.model_type} has no masked-language head; it is not trained that way")
+    if task.kind == "multiple-choice" and family.model_type not in MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES:
+        known = (name for name in FAMILIES if name in MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES)
+        raise UserError(f"{family.model_type} has no head for multiple-choice; those that have: {', '.join(known)}")
 
 
 def set_task(config: Any, task: TaskSpec) -> None:
@@ -164,7 +171,7 @@ def set_task(config: Any, task: TaskSpec) -> None:
     elif task.kind == "regression":
         config.id2label, config.label2id = {0: "score"}, {"score": 0}
         config.problem_type = "regression"
-    elif task.kind == "qa":
+    elif task.kind in ("qa", "multiple-choice"):
         config.num_labels = task.outputs
     elif task.kind == "embedding":
         set_pooling(config, task)
@@ -184,6 +191,7 @@ def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, 
         torch.manual_seed(seed)
         model = getattr(transformers, AUTO_CLASSES[task.kind]).from_config(config)
     _check_tokenizer(tokenizer, config, where=name)
+    read_rows(model)
     silence(model, tokenizer)
     return TaskModel(model.eval(), tokenizer, task, name=name)
 
@@ -256,6 +264,7 @@ def load_taskmodel(
     for part in model.modules():  # bitsandbytes would repack its weights at the first use, with other roundings
         if hasattr(part, "support_avx512bf16_for_cpu"):
             part.support_avx512bf16_for_cpu = False
+    read_rows(model)
     silence(model, tokenizer)
     return TaskModel(model.eval(), tokenizer, task, name=where.name or source, folder=where if where.is_dir() else None)
 
@@ -327,6 +336,8 @@ def _own_task(folder: Path, config: Any) -> TaskSpec:
         return TaskSpec(kind="tagging", labels=labels, metric="entity_f1")
     if architecture.endswith("ForQuestionAnswering"):
         return TaskSpec(kind="qa", metric="f1", max_length=384, stride=128)
+    if architecture.endswith("ForMultipleChoice"):
+        return TaskSpec(kind="multiple-choice", truncation="only_first")
     if architecture.endswith("ForMaskedLM"):
         return TaskSpec(kind="masked-lm", metric="masked_accuracy")
     if architecture.endswith("ForSequenceClassification"):

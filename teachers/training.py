@@ -234,7 +234,7 @@ class _Loop:
 
     def _shares(self, lesson: Bound, batch: Batch, pieces: Sequence[Batch]) -> list[dict[str, float]]:
         """Return what the mean of each term over a piece is multiplied by, so that sums are means over the batch."""
-        rows = [{"": len(piece.rows) / len(batch.rows)} for piece in pieces]
+        rows = [{"": len(piece) / len(batch)} for piece in pieces]
         counts = getattr(lesson.loss, "counts", None)
         several = self.accelerator.num_processes
         if counts is None or (several == 1 and len(pieces) == 1):

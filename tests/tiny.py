@@ -188,6 +188,7 @@ def tiny_spec(kind: Kind = "classification", *, pair: bool = False, max_length: 
     """Return the specification that ``tiny_task`` uses."""
     labels = {"classification": ("bad", "good"), "tagging": ("O", "B-PER", "B-LOC")}.get(kind, ())
     metrics = {"classification": "accuracy", "regression": "pearson", "tagging": "entity_f1", "qa": "f1"}
+    metrics["multiple-choice"] = "accuracy"
     metric = metrics.get(kind, "masked_accuracy")
     if kind == "embedding":
         metric = "spearman" if pair else "nearest"
@@ -199,7 +200,8 @@ def tiny_task(kind: Kind = "classification", *, pair: bool = False, examples: in
 
     Classification: whether good or bad words are more (of a pair: whether both texts are of one mood); regression:
     the share of good words; tagging: people and places; qa: where a person lives; masked-lm: the same sentences;
-    embedding: the texts of classification, as a pair with 1 for one mood and 0 for two.
+    embedding: the texts of classification, as a pair with 1 for one mood and 0 for two; multiple-choice: which of three
+    texts is a good one.
 
     Args:
         kind: What is asked.
@@ -246,6 +248,10 @@ def _example(kind: Kind, pair: bool, chance: random.Random, number: int) -> dict
         asked = number % 2
         answer = {"text": places[asked], "answer_start": context.index(places[asked])}
         return {"id": str(number), "question": f"where is {people[asked]} ?", "context": context, "answers": [answer]}
+    if kind == "multiple-choice":
+        right = chance.randrange(3)
+        choices = [_mood(chance, place == right) for place in range(3)]
+        return {"text": f"{people[0]} likes it .", "choices": choices, "label": right}
     return {"text": f"{people[0]} lives in {places[0]} and {_mood(chance, good)}"}
 
 

@@ -19,7 +19,8 @@ from compress.architectures.around import AroundConfig, register_around
 from compress.architectures.texts import matched, places_of_texts, words_of_texts
 from eval.errors import UserError
 from eval.task import TaskSpec
-from teachers.encoder import base_encoder, mixes_neighbours, without_pooler
+from teachers.encoder import base_encoder, mixes_neighbours
+from teachers.pooler import without_pooler
 from teachers.taskmodel import TaskModel, build_taskmodel
 
 

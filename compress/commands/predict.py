@@ -27,7 +27,8 @@ def predict(
     """Answer lines of text with an export: one JSON object a line, in the order of the lines.
 
     A line is a text, two texts with a tab between them (pairs; question and context), words with spaces between them
-    (tagging), or a JSON object with the fields of the data.
+    (tagging), a text and its choices with tabs between them (multiple-choice), or a JSON object with the fields of the
+    data.
     """
     if texts and file is not None:
         raise UserError("texts and --file were both given; choose one")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compress.commands.output import table
 from compress.commands.run import Overrides
 from eval.errors import UserError
 
@@ -41,7 +43,8 @@ def teach(
     """Pretrain a teacher on unlabelled text, or fine-tune one on a task, or both; the same call later finds it again.
 
     Where a recipe names several teachers, each is kept in a numbered folder of its own. Several tasks are learned
-    together by one encoder; each task's model is kept in a folder of the task's name.
+    together by one encoder; each task's model is kept in a folder of the task's name. With a sweep, a table shows every
+    setting, and the best is the teacher.
     """
     flags = {"base": base, "task": task, "data": data}
     training = {
@@ -80,10 +83,15 @@ def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> No
     task, teacher = recipe.task, recipe.teacher
     if task is None or teacher is None or teacher.finetune is None:
         raise TypeError("a recipe without a task or a finetune block came past the check for them")
-    start = partial(teacher.start, source, seed=seed)
     name = place.name if place else "teacher"
     data = task.load(recipe.seed, keep_labels=True)
-    _keep(*teacher.finetune.teach(start, data, seed=seed, name=name), source, place)
+    taught, folder, found = teacher.finetune.teach(partial(teacher.start, source), data, seed=seed, name=name)
+    if found is not None:
+        from teachers.sweep import OPTIMISTIC
+
+        table(*found.rows(), title=f"{source}: {found.metric} on validation")
+        typer.echo(OPTIMISTIC)
+    _keep(taught, folder, source, place)
 
 
 def _teach_several(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:
@@ -99,6 +107,7 @@ def _keep(teacher: TaskModel, folder: Path, source: str, place: Path | None) -> 
 
     if place is not None:
         Artifact.from_model(teacher, origin=source).save(place)
+        shutil.copy(folder / "teacher.json", place)
     typer.echo(f"teacher: {place or folder}")
 
 
@@ -106,8 +115,6 @@ def _copied(folder: Path, out: Path | None) -> Path:
     """Copy a teacher to where it is wanted, and return where it is."""
     if out is None:
         return folder
-    import shutil
-
     from eval.writing import whole_folder
 
     with whole_folder(out, "the teacher") as beside:

@@ -8,6 +8,7 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from eval.errors import UserError
 from eval.task import TaskSpec
+from teachers.choices import joined_choices
 from teachers.features import IGNORED, Batch
 
 
@@ -65,9 +66,13 @@ def paired_logits(
 
     Classification and regression give one pair of ``[B, C]``, tagging and masked-lm one of ``[tokens, C]``, and qa two
     of ``[B, L]``: the start and the end, each a choice among the tokens, where padding has no probability.
+    Multiple-choice gives one of ``[examples, choices]``.
     """
     if spec.kind == "embedding":
         raise UserError("an embedding has vectors, not logits; distil it with distill.embedding")
+    if spec.kind == "multiple-choice":
+        counts = batch.targets["choices"]
+        return [(joined_choices(student, counts), joined_choices(teacher, counts))]
     if spec.kind in ("classification", "regression"):
         return [(student, teacher)]
     if spec.kind == "qa":

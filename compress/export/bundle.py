@@ -61,6 +61,7 @@ LINES = {
     "tagging": "words with white space between them, or a JSON object with `tokens`, a list of words",
     "qa": "a question, a tab and its context, or a JSON object with `question` and `context`",
     "embedding": "a text, or a JSON object with `text`, or with `text_a` and `text_b` for the cosine of two texts",
+    "multiple-choice": "a text and its choices with tabs between them, or a JSON object with `text` and `choices`",
     "masked-lm": "not available from the command line: `Runtime.forward` gives the logits",
 }
 

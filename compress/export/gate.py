@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,8 @@ class GateReport:
 
     Attributes:
         examples: Real examples that were compared; made-up ones come on top.
-        agreement: Share of equal decisions: labels, tags, masked tokens, starts and ends of answers, or close scores
-            and vectors.
+        agreement: Share of equal decisions: labels, choices, tags, masked tokens, starts and ends of answers, or close
+            scores and vectors.
         agreement_needed: The least that passes.
         max_abs_difference: Largest difference of a logit.
         mean_abs_difference: Mean difference of the logits.
@@ -135,7 +136,7 @@ class Seen:
         """Count the logits of one batch.
 
         Args:
-            features: The rows.
+            features: The rows; of multiple-choice, all choices of an example.
             encoder: What made the batch of them.
             expected: Logits of the reference.
             found: Logits of the export.
@@ -155,8 +156,12 @@ class Seen:
             self.largest = max(self.largest, float(difference.max(initial=0)))
             self.scale = max(self.scale, float(np.abs(one).max(initial=0)))
             self.total, self.count = self.total + float(difference.sum()), self.count + difference.size
-            if decide:
+            if decide and self.settings.kind != "multiple-choice":
                 self.regrets.append(_regret(self.settings.kind, feature, one, other))
+        if decide and self.settings.kind == "multiple-choice":
+            for _, own in groupby(range(len(features)), key=lambda row: features[row].example):
+                rows = list(own)
+                self.regrets.append(_regret(self.settings.kind, features[rows[0]], expected[rows, 0], found[rows, 0]))
 
 
 def _regret(kind: str, feature: Feature, expected: Array, found: Array) -> Array:
@@ -185,9 +190,10 @@ def _same_features(
     for first in range(0, len(examples), BATCH):
         chunk = examples[first : first + BATCH]
         features = reference.encoder.encode(chunk)
+        rows = len(features) if reference.encoder.settings.kind == "multiple-choice" else BATCH
         if export.encoder.encode(chunk) != features:
             problems.append("the exported tokenizer gives other tokens than the model's")
-        yield from (features[start : start + BATCH] for start in range(0, len(features), BATCH))
+        yield from (features[start : start + rows] for start in range(0, len(features), rows))
 
 
 def _alone_and_together(export: Predictor, examples: Sequence[Example]) -> float:

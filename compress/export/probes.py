@@ -43,4 +43,6 @@ def _example(text: str, settings: EncoderSettings) -> dict[str, Any]:
         return {"question": text[:60], "context": text}
     if settings.kind == "tagging":
         return {"tokens": text.split(" ")}
+    if settings.kind == "multiple-choice":
+        return {"text": text, "choices": [text[::-1], text[:60], "a"]}
     return {"text_a": text, "text_b": text[::-1]} if settings.pair else {"text": text}

@@ -28,6 +28,15 @@ FILES = ("tokenizer.json", "encoder.json")
 """What prediction needs beside the network and the manifest, which holds the size and digest of each file."""
 PAIR = ("text_a", "text_b")
 """Fields of an example of two texts."""
+FIELDS = {
+    "qa": ("question", "context"),
+    "tagging": ("tokens",),
+    "embedding": ("text",),
+    "multiple-choice": ("text", "choices"),
+}
+"""Fields of an example by kind, where it is no text or pair of texts."""
+LISTS = {"tokens": 0, "choices": 2}
+"""Fields that hold a list of texts, with the least of its length."""
 CHUNK = 1024
 """Examples that ``Runtime.stream`` holds at a time, so that batches are of similar length and memory is bounded."""
 
@@ -155,16 +164,16 @@ def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, A
 
     Args:
         item: A mapping; or a line: a JSON object with the fields of the data, a text, words with white space between
-            them (tagging), or two texts with a tab between them (pairs; question and context). For embedding a line
-            is one text, and an object may hold ``text`` or ``text_a`` and ``text_b``.
+            them (tagging), or two texts with a tab between them (pairs; question and context), or a text and its
+            choices with tabs between them (multiple-choice). For embedding a line is one text, and an object may hold
+            ``text`` or ``text_a`` and ``text_b``.
         kind: Kind of task.
         pair: Whether examples are pairs of texts.
 
     Raises:
-        ExportError: If a field is missing or is no text, or a line of two texts has no tab or several.
+        ExportError: If a field is missing or is no text, or a line has too few tabs or too many.
     """
-    fields = {"qa": ("question", "context"), "tagging": ("tokens",), "embedding": ("text",)}.get(kind)
-    fields = fields or (PAIR if pair else ("text",))
+    fields = FIELDS.get(kind) or (PAIR if pair else ("text",))
     values = _fields_of(item, fields, PAIR if kind == "embedding" else ()) if isinstance(item, str) else item
     if not isinstance(values, Mapping):
         raise ExportError(f"expected a text or an object with {' and '.join(fields)}, got {type(item).__name__}")
@@ -173,7 +182,9 @@ def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, A
     missing = [field for field in fields if field not in values]
     if missing:
         raise ExportError(f"lacks {' and '.join(missing)}; its fields are {', '.join(map(str, values)) or 'none'}")
-    checked = {field: _words(values[field]) if field == "tokens" else _text(values[field], field) for field in fields}
+    checked = {
+        field: _texts(values[field], field) if field in LISTS else _text(values[field], field) for field in fields
+    }
     return {**values, **checked}
 
 
@@ -190,15 +201,21 @@ def _fields_of(line: str, fields: tuple[str, ...], others: tuple[str, ...]) -> d
     if fields == ("tokens",):
         return {"tokens": line.split()}
     parts = line.split("\t") if len(fields) > 1 else [line]
+    if fields == ("text", "choices"):
+        if len(parts) < 3:
+            raise ExportError("expected text, one tab, and choices with tabs between them, or a JSON object with both")
+        return {"text": parts[0], "choices": parts[1:]}
     if len(parts) != len(fields):
         raise ExportError(f"expected {fields[0]}, one tab, {fields[1]}, or a JSON object with both")
     return dict(zip(fields, parts, strict=True))
 
 
-def _words(value: Any) -> list[str]:
+def _texts(value: Any, field: str) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ExportError(f"tokens must be a list of texts, got {type(value).__name__}")
-    return [_text(word, "each of tokens") for word in value]
+        raise ExportError(f"{field} must be a list of texts, got {type(value).__name__}")
+    if len(value) < LISTS[field]:
+        raise ExportError(f"{field} must be a list of {LISTS[field]} texts or more, got {len(value)}")
+    return [_text(text, f"each of {field}") for text in value]
 
 
 def _text(value: Any, field: str) -> str:

@@ -38,7 +38,11 @@ MODELS = {"fp32": "onnx/model.onnx", "int8": "onnx/model_quantized.onnx"}
 DTYPES = {"fp32": "fp32", "int8": "q8"}
 """... and what it calls these kinds."""
 NO_OFFSETS = "the tokenizer that runs there does not tell where in the text a token stands"
-REFUSED = {"qa": NO_OFFSETS, "masked-lm": "it has no answer to show"}
+REFUSED = {
+    "qa": NO_OFFSETS,
+    "masked-lm": "it has no answer to show",
+    "multiple-choice": "its page takes one text or two, not a list of choices",
+}
 """Kinds that this format does not have, and why."""
 
 

@@ -100,7 +100,7 @@ def measured(student: TaskModel, examples: Examples, importance: Importance, see
     try:
         batches = [rows.batch(indices).to(device) for indices in batches_by_length(rows.lengths, BATCH)]
         if importance == "entropy":
-            return _entropies(student, batches, len(rows))
+            return _entropies(student, batches, len(rows.features))
         if importance == "taylor":
             return _taylor(student, rows, batches)
         return _gates(student, rows, batches, importance)
@@ -111,12 +111,9 @@ def measured(student: TaskModel, examples: Examples, importance: Importance, see
 def summed_loss(student: TaskModel, rows: Rows, batch: Batch) -> Tensor:
     """Return the loss of every text by itself, added up, so that it does not depend on batch mates."""
     loss = TaskLoss().bind(student, rows)
-    logits = observe(student.model, batch.inputs).logits
-    terms = [
-        value
-        for row, piece in enumerate(batch.split(len(batch.rows)))
-        for value in loss(Signals(logits[row : row + 1]), piece).values()
-    ]
+    pieces = batch.split(len(batch))
+    logits = torch.split(observe(student.model, batch.inputs).logits, [len(piece.rows) for piece in pieces])
+    terms = [value for own, piece in zip(logits, pieces, strict=True) for value in loss(Signals(own), piece).values()]
     return torch.stack(terms).sum()
 
 

@@ -99,7 +99,7 @@ def _losses(
     size = technique.training.batch_size
     order = sorted(range(len(rows)), key=lambda row: rows.lengths[row])
     batches = [rows.batch(order[start : start + size]).to(device) for start in range(0, len(order), size)]
-    return [partial(_loss, student, loss, batch, len(batch.rows) / len(rows)) for batch in batches]
+    return [partial(_loss, student, loss, batch, len(batch) / len(rows)) for batch in batches]
 
 
 def _loss(student: TaskModel, loss: Loss, batch: Batch, share: float) -> Tensor:

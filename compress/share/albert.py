@@ -169,7 +169,7 @@ def _tables(old: Any, new: Any) -> tuple[Any, dict[str, Tensor]]:
 def _shares(student: TaskModel, tables: Mapping[str, Tensor]) -> list[Tensor | None]:
     """Return how often each row occurs: positions up to the task's longest input, one type for single texts."""
     first = {"positions": student.task.max_length}
-    if not student.task.pair and student.task.kind != "qa":
+    if not student.task.pair and student.task.kind not in ("qa", "multiple-choice"):
         first["token_types"] = 1
     found: list[Tensor | None] = []
     for role, table in tables.items():

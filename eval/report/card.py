@@ -24,6 +24,7 @@ PIPELINES = {
     "qa": "question-answering",
     "masked-lm": "fill-mask",
     "embedding": "sentence-similarity",
+    "multiple-choice": "multiple-choice",
 }
 CLASSES = {
     "classification": "AutoModelForSequenceClassification",
@@ -32,6 +33,7 @@ CLASSES = {
     "qa": "AutoModelForQuestionAnswering",
     "masked-lm": "AutoModelForMaskedLM",
     "embedding": "AutoModel",
+    "multiple-choice": "AutoModelForMultipleChoice",
 }
 ANSWERS = {
     "classification": "one of the labels below for a text or a pair of texts",
@@ -40,6 +42,7 @@ ANSWERS = {
     "qa": "a span of the context that answers the question",
     "masked-lm": "the token behind a mask",
     "embedding": "a vector for a text, to be compared by cosine",
+    "multiple-choice": "the place, from 0, of the choice that fits its text best",
 }
 LIBRARIES = {"transformers": "transformers", "compress": "nlp-compress", "module": "nlp-compress", "onnx": "onnx"}
 MOST_LABELS = 50

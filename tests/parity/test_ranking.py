@@ -10,11 +10,12 @@ from eval.inference import predict
 from eval.task import Examples, TaskSpec
 from teachers.config import Training
 from teachers.finetune import finetune
+from teachers.lessons import Lesson
 from teachers.losses import PairwiseRanking
 from teachers.observing import Signals
 from teachers.ranking import ranking_loss
 from teachers.scoring import rows_of
-from teachers.training import Lesson, _Bound, train
+from teachers.training import train
 from tests.tiny import BAD, GOOD, tiny_task, tiny_taskmodel
 
 
@@ -98,7 +99,7 @@ class TestRows:
         task = ranked()
         lesson = Lesson(tiny_taskmodel("bert", task.spec), task.train, PairwiseRanking())
         for size in (8, 10):
-            batches = _Bound(lesson, 1).batches(Training(batch_size=size), 1)
+            batches = lesson.bind(1).batches(Training(batch_size=size), 1)
             for batch in batches:
                 found = [task.train[row]["text_a"] for row in batch]
                 assert len(set(found)) == 2

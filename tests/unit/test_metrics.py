@@ -259,6 +259,7 @@ def one_of_each(seed=0):
         "qa": ((), *extracted(chosen, [[text[i]] for i in generator.integers(0, 5, 60)])),
         "masked-lm": ((), masked, [{"text": ""}] * 60),
         "embedding": ((), *scored((true + generator.normal(size=60)).round(1), true)),
+        "multiple-choice": ((), *classified(*generator.integers(0, 4, (2, 60)).tolist())),
     }
 
 
