@@ -11,11 +11,30 @@ from compress.store import load
 from eval.task import Examples
 from teachers.config import Training
 from teachers.taskmodel import save_taskmodel
-from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
+from tests.tiny import at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.yaml") if not path.name.startswith("pretrain-"))
 """All but those that begin with text alone, which tests/recipes/test_pretraining.py runs."""
+QUICK = sorted(
+    {path.stem for path in RECIPES}
+    - {
+        "chain-layerdrop-magnitude-qbert",
+        "chain-structured-lowrank-int4",
+        "chain-theseus-heads-q8bert",
+        "chain-tinybert-vocabulary-static",
+        "sst2-dual",
+        "sst2-early-exit",
+        "sst2-minilm",
+        "sst2-mobilebert",
+        "sst2-movement",
+        "sst2-q8bert",
+        "sst2-qbert",
+        "sst2-tinybert-thin",
+        "wiki-mobilebert",
+    }
+)
+"""Those that the default tests run; the others take longest, and the slow tests run them."""
 
 
 def write_data(task, folder):
@@ -114,8 +133,9 @@ def tiny_overrides(tmp_path, monkeypatch):
     return overrides
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_runs_whole(path, tiny_overrides, tmp_path, capsys):
+@pytest.mark.parametrize("name", at_first([path.stem for path in RECIPES], *QUICK))
+def test_a_recipe_runs_whole(name, tiny_overrides, tmp_path, capsys):
+    path = ROOT / "recipes" / f"{name}.yaml"
     sets = [word for value in tiny_overrides(path) for word in ("--set", value)]
     recipe = read_recipe(path, sets[1::2])
     assert main(["check", str(path), *sets]) == 0, capsys.readouterr().err

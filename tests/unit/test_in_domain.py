@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ def home(tmp_path, monkeypatch):
 
 
 def start_of(family, seed=0):
-    return lambda spec: tiny_taskmodel(family, spec, seed=seed)
+    return lambda spec, _used=None: tiny_taskmodel(family, spec, seed=seed)
 
 
 def encoder_of(model):
@@ -118,8 +119,8 @@ def test_the_head_that_a_base_has_for_words_is_used(tmp_path, home):
 def test_the_block_goes_from_words_to_the_task(home):
     task = tiny_task("classification", examples=16)
     block = FinetuneBlock(in_domain=WORDS, auxiliary_lm=AuxiliaryLM(), epochs=1, learning_rate=1e-3, batch_size=8)
-    teacher, folder = block.teach(start_of("bert"), task, seed=3, name="teacher")
-    again, same = block.teach(start_of("bert"), task, seed=3, name="teacher")
+    teacher, folder, _ = block.teach(start_of("bert"), task, seed=3, name="teacher")
+    again, same, _ = block.teach(start_of("bert"), task, seed=3, name="teacher")
     assert folder == same
     assert teacher.digest == again.digest
     assert sorted(one.name.rpartition("-")[0] for one in (home / "teachers").iterdir()) == [
@@ -137,7 +138,7 @@ def test_the_block_goes_from_words_to_the_task(home):
 def test_a_plain_block_is_found_where_it_was_before(home):
     """What names a teacher has not changed for settings that were there before."""
     task = tiny_task("classification", examples=16)
-    _, folder = FinetuneBlock(training=QUICK).teach(start_of("bert"), task, seed=3, name="teacher")
+    _, folder, _ = FinetuneBlock(training=QUICK).teach(start_of("bert"), task, seed=3, name="teacher")
     identity = json.loads((folder / "teacher.json").read_text())["identity"]
     assert set(identity) == {
         "version",
@@ -158,8 +159,8 @@ def test_a_shape_of_random_weights_can_read_first(tmp_path, home):
     (tmp_path / "base").mkdir()
     save_taskmodel(tiny_taskmodel("bert", task.spec), tmp_path / "base")
     block = TeacherBlock(model=str(tmp_path / "base"), shape={"layers": 2}, finetune={"in_domain": QUICK, "epochs": 1})
-    start = lambda spec: block.start(block.models[0], spec, 3)  # noqa: E731
-    teacher, _ = block.finetune.teach(start, task, seed=3, name="teacher")
+    start = partial(block.start, block.models[0])
+    teacher, *_ = block.finetune.teach(start, task, seed=3, name="teacher")
     assert teacher.model.config.num_hidden_layers == 2
     assert len(list((home / "teachers").iterdir())) == 2
 

@@ -89,10 +89,10 @@ def test_members_are_found_again(task, start, monkeypatch):
 
 
 def test_a_setting_that_diverges_cannot_win(task, start, monkeypatch):
-    def fails(model, examples, *, training, **more):
+    def fails(model, examples, objective, training, **more):
         if training.learning_rate > 1e-3:
             raise DivergedError("too fast")
-        return original(model, examples, training=training, **more)
+        return original(model, examples, objective, training, **more)
 
     original = teachers.finetune.train
     monkeypatch.setattr(teachers.finetune, "train", fails)

@@ -68,7 +68,7 @@ class TestTeach:
         )
         code, _, err = call("teach", "--recipe", place / "recipe.yaml")
         assert code == 2
-        assert "no teacher with a finetune block; there is nothing to teach" in err
+        assert "no teacher with a finetune or a pretrain block; there is nothing to teach" in err
 
     def test_wrong_values(self, call):
         code, _, err = call("teach", "--base", "b", "--task", "clasification", "--data", "d", "--epochs", "-1")
