@@ -339,6 +339,26 @@ def test_the_same_call_finds_it_again_and_a_stopped_one_goes_on(data, monkeypatc
     assert all(torch.equal(other[name], tensor) for name, tensor in heads.items())
 
 
+def test_a_training_that_stops_within_a_stage_goes_on_bit_for_bit(data, monkeypatch):
+    recipe = block(data, [{"text": {"pair": "next_sentence", "objectives": "masked_words"}}], checkpoint_seconds=0)
+    expected = load_file(pretrain(recipe) / "model.safetensors")
+    monkeypatch.setenv("COMPRESS_HOME", str(data / "other"))
+    real, drawn = PretextRows.batch, []
+
+    def stopping(rows, numbers, epoch=0, progress=0.0):
+        drawn.append(numbers)
+        if len(drawn) == 3:
+            raise KeyboardInterrupt
+        return real(rows, numbers, epoch, progress)
+
+    monkeypatch.setattr(PretextRows, "batch", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(recipe)
+    found = load_file(pretrain(recipe) / "model.safetensors")
+    assert drawn[2] == drawn[3], "the batch that was not learnt from comes again"
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
 def test_a_network_is_trained_further_with_its_own_tokenizer(data):
     folder = pretrain(block(data, [{"text": {"objectives": "masked_words"}}]))
     further = Pretraining(
