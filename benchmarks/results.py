@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import chinese, sst2
+from benchmarks import chinese, pretrained, sst2
 from benchmarks.study import Study, draw_plots, run_study, table
 from compress.pipeline import run_recipe
 from compress.recipe import read_recipe
@@ -46,6 +46,13 @@ PAGES = {
     "quantization": ("quantize-sst2",),
     "sharing": ("share-sst2",),
     "replacing": ("replace-sst2",),
+    "teachers": (
+        "teachers-sst2",
+        "teachers-conll2003",
+        "teachers-stsb",
+        "teachers-thucnews",
+        "teachers-strategies",
+    ),
     "combined": ("combined-sst2", "families-mrpc", "families-conll2003", "families-squad"),
 }
 """Page of docs/results -> its studies in the order in which they run; some start from models that earlier ones made."""
@@ -62,6 +69,7 @@ def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
         "DISTIL_EMBEDDING": lambda: out / "distil-embedding",
         "PRUNE_SST2": lambda: out / "prune-sst2",
         "CHINESE_BASE": chinese.make_base,
+        "PRETRAINED": lambda: pretrained.networks(out / "pretrained"),
     }
 
 
@@ -113,6 +121,8 @@ def main() -> None:
         found = run_study(study, out / name, seeds=given.seeds, train=not given.table)
         fill(DOCS / f"{given.page}.md", name, table(study, found))
         draw_plots(study, found, DOCS / "plots")
+    if given.page == "teachers":
+        fill(DOCS / "teachers.md", "pretrained", pretrained.table(out / "pretrained"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,106 @@
+"""Trains the network of every recipes/pretrain-*.yaml, or finds what is there, and prints what each has learnt.
+
+    COMPRESS_DATA=… python -m benchmarks.pretrained --out runs/pretrained [--only bert] [--table]
+
+Each lies in a folder of its own below ``--out``, named by what follows "pretrain-". The lists that ERNIE needs are made
+by benchmarks/chinese_lists.py first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks import chinese_lists
+from compress.recipe import read_recipe
+from eval.writing import whole_folder
+from teachers.pretraining.pretrain import RECORD, pretrain
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+HEADINGS = ("objective", "tokens seen", "loss", "on validation text", "tokens/s", "of the matrix rate")
+
+
+def names() -> list[str]:
+    """Return what follows "pretrain-" in the recipes' names."""
+    return sorted(path.stem.removeprefix("pretrain-") for path in RECIPES.glob("pretrain-*.yaml"))
+
+
+def lists(out: Path) -> None:
+    """Make ERNIE's lists of words and entities, if they are not there, and name them in the environment."""
+    data = Path(os.environ["COMPRESS_DATA"])
+    out.mkdir(parents=True, exist_ok=True)
+    for name, make in (("words", chinese_lists.words), ("entities", chinese_lists.entities)):
+        file = out / f"{name}.txt"
+        if not file.is_file():
+            file.write_text("".join(f"{one}\n" for one in make(data)), encoding="utf-8")
+        os.environ[f"ERNIE_{name.upper()}"] = str(file.resolve())
+
+
+def network(name: str, out: Path) -> Path:
+    """Train the network of a recipe into ``out / name``, or find it there; returns its folder."""
+    place = out / name
+    if not (place / RECORD).is_file():
+        if name == "ernie":
+            lists(out / "lists")
+        recipe = read_recipe(RECIPES / f"pretrain-{name}.yaml")
+        if recipe.teacher is None or recipe.teacher.pretrain is None:
+            raise SystemExit(f"recipes/pretrain-{name}.yaml: has no pretrain block")
+        made = pretrain(recipe.teacher.pretrain, seed=recipe.seed, name=recipe.name)
+        with whole_folder(place, "the network") as beside:
+            shutil.copytree(made, beside, dirs_exist_ok=True)
+    return place
+
+
+def networks(out: Path) -> Path:
+    """Train all of them; returns ``out``."""
+    for name in names():
+        network(name, out)
+    return out
+
+
+def table(out: Path) -> str:
+    """Return a markdown table of what is there."""
+    lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
+    for name in names():
+        file = out / name / RECORD
+        cells = (
+            _cells(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else ["not run yet", "", "", "", ""]
+        )
+        lines.append(f"| {' | '.join([name, *cells])} |")
+    return "\n".join(lines)
+
+
+def _cells(facts: dict[str, Any]) -> list[str]:
+    stages = facts["stages"]
+    seen = sum(entry["seconds"] * entry["tokens_per_second"] for stage in stages for entry in stage["history"])
+    last, speed = stages[-1]["history"][-1], stages[-1]["speed"]
+    terms, scores = (
+        ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in figures.items())
+        for figures in (last["terms"], last.get("scores") or {})
+    )
+    rate = f"{speed['utilisation']:.0%}"
+    return [f"{seen / 1e6:.2f} M", terms, scores, f"{speed['tokens_per_second']:,.0f}", rate]
+
+
+def main() -> None:
+    """Train and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/pretrained"))
+    parser.add_argument("--only", default="", help="networks whose name contains this")
+    parser.add_argument("--table", action="store_true", help="train nothing")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    for name in names() if not given.table else ():
+        if given.only in name:
+            network(name, given.out)
+    print(table(given.out))
+
+
+if __name__ == "__main__":
+    main()
