@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import chinese, pretrained, sst2
+from benchmarks import pretrained, sst2
 from benchmarks.study import Study, draw_plots, run_study, table
 from compress.pipeline import run_recipe
 from compress.recipe import read_recipe
@@ -68,7 +68,7 @@ def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
         "DISTIL_GENERAL": lambda: out / "distil-general",
         "DISTIL_EMBEDDING": lambda: out / "distil-embedding",
         "PRUNE_SST2": lambda: out / "prune-sst2",
-        "CHINESE_BASE": chinese.make_base,
+        "CHINESE_BASE": lambda: pretrained.network("ernie", out / "pretrained"),
         "PRETRAINED": lambda: pretrained.networks(out / "pretrained"),
     }
 
