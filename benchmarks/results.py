@@ -52,6 +52,7 @@ PAGES = {
         "teachers-stsb",
         "teachers-thucnews",
         "teachers-strategies",
+        "teachers-line",
     ),
     "combined": ("combined-sst2", "families-mrpc", "families-conll2003", "families-squad"),
 }

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
 
-LATER = ("layer_decay", "unfreeze")
+LATER = ("layer_decay", "unfreeze", "report_steps")
 """Fields that were added later: at their defaults they are left out where a training is written down, so that records,
 keys and checkpoints from before still fit."""
 
@@ -35,8 +35,10 @@ class Training(BaseModel):
         unfreeze: Train the head first, then one more layer from the top at a time, the embeddings last: one more each
             ``epoch``, or evenly, so that all are trained after this part of all updates; None trains all at once.
         keep: Whether the epoch with the best validation score or the last one is returned.
-        patience: Stop after this many epochs without a better validation score; None never stops early.
+        patience: Stop after this many epochs (or reports) without a better validation score; None never stops early.
         checkpoint_seconds: Time between checkpoints of an interruptible run.
+        report_steps: Updates after which losses and scores are written down, beside the ends of epochs; for trainings
+            whose epochs are long.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,6 +62,7 @@ class Training(BaseModel):
     keep: Literal["best", "last"] = "best"
     patience: int | None = Field(default=None, ge=1)
     checkpoint_seconds: float = Field(default=120.0, ge=0)
+    report_steps: int | None = Field(default=None, ge=1)
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:

@@ -177,7 +177,8 @@ class _Loop:
             self._update(lesson, indices, step)
             self.course.step = step + 1
             self._count("seconds", time.perf_counter() - started)
-            if last_of_epoch or self.course.step == self.total:
+            every = self.training.report_steps
+            if last_of_epoch or self.course.step == self.total or (every and self.course.step % every == 0):
                 if self._end_of_epoch():
                     return
                 self._checkpoint()

@@ -20,6 +20,7 @@ QUICK = sorted(
     {path.stem for path in RECIPES}
     - {
         "chain-layerdrop-magnitude-qbert",
+        "chain-own-teacher",
         "chain-structured-lowrank-int4",
         "chain-theseus-heads-q8bert",
         "chain-tinybert-vocabulary-static",

@@ -183,6 +183,21 @@ def test_nothing_to_train_on_is_refused(task):
         train(tiny_taskmodel("bert", task.spec), Examples((), "train"))
 
 
+def test_the_history_has_an_entry_after_so_many_updates_too(task):
+    batches = -(-len(task.train) // 8)
+    student = tiny_taskmodel("bert", task.spec)
+    training = Training(epochs=2, batch_size=8, report_steps=3)
+    history = train(student, task.train, training=training, validation=task.validation)
+    wanted = {step for step in range(1, 2 * batches + 1) if step % 3 == 0 or step % batches == 0}
+    assert [entry["step"] for entry in history] == sorted(wanted)
+    plain = tiny_taskmodel("bert", task.spec)
+    train(plain, task.train, training=Training(epochs=2, batch_size=8, keep="last"))
+    other = tiny_taskmodel("bert", task.spec)
+    train(other, task.train, training=Training(epochs=2, batch_size=8, keep="last", report_steps=3))
+    assert weights_digest(plain.model) == weights_digest(other.model), "looking changes nothing"
+    assert "report_steps" not in Training().model_dump_json()
+
+
 def test_history_is_plain_json(task):
     student = tiny_taskmodel("bert", task.spec)
     history = train(student, task.train, training=Training(max_steps=2), validation=task.validation)
