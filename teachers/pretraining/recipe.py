@@ -160,6 +160,14 @@ class Pretraining(_Block):
     def _several(cls, text: Any) -> Any:
         return [text] if isinstance(text, str) else text
 
+    @model_validator(mode="after")
+    def _one_tokenizer(self) -> Pretraining:
+        if self.network.from_ is not None and self.tokenizer.model_fields_set:
+            raise ValueError(
+                f"tokenizer: the network of {self.network.from_} is trained further with its own; leave tokenizer out"
+            )
+        return self
+
     @field_validator("stages")
     @classmethod
     def _some(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -392,6 +392,22 @@ def test_tasks_that_make_no_sense_are_refused(data, task, said):
         block(data, [{"text": task}])
 
 
+def test_a_network_that_is_trained_further_keeps_its_tokenizer(data):
+    with pytest.raises(ValueError, match="is trained further with its own; leave tokenizer out"):
+        block(data, [{"text": {"objectives": "masked_words"}}], network={"from": "somewhere"})
+
+
+def test_lines_that_are_no_text_are_counted_and_very_long_documents_cut(data, monkeypatch):
+    monkeypatch.setattr("teachers.pretraining.documents.LONGEST", 1000)
+    long = "A word of a very long document. " * 100
+    (data / "train.txt").write_bytes(f"{long}\n\nThe film.\n".encode() + b"\xff\xfe broken\n" + TEXT.encode())
+    folder = pretrain(block(data, [{"text": {"objectives": "masked_words"}}], max_steps=1))
+    read = record(folder)["text"]["read"]
+    assert read["bad"] == 1
+    assert read["cut"] == 1, "the long document is read in two parts"
+    assert "is not valid UTF-8" in read["problems"][0]
+
+
 def test_what_does_not_fit_together_is_refused_before_training(data, tmp_path):
     task = [{"text": {"objectives": "masked_words"}}]
     with pytest.raises(UserError, match="length 128: the network takes 64 tokens at most"):

@@ -1,0 +1,91 @@
+"""One encoder for several small tasks against one for each: the recipe glue-mtdnn.yaml with and without company.
+
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.multitask [--seeds 13 14 15] [--fill]
+
+Each task is trained alone, together with the others, and together and then alone once more (MT-DNN's second stage),
+with the same number of epochs. Whatever was trained before is found under COMPRESS_HOME. --fill writes the table into
+docs/results/teachers.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import mean, stdev
+
+from benchmarks.results import DOCS, fill
+from compress.recipe import Recipe, read_recipe
+from compress.together import load_tasks, losses_of, starts
+from eval.task import Task
+from teachers.config import Training
+from teachers.finetune import finetune
+from teachers.multitask import finetune_together
+from teachers.scoring import scores
+from teachers.taskmodel import TaskModel
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "glue-mtdnn.yaml"
+WAYS = ("alone", "together", "together, then alone")
+
+
+def trained(recipe: Recipe, tasks: Mapping[str, Task], way: str, seed: int) -> dict[str, TaskModel]:
+    """Return a model a task, trained in one of ``WAYS``."""
+    block = recipe.teacher.finetune if recipe.teacher is not None else None
+    if recipe.teacher is None or block is None:
+        raise SystemExit(f"{RECIPE}: has no teacher with a finetune block")
+    models = starts(recipe, tasks, recipe.teacher.models[0], seed)
+    losses = losses_of(recipe)
+    if way == "alone":
+        return {
+            name: finetune(model, tasks[name], block.training, seed=seed, name=name, loss=losses.get(name))[0]
+            for name, model in models.items()
+        }
+    second: Training | None = block.per_task if way != "together" else None
+    found = finetune_together(models, tasks, block.training, losses=losses, per_task=second, seed=seed)
+    return {name: model for name, (model, _) in found.items()}
+
+
+def table(found: Mapping[str, Mapping[str, list[float]]]) -> str:
+    """Return a markdown table: a line a way, a column a task, mean and spread over the seeds.
+
+    Args:
+        found: Way -> task -> the score of each seed.
+    """
+    tasks = list(next(iter(found.values())))
+    lines = [f"| way | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
+    for way, own in found.items():
+        cells = [_shown(own[name]) for name in tasks]
+        lines.append(f"| {way} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _shown(values: list[float]) -> str:
+    spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{mean(values):.4f}{spread} ({len(values)})"
+
+
+def main() -> None:
+    """Train and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[13, 14, 15])
+    parser.add_argument("--fill", action="store_true")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    recipe = read_recipe(RECIPE)
+    tasks = load_tasks(recipe)
+    found: dict[str, dict[str, list[float]]] = {way: {name: [] for name in tasks} for way in WAYS}
+    for seed in given.seeds:
+        for way in WAYS:
+            for name, model in trained(recipe, tasks, way, seed).items():
+                found[way][name].append(next(iter(scores(model, tasks[name].validation).values())))
+    print(table(found))
+    if given.fill:
+        fill(DOCS / "teachers.md", "multitask", table(found))
+
+
+if __name__ == "__main__":
+    main()
