@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ from compress.distill.augment.tinybert import TinyBertRule
 from compress.distill.augment.training_set import expected
 from compress.preview import preview
 from compress.technique import TrainedTechnique
-from eval.task import Examples
+from eval.sources import find_sources
+from eval.task import Examples, TaskSpec
 from teachers.config import Training
-from teachers.encoder import layer_count
-from teachers.taskmodel import TaskModel, logits_of
+from teachers.encoder import base_encoder, layer_count
+from teachers.pretraining.tokenizers import Sentences
+from teachers.taskmodel import TaskModel, logits_of, set_task
 
 if TYPE_CHECKING:
     from compress.blocks import FinetuneBlock
@@ -29,6 +32,8 @@ SAMPLE = 256
 MEASURED_ROWS = 8
 """Rows of the updates that are timed; time grows in proportion to rows."""
 MEASURED_SECONDS = 2.0
+CHARACTERS = 4.5
+"""Characters of a token, about, where text is not tokenized for a plan; of Chinese it is one."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,7 @@ def make_plan(recipe: Recipe) -> Plan:
         count, rule = expected(recipe.augment, train, prepared.task.spec)
         times = count / max(1, len(train))
         steps += [_predicting(rule, train)] if isinstance(rule, TinyBertRule) else []
+    steps += _pretraining(recipe, prepared.teachers)
     for teacher in prepared.teachers:
         sizes.append(_size(teacher.name, teacher))
         if block is not None:
@@ -147,6 +153,27 @@ def _work(name: str, model: TaskModel, train: Examples, training: Training) -> S
     timed = MEASURED_ROWS if layer_count(model.model) else training.batch_size
     seconds = updates * training.batch_size * _seconds_a_row(model, round(tokens), learns=True, timed=timed)
     return StepRow(name, rows, updates, tokens, seconds)
+
+
+def _pretraining(recipe: Recipe, teachers: Sequence[TaskModel]) -> Iterator[StepRow]:
+    """Yield the work of every stage, if there is any; heads, which answer at few places, are not counted."""
+    block = None if recipe.teacher is None else recipe.teacher.pretrain
+    if block is None:
+        return
+    teacher = teachers[0]
+    spec = TaskSpec(kind="embedding", metric="nearest")
+    network = copy.deepcopy(base_encoder(teacher.model))
+    set_task(network.config, spec)
+    encoder = TaskModel(network, teacher.tokenizer, spec, name=teacher.name)
+    for number, stage in enumerate(block.stages, start=1):
+        updates = stage.training.max_steps
+        if updates is None:
+            text = Sentences([found["train"] for name in block.text if "train" in (found := find_sources(name, {}))])
+            characters = sum(map(len, text))
+            updates = updates_of(stage.training, round(characters / CHARACTERS / stage.length) * len(stage.tasks))
+        rows = updates * stage.training.batch_size
+        seconds = rows * _seconds_a_row(encoder, stage.length, learns=True)
+        yield StepRow(f"{teacher.name}.pretrain {number}", rows, updates, float(stage.length), seconds)
 
 
 def _fitting(teacher: TaskModel, train: Examples, block: FinetuneBlock) -> StepRow:

@@ -78,3 +78,16 @@ def test_a_pretrained_network_is_the_base_of_a_fine_tuned_teacher(tiny, tmp_path
     model = transformers.AutoModelForSequenceClassification.from_pretrained(out)
     assert model.config.num_hidden_layers == 2
     assert sorted(model.config.label2id) == ["bad", "good"]
+
+
+def test_a_plan_tells_the_work_of_every_stage(tiny, capsys):
+    path = next(path for path in RECIPES if path.stem == "pretrain-ernie2")
+    sets = tiny(path)
+    assert main(["plan", str(path), *sets, "--json"]) == 0, capsys.readouterr().err
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["name"] for step in steps] == [f"teacher.pretrain {number}" for number in (1, 2, 3)]
+    assert [step["updates"] for step in steps] == [4, 4, 4]
+    assert all(step["seconds"] > 0 for step in steps)
+    whole = [*sets, "--set", "teacher.pretrain.stages.0.training={epochs: 2, batch_size: 4}"]
+    assert main(["plan", str(path), *whole, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"][0]["updates"] == pytest.approx(len(TEXT) / 4.5 / 32 / 2, abs=3)
