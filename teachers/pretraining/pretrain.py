@@ -22,7 +22,8 @@ from eval.writing import whole_folder
 from teachers.encoder import family_of, layer_count, max_tokens, model_inputs
 from teachers.home import home
 from teachers.lessons import Bound
-from teachers.pretraining.corpus import Corpus, Reader, build, texts
+from teachers.pooling import FIELD as POOLING
+from teachers.pretraining.corpus import Corpus, Reader, build, digest_of, texts
 from teachers.pretraining.drawn import Frame
 from teachers.pretraining.heads import Head, TextHead, pooler
 from teachers.pretraining.lesson import WATCHED, PretextLoss, PretextWatch, reads_last
@@ -108,7 +109,7 @@ class _Run:
         self.heads: dict[str, Head] = {}
         self.pooler: nn.Linear | None = None
         stages = [stage.model_dump(mode="json", exclude_defaults=True) for stage in block.stages]
-        identity = [VERSION, self.student.digest, self.text.folder.name, stages, seed, _listed(block)]
+        identity = [VERSION, self.student.digest, self.text.folder.name, stages, seed, _named(block)]
         if self.watched is not None:
             identity.append(self.watched.folder.name)
         self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -120,17 +121,14 @@ class _Run:
             done = working / f"stage-{number}.json"
             with torch.random.fork_rng():
                 torch.manual_seed(self.seed + number)
-                lessons = [
-                    _PretextLesson(partial(self._bound, name, task, stage)) for name, task in stage.tasks.items()
-                ]
-                bound = [lesson.bind(self.seed) for lesson in lessons]  # makes the heads, in order
+                lessons = [_Ready(self._bound(name, task, stage)) for name, task in stage.tasks.items()]
             if done.is_file():
                 self._restore(working / f"stage-{number}.safetensors")
                 found.append(json.loads(done.read_text(encoding="utf-8")))
                 continue
             logger.info("stage %d of %d: %s", number, len(self.block.stages), ", ".join(stage.tasks))
             history = learn(
-                [_PretextLesson(lambda _seed, one=one: one) for one in bound],  # type: ignore[misc]
+                lessons,
                 stage.training,
                 seed=self.seed,
                 folder=working / f"stage-{number}",
@@ -150,6 +148,7 @@ class _Run:
         if self.student.task.kind == "masked-lm":
             save_taskmodel(self.student, folder)
         else:  # an encoder without a head, of which nothing is asked yet
+            self.student.model.config.__dict__.pop(POOLING, None)
             self.student.model.save_pretrained(folder)
             self.student.tokenizer.save_pretrained(folder)
         self._add_pooler(folder / "model.safetensors")
@@ -190,12 +189,12 @@ class _Run:
         )
         return corpus
 
-    def _bound(self, name: str, task: PretextTask, stage: Stage, seed: int) -> Bound:
+    def _bound(self, name: str, task: PretextTask, stage: Stage) -> Bound:
         """Return a task that is ready to be trained on; heads that an earlier stage made go on."""
         if stage.length > max_tokens(self.student.model.config):
             most = max_tokens(self.student.model.config)
             raise UserError(f"pretrain: length {stage.length}: the network takes {most} tokens at most")
-        rows = self._rows(name, task, stage, "train", seed)
+        rows = self._rows(name, task, stage, "train")
         network = self.student.model
         heads = {one: self._head(one, own.head) for one, own in task.objectives.given.items()}
         weights = {one: own.weight for one, own in task.objectives.given.items()}
@@ -216,21 +215,19 @@ class _Run:
     def _watch(self, name: str, task: PretextTask, stage: Stage, loss: PretextLoss) -> PretextWatch | None:
         if self.watched is None or task.given or task.dialogues:
             return None
-        return PretextWatch(self.student.model, loss, self._rows(name, task, stage, "validation", self.seed))
+        return PretextWatch(self.student.model, loss, self._rows(name, task, stage, "validation"))
 
     def _head(self, name: str, make: Callable[[Any], Head]) -> Head:
         if name not in self.heads:
             self.heads[name] = make(self.student.model)
         return self.heads[name]
 
-    def _rows(self, name: str, task: PretextTask, stage: Stage, split: str, seed: int) -> PretextRows:
+    def _rows(self, name: str, task: PretextTask, stage: Stage, split: str) -> PretextRows:
         network, frame = self.student.model, self.frame
         corpus: Corpus = self.text if split == "train" else self.watched
         label = task.pair or ("reorder" if task.reorder else name if task.given or task.dialogues else "")
         if task.given or task.dialogues:
-            found = find_sources(task.given or task.dialogues, {})
-            reader = labelled_pairs if task.given else dialogues
-            corpus = self._corpus(split, reader, list(found.values())[:1])
+            corpus = self._corpus(split, labelled_pairs if task.given else dialogues, [_given(task)])
             source: Any = (Given if task.given else Dialogues)(corpus, frame, stage.length)
         else:
             source = Packed(corpus, frame, stage.length, task.format, task.pair, task.reorder)
@@ -244,7 +241,7 @@ class _Run:
             {one: own.ask(asked) for one, own in task.objectives.given.items()},
             label=label,
             inputs=inputs,
-            seed=seed,
+            seed=self.seed,
             draws=task.draws if split == "train" else 1,
             task_type=task.task_type,
             digest=corpus.folder.name,
@@ -266,11 +263,19 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _PretextLesson:
-    make: Callable[[int], Bound]
+class _Ready:
+    """A lesson that is bound already: its head may be an earlier stage's."""
+
+    bound: Bound
 
     def bind(self, seed: int) -> Bound:
-        return self.make(seed)
+        del seed
+        return self.bound
+
+
+def _given(task: PretextTask) -> Source:
+    """Return the pairs or dialogues of a task, of a folder its first split."""
+    return next(iter(find_sources(task.given or task.dialogues, {}).values()))
 
 
 def _wants_words(block: Pretraining) -> bool:
@@ -278,11 +283,13 @@ def _wants_words(block: Pretraining) -> bool:
     return any(own.predicts_words for task in tasks for own in task.objectives.given.values())
 
 
-def _listed(block: Pretraining) -> Mapping[str, str]:
-    """Return the digest of every list of phrases that objectives name."""
+def _named(block: Pretraining) -> Mapping[str, str]:
+    """Return the digest of every list of phrases, and of all pairs and dialogues, that tasks name."""
     tasks = [task for stage in block.stages for task in stage.tasks.values()]
     names = {name for task in tasks if task.objectives.masked_words for name in task.objectives.masked_words.lists}
     missing = sorted(name for name in names if not Path(name).is_file())
     if missing:
         raise UserError(*(f"{name}: no such file; a list holds one phrase a line" for name in missing))
-    return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in sorted(names)}
+    found = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in sorted(names)}
+    given = [task for task in tasks if task.given or task.dialogues]
+    return found | {str(task.given or task.dialogues): digest_of(_given(task)).hex() for task in given}

@@ -392,6 +392,20 @@ def test_tasks_that_make_no_sense_are_refused(data, task, said):
         block(data, [{"text": task}])
 
 
+def test_other_pairs_make_another_network(data):
+    def folder(words):
+        rows = [{"text_a": f"the film {i}", "text_b": word, "label": word} for i, word in enumerate(words * 8)]
+        (data / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        task = {"given": str(data / "pairs.jsonl")}
+        return pretrain(block(data, [{"relation": task}], max_steps=2))
+
+    first = folder(["good", "bad"])
+    assert folder(["good", "bad"]) == first
+    assert folder(["warm", "cold"]) != first
+    assert set(record(first)["stages"][0]["history"][-1]["terms"]) == {"relation"}
+    assert "sentence_vector" not in json.loads((first / "config.json").read_text()), "a bare encoder, nothing else"
+
+
 def test_a_network_that_is_trained_further_keeps_its_tokenizer(data):
     with pytest.raises(ValueError, match="is trained further with its own; leave tokenizer out"):
         block(data, [{"text": {"objectives": "masked_words"}}], network={"from": "somewhere"})
