@@ -71,8 +71,8 @@ def train_together(
         identity: Further words that make a run what it is.
 
     Returns:
-        The history: one entry an epoch, with losses and scores named ``task.name`` and ``score`` their mean. A loss is
-        that of its task's batches divided by the number of all, so that they add up.
+        The history: one entry an epoch, with losses and scores named ``task.name`` and ``score`` their mean. A term
+        is the mean over its task's batches, ``loss`` the mean over all batches.
 
     Raises:
         UserError: If names or encoders do not fit together, or there is nothing to train on.

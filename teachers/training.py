@@ -229,7 +229,7 @@ class _Loop:
         tokens = int(batch.mask.sum())
         for name, value in terms.items():
             self._count(f"loss.{lesson.prefix}{name}", value)
-        self._count("steps", 1)
+        self._count(f"steps.{lesson.prefix}".rstrip("."), 1)
         self._count("tokens", tokens)
         self.progress.update(step + 1, total, tokens)
 
@@ -277,10 +277,15 @@ class _Loop:
         """Score, remember the best, and tell whether training stops early."""
         sums, course = self.course.sums, self.course
         settled = self.scheduled.at_step(course.step, self.total)
-        terms = {name[5:]: value / sums["steps"] for name, value in sums.items() if name.startswith("loss.")}
+        losses = {name[5:]: value for name, value in sums.items() if name.startswith("loss.")}
+        steps = {one.prefix: sums.get(f"steps.{one.prefix}".rstrip("."), 0.0) for one in self.lessons}
+        terms = {
+            name: value / next(count for prefix, count in steps.items() if name.startswith(prefix))
+            for name, value in losses.items()
+        }
         entry: dict[str, Any] = {
             "step": course.step,
-            "loss": sum(terms.values()),
+            "loss": sum(losses.values()) / sum(steps.values()),
             "terms": terms,
             "seconds": sums["seconds"],
             "tokens_per_second": sums["tokens"] / max(sums["seconds"], 1e-9),
