@@ -224,7 +224,8 @@ def draw_plots(study: Study, found: dict[str, Outcome], folder: Path) -> None:
         drawn = {line: points for line, points in known.items() if points}
         if teacher is None or not drawn:
             continue
-        picture = render(lines(drawn, plot["x"], teacher.metric, ("teacher", teacher.score)))
+        whole = all(x == int(x) for points in drawn.values() for x, _ in points)
+        picture = render(lines(drawn, plot["x"], teacher.metric, ("teacher", teacher.score), whole))
         (folder / f"{name}.svg").write_bytes(picture)
         (folder / f"{name}-dark.svg").write_bytes(darkened(picture))
 
