@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -12,6 +12,7 @@ from eval.errors import UserError
 from eval.task import Kind, Pooling
 from teachers.config import AuxiliaryLM, Training
 from teachers.losses import LossBlock
+from teachers.named import OneNamedBlock
 from teachers.pretraining.recipe import Pretraining
 from teachers.strategies import clashes
 from teachers.sweep import SEED, Sweep, checked, run_sweep, settings
@@ -308,7 +309,7 @@ class TargetBlock(Block):
     agreement: float = Field(default=0.97, ge=0, le=1)
 
 
-class ExportBlock(Block):
+class ExportBlock(OneNamedBlock):
     """One export; exactly one target.
 
     Attributes:
@@ -319,31 +320,18 @@ class ExportBlock(Block):
         web: For the browser, Node.js and transformers.js; it is compared with the model, but not measured.
     """
 
+    what: ClassVar[str] = "target"
+
     onnx: TargetBlock | None = None
     ort: TargetBlock | None = None
     openvino: TargetBlock | None = None
     executorch: TargetBlock | None = None
     web: TargetBlock | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, values: Any) -> Any:
-        if isinstance(values, str):
-            return {values: {}}
-        if isinstance(values, dict):
-            return {key: {} if value is None else value for key, value in values.items()}
-        return values
-
-    @model_validator(mode="after")
-    def _has_one(self) -> ExportBlock:
-        if len(self.model_fields_set) != 1:
-            raise ValueError(f"name one target, of {', '.join(type(self).model_fields)}")
-        return self
-
     @property
     def target(self) -> str:
         """The target's name, a key of ``compress.export.targets.TARGETS``."""
-        return next(iter(self.model_fields_set))
+        return self.one
 
     @property
     def settings(self) -> TargetBlock:

@@ -22,11 +22,12 @@ from torch import Tensor, nn
 from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.config import AuxiliaryLM
-from teachers.encoder import base_encoder, share_encoder
+from teachers.encoder import share_encoder
 from teachers.features import IGNORED, Batch, Rows, mask_tokens
 from teachers.objective import Loss, Objective, TaskLoss, task_loss
 from teachers.observing import Signals, Wanted
 from teachers.taskmodel import TaskModel, build_taskmodel, logits_of
+from teachers.word_head import head_modules
 
 SPEC = TaskSpec(kind="masked-lm", metric="masked_accuracy")
 
@@ -82,10 +83,8 @@ class LanguageModelLoss:
 
     def __post_init__(self) -> None:
         """Read what the objective reads; train its modules and the head."""
-        encoder = base_encoder(self.reader)
-        head = [part for part in self.reader.children() if part is not encoder]
         self.reads = self.inner.reads
-        self.modules = nn.ModuleList([self.inner.modules, *head])
+        self.modules = nn.ModuleList([self.inner.modules, *head_modules(self.reader)])
 
     @property
     def groups(self) -> Sequence[int] | None:

@@ -8,11 +8,12 @@ Each says which examples it learns from, and is an ``Objective``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from eval.task import Examples, TaskSpec
+from teachers.named import OneNamedBlock
 
 if TYPE_CHECKING:
     from teachers.features import Rows
@@ -159,7 +160,7 @@ class PairwiseRanking(NamedLoss):
         return bound(student.task, rows, self.relevant)
 
 
-class LossBlock(BaseModel):
+class LossBlock(OneNamedBlock):
     """Which loss is minimised; exactly one.
 
     Attributes:
@@ -169,32 +170,17 @@ class LossBlock(BaseModel):
         ranking: For candidates of a query, one of them right.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    what: ClassVar[str] = "loss"
 
     regression: CosineRegression | None = None
     margin: MarginContrast | None = None
     contrastive: InBatchNegatives | None = None
     ranking: PairwiseRanking | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, values: Any) -> Any:
-        if isinstance(values, str):
-            return {values: {}}
-        if isinstance(values, dict):
-            return {key: {} if value is None else value for key, value in values.items()}
-        return values
-
-    @model_validator(mode="after")
-    def _has_one(self) -> LossBlock:
-        if len(self.model_fields_set) != 1:
-            raise ValueError(f"name one loss, of {', '.join(type(self).model_fields)}")
-        return self
-
     @property
     def objective(self) -> NamedLoss:
         """The loss that was named."""
-        named: NamedLoss = getattr(self, next(iter(self.model_fields_set)))
+        named: NamedLoss = getattr(self, self.one)
         return named
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from teachers.named import NamedBlock
 from teachers.pretraining import masking, words
 from teachers.pretraining.corpus import CAPITAL, Array, Corpus
 from teachers.pretraining.drawn import Drawn, Frame
@@ -314,10 +315,8 @@ class ReplacedTokens(PretextObjective):
         return Discriminator(network, self.generator, self.discriminator_weight)
 
 
-class Objectives(BaseModel):
+class Objectives(NamedBlock):
     """What is asked of each sequence; see the class of each field."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     masked_words: MaskedWords | None = None
     word_order: WordOrder | None = None
@@ -325,15 +324,6 @@ class Objectives(BaseModel):
     span_boundary: SpanBoundary | None = None
     capitals: Capitals | None = None
     in_document: InDocument | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare(cls, values: Any) -> Any:
-        if isinstance(values, str):
-            values = {values: {}}
-        return (
-            {name: {} if own is None else own for name, own in values.items()} if isinstance(values, dict) else values
-        )
 
     @model_validator(mode="after")
     def _fitting(self) -> Objectives:
