@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import logging
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -357,7 +358,8 @@ def _accelerator(precision: str) -> Any:
 
     if precision == "auto":
         capable = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-        precision = "bf16" if capable else "fp32"
+        asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "")  # what `accelerate launch --mixed_precision` sets
+        precision = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}.get(asked, "bf16" if capable else "fp32")
     AcceleratorState._reset_state()
     return Accelerator(
         cpu=not torch.cuda.is_available(),

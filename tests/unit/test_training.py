@@ -100,6 +100,20 @@ def test_accumulation_gives_the_same_update(task):
     assert torch.allclose(losses[0], losses[1], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("asked", "precision", "moved"), [("bf16", "auto", True), ("bf16", "fp32", False), ("no", "auto", False)]
+)
+def test_auto_takes_the_precision_that_accelerate_was_launched_with(task, monkeypatch, asked, precision, moved):
+    weights = []
+    for variable in ("no", asked):
+        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", variable)
+        student = tiny_taskmodel("bert", task.spec)
+        train(student, task.train, training=Training(epochs=1, batch_size=8, precision=precision), seed=3)
+        weights.append(torch.cat([p.detach().flatten() for p in student.model.parameters()]))
+    assert torch.equal(*weights) is not moved
+    assert torch.allclose(*weights, atol=1e-2), "the weights themselves stay in float32"
+
+
 @pytest.mark.parametrize("update", [1, 3, 5, 7, 9])
 def test_a_stopped_training_goes_on_to_the_same_weights(task, tmp_path, update):
     training = Training(epochs=2, batch_size=8, checkpoint_seconds=0)
