@@ -12,6 +12,7 @@ from onnx.reference.op_run import OpRun
 
 from compress.export.engines import MODEL_FILES
 from compress.export.graph import set_nodes
+from compress.export.reference_operators import OPERATORS
 from compress.export.runtime import Runtime, read_manifest
 from eval.encoding import Array, Inputs
 from eval.errors import UserError
@@ -90,30 +91,6 @@ class _MatMulInteger(OpRun):  # type: ignore[misc]
         return (found.reshape(*u.shape[:-1], -1),)
 
 
-class _Erf(OpRun):  # type: ignore[misc]
-    """Onnx's own takes numbers one by one."""
-
-    op_domain = ""
-    op_schema = onnx.defs.get_schema("Erf")
-
-    def _run(self, x: Array) -> tuple[Array]:
-        from scipy.special import erf
-
-        return (erf(x).astype(x.dtype),)
-
-
-class _GatherElements(OpRun):  # type: ignore[misc]
-    """Onnx's own takes neither many rows nor indices that are shorter than the data."""
-
-    op_domain = ""
-    op_schema = onnx.defs.get_schema("GatherElements")
-
-    def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
-        axis %= data.ndim
-        part = tuple(slice(None) if place == axis else slice(size) for place, size in enumerate(indices.shape))
-        return (np.take_along_axis(data[part], indices, axis),)
-
-
 def in_integers(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a graph whose products of 8-bit numbers that became float are MatMulInteger, as runtimes compute them.
 
@@ -157,9 +134,8 @@ class ReferenceEngine:
     def __init__(self, file: Path, arithmetic: Arithmetic = "vnni") -> None:
         model = in_integers(onnx.load(str(file)))
         products = type("MatMulInteger", (_MatMulInteger,), {"arithmetic": arithmetic, "known": {}})
-        operators = [products, type("Erf", (_Erf,), {}), type("GatherElements", (_GatherElements,), {})]
         self.graph: Any = model.graph
-        self.session: Any = ReferenceEvaluator(model, new_ops=operators)
+        self.session: Any = ReferenceEvaluator(model, new_ops=[products, *OPERATORS])
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
         """Return the outputs by name."""
