@@ -92,13 +92,12 @@ def main() -> None:
     """Train and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/pretrained"))
-    parser.add_argument("--only", default="", help="networks whose name contains this")
+    parser.add_argument("--only", nargs="+", choices=names(), default=names(), help="networks to train")
     parser.add_argument("--table", action="store_true", help="train nothing")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    for name in names() if not given.table else ():
-        if given.only in name:
-            network(name, given.out)
+    for name in () if given.table else given.only:
+        network(name, given.out)
     print(table(given.out))
 
 

@@ -31,7 +31,7 @@ class Training(BaseModel):
         max_grad_norm: Gradients are scaled down to this norm; 0 switches it off.
         group_by_length: Whether a batch holds examples of similar length.
         precision: Number format of the forward pass; ``auto`` takes what ``accelerate launch --mixed_precision`` was
-            given (its variable ``ACCELERATE_MIXED_PRECISION``), without it bf16 on a GPU that has it and fp32 elsewhere.
+            given (``ACCELERATE_MIXED_PRECISION``); without it bf16 on a GPU that has it, fp32 elsewhere.
         freeze: Parts that stay as they are; a pooler is no part of the encoder, but of the head.
         unfreeze: Train the head first, then one more layer from the top at a time, the embeddings last: one more each
             ``epoch``, or evenly, so that all are trained after this part of all updates; None trains all at once.

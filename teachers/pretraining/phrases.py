@@ -82,7 +82,9 @@ class Phrases:
             return 0
         for length in self.lengths.get(tokens[place], ()):
             end = place + length
+            if end > len(tokens):
+                continue
             whole = end == len(tokens) or words[end] != words[end - 1]
-            if end <= len(tokens) and whole and min(words[place:end]) >= 0 and tuple(tokens[place:end]) in self.known:
+            if whole and min(words[place:end]) >= 0 and tuple(tokens[place:end]) in self.known:
                 return end
         return 0

@@ -117,11 +117,12 @@ class _Run:
     def train(self, working: Path) -> dict[str, Any]:
         """Run every stage and return what is worth knowing."""
         found: list[dict[str, Any]] = []
+        rows = [self._rows_of(stage) for stage in self.block.stages]  # what does not fit is said before any is trained
         for number, stage in enumerate(self.block.stages, start=1):
             done = working / f"stage-{number}.json"
             with torch.random.fork_rng():
                 torch.manual_seed(self.seed + number)
-                lessons = [_Ready(self._bound(name, task, stage)) for name, task in stage.tasks.items()]
+                lessons = [_Ready(self._bound(name, stage, own)) for name, own in rows[number - 1].items()]
             if done.is_file():
                 self._restore(working / f"stage-{number}.safetensors")
                 found.append(json.loads(done.read_text(encoding="utf-8")))
@@ -189,13 +190,15 @@ class _Run:
         )
         return corpus
 
-    def _bound(self, name: str, task: PretextTask, stage: Stage) -> Bound:
-        """Return a task that is ready to be trained on; heads that an earlier stage made go on."""
+    def _rows_of(self, stage: Stage) -> dict[str, PretextRows]:
         if stage.length > max_tokens(self.student.model.config):
             most = max_tokens(self.student.model.config)
             raise UserError(f"pretrain: length {stage.length}: the network takes {most} tokens at most")
-        rows = self._rows(name, task, stage, "train")
-        network = self.student.model
+        return {name: self._rows(name, task, stage, "train") for name, task in stage.tasks.items()}
+
+    def _bound(self, name: str, stage: Stage, rows: PretextRows) -> Bound:
+        """Return a task that is ready to be trained on; heads that an earlier stage made go on."""
+        task, network = stage.tasks[name], self.student.model
         heads = {one: self._head(one, own.head) for one, own in task.objectives.given.items()}
         weights = {one: own.weight for one, own in task.objectives.given.items()}
         if rows.label:

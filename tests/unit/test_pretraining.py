@@ -17,6 +17,7 @@ from teachers.pretraining.corpus import CAPITAL, build
 from teachers.pretraining.drawn import Frame
 from teachers.pretraining.masking import IGNORED
 from teachers.pretraining.objectives import MaskedWords, Objectives, Text
+from teachers.pretraining.phrases import Phrases
 from teachers.pretraining.pretrain import pretrain
 from teachers.pretraining.recipe import Pretraining
 from teachers.pretraining.rows import PretextRows
@@ -225,6 +226,13 @@ def test_phrases_of_a_list_are_hidden_whole(corpus, frame, tmp_path):
     assert found > 3
 
 
+def test_a_phrase_that_does_not_fit_before_the_end_gives_way_to_a_shorter_one():
+    known = Phrases([(5, 6), (5, 6, 7, 8)])
+    assert known.found(np.array([1, 5, 6]), [0, 1, 2]) == [(1, 3)]
+    assert known.found(np.array([1, 5, 6, 7, 8]), [0, 1, 2, 3, 4]) == [(1, 5)]
+    assert known.found(np.array([1, 5]), [0, 1]) == []
+
+
 def test_lists_that_match_nothing_are_refused(corpus, frame, tmp_path):
     (tmp_path / "list.txt").write_text("nowhere to be found\n", encoding="utf-8")
     masked = MaskedWords(units="phrase", lists=(str(tmp_path / "list.txt"),))
@@ -257,6 +265,14 @@ TERMS = {
     "replaced": {"generator", "replaced_tokens"},
     "reorder": {"reorder", "capitals", "in_document"},
 }
+
+
+def test_a_list_of_a_later_stage_is_refused_before_the_first_trains(data, tmp_path, monkeypatch):
+    (tmp_path / "list.txt").write_text("nowhere to be found\n", encoding="utf-8")
+    later = {"objectives": {"masked_words": {"units": "phrase", "lists": [str(tmp_path / "list.txt")]}}}
+    monkeypatch.setattr(f"{pretraining.__name__}.learn", lambda *_, **__: pytest.fail("a stage was trained"))
+    with pytest.raises(UserError, match="none of its 1 phrases stands in the first"):
+        pretrain(block(data, [{"text": {"objectives": "masked_words"}}, {"text": later}]))
 
 
 @pytest.mark.parametrize("form", FORMS)
