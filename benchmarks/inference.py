@@ -40,6 +40,8 @@ from eval.task import Examples, Task
 SHAPES = {"1 x 32": (1, 32), "1 x 128": (1, 128), "16 x 128": (16, 128)}
 STREAMS = ("stream, as it comes", "stream, by length")
 STREAMED, BATCH = 512, 16
+DECIDED = "decisions"
+"""Sentences whose labels are compared: more than the stream has, since engines differ in a few of a thousand."""
 REFERENCE = "torch, eager"
 
 
@@ -52,7 +54,7 @@ class Measured:
         megabytes: Size of what is loaded.
         load_seconds: From an empty process to the first answer.
         resident_megabytes: Most memory that its process held up to and with the stream.
-        agreement: Share of decisions that are those of torch in float32.
+        agreement: Share of labels that are those of torch in float32.
         seconds: Shape or stream -> seconds of each round.
     """
 
@@ -105,14 +107,15 @@ class EngineError(Exception):
     """An engine that cannot load or run the model."""
 
 
-def write_batches(folder: Path, model: Artifact, examples: Sequence[Any], vocabulary: int) -> None:
+def write_batches(folder: Path, model: Artifact, train: Examples, decided: int) -> None:
     """Write the batches that all engines run."""
     chance = np.random.default_rng(13)
     for name, (rows, length) in SHAPES.items():
-        ids = chance.integers(1000, vocabulary, (rows, length))
+        ids = chance.integers(1000, min(20000, model.model.config.vocab_size), (rows, length))
         _save(folder / f"{name}.npz", [{"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}])
-    features = model.encoder.encode(examples)
-    for name, ordered in zip(STREAMS, (features, sorted(features, key=lambda feature: len(feature.ids))), strict=True):
+    streamed, others = (model.encoder.encode(train.sample(count, seed=13)) for count in (STREAMED, decided))
+    by_length = [sorted(features, key=lambda feature: len(feature.ids)) for features in (streamed, others)]
+    for name, ordered in zip((*STREAMS, DECIDED), (streamed, *by_length), strict=True):
         parts = [ordered[start : start + BATCH] for start in range(0, len(ordered), BATCH)]
         _save(folder / f"{name}.npz", [dict(model.encoder.collate(part)) for part in parts])
 
@@ -121,13 +124,13 @@ def _save(file: Path, batches: Sequence[dict[str, Array]]) -> None:
     np.savez(file, **{f"{number}/{key}": array for number, batch in enumerate(batches) for key, array in batch.items()})
 
 
-def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine]) -> None:
-    """Write every file that the engines load."""
+def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine], decided: int) -> None:
+    """Write every file that the engines load, and the batches, ``decided`` sentences to compare labels among them."""
     from compress.quantize.static import StaticQuantization
 
     model.save(folder / "model")
     examples = task.validation
-    write_batches(folder, model, task.train.sample(STREAMED, seed=13), min(20000, model.model.config.vocab_size))
+    write_batches(folder, model, task.train, decided)
     inputs = TechniqueInputs(calibration=task.train[:256])
     ranges = StaticQuantization(keep_float="none").apply(model, inputs, None)  # type: ignore[arg-type]
     fixed = Int8.model_validate(ranges.structure["export"]["int8"])
@@ -149,7 +152,7 @@ def compare(folder: Path, engines: Sequence[Engine], threads: int, rounds: int, 
     for engine in engines:
         try:
             process = Process(engine, folder, threads)
-            process.run(STREAMS[1], 0)
+            process.run(DECIDED, 0)
         except EngineError as error:
             print(f"{engine.name}: not measured, {error}")
             continue
@@ -348,6 +351,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="of one engine in one round")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--decided", type=int, default=2048, help="sentences whose labels are compared")
     parser.add_argument("--only", default="", help="engines whose name contains this, and torch")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--fill", action="store_true", help="put the tables into docs/results/inference.md")
@@ -362,7 +366,7 @@ def main() -> None:
         folder = given.work or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "fused-reduced.onnx").exists():
-            prepare(folder, model, task, engines)
+            prepare(folder, model, task, engines, given.decided)
         measured = compare(folder, engines, given.threads, given.rounds, given.seconds)
     name = "fine-tuned" if given.model else given.shape
     found = {"machine": machine(), "threads": given.threads, "rates": rates(given.threads)}
