@@ -145,7 +145,7 @@ def _unigram_tokenizer(family: str) -> Any:
 
 def _byte_tokenizer(family: str) -> Any:
     import transformers
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     special = (
         ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -154,6 +154,7 @@ def _byte_tokenizer(family: str) -> Any:
     )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=320,
         special_tokens=special,
