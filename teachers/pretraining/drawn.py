@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.errors import UserError
+from teachers.features import IGNORED
 from teachers.pretraining.corpus import Corpus
-from teachers.pretraining.masking import IGNORED
 
 Array = NDArray[Any]
 

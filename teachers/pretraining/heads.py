@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from teachers.encoder import shape_of
-from teachers.features import Batch
-from teachers.pretraining.masking import IGNORED
+from teachers.features import IGNORED, Batch
 from teachers.word_head import head_modules, word_scores
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-IGNORED = -100
-"""Label of a place that no loss counts."""
+from teachers.features import IGNORED
+
 Array = NDArray[Any]
 Units = list[list[int]]
 

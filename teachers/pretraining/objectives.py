@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from teachers.features import IGNORED
 from teachers.named import NamedBlock
 from teachers.pretraining import masking, words
 from teachers.pretraining.corpus import CAPITAL, Array, Corpus
 from teachers.pretraining.drawn import Drawn, Frame
-from teachers.pretraining.masking import IGNORED
 from teachers.pretraining.phrases import Phrases
 
 if TYPE_CHECKING:

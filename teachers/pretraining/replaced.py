@@ -19,9 +19,8 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from eval.errors import UserError
 from teachers.encoder import base_encoder, embedding_parts, family_of, reshaped, shape_of, word_embeddings
-from teachers.features import Batch
+from teachers.features import IGNORED, Batch
 from teachers.pretraining.heads import Answered, Head, WordHead
-from teachers.pretraining.masking import IGNORED
 
 WEIGHT = 50.0
 """Of the discriminator's loss."""

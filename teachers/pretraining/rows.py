@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from eval.errors import UserError
-from teachers.features import Batch
+from teachers.features import IGNORED, Batch
 from teachers.pretraining.drawn import Drawn, Frame
-from teachers.pretraining.masking import IGNORED
 from teachers.pretraining.objectives import Ask
 from teachers.pretraining.sequences import Drawable
 

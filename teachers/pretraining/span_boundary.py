@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from teachers.encoder import shape_of, word_embeddings
-from teachers.features import Batch
+from teachers.features import IGNORED, Batch
 from teachers.pretraining.heads import Answered, Head
-from teachers.pretraining.masking import IGNORED
 
 POSITIONS = 200
 """Width of a position's vector."""

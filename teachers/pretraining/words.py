@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teachers.pretraining.masking import IGNORED
+from teachers.features import IGNORED
 
 Array = NDArray[Any]
 

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
+from teachers.features import IGNORED
 from teachers.pretraining.masking import (
-    IGNORED,
     Replacement,
     budget_of,
     choose,

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from teachers.features import Batch
+from teachers.features import IGNORED, Batch
 from teachers.observing import Signals
 from teachers.pretraining.drawn import Drawn
 from teachers.pretraining.heads import TextHead, pooler
 from teachers.pretraining.lesson import PretextLoss, mean_loss, reads_last
-from teachers.pretraining.masking import IGNORED
 from teachers.pretraining.objectives import _mark_spans
 from teachers.pretraining.replaced import WEIGHT, Discriminator, auc, discriminator_loss, replaced, sample
 from teachers.pretraining.span_boundary import SpanBoundary, SpanBoundaryHead

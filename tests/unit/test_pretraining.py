@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from eval.errors import UserError
 from eval.sources import Source
 from eval.task import TaskSpec
+from teachers.features import IGNORED
 from teachers.pretraining import pretrain as pretraining
 from teachers.pretraining.corpus import CAPITAL, build
 from teachers.pretraining.drawn import Frame
-from teachers.pretraining.masking import IGNORED
 from teachers.pretraining.objectives import MaskedWords, Objectives, Text
 from teachers.pretraining.phrases import Phrases
 from teachers.pretraining.pretrain import pretrain
