@@ -130,7 +130,8 @@ class _Loop:
             module.to(self.accelerator.device) for module in (*self.networks, *(one.loss.modules for one in lessons))
         )
         run = [observed(lesson.student.model, lesson.loss.reads) for lesson in lessons]
-        wrapped = {id(part): self.accelerator.prepare_model(part) for part in {id(part): part for part in run}.values()}
+        self.prepared = list({id(part): part for part in run}.values())
+        wrapped = {id(part): self.accelerator.prepare_model(part) for part in self.prepared}
         self.calls = {id(lesson): wrapped[id(part)] for lesson, part in zip(lessons, run, strict=True)}
         for lesson in lessons:
             freeze(lesson.student.model, training)
@@ -158,6 +159,8 @@ class _Loop:
                 self.progress = stack.enter_context(Progress(self.total, self.course.step, self.name))
                 self._steps()
         finally:
+            for part in self.prepared:
+                _without_autocast(part)
             for network in self.networks:
                 network.eval()
                 for parameter in network.parameters():
@@ -339,6 +342,16 @@ class _Loop:
             )
         self.course = Course(**state)
         logger.info("%s: going on after update %d of %d", self.name, self.course.step, self.total)
+
+
+def _without_autocast(part: torch.nn.Module) -> None:
+    """Take away the forward pass in another precision that accelerate gave a module, of which nobody knows later."""
+    own = vars(part)
+    original = own.pop("_original_forward", None)
+    if original is not None:
+        del own["forward"]
+        if getattr(original, "__func__", None) is not type(part).forward:
+            own["forward"] = original
 
 
 def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from compress.export.onnx import export_onnx
 from eval.errors import DivergedError, UserError
+from eval.inference import predict
 from eval.task import Examples, TaskSpec
 from teachers.batches import LengthGroupedBatches
 from teachers.config import Training
@@ -112,6 +114,18 @@ def test_auto_takes_the_precision_that_accelerate_was_launched_with(task, monkey
         weights.append(torch.cat([p.detach().flatten() for p in student.model.parameters()]))
     assert torch.equal(*weights) is not moved
     assert torch.allclose(*weights, atol=1e-2), "the weights themselves stay in float32"
+
+
+def test_a_network_trained_in_bf16_answers_and_is_exported_in_float32(task, tmp_path):
+    student = tiny_taskmodel("bert", task.spec)
+    train(student, task.train, training=Training(epochs=1, batch_size=8, precision="bf16"), seed=3)
+    seen = []
+    query = student.model.bert.encoder.layer[0].attention.self.query
+    hook = query.register_forward_hook(lambda _, __, output: seen.append(output.dtype))
+    predict(student, task.validation)
+    hook.remove()
+    assert set(seen) == {torch.float32}
+    assert export_onnx(student, tmp_path / "onnx", examples=task.validation).bytes > 0
 
 
 @pytest.mark.parametrize("update", [1, 3, 5, 7, 9])
