@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import logging
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from teachers.lessons import Bound, Learnable, Lesson
 from teachers.objective import Objective, TaskLoss
 from teachers.observing import observe, observed
 from teachers.padding import kept_silent
+from teachers.precision import back_to_float32, in_float32, mixed_precision
 from teachers.progress import Progress
 from teachers.scheduled import Scheduled, parameter_groups
 from teachers.signals import TeacherSource
@@ -135,7 +135,8 @@ class _Loop:
         self.calls = {id(lesson): wrapped[id(part)] for lesson, part in zip(lessons, run, strict=True)}
         for lesson in lessons:
             freeze(lesson.student.model, training)
-        self.watches = {lesson.name: watch for lesson in lessons if (watch := lesson.watch()) is not None}
+        with in_float32(self.prepared):
+            self.watches = {lesson.name: watch for lesson in lessons if (watch := lesson.watch()) is not None}
         trained = (p for module in self.modules for p in module.parameters() if p.requires_grad)
         self.parameters = list(dict.fromkeys(trained))
         rates = Scheduled(self.modules).rates()
@@ -159,8 +160,7 @@ class _Loop:
                 self.progress = stack.enter_context(Progress(self.total, self.course.step, self.name))
                 self._steps()
         finally:
-            for part in self.prepared:
-                _without_autocast(part)
+            back_to_float32(self.prepared)
             for network in self.networks:
                 network.eval()
                 for parameter in network.parameters():
@@ -295,10 +295,12 @@ class _Loop:
             "tokens_per_second": sums["tokens"] / max(sums["seconds"], 1e-9),
         }
         course.sums = {}
-        for watch in self.watches.values():
-            watch.refuse_collapse(course.step, self.training.learning_rate)
-        if self.watches:
-            self._remember_best(entry, joined({name: watch.figures() for name, watch in self.watches.items()}), settled)
+        with in_float32(self.prepared):
+            for watch in self.watches.values():
+                watch.refuse_collapse(course.step, self.training.learning_rate)
+            figures = {name: watch.figures() for name, watch in self.watches.items()}
+        if figures:
+            self._remember_best(entry, joined(figures), settled)
         course.history.append(entry)
         shown = [f"{name} {entry[name]:.4f}" for name in ("loss", "score", "agreement") if name in entry]
         logger.info("%s: update %d of %d, %s", self.name, course.step, self.total, ", ".join(shown))
@@ -344,16 +346,6 @@ class _Loop:
         logger.info("%s: going on after update %d of %d", self.name, self.course.step, self.total)
 
 
-def _without_autocast(part: torch.nn.Module) -> None:
-    """Take away the forward pass in another precision that accelerate gave a module, of which nobody knows later."""
-    own = vars(part)
-    original = own.pop("_original_forward", None)
-    if original is not None:
-        del own["forward"]
-        if getattr(original, "__func__", None) is not type(part).forward:
-            own["forward"] = original
-
-
 def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:
     return torch.optim.AdamW(
         groups,
@@ -369,13 +361,9 @@ def _accelerator(precision: str) -> Any:
     from accelerate.state import AcceleratorState
     from accelerate.utils import DistributedDataParallelKwargs
 
-    if precision == "auto":
-        capable = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-        asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "")  # what `accelerate launch --mixed_precision` sets
-        precision = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}.get(asked, "bf16" if capable else "fp32")
     AcceleratorState._reset_state()
     return Accelerator(
         cpu=not torch.cuda.is_available(),
-        mixed_precision="no" if precision == "fp32" else precision,
+        mixed_precision=mixed_precision(precision),
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
     )

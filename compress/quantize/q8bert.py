@@ -44,7 +44,8 @@ class Q8Bert(HealedTechnique):
         embeddings: Whether embedding tables are.
         exclude: Modules that stay in float32, by name: ``classifier``, ``bert.encoder.layer.5``, ``*.output.dense``.
         objective: What is minimised; the labels' own loss by default.
-        training: Defaults as in the paper's example: rate 2e-5, batch 32.
+        training: Defaults as in the paper's example: rate 2e-5, batch 32. Always in float32: bf16 has no room for steps
+            of 8 bits.
 
     Needs:
         Training examples, and what the objective needs.
@@ -93,6 +94,11 @@ class Q8Bert(HealedTechnique):
                 f"{self.name}: the attention of {family.model_type} is made of bare tensors, not of layers; "
                 "quantize.dynamic and quantize.static quantize it in the export"
             )
+        if self.training.precision not in ("auto", "fp32"):
+            found.append(
+                f"{self.name}: precision {self.training.precision} is coarser than steps of 8 bits, so it would train "
+                "another network than the integers are; leave it out or write fp32"
+            )
         if any(isinstance(part, Int8Linear) for part in student.model.modules()):
             found.append(f"{self.name}: {student.name} is made of integers already and cannot be trained")
         modules = [module for module, _ in student.model.named_modules()]
@@ -103,7 +109,8 @@ class Q8Bert(HealedTechnique):
         from compress.modules.fake_quant import Int8Embedding, Int8Linear, freeze, frozen_ranges
 
         self.prepare(student)
-        history = self.train(student, inputs, self.make_objective(inputs), generator)
+        training = self.training.model_copy(update={"precision": "fp32"})
+        history = self.train(student, inputs, self.make_objective(inputs), generator, training=training)
         freeze(student.model)
         kinds = [type(part) for part in student.model.modules()]
         ranges, outputs = frozen_ranges(student.model)

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 
 from compress.engine import run
 from compress.recipe import Recipe, parse_recipe, recipe_to_yaml
-from compress.techniques import TECHNIQUES, names
+from compress.techniques import TECHNIQUES, get, names
 from eval.errors import UserError
 from eval.inference import predict
+from teachers.precision import LAUNCHED
 from tests.conformance.battery import (
     LEAST,
     REFUSED,
@@ -26,7 +27,7 @@ from tests.conformance.battery import (
     instance,
     task_of,
 )
-from tests.tiny import FAMILIES, tiny_taskmodel
+from tests.tiny import FAMILIES, at_first, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
 made = {}
@@ -105,6 +106,19 @@ def test_a_step_on_a_family(name, family, signals):
     assert record.weights_after == result.digest
     assert json.loads(record.model_dump_json()) == record.model_dump(mode="json")
     check_sizes(technique, record, family)
+    check_outputs(result, task)
+
+
+@pytest.mark.parametrize("family", at_first(FAMILIES, "bert"))
+@pytest.mark.parametrize("name", [name for name in names() if get(name).trains])
+def test_a_step_trains_in_bf16_and_leaves_float32(name, family, signals, monkeypatch):
+    if family in REFUSED.get(name, ()):
+        return
+    monkeypatch.setenv(LAUNCHED, "bf16")
+    task = task_of(name)
+    inputs = inputs_for(task, tiny_taskmodel(family, task.spec, seed=1), signals)
+    result = run(Recipe(seed=7, steps=(instance(name),)), tiny_taskmodel(family, task.spec), inputs, rehearse=False)
+    assert {p.dtype for p in result.model.parameters()} == {torch.float32}
     check_outputs(result, task)
 
 

@@ -30,6 +30,7 @@ from eval.errors import UserError
 from eval.inference import predict
 from eval.size import file_bytes
 from teachers.signals import ModelTeacher
+from teachers.taskmodel import weights_digest
 from tests.avx2 import check_exact, saturating_product
 from tests.tiny import tiny_task, tiny_taskmodel
 from tests.unit.test_training import StopsAt
@@ -212,12 +213,23 @@ def test_a_teacher_heals():
     assert "distill.logits.soft" in result.lineage[-1].facts["history"][-1]["terms"]
 
 
+def test_it_trains_in_float32_whatever_accelerate_was_launched_with(monkeypatch):
+    task = tiny_task()
+    results = []
+    for asked in ("no", "bf16"):
+        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", asked)
+        results.append(trained(tiny_taskmodel("deberta-v2", task.spec), task))
+    assert weights_digest(results[0].model) == weights_digest(results[1].model)
+
+
 def test_what_cannot_be_is_refused_by_name():
     task = tiny_task()
     (problem,) = Q8Bert().check(tiny_taskmodel("xlnet", task.spec), Inputs())
     assert problem.startswith("quantize.q8bert: the attention of xlnet is made of bare tensors")
     (problem,) = Q8Bert(exclude=("clasifier",)).check(tiny_taskmodel("bert", task.spec), Inputs())
     assert "did you mean 'classifier'" in problem
+    (problem,) = Q8Bert(precision="bf16").check(tiny_taskmodel("bert", task.spec), Inputs())
+    assert problem.startswith("quantize.q8bert: precision bf16 is coarser than steps of 8 bits")
     result = trained(tiny_taskmodel("bert", task.spec), task)
     with pytest.raises(UserError, match="made of integers already"):
         run(Recipe(steps=(Q8Bert(),)), result, Inputs(train=task.train))

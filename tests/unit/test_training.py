@@ -116,6 +116,22 @@ def test_auto_takes_the_precision_that_accelerate_was_launched_with(task, monkey
     assert torch.allclose(*weights, atol=1e-2), "the weights themselves stay in float32"
 
 
+def test_a_training_in_bf16_is_scored_in_float32(task, monkeypatch):
+    student = tiny_taskmodel("bert", task.spec)
+    seen = {True: set(), False: set()}
+    query = student.model.bert.encoder.layer[0].attention.self.query
+    hook = query.register_forward_hook(lambda part, _, output: seen[part.training].add(output.dtype))
+    train(
+        student,
+        task.train,
+        training=Training(epochs=1, batch_size=8, precision="bf16"),
+        seed=3,
+        validation=task.validation,
+    )
+    hook.remove()
+    assert seen == {True: {torch.bfloat16}, False: {torch.float32}}
+
+
 def test_a_network_trained_in_bf16_answers_and_is_exported_in_float32(task, tmp_path):
     student = tiny_taskmodel("bert", task.spec)
     train(student, task.train, training=Training(epochs=1, batch_size=8, precision="bf16"), seed=3)
