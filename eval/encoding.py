@@ -18,6 +18,8 @@ from tokenizers import Tokenizer
 Array = NDArray[Any]
 Inputs = dict[str, Array]
 
+IGNORED = -100
+"""Target of a place that neither loss nor score counts."""
 SEVERAL = ("embedding", "multiple-choice")
 """Kinds of which an example gives several inputs, each for itself: one a text, or one a choice."""
 WINDOWED = ("qa", "tagging", "masked-lm")

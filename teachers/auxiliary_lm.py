@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.config import AuxiliaryLM
 from teachers.encoder import share_encoder
-from teachers.features import IGNORED, Batch, Rows, mask_tokens
+from teachers.features import Batch, Rows, mask_tokens
 from teachers.objective import Loss, Objective, TaskLoss, task_loss
 from teachers.observing import Signals, Wanted
 from teachers.taskmodel import TaskModel, build_taskmodel, logits_of

@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from eval.encoding import Feature, TextEncoder
+from eval.encoding import IGNORED, Feature, TextEncoder
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
-
-IGNORED = -100
-"""Target of a place that no loss counts."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
+from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
 from teachers.choices import joined_choices
-from teachers.features import IGNORED, Batch, Rows, labelled
+from teachers.features import Batch, Rows, labelled
 from teachers.observing import NOTHING, Signals, Wanted
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.checking import TRUTH
+from eval.encoding import IGNORED
 from eval.inference import Answer, batches_by_length, predict
 from eval.metrics import score
 from eval.task import Examples, TaskSpec
-from teachers.features import IGNORED, Rows
+from teachers.features import Rows
 from teachers.taskmodel import TaskModel, evaluating, logits_of
 
 MASK_SEED = 13

@@ -15,9 +15,9 @@ import torch
 from numpy.random import Generator, default_rng
 from tokenizers import Tokenizer
 
-from eval.encoding import Feature
+from eval.encoding import IGNORED, Feature
 from teachers.encoder import max_tokens
-from teachers.features import IGNORED, Batch, Rows, mask_tokens
+from teachers.features import Batch, Rows, mask_tokens
 from teachers.taskmodel import TaskModel
 
 TICKS = 1 << 32

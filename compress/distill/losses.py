@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
+from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.choices import joined_choices
-from teachers.features import IGNORED, Batch
+from teachers.features import Batch
 
 
 def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eval.encoding import IGNORED
 from eval.errors import UserError
-from teachers.features import IGNORED
 from teachers.pretraining.corpus import Corpus
 
 Array = NDArray[Any]

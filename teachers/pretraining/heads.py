@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from eval.encoding import IGNORED
 from teachers.encoder import shape_of
-from teachers.features import IGNORED, Batch
+from teachers.features import Batch
 from teachers.word_head import head_modules, word_scores
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teachers.features import IGNORED
+from eval.encoding import IGNORED
 
 Array = NDArray[Any]
 Units = list[list[int]]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from teachers.features import IGNORED
+from eval.encoding import IGNORED
 from teachers.named import NamedBlock
 from teachers.pretraining import masking, words
 from teachers.pretraining.corpus import CAPITAL, Array, Corpus

@@ -17,9 +17,10 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
+from eval.encoding import IGNORED
 from eval.errors import UserError
 from teachers.encoder import base_encoder, embedding_parts, family_of, reshaped, shape_of, word_embeddings
-from teachers.features import IGNORED, Batch
+from teachers.features import Batch
 from teachers.pretraining.heads import Answered, Head, WordHead
 
 WEIGHT = 50.0

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from eval.encoding import IGNORED
 from eval.errors import UserError
-from teachers.features import IGNORED, Batch
+from teachers.features import Batch
 from teachers.pretraining.drawn import Drawn, Frame
 from teachers.pretraining.objectives import Ask
 from teachers.pretraining.sequences import Drawable

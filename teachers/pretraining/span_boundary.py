@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from eval.encoding import IGNORED
 from teachers.encoder import shape_of, word_embeddings
-from teachers.features import IGNORED, Batch
+from teachers.features import Batch
 from teachers.pretraining.heads import Answered, Head
 
 POSITIONS = 200

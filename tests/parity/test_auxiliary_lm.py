@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
+from eval.encoding import IGNORED
 from eval.errors import UserError
 from teachers.auxiliary_lm import LanguageModelLoss, WithLanguageModel, gamma, language_model
 from teachers.config import AuxiliaryLM, Training
 from teachers.encoder import word_embeddings
-from teachers.features import IGNORED
 from teachers.objective import TaskLoss
 from teachers.observing import observe
 from teachers.scoring import rows_of

@@ -5,8 +5,9 @@ import torch
 
 from compress.distill.distilbert import DistilBertDistillation, TripleLoss
 from compress.layer_choice import choose_layers
+from eval.encoding import IGNORED
 from eval.task import TaskSpec
-from teachers.features import IGNORED, Batch
+from teachers.features import Batch
 from teachers.observing import NOTHING, Signals
 
 

@@ -7,8 +7,9 @@ import torch
 
 from compress.distill.labels import LabelTraining
 from compress.technique import Inputs
+from eval.encoding import IGNORED
 from eval.task import TaskSpec
-from teachers.features import IGNORED, Batch
+from teachers.features import Batch
 from teachers.objective import TaskLoss, task_loss
 
 

@@ -15,8 +15,9 @@ from compress.distill.losses import (
     soft_kl,
 )
 from compress.distill.schedule import Schedule
+from eval.encoding import IGNORED
 from eval.task import TaskSpec
-from teachers.features import IGNORED, Batch
+from teachers.features import Batch
 from teachers.observing import Signals
 
 TEACHER = torch.tensor([[2.0, 0.0], [0.0, 1.0]])

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from teachers.features import IGNORED
+from eval.encoding import IGNORED
 from teachers.pretraining.masking import (
     Replacement,
     budget_of,

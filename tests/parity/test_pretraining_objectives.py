@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from teachers.features import IGNORED, Batch
+from eval.encoding import IGNORED
+from teachers.features import Batch
 from teachers.observing import Signals
 from teachers.pretraining.drawn import Drawn
 from teachers.pretraining.heads import TextHead, pooler

@@ -25,10 +25,11 @@ from compress.distill.augment.tinybert import TinyBertRule
 from compress.distill.augment.training_set import training_set
 from compress.distill.augment.vocabulary import in_case_of, whole_words
 from compress.yaml_places import Document
+from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
 from teachers.config import Training
-from teachers.features import IGNORED, Batch
+from teachers.features import Batch
 from teachers.objective import task_loss
 from teachers.scoring import rows_of
 from teachers.taskmodel import logits_of, save_taskmodel

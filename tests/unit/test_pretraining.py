@@ -9,10 +9,10 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.sources import Source
 from eval.task import TaskSpec
-from teachers.features import IGNORED
 from teachers.pretraining import pretrain as pretraining
 from teachers.pretraining.corpus import CAPITAL, build
 from teachers.pretraining.drawn import Frame

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from compress.export.onnx import export_onnx
+from eval.encoding import IGNORED
 from eval.errors import DivergedError, UserError
 from eval.inference import predict
 from eval.task import Examples, TaskSpec
 from teachers.batches import LengthGroupedBatches
 from teachers.config import Training
-from teachers.features import IGNORED, mask_tokens, token_span
+from teachers.features import mask_tokens, token_span
 from teachers.taskmodel import weights_digest
 from teachers.training import train
 from tests.stopping import StopsAt
