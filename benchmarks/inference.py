@@ -53,7 +53,7 @@ class Measured:
         name: The engine.
         megabytes: Size of what is loaded.
         load_seconds: From an empty process to the first answer.
-        resident_megabytes: Most memory that its process held up to and with the stream.
+        resident_megabytes: Most memory that its process held up to and with the sentences whose labels are compared.
         agreement: Share of labels that are those of torch in float32.
         seconds: Shape or stream -> seconds of each round.
     """

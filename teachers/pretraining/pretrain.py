@@ -117,17 +117,17 @@ class _Run:
     def train(self, working: Path) -> dict[str, Any]:
         """Run every stage and return what is worth knowing."""
         found: list[dict[str, Any]] = []
-        rows = [self._rows_of(stage) for stage in self.block.stages]  # what does not fit is said before any is trained
-        for number, stage in enumerate(self.block.stages, start=1):
+        stages = [(stage, self._rows_of(stage)) for stage in self.block.stages]  # what does not fit is said at once
+        for number, (stage, rows) in enumerate(stages, start=1):
             done = working / f"stage-{number}.json"
             with torch.random.fork_rng():
                 torch.manual_seed(self.seed + number)
-                lessons = [_Ready(self._bound(name, stage, own)) for name, own in rows[number - 1].items()]
+                lessons = [_Ready(self._bound(name, stage, own)) for name, own in rows.items()]
             if done.is_file():
                 self._restore(working / f"stage-{number}.safetensors")
                 found.append(json.loads(done.read_text(encoding="utf-8")))
                 continue
-            logger.info("stage %d of %d: %s", number, len(self.block.stages), ", ".join(stage.tasks))
+            logger.info("stage %d of %d: %s", number, len(stages), ", ".join(stage.tasks))
             history = learn(
                 lessons,
                 stage.training,
