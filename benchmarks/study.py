@@ -5,10 +5,10 @@
 A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
 and the rows that are the ``baselines``. Whatever stands in the output folder is not made again, and seeds are the outer
 loop, so an interrupted study has every row at its first seed before any at its second. A row that fails is named in the
-table. ``like`` takes the blocks of a recipe or of another study, in which ``recipe`` then changes some, and ``rows_of``
-steps and training of rows of other studies: the name of a file -> rows. ``plots`` draw rows as points of lines: the
-name of a file -> ``x``, the label of what varies, and ``lines``, name -> value of x -> row; ``--plots FOLDER`` writes
-them for light and, as NAME-dark.svg, for dark pages.
+table. ``like``, of the study or of one row, takes the blocks of a recipe or of another study, in which ``recipe`` then
+changes some, and ``rows_of`` steps and training of rows of other studies: the name of a file -> rows. ``plots`` draw
+rows as points of lines: the name of a file -> ``x``, the label of what varies, and ``lines``, name -> value of x ->
+row; ``--plots FOLDER`` writes them for light and, as NAME-dark.svg, for dark pages.
 """
 
 from __future__ import annotations
@@ -69,10 +69,12 @@ class Study:
         for name, taken in values.get("rows_of", {}).items():
             known = cls.read(path.with_name(name)).rows
             rows |= {row: {key: known[row][key] for key in ("training", "steps") if key in known[row]} for row in taken}
-        rows |= values.get("rows", {})
+        own = values.get("recipe", {})
+        for name, given in values.get("rows", {}).items():
+            blocks = _blocks(path.parent / given["like"]) | own if "like" in given else {}
+            rows[name] = blocks | {key: value for key, value in given.items() if key != "like"}
         baselines = values.get("baselines", ["labels alone"])
-        shared = _blocks(path.parent / values["like"]) if "like" in values else {}
-        recipe = shared | values.get("recipe", {})
+        recipe = (_blocks(path.parent / values["like"]) if "like" in values else {}) | own
         return cls(path.stem, recipe, rows, tuple(values["seeds"]), tuple(baselines), values.get("plots", {}))
 
     def recipe_of(self, row: str, seed: int) -> Recipe:

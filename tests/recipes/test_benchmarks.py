@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
-from benchmarks import distillation_step, tinybert_step
+from benchmarks import against_teacher, distillation_step, tinybert_step
+from compress.artifact import Artifact
+from compress.export.onnx import export_onnx
 from eval.memory import PeakMemory
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
@@ -36,3 +38,18 @@ def test_the_benchmark_of_tinybert_runs(small, monkeypatch, capsys):
     monkeypatch.setattr(tinybert_step, "peak_memory", lambda _: PeakMemory(2**20, 2**19))
     tinybert_step.main()
     assert "peak memory 1 MiB, of it 0 MiB for the training" in capsys.readouterr().out
+
+
+def test_the_benchmark_of_exports_against_their_teacher_runs(tmp_path, monkeypatch, capsys):
+    task = tiny_task("classification")
+    write_data(task, tmp_path / "data")
+    model = Artifact.from_model(tiny_taskmodel("bert", task.spec))
+    model.save(tmp_path / "teacher")
+    export_onnx(model, tmp_path / "export", int8=False, examples=task.validation, name="the same in ONNX")
+    given = [str(tmp_path / "teacher"), str(tmp_path / "export"), "--data", str(tmp_path / "data")]
+    monkeypatch.setattr(sys, "argv", ["benchmark", *given, "--seconds", "0.01", "--threads", "1"])
+    against_teacher.main()
+    teacher, export = capsys.readouterr().out.splitlines()[2:4]
+    assert teacher.split(" | ")[1] == against_teacher.TEACHER
+    assert export.split(" | ")[1] == "the same in ONNX"
+    assert export.split(" | ")[4] == "100.0%"

@@ -1,0 +1,136 @@
+"""How many times faster exports answer than their teacher in eager torch, and at what score.
+
+    python -m benchmarks.against_teacher TEACHER EXPORT… --data FOLDER [--speeds 0.5 0.7] [--threads 1 2] [--fill]
+
+All in turns, in one run: one sentence at a time, at its own length, from token ids to logits; and the validation split
+as a stream, from texts to answers. The teacher answers the stream as most programs do, in batches of sentences as they
+come, padded to the longest; the exports as ``compress.export.runtime`` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from benchmarks.results import DOCS, fill
+from compress.artifact import Artifact
+from compress.export.runtime import Runtime
+from eval.data import load_task
+from eval.inference import Predictor, predict
+from eval.latency import latency
+from eval.machine import machine
+from eval.measure import measure
+from eval.task import Examples, Task
+from eval.timing import interleave
+
+TEACHER = "teacher, torch in eager mode"
+BATCH = 16
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one model did, the teacher or an export.
+
+    Attributes:
+        threads: Threads of one product.
+        name: The model.
+        megabytes: Size of what is loaded.
+        score: The task's metric on the validation split.
+        mean_ms: Mean time of one sentence.
+        median_ms: Median time of one sentence.
+        per_second: Sentences of the stream answered in a second.
+    """
+
+    threads: int
+    name: str
+    megabytes: float
+    score: float
+    mean_ms: float
+    median_ms: float
+    per_second: float
+
+
+def as_they_come(model: Predictor, examples: Examples) -> None:
+    """Run batches of sentences in the order in which they are, padded to the longest of each."""
+    for start in range(0, len(examples), BATCH):
+        model.forward(model.encoder.collate(model.encoder.encode(examples[start : start + BATCH])))
+
+
+def rows(models: Mapping[str, Predictor], task: Task, threads: int, seconds: float) -> list[Row]:
+    """Measure all models in turns, the first of them as they come; ``seconds`` of each, for each of the two cases."""
+    examples = task.validation
+    first, *others = models
+
+    def stream(name: str) -> Callable[[int], object]:
+        return lambda number: predict(models[name], examples, BATCH)
+
+    runs: dict[str, Callable[[int], object]] = {first: lambda number: as_they_come(models[first], examples)}
+    streamed = interleave(runs | {name: stream(name) for name in others}, seconds)
+    alone = {row.name: row for row in latency(models, examples, batch=(1,), seconds=seconds)}
+    found = []
+    for name, model in models.items():
+        result, row = measure(model, task), alone[name]
+        mean_ms, per_second = 1000 / row.examples_per_second, len(examples) / median(streamed[name])
+        found.append(Row(threads, name, result.bytes / 1e6, result.score, mean_ms, row.p50_ms, per_second))
+    return found
+
+
+def table(measured: list[Row]) -> str:
+    """Return the Markdown table; each export is held against the teacher with as many threads."""
+    heads = ["threads", "model", "MB", "score", "kept", "one sentence, mean ms", "times faster", "median ms"]
+    heads += ["times faster", "stream, sentences/s", "times faster"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for row in measured:
+        teacher = next(other for other in measured if other.name == TEACHER and other.threads == row.threads)
+        cells = [str(row.threads), row.name, f"{row.megabytes:.1f}", f"{row.score:.4f}"]
+        cells += [f"{row.score / teacher.score:.1%}", f"{row.mean_ms:.2f}", f"{teacher.mean_ms / row.mean_ms:.1f}"]
+        cells += [f"{row.median_ms:.2f}", f"{teacher.median_ms / row.median_ms:.1f}"]
+        cells += [f"{row.per_second:.0f}", f"{row.per_second / teacher.per_second:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def opened(folder: Path, speeds: list[float], threads: int) -> dict[str, Predictor]:
+    """Return an export by its name; one with early exits at each of the speeds."""
+    export = Runtime(folder, threads, spinning=False)
+    if export.manifest.get("speed") is None or not speeds:
+        return {export.name: export}
+    return {f"{export.name}, {speed:g}": Runtime(folder, threads, spinning=False, speed=speed) for speed in speeds}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("teacher", type=Path)
+    parser.add_argument("exports", type=Path, nargs="+")
+    parser.add_argument("--data", required=True, help="folder of the task's data")
+    parser.add_argument("--speeds", type=float, nargs="*", default=[], help="of exports with early exits")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, len(os.sched_getaffinity(0))])
+    parser.add_argument("--seconds", type=float, default=20.0, help="of one model in one case")
+    parser.add_argument("--fill", action="store_true", help="put the table into docs/results/combined.md")
+    given = parser.parse_args()
+    teacher = Artifact.from_pretrained(given.teacher)
+    task = load_task(teacher.task.kind, data=given.data, metric=teacher.task.metric)
+    measured: list[Row] = []
+    for threads in given.threads:
+        torch.set_num_threads(threads)
+        models: dict[str, Predictor] = {TEACHER: teacher}
+        for folder in given.exports:
+            models |= opened(folder, given.speeds, threads)
+        measured += rows(models, task, threads, given.seconds)
+    known = machine()
+    versions = ", ".join(f"{key} {value}" for key, value in known["versions"].items())
+    report = f"{table(measured)}\n\n{known['cpu']}, {', '.join(known['features'])}; {versions}"
+    print(report)
+    if given.fill:
+        fill(DOCS / "combined.md", "against-teacher", report)
+
+
+if __name__ == "__main__":
+    main()
