@@ -17,16 +17,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 
 from benchmarks.distillation_step import base
 from benchmarks.engines import ENGINES, Array, Engine, peers
+from benchmarks.inference_report import (
+    REFERENCE,
+    SHAPES,
+    STREAMED,
+    STREAMS,
+    Measured,
+    against_peers,
+    bars,
+    gigaflops,
+    shares,
+    table,
+)
 from benchmarks.results import DOCS, fill
 from compress.artifact import Artifact
 from compress.export.int8 import Int8
@@ -35,35 +46,12 @@ from compress.export.targets import export_to
 from compress.technique import Inputs as TechniqueInputs
 from eval.data import load_task
 from eval.machine import machine
+from eval.report.plots import darkened, render
 from eval.task import Examples, Task
 
-SHAPES = {"1 x 32": (1, 32), "1 x 128": (1, 128), "16 x 128": (16, 128)}
-STREAMS = ("stream, as it comes", "stream, by length")
-STREAMED, BATCH = 512, 16
+BATCH = 16
 DECIDED = "decisions"
 """Sentences whose labels are compared: more than the stream has, since engines differ in a few of a thousand."""
-REFERENCE = "torch, eager"
-
-
-@dataclass
-class Measured:
-    """What one engine did.
-
-    Attributes:
-        name: The engine.
-        megabytes: Size of what is loaded.
-        load_seconds: From an empty process to the first answer.
-        resident_megabytes: Most memory that its process held up to and with the sentences whose labels are compared.
-        agreement: Share of labels that are those of torch in float32.
-        seconds: Shape or stream -> seconds of each round.
-    """
-
-    name: str
-    megabytes: float
-    load_seconds: float = 0.0
-    resident_megabytes: float = 0.0
-    agreement: float = 0.0
-    seconds: dict[str, list[float]] = field(default_factory=dict)
 
 
 class Process:
@@ -177,14 +165,6 @@ def _decisions(folder: Path, name: str) -> Array:
         return np.concatenate([file[key].argmax(-1) for key in file])
 
 
-def ratio(slower: Sequence[float], faster: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median over rounds of how many times faster one was than the other, and its 95% interval."""
-    values = np.array(slower) / np.array(faster)
-    drawn = np.random.default_rng(13).integers(0, len(values), (2000, len(values)))
-    low, high = np.percentile(np.median(values[drawn], axis=1), [2.5, 97.5])
-    return float(np.median(values)), float(low), float(high)
-
-
 def rates(threads: int, seconds: float = 0.5) -> dict[str, dict[str, float]]:
     """Return the measured rates of this machine's products on the model's own shapes, in 10^9 operations a second."""
     import onnx
@@ -223,74 +203,6 @@ def _times(run: Any, seconds: float) -> Iterator[float]:
         start = time.perf_counter()
         run()
         yield time.perf_counter() - start
-
-
-def gigaflops(config: Any, rows: int, length: int) -> float:
-    """Return 10^9 floating-point operations of a BERT encoder: two for each product of its layers."""
-    width, inner = config.hidden_size, config.intermediate_size
-    token = config.num_hidden_layers * (4 * width**2 + 2 * width * inner + 2 * length * width)
-    return 2e-9 * rows * length * token
-
-
-def table(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
-    """Return the Markdown table of what was measured."""
-    heads = ["engine", "MB", "load s", "resident MB", "agrees", *(f"{name}, ms" for name in SHAPES)]
-    heads += [f"{name}, sentences/s" for name in STREAMS]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    reference = next(row for row in measured if row.name == REFERENCE)
-    exact = {engine.name: engine.exact for engine in engines}
-    for row in measured:
-        cells = [
-            row.name + ("" if exact[row.name] else " ¹"),
-            f"{row.megabytes:.1f}" if row.megabytes else "",
-            f"{row.load_seconds:.1f}",
-        ]
-        cells += [f"{row.resident_megabytes:.0f}", f"{row.agreement:.1%}"]
-        for name in (*SHAPES, *STREAMS):
-            value, times = median(row.seconds[name]), median(reference.seconds[name]) / median(row.seconds[name])
-            cells.append(
-                f"{1000 * value:.2f} ({times:.2f})" if name in SHAPES else f"{STREAMED / value:.0f} ({times:.2f})"
-            )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def against_peers(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
-    """Return how many times faster our engines are than the fastest peer that is exact everywhere, case by case."""
-    known = {engine.name: engine for engine in engines}
-    rows = {row.name: row for row in measured}
-    ours = [name for name in rows if known[name].ours]
-    others = [name for name in rows if not known[name].ours and known[name].exact]
-    lines = ["| case | best peer | " + " | ".join(ours) + " |", "|---|---|" + "---|" * len(ours)]
-    for case in (*SHAPES, *STREAMS):
-        best = min(others, key=lambda name: median(rows[name].seconds[case]))
-        cells = []
-        for name in ours:
-            value, low, high = ratio(rows[best].seconds[case], rows[name].seconds[case])
-            cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]")
-        lines.append(f"| {case} | {best}, agrees {rows[best].agreement:.1%} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]], work_of: float) -> str:
-    """Return the machine's rates on the model's own shapes, and which share of them each engine reaches."""
-    kinds = next(iter(known.values()))
-    best = {kind: sum(rate[kind] for rate in known.values()) / len(known) for kind in kinds}
-    lines = ["| product | " + " | ".join(f"{kind}, 10^9 operations/s" for kind in kinds) + " |", "|---|---|---|"]
-    lines += [f"| {shape} | {' | '.join(f'{rate[kind]:.0f}' for kind in kinds)} |" for shape, rate in known.items()]
-    lines += [
-        "",
-        f"16 x 128 is {work_of:.1f} x 10^9 operations. Share of the mean of these rates that it reaches there:",
-    ]
-    lines += [
-        "",
-        "| engine | 10^9 operations/s | " + " | ".join(f"of {kind}" for kind in kinds) + " |",
-        "|---|---|---|---|",
-    ]
-    for row in measured:
-        reached = work_of / median(row.seconds["16 x 128"])
-        lines.append(f"| {row.name} | {reached:.0f} | {' | '.join(f'{reached / best[kind]:.0%}' for kind in kinds)} |")
-    return "\n".join(lines)
 
 
 def made_up(count: int, seed: int = 13) -> list[dict[str, Any]]:
@@ -388,6 +300,9 @@ def main() -> None:
     print(report)
     if given.fill:
         fill(DOCS / "inference.md", f"inference-{name}", report)
+        picture = render(bars(measured, engines), width=9.6, height=4.6)
+        (DOCS / "plots" / f"inference-{name}.svg").write_bytes(picture)
+        (DOCS / "plots" / f"inference-{name}-dark.svg").write_bytes(darkened(picture))
 
 
 if __name__ == "__main__":
