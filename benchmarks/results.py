@@ -31,7 +31,6 @@ PAGES = {
     "distillation": (
         "distil-sst2",
         "distil-sst2-full",
-        "distil-general",
         "distil-sst2-shapes",
         "distil-mrpc",
         "distil-stsb",
@@ -66,7 +65,7 @@ def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
         "SST2_PART": lambda: sst2.part_folder(out / "sst2"),
         "SST2_REST": lambda: sst2.rest_file(out / "sst2"),
         "SST2_GENERAL": lambda: general(out),
-        "DISTIL_GENERAL": lambda: out / "distil-general",
+        "DISTIL_GENERAL": lambda: from_text(out),
         "DISTIL_EMBEDDING": lambda: out / "distil-embedding",
         "PRUNE_SST2": lambda: out / "prune-sst2",
         "CHINESE_BASE": lambda: pretrained.network("ernie", out / "pretrained"),
@@ -78,6 +77,13 @@ def general(out: Path) -> Path:
     """Return the student of general distillation, which is trained if it is not there."""
     folder = out / "wiki-tinybert-cut"
     return run_recipe(read_recipe(RECIPES / "wiki-tinybert-cut.yaml"), folder, resume=True).folder / "model"
+
+
+def from_text(out: Path) -> Path:
+    """Return the folder of the students that learnt from unlabelled text, which are trained if they are not there."""
+    folder = out / "distil-general"
+    run_study(Study.read(HERE / "studies" / "distil-general.yaml"), folder)
+    return folder
 
 
 def words(study: Path) -> str:

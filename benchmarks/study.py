@@ -246,7 +246,8 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     study = Study.read(arguments.study)
     found = run_study(study, arguments.out, arguments.only, arguments.seeds, not arguments.table)
-    print(table(study, found))
+    if study.recipe.get("evaluate") is not None:
+        print(table(study, found))
     if arguments.plots is not None:
         draw_plots(study, found, arguments.plots)
 

@@ -17,13 +17,13 @@ from compress.overrides import apply_overrides
 from compress.recipe_check import (
     augment_problems,
     block_problems,
+    evaluate_problems,
     finetune_problems,
     inputs_of,
     parts_given,
     problems,
     shared_problems,
     step_problems,
-    vector_problems,
 )
 from compress.student import Student
 from compress.technique import Technique
@@ -273,7 +273,7 @@ class _Reading:
             *block_problems(blocks.get("teacher"), blocks.get("student"), blocks.get("evaluate"), given),
             *shared_problems(blocks.get("teacher"), given),
             *augment_problems(blocks.get("augment"), blocks.get("task"), given),
-            *vector_problems(blocks.get("task"), blocks.get("evaluate")),
+            *evaluate_problems(blocks.get("task"), blocks.get("evaluate")),
             *finetune_problems(blocks.get("task"), blocks.get("teacher")),
         ]
         for location, sentence in found:

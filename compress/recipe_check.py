@@ -40,7 +40,7 @@ def problems(recipe: Recipe, have: Collection[str] | None = None) -> list[str]:
         *block_problems(recipe.teacher, recipe.student, recipe.evaluate, given),
         *shared_problems(recipe.teacher, given),
         *augment_problems(recipe.augment, recipe.task, given),
-        *vector_problems(recipe.task, recipe.evaluate),
+        *evaluate_problems(recipe.task, recipe.evaluate),
         *finetune_problems(recipe.task, recipe.teacher),
     ]
     return [sentence for _, sentence in found]
@@ -199,8 +199,8 @@ def shared_problems(teacher: TeacherBlock | None, given: Collection[str]) -> Ite
             yield ("teacher", "finetune", field), sentence
 
 
-def vector_problems(task: TaskBlock | None, evaluate: EvaluateBlock | None) -> Iterator[tuple[Location, str]]:
-    """Find what would train a student's vectors on labels, which say nothing of a single text.
+def evaluate_problems(task: TaskBlock | None, evaluate: EvaluateBlock | None) -> Iterator[tuple[Location, str]]:
+    """Find what cannot be measured on a task: an answer that no example holds, a baseline without labels.
 
     Args:
         task: The block, if it could be read.
@@ -209,9 +209,12 @@ def vector_problems(task: TaskBlock | None, evaluate: EvaluateBlock | None) -> I
     Yields:
         The place in the recipe and the sentence.
     """
-    if task is None or task.kind != "embedding":
+    if task is None or evaluate is None:
         return
-    if evaluate is not None and evaluate.baseline:
+    if task.kind == "masked-lm":
+        sentence = "evaluate: a text without labels has no answers to score; leave the block out"
+        yield ("evaluate",), sentence + ", and evaluate what is fine-tuned from the result"
+    if task.kind == "embedding" and evaluate.baseline:
         sentence = "evaluate.baseline: an embedding task has no labels to learn from without a teacher; leave it out"
         yield ("evaluate", "baseline"), sentence
 

@@ -182,6 +182,15 @@ class TestProblems:
             "teacher.finetune: needs a task to fine-tune on",
         ]
 
+    def test_what_has_no_answers_is_not_evaluated(self):
+        text = (
+            "teacher: {model: t}\nsteps: [prune.layers: {count: 1}]\nevaluate: {baseline: true}\ntask: {data: d, kind: "
+        )
+        (found,) = refused(text + "masked-lm}")
+        assert found.startswith("recipe.yaml:3: evaluate: a text without labels has no answers to score; leave the")
+        (found,) = refused(text + "embedding}")
+        assert found.startswith("recipe.yaml:3: evaluate.baseline: an embedding task has no labels to learn from")
+
     def test_they_carry_their_line_in_a_file(self):
         text = "teacher: {model: t}\nsteps:\n  - prune.layers: {keep: [0]}\n  - distill.logits\n"
         assert refused(text) == (
