@@ -215,29 +215,32 @@ class Predictor(Protocol):
         ...
 
 
-def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+def batches_by_length(lengths: Sequence[int], batch_size: int, most_tokens: int = MOST_TOKENS) -> Iterator[list[int]]:
     """Yield indices of similar length, longest first, so that a run out of memory shows at once.
 
     Args:
         lengths: Tokens of each input.
-        batch_size: Most inputs of a batch; fewer where they would have more than ``MOST_TOKENS`` together.
+        batch_size: Most inputs of a batch.
+        most_tokens: Most tokens of a batch, padding included, unless one input alone has more.
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     first = 0
     while first < len(order):
-        rows = min(batch_size, max(1, MOST_TOKENS // max(1, lengths[order[first]])))
+        rows = min(batch_size, max(1, most_tokens // max(1, lengths[order[first]])))
         yield order[first : first + rows]
         first += rows
 
 
-def predict(model: Predictor, examples: Sequence[Mapping[str, Any]], batch_size: int = 32) -> Predictions:
+def predict(
+    model: Predictor, examples: Sequence[Mapping[str, Any]], batch_size: int = 32, most_tokens: int = MOST_TOKENS
+) -> Predictions:
     """Answer every example, in batches of similar length; answers come in the order of the examples."""
     encoder = model.encoder
     features = encoder.encode(examples)
     outputs: list[Array] = [np.empty(0, dtype=np.float32)] * len(features)
     layers: dict[int, int] = {}
     counted = getattr(model, "forward_counted", None)
-    for indices in batches_by_length([len(feature.ids) for feature in features], batch_size):
+    for indices in batches_by_length([len(feature.ids) for feature in features], batch_size, most_tokens):
         inputs = encoder.collate([features[i] for i in indices])
         rows, ran = counted(inputs) if counted is not None else (model.forward(inputs), None)
         if ran is not None:
