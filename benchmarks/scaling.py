@@ -1,6 +1,6 @@
 """How the time of an export grows with tokens, rows, layers and width.
 
-    python -m benchmarks.scaling [--threads 1] [--seconds 0.5] [--out benchmarks/results]
+    python -m benchmarks.scaling [--threads 1] [--seconds 0.5] [--out benchmarks/results]     # and docs/results/plots
 
 Random weights, since only shapes matter; 8-bit exports with one range a token, in ONNX Runtime, timed in turns. Around
 the shape of MiniLM-L6 (6 layers x 384, one row of 32 tokens) one number at a time is changed.
@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.distillation_step import base
+from benchmarks.results import DOCS
 from compress.artifact import Artifact
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
 from compress.student import Student
 from eval.machine import machine
-from eval.report.plots import darkened, render
+from eval.report.plots import darkened, plain_ticks, render
 from eval.task import TaskSpec
 from eval.timing import interleave
 
@@ -71,6 +72,23 @@ def measure(folder: Path, seconds: float) -> dict[str, dict[int, float]]:
     return found
 
 
+def growth(found: dict[str, dict[int, float]]) -> Any:
+    """Return a function that draws milliseconds against each number that is changed."""
+
+    def draw(figure: Any, theme: Any) -> None:
+        for axes, (name, points) in zip(figure.subplots(2, 2).flat, found.items(), strict=True):
+            axes.plot(list(points), list(points.values()), color=theme.series[0], marker="o", markersize=4)
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.set_xticks(list(points), [str(value) for value in points])
+            axes.minorticks_off()
+            plain_ticks(axes.yaxis)
+            axes.set_xlabel(name)
+            axes.set_ylabel("ms")
+
+    return draw
+
+
 def main() -> None:
     """Measure, write and draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -84,20 +102,9 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"machine": machine(), "threads": given.threads, "milliseconds": found}, indent=1)
     (given.out / "scaling.json").write_text(text + "\n", encoding="utf-8")
-
-    def draw(figure: Any, theme: Any) -> None:
-        for axes, (name, points) in zip(figure.subplots(2, 2).flat, found.items(), strict=True):
-            axes.plot(list(points), list(points.values()), color=theme.series[0], marker="o", markersize=4)
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-            axes.set_xticks(list(points), [str(value) for value in points])
-            axes.minorticks_off()
-            axes.set_xlabel(name)
-            axes.set_ylabel("ms")
-
-    picture = render(draw, width=7.2, height=5.0)
-    (given.out / "scaling.svg").write_bytes(picture)
-    (given.out / "scaling-dark.svg").write_bytes(darkened(picture))
+    picture = render(growth(found), width=7.2, height=5.0)
+    (DOCS / "plots" / "scaling.svg").write_bytes(picture)
+    (DOCS / "plots" / "scaling-dark.svg").write_bytes(darkened(picture))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -154,13 +155,18 @@ def tradeoff(points: Sequence[Point], x_label: str, y_label: str, unit: float = 
     return draw
 
 
+def plain_ticks(axis: Axis) -> None:
+    """Write 1, 2, 5, 10 … at a logarithmic axis instead of powers of ten."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def _scale(axes: Axes, values: Sequence[float]) -> None:
     smallest, largest = min(values), max(values)
     if smallest > 0 and largest / smallest >= LOG_FROM:
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        plain_ticks(axes.xaxis)
         axes.set_xlim(smallest / 1.35, largest * 1.35)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(6))
