@@ -46,7 +46,7 @@ from compress.export.targets import export_to
 from compress.technique import Inputs as TechniqueInputs
 from eval.data import load_task
 from eval.machine import machine
-from eval.report.plots import darkened, render
+from eval.report.plots import render, write_themes
 from eval.task import Examples, Task
 
 BATCH = 16
@@ -301,8 +301,7 @@ def main() -> None:
     if given.fill:
         fill(DOCS / "inference.md", f"inference-{name}", report)
         picture = render(bars(measured, engines), width=9.6, height=4.6)
-        (DOCS / "plots" / f"inference-{name}.svg").write_bytes(picture)
-        (DOCS / "plots" / f"inference-{name}-dark.svg").write_bytes(darkened(picture))
+        write_themes(DOCS / "plots", f"inference-{name}", picture)
 
 
 if __name__ == "__main__":

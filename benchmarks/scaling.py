@@ -25,7 +25,7 @@ from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
 from compress.student import Student
 from eval.machine import machine
-from eval.report.plots import darkened, plain_ticks, render
+from eval.report.plots import plain_ticks, render, write_themes
 from eval.task import TaskSpec
 from eval.timing import interleave
 
@@ -102,9 +102,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"machine": machine(), "threads": given.threads, "milliseconds": found}, indent=1)
     (given.out / "scaling.json").write_text(text + "\n", encoding="utf-8")
-    picture = render(growth(found), width=7.2, height=5.0)
-    (DOCS / "plots" / "scaling.svg").write_bytes(picture)
-    (DOCS / "plots" / "scaling-dark.svg").write_bytes(darkened(picture))
+    write_themes(DOCS / "plots", "scaling", render(growth(found), width=7.2, height=5.0))
 
 
 if __name__ == "__main__":

@@ -213,7 +213,7 @@ def _against(baseline: str, row: str, found: dict[str, Outcome]) -> str:
 
 def draw_plots(study: Study, found: dict[str, Outcome], folder: Path) -> None:
     """Write each plot of the study, of the rows that were run, for light and for dark pages."""
-    from eval.report.plots import darkened, lines, render
+    from eval.report.plots import lines, render, write_themes
 
     folder.mkdir(parents=True, exist_ok=True)
     run = {row: outcome.students for row, outcome in found.items() if outcome.students}
@@ -228,8 +228,7 @@ def draw_plots(study: Study, found: dict[str, Outcome], folder: Path) -> None:
             continue
         whole = all(x == int(x) for points in drawn.values() for x, _ in points)
         picture = render(lines(drawn, plot["x"], teacher.metric, ("teacher", teacher.score), whole))
-        (folder / f"{name}.svg").write_bytes(picture)
-        (folder / f"{name}-dark.svg").write_bytes(darkened(picture))
+        write_themes(folder, name, picture)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import io
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -98,6 +99,12 @@ def darkened(svg: bytes) -> bytes:
     for light, dark in zip(LIGHT.colours(), DARK.colours(), strict=True):
         svg = svg.replace(light.encode(), dark.encode())
     return svg
+
+
+def write_themes(folder: Path, name: str, svg: bytes) -> None:
+    """Write a figure for light pages, NAME.svg, and for dark ones, NAME-dark.svg."""
+    (folder / f"{name}.svg").write_bytes(svg)
+    (folder / f"{name}-dark.svg").write_bytes(darkened(svg))
 
 
 def _dress(axes: Axes, theme: Theme) -> None:
