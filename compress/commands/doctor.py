@@ -18,6 +18,7 @@ EXTRAS = {
     "openvino": ("openvino", "exports for OpenVINO, and their runtime"),
     "executorch": ("executorch", "exports for ExecuTorch, and their runtime (executorch)"),
     "tagger": ("spacy", "parts of speech for augmented text (spaCy)"),
+    "chinese": ("jieba", "Chinese words, hidden whole in pretraining (jieba)"),
     "dev": ("hypothesis", "tests, type checks and style checks"),
 }
 """Optional parts of the distribution: the package that shows one is there, and what it adds."""

@@ -4,10 +4,12 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from compress.commands.doctor import EXTRAS
 from compress.techniques import names
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +97,18 @@ def test_importing_the_packages_is_cheap():
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert printed.stdout.strip() == "[]"
+
+
+def test_extras_that_are_named_can_be_installed():
+    offered = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    assert set(EXTRAS) == offered
+    texts = [
+        path.read_text(encoding="utf-8") for path in [*files(), ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    ]
+    named = {
+        name for text in texts for group in re.findall(r"nlp-compress\[([\w,]+)\]", text) for name in group.split(",")
+    }
+    assert named <= offered
 
 
 def test_links_in_the_documents_lead_somewhere():

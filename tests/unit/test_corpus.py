@@ -9,6 +9,8 @@ import pytest
 from eval.errors import UserError
 from eval.sources import Source
 from teachers.pretraining.corpus import FACTS, Corpus, build
+from teachers.pretraining.network import segmenter_for
+from teachers.word_pieces import bert_word_pieces
 from tests.tiny import tiny_taskmodel
 
 TEXT = "The film was good. It was a film.\nNot bad at all!\n\nAnother document. It ends.\n"
@@ -57,6 +59,14 @@ def test_a_segmenter_finds_words_where_there_are_no_spaces(tokenizer, tmp_path):
     letters = tokenizer("a b c d", add_special_tokens=False)
     first = [0 if start < 4 else 1 for start, _ in letters.encodings[0].offsets]
     assert joined.words(0, len(first)) == first
+
+
+def test_jieba_finds_chinese_words(tmp_path):
+    pytest.importorskip("jieba", reason="jieba is not installed: pip install 'nlp-compress[chinese]'")
+    (tmp_path / "a.txt").write_text("北京的学生喜欢电影\n", encoding="utf-8")
+    characters = bert_word_pieces(["北京的学生喜欢电影"] * 2, 40, 16)
+    corpus = build([Source.of(tmp_path / "a.txt")], characters, tmp_path / "home", segmenter=segmenter_for("jieba"))
+    assert corpus.words(0, 9) == [0, 0, 1, 2, 2, 3, 3, 4, 4]
 
 
 def test_it_is_made_once(corpus, tokenizer, tmp_path):
