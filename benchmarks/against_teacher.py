@@ -24,7 +24,7 @@ from compress.export.runtime import Runtime
 from eval.data import load_task
 from eval.inference import Predictor, predict
 from eval.latency import latency
-from eval.machine import machine
+from eval.machine import in_one_line, machine
 from eval.measure import measure
 from eval.task import Examples, Task
 from eval.timing import interleave
@@ -124,9 +124,7 @@ def main() -> None:
         for folder in given.exports:
             models |= opened(folder, given.speeds, threads)
         measured += rows(models, task, threads, given.seconds)
-    known = machine()
-    versions = ", ".join(f"{key} {value}" for key, value in known["versions"].items())
-    report = f"{table(measured)}\n\n{known['cpu']}, {', '.join(known['features'])}; {versions}"
+    report = f"{table(measured)}\n\n{in_one_line(machine())}"
     print(report)
     if given.fill:
         fill(DOCS / "combined.md", "against-teacher", report)

@@ -45,7 +45,7 @@ from compress.export.onnx import export_onnx
 from compress.export.targets import export_to
 from compress.technique import Inputs as TechniqueInputs
 from eval.data import load_task
-from eval.machine import machine
+from eval.machine import in_one_line, machine
 from eval.report.plots import render, write_themes
 from eval.task import Examples, Task
 
@@ -290,8 +290,7 @@ def main() -> None:
             "¹ u8 x s8 sums of this engine saturate on processors with AVX2 and without VNNI.",
             against_peers(measured, engines),
             shares(measured, found["rates"], work_of),
-            f"{found['machine']['cpu']}, {given.threads} threads, {', '.join(found['machine']['features'])}; "
-            + ", ".join(f"{key} {value}" for key, value in found["machine"]["versions"].items()),
+            f"{given.threads} threads of {in_one_line(found['machine'])}",
         ]
     )
     text = json.dumps(found | {"engines": [asdict(row) for row in measured]}, indent=1)

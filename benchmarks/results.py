@@ -80,9 +80,16 @@ def general(out: Path) -> Path:
 
 
 def from_text(out: Path) -> Path:
-    """Return the folder of the students that learnt from unlabelled text, which are trained if they are not there."""
+    """Return the folder of the students that learnt from unlabelled text, which are trained if they are not there.
+
+    Raises:
+        SystemExit: If one could not be trained.
+    """
     folder = out / "distil-general"
-    run_study(Study.read(HERE / "studies" / "distil-general.yaml"), folder)
+    found = run_study(Study.read(HERE / "studies" / "distil-general.yaml"), folder)
+    failures = [f"{row}: {outcome.failure}" for row, outcome in found.items() if outcome.failure]
+    if failures:
+        raise SystemExit("\n".join(failures))
     return folder
 
 

@@ -117,6 +117,16 @@ def memory_bytes() -> int | None:
         return None
 
 
+def in_one_line(here: dict[str, Any]) -> str:
+    """Return what stands under a table of figures: processor, features that decide speed, versions.
+
+    Args:
+        here: What ``machine`` returned.
+    """
+    libraries = ", ".join(f"{name} {version}" for name, version in here["versions"].items())
+    return f"{', '.join([here['cpu'], *here['features']])}; {libraries}"
+
+
 def versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
     """Return the installed versions of libraries without importing them; absent ones are left out."""
     found = {}

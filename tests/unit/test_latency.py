@@ -15,7 +15,7 @@ from eval import machine as machine_module
 from eval import timing
 from eval.errors import CompressError, UserError
 from eval.latency import LatencyPlan, LatencyRow, latency, speedup, stream
-from eval.machine import device_name, int8_note, machine, versions
+from eval.machine import device_name, in_one_line, int8_note, machine, versions
 from eval.memory import peak_memory
 from tests.unit.bagofwords import WORDS, BagOfWords, encoder
 
@@ -170,6 +170,11 @@ def test_peak_memory_reports_a_failure_with_its_last_words():
         peak_memory("print('noise'); raise SystemError('no such thing')")
     with pytest.raises(CompressError, match=r"more than 0\.2 seconds"):
         peak_memory("import time; time.sleep(5)", timeout=0.2)
+
+
+def test_machine_in_one_line():
+    here = {"cpu": "Some CPU", "features": ["avx2", "avx512_vnni"], "versions": {"torch": "2.13.0", "numpy": "2.4"}}
+    assert in_one_line(here) == "Some CPU, avx2, avx512_vnni; torch 2.13.0, numpy 2.4"
 
 
 def test_machine_is_plain_json_and_names_the_libraries():
