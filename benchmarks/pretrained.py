@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import chinese_lists
+from benchmarks.study import MISSING
 from compress.recipe import read_recipe
 from eval.writing import whole_folder
 from teachers.pretraining.pretrain import RECORD, pretrain
@@ -69,9 +70,7 @@ def table(out: Path) -> str:
     lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
     for name in names():
         file = out / name / RECORD
-        cells = (
-            _cells(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else ["not run yet", "", "", "", ""]
-        )
+        cells = _cells(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else [MISSING, "", "", "", ""]
         lines.append(f"| {' | '.join([name, *cells])} |")
     return "\n".join(lines)
 

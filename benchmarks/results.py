@@ -5,7 +5,8 @@
 It makes what the page's studies start from (the SST-2 teacher and its fixed part, a student of general distillation, a
 small Chinese base), runs the studies, each in a folder of its own below ``--out``, and puts their tables into the page,
 between ``<!-- study NAME -->`` and ``<!-- end -->``, and their plots into docs/results/plots. Whatever is there is not
-made again; ``--table`` runs nothing and writes what is there. On two cores a page takes hours.
+made again; ``--table`` runs nothing and writes what is there. A row that was not run here stays as the page has it, for
+on two cores a page takes hours, which may be those of several machines.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import pretrained, sst2
-from benchmarks.study import Study, draw_plots, run_study, table
+from benchmarks.study import MISSING, Study, draw_plots, run_study, table
 from compress.pipeline import run_recipe
 from compress.recipe import read_recipe
 from eval.writing import write_beside
@@ -100,17 +101,29 @@ def words(study: Path) -> str:
 
 
 def fill(page: Path, study: str, lines: str) -> None:
-    """Put a table between the marks of its study.
+    """Put a table between the marks of its study; rows that were not run stay as the page has them.
 
     Raises:
         SystemExit: If the page has no place for it.
     """
     text = page.read_text(encoding="utf-8")
-    place = re.compile(rf"(<!-- study {re.escape(study)} -->\n).*?(<!-- end -->)", flags=re.DOTALL)
-    found = place.subn(lambda marks: f"{marks[1]}\n{lines}\n\n{marks[2]}", text)
+    place = re.compile(rf"(<!-- study {re.escape(study)} -->\n)(.*?)(<!-- end -->)", flags=re.DOTALL)
+    found = place.subn(lambda marks: f"{marks[1]}\n{kept(lines, marks[2])}\n\n{marks[3]}", text)
     if not found[1]:
         raise SystemExit(f"{page}: has no place for {study}: <!-- study {study} --> and <!-- end -->")
     write_beside(page, found[0].encode("utf-8"))
+
+
+def kept(lines: str, earlier: str) -> str:
+    """Return a Markdown table in which each row that was not run is that of an earlier table, if it had it.
+
+    Rows are the same if their first cells are, and tables if their headings are.
+    """
+    new, old = lines.splitlines(), earlier.splitlines()
+    if not set(new[:1]) <= set(old):
+        return lines
+    known = {line.split(" | ")[0]: line for line in old}
+    return "\n".join(known.get(line.split(" | ")[0], line) if f"| {MISSING} |" in line else line for line in new)
 
 
 def main() -> None:

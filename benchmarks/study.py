@@ -34,6 +34,8 @@ logger = logging.getLogger("benchmarks.study")
 
 EXPORTS = ("onnx-int8", "onnx")
 """The export whose size and speed stand in the table: the first of these that there is."""
+MISSING = "not run yet"
+"""The score of a row without runs."""
 LAST = "results.json"
 """What a run writes last: a folder that has it is finished."""
 
@@ -170,7 +172,7 @@ def table(study: Study, found: dict[str, Outcome]) -> str:
 def _cells(study: Study, row: str, found: dict[str, Outcome]) -> list[str]:
     outcome = found[row]
     if not outcome.students:
-        return [f"not run: {outcome.failure}" if outcome.failure else "not run yet"] + [""] * (9 + len(study.baselines))
+        return [f"not run: {outcome.failure}" if outcome.failure else MISSING] + [""] * (9 + len(study.baselines))
     scores = [result.score for result in outcome.students]
     spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
     size = outcome.students[0].size
@@ -212,7 +214,7 @@ def _against(baseline: str, row: str, found: dict[str, Outcome]) -> str:
 
 
 def draw_plots(study: Study, found: dict[str, Outcome], folder: Path) -> None:
-    """Write each plot of the study, of the rows that were run, for light and for dark pages."""
+    """Write each plot of the study whose rows were all run or failed, for light and for dark pages."""
     from eval.report.plots import lines, render, write_themes
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -224,7 +226,8 @@ def draw_plots(study: Study, found: dict[str, Outcome], folder: Path) -> None:
         }
         teacher = next((result for outcome in found.values() for result in outcome.teachers), None)
         drawn = {line: points for line, points in known.items() if points}
-        if teacher is None or not drawn:
+        rows = [row for points in plot["lines"].values() for row in points.values()]
+        if teacher is None or not drawn or not all(row in run or (row in found and found[row].failure) for row in rows):
             continue
         whole = all(x == int(x) for points in drawn.values() for x, _ in points)
         picture = render(lines(drawn, plot["x"], teacher.metric, ("teacher", teacher.score), whole))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.results import DOCS, PAGES, fill
+from benchmarks.results import DOCS, PAGES, fill, kept
 from benchmarks.study import Study, draw_plots, run_study, table
 from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task, tiny_taskmodel
@@ -39,6 +39,14 @@ def test_a_page_has_a_place_for_each_of_its_studies(page, tmp_path):
     assert text.count("| table \\1 of ") == text.count("<!-- study ") - others == len(PAGES[page])
     with pytest.raises(SystemExit, match="has no place for nothing"):
         fill(copy, "nothing", "")
+
+
+def test_rows_that_were_not_run_stay_as_the_page_has_them():
+    earlier = "| method | score |\n|---|---|\n| a | 0.5 |\n| b | 0.6 |\n| gone | 0.7 |"
+    new = "| method | score |\n|---|---|\n| a | not run yet |\n| b | 0.9 |\n| c | not run yet |"
+    assert kept(new, earlier).splitlines()[2:] == ["| a | 0.5 |", "| b | 0.9 |", "| c | not run yet |"]
+    other = earlier.replace("score |", "score | bytes |")
+    assert kept(new, other) == new
 
 
 @pytest.fixture
@@ -88,6 +96,9 @@ def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monk
     assert all(said in light for said in (">alpha<", ">soft<", ">teacher<", ">accuracy<"))
     assert ">none<" not in light
     assert light != dark
+    part = {row: outcome for row, outcome in found.items() if row != "logits, KL"}
+    draw_plots(study, part, tmp_path / "partial")
+    assert not list((tmp_path / "partial").iterdir()), "a picture of some of its rows would replace that of all"
     with caplog.at_level(logging.INFO):
         again = run_study(study, tmp_path / "out", seeds=1)
     assert "started" not in caplog.text
