@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import setuptools
 
 from compress.commands.doctor import EXTRAS
 from compress.techniques import names
@@ -97,6 +98,12 @@ def test_importing_the_packages_is_cheap():
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert printed.stdout.strip() == "[]"
+
+
+def test_every_file_is_shipped():
+    finding = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
+    shipped = set(setuptools.find_packages(ROOT, **finding))
+    assert shipped == {".".join(path.relative_to(ROOT).parent.parts) for path in files()}
 
 
 def test_extras_that_are_named_can_be_installed():
