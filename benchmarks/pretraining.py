@@ -29,7 +29,8 @@ from eval.machine import machine
 from eval.sources import Source
 from teachers.pretraining.corpus import build
 from teachers.pretraining.drawn import Frame
-from teachers.pretraining.objectives import MaskedWords, Text
+from teachers.pretraining.objectives import MaskedWords
+from teachers.pretraining.objectives.objective import Text
 from teachers.pretraining.rows import PretextRows
 from teachers.pretraining.sequences import Packed
 from teachers.pretraining.tokenizers import learnt_tokenizer

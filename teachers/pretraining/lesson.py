@@ -17,7 +17,7 @@ from teachers.features import Batch
 from teachers.objective import Loss
 from teachers.observing import Signals, Wanted
 from teachers.pretraining.heads import Answered, Head
-from teachers.pretraining.replaced import auc
+from teachers.pretraining.objectives.discriminator import auc
 from teachers.pretraining.rows import PretextRows
 from teachers.taskmodel import evaluating
 

@@ -28,7 +28,7 @@ from teachers.pretraining.drawn import Frame
 from teachers.pretraining.heads import Head, TextHead, pooler
 from teachers.pretraining.lesson import WATCHED, PretextLoss, PretextWatch, reads_last
 from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for
-from teachers.pretraining.objectives import Text
+from teachers.pretraining.objectives.objective import Text
 from teachers.pretraining.recipe import PretextTask, Pretraining, Stage
 from teachers.pretraining.report import write_report
 from teachers.pretraining.rows import PretextRows

@@ -12,7 +12,7 @@ from eval.encoding import IGNORED
 from eval.errors import UserError
 from teachers.features import Batch
 from teachers.pretraining.drawn import Drawn, Frame
-from teachers.pretraining.objectives import Ask
+from teachers.pretraining.objectives.objective import Ask
 from teachers.pretraining.sequences import Drawable
 
 

@@ -12,6 +12,7 @@ import setuptools
 
 from compress.commands.doctor import EXTRAS
 from compress.techniques import names
+from teachers.pretraining.objectives import Objectives
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("compress", "teachers", "eval")
@@ -88,6 +89,12 @@ def test_every_file_of_a_technique_is_in_the_list():
             text = path.read_text(encoding="utf-8")
             if re.search(r"^    name: ClassVar\[str\] = ", text, re.MULTILINE):
                 assert f"{family}/{path.stem}" in listed, f"compress/techniques.py lacks {family}.{path.stem}"
+
+
+@pytest.mark.parametrize("name", list(Objectives.model_fields))
+def test_an_objective_of_pretraining_is_one_file_with_one_parity_test(name):
+    assert (ROOT / "teachers" / "pretraining" / "objectives" / f"{name}.py").is_file()
+    assert (ROOT / "tests" / "parity" / f"test_pretrain_{name}.py").is_file()
 
 
 def test_importing_the_packages_is_cheap():

@@ -16,7 +16,8 @@ from eval.task import TaskSpec
 from teachers.pretraining import pretrain as pretraining
 from teachers.pretraining.corpus import CAPITAL, build
 from teachers.pretraining.drawn import Frame
-from teachers.pretraining.objectives import MaskedWords, Objectives, Text
+from teachers.pretraining.objectives import MaskedWords, Objectives
+from teachers.pretraining.objectives.objective import Text
 from teachers.pretraining.phrases import Phrases
 from teachers.pretraining.pretrain import pretrain
 from teachers.pretraining.recipe import Pretraining

@@ -1,4 +1,4 @@
-"""Objectives of pretraining beside the masked language, against numbers made by hand."""
+"""ELECTRA's losses, sampling and shared tables, against numbers made by hand."""
 
 import math
 
@@ -9,16 +9,12 @@ import torch
 from eval.encoding import IGNORED
 from teachers.features import Batch
 from teachers.observing import Signals
-from teachers.pretraining.drawn import Drawn
-from teachers.pretraining.heads import TextHead, pooler
 from teachers.pretraining.lesson import PretextLoss, mean_loss, reads_last
-from teachers.pretraining.objectives import _mark_spans
-from teachers.pretraining.replaced import WEIGHT, Discriminator, auc, discriminator_loss, replaced, sample
-from teachers.pretraining.span_boundary import SpanBoundary, SpanBoundaryHead
-from teachers.pretraining.words import capitals, in_document, shuffle_trigrams
+from teachers.pretraining.objectives import ReplacedTokens
+from teachers.pretraining.objectives.discriminator import Discriminator, auc, discriminator_loss, replaced, sample
 from tests.tiny import tiny_spec, tiny_taskmodel
 
-# ---- ELECTRA
+WEIGHT = ReplacedTokens().discriminator_weight
 
 
 def test_a_discriminator_that_knows_nothing_loses_ln_2_times_50():
@@ -78,51 +74,6 @@ def test_the_area_under_the_curve_counts_pairs_in_order():
     assert math.isnan(auc(scores, labels * 0, mask))
 
 
-# ---- SpanBERT
-
-
-def test_a_token_is_told_from_the_ends_of_its_span_and_its_place():
-    places = torch.tensor([[0, 2, 6, 0], [0, 2, 6, 1], [0, 2, 6, 2], [0, 7, 9, 0], [1, 1, 4, 0], [1, 1, 4, 1]])
-    torch.manual_seed(0)
-    head, hidden = SpanBoundary(8, positions=5).eval(), torch.randn(2, 12, 8)
-    found = head(hidden, places)
-    for vector, (row, before, after, number) in zip(found, places.tolist(), strict=True):
-        x = torch.cat([hidden[row, before], hidden[row, after], head.places.weight[number]])
-        for dense, norm in ((head.layers[0], head.layers[2]), (head.layers[3], head.layers[5])):
-            x = dense.weight @ x + dense.bias
-            x = x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
-            x = (x - x.mean()) / torch.sqrt(x.var(unbiased=False) + norm.eps) * norm.weight + norm.bias
-        torch.testing.assert_close(vector, x)
-
-
-def test_what_stands_inside_a_span_is_not_read():
-    torch.manual_seed(0)
-    places = torch.tensor([[0, 2, 6, 0], [0, 2, 6, 1], [0, 2, 6, 2]])
-    head, hidden = SpanBoundary(8), torch.randn(1, 12, 8)
-    other = hidden.clone()
-    other[0, 3:6] = 99.0
-    torch.testing.assert_close(head(hidden, places), head(other, places))
-
-
-def test_the_head_asks_for_each_hidden_token_by_its_span():
-    network = tiny_taskmodel("bert", tiny_spec("masked-lm")).model
-    torch.manual_seed(0)
-    head, hidden = SpanBoundaryHead(network).eval(), torch.randn(2, 9, 32)
-    drawn = Drawn(np.arange(9), np.zeros(9, int), np.zeros(9, int), np.arange(9), 0)
-    _mark_spans(drawn, [[3, 4], [7]])
-    labels = torch.full((2, 9), IGNORED)
-    labels[1, [3, 4, 7]] = torch.tensor([11, 12, 13])
-    targets = {name: torch.from_numpy(np.stack([np.full(9, IGNORED), own])) for name, own in drawn.targets.items()}
-    batch = Batch({}, {**targets, "span_boundary": labels}, torch.arange(2))
-    answered = head(hidden, batch)["span_boundary"]
-    vectors = head.vectors(hidden, torch.tensor([[1, 2, 5, 0], [1, 2, 5, 1], [1, 6, 8, 0]]))
-    torch.testing.assert_close(answered.logits, vectors @ network.bert.embeddings.word_embeddings.weight.T + head.bias)
-    assert answered.labels.tolist() == [11, 12, 13]
-
-
-# ---- ELECTRA, both networks
-
-
 def electra():
     torch.manual_seed(0)
     network = tiny_taskmodel("electra", tiny_spec("embedding")).model
@@ -168,50 +119,3 @@ def test_terms_are_means_over_what_they_ask_for():
     asked = batch.targets["generator"][:, 2:5].flatten()
     expected = torch.nn.functional.cross_entropy(batch.targets["generator_answers"], asked)
     torch.testing.assert_close(terms["generator"], expected)
-
-
-@pytest.mark.parametrize(("classes", "expected"), [(2, 0.693147), (3, 1.098612), (9, 2.197225)])
-def test_a_class_of_nothing_known_costs_the_logarithm_of_their_number(classes, expected):
-    network = tiny_taskmodel("bert", tiny_spec("masked-lm")).model
-    head = TextHead(network, "label", classes, pooler(network))
-    torch.nn.init.zeros_(head.classifier.weight)
-    hidden = torch.randn(4, 5, 32)
-    batch = Batch({}, {"label": torch.tensor([0, 1, IGNORED, 1])}, torch.arange(4))
-    answered = head(hidden, batch)["label"]
-    assert answered.logits.shape == (3, classes)
-    assert mean_loss(answered, hidden).item() == pytest.approx(expected, abs=1e-6)
-
-
-# ---- labels that a text gives for nothing
-
-
-def test_runs_of_three_are_shuffled_and_asked_for():
-    ids, able = np.arange(100, 400), [place for place in range(300) if place % 50]
-    shares = []
-    for seed in range(100):
-        changed, labels = shuffle_trigrams(ids, able, 0.05, np.random.default_rng(seed))
-        places = np.flatnonzero(labels != IGNORED)
-        assert set(places) <= set(able)
-        assert (labels[places] == ids[places]).all()
-        assert (np.sort(changed) == ids).all()
-        assert (changed[labels == IGNORED] == ids[labels == IGNORED]).all()
-        shares.append(len(places) / len(able))
-    assert np.mean(shares) == pytest.approx(0.05, abs=0.002)
-
-
-def test_orders_of_a_run_are_equally_likely_but_for_its_own():
-    seen = {}
-    for seed in range(5000):
-        changed, _ = shuffle_trigrams(np.arange(3), [0, 1, 2], 1.0, np.random.default_rng(seed))
-        seen[tuple(changed)] = seen.get(tuple(changed), 0) + 1
-    assert len(seen) == 5
-    assert np.abs(np.array(list(seen.values())) / 5000 - 0.2).max() < 4 * math.sqrt(0.2 * 0.8 / 5000)
-
-
-def test_capitals_are_asked_of_the_first_piece_of_a_word():
-    labels = capitals([-1, 0, 0, 1, 2, -1], {0: True, 1: False, 2: True})
-    assert labels.tolist() == [IGNORED, 1, IGNORED, 0, 1, IGNORED]
-
-
-def test_a_token_may_come_back_in_its_document():
-    assert in_document([5, 6, 7, 8], [6, 8, 9], [0, 1, 3]).tolist() == [0, 1, IGNORED, 1]

@@ -1,4 +1,4 @@
-"""What pretraining hides and asks for, against the counts and numbers that the papers' formulas give."""
+"""What masked language hides, against the counts that the papers' rates give."""
 
 import itertools
 import math
@@ -18,7 +18,6 @@ from teachers.pretraining.masking import (
     tokens,
     whole_words,
 )
-from teachers.pretraining.pairs import PAIRS, halves, joined, reordered, reordering_classes
 
 WORDS = [-1, 0, 0, 1, 2, 2, 2, 3, -1, 4, 5, -1, -1]
 """[CLS], four words of 2, 1, 3 and 1 pieces, [SEP], two words, [SEP] and padding."""
@@ -81,7 +80,7 @@ def test_drawn_spans_have_these_lengths():
 
 
 def test_spans_are_whole_words_apart_from_special_tokens_within_the_budget():
-    units = whole_words(WORDS * 8 if False else [w + 6 * k if w >= 0 else -1 for k in range(8) for w in WORDS])
+    units = whole_words([w + 6 * k if w >= 0 else -1 for k in range(8) for w in WORDS])
     budget = budget_of(units, 0.15)
     pieces = {place: tuple(unit) for unit in units for place in unit}
     for seed in range(300):
@@ -122,71 +121,3 @@ def test_the_text_itself_is_left_alone_and_comes_back_with_the_seed():
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(first[1], other[1]), "another epoch hides other tokens"
     assert (first[1][:5] == IGNORED).all()
-
-
-# ---- sentences
-
-
-class Corpus:
-    def __init__(self, documents=40, sentences=12):
-        self.documents = [[tuple(1000 * d + 10 * s + np.arange(4)) for s in range(sentences)] for d in range(documents)]
-
-    def __len__(self):
-        return len(self.documents)
-
-    def sentences(self, document):
-        return self.documents[document]
-
-
-@pytest.mark.parametrize("name", list(PAIRS))
-def test_labels_of_pairs_are_balanced_and_true(name):
-    corpus, source = Corpus(), chance()
-    classes, make = PAIRS[name]
-    counts = np.zeros(classes)
-    for number in range(10_000):
-        document = number % len(corpus)
-        sentences = corpus.sentences(document)
-        start = int(source.integers(0, 6))
-        first, second = halves(sentences[start : start + 6], source)
-        pair = make(corpus, first, second, document, source)
-        counts[pair.label] += 1
-        assert {first, second} >= {pair.first} or pair.first == first
-        same = pair.second[0] // 1000 == document
-        follows = (pair.first, pair.second) == (first, second)
-        if name == "next_sentence":
-            assert (pair.label == 0) == same == follows
-        elif name == "sentence_order":
-            assert same
-            assert (pair.label == 0) == follows
-        elif name == "sentence_structure":
-            assert (pair.label == 2) == (not same)
-            assert (pair.label == 0) == follows
-        else:
-            assert (pair.label == 2) == (not same)
-            assert (pair.label == 0) == follows
-    assert np.abs(counts / 10_000 - 1 / classes).max() < 0.02
-
-
-def test_segments_are_divided_between_sentences():
-    sentences = Corpus().sentences(3)
-    found = set()
-    for seed in range(200):
-        first, second = halves(sentences[2:6], chance(seed))
-        assert first + second == joined(sentences[2:6])
-        found.add(len(first))
-    assert found == {4, 8, 12}, "at each place between two sentences"
-    assert halves(sentences[:1], chance()) == (sentences[0][:2], sentences[0][2:]), "a single one in its middle"
-
-
-@pytest.mark.parametrize(("most", "classes"), [(1, 1), (2, 3), (3, 9), (4, 33)])
-def test_reordering_has_as_many_classes_as_orders(most, classes):
-    assert reordering_classes(most) == classes
-    segments = [(number,) for number in range(8)]
-    seen = {}
-    for seed in range(4000):
-        parts, label = reordered(segments, most, chance(seed))
-        assert sorted(joined(parts)) == list(range(8))
-        starts = [part[0] for part in parts]
-        order = tuple(sorted(starts).index(start) for start in starts)
-        assert seen.setdefault(label, order) == order, "a class is one order"
-    assert set(seen) == set(range(classes))

@@ -23,11 +23,6 @@ from teachers.encoder import base_encoder, embedding_parts, family_of, reshaped,
 from teachers.features import Batch
 from teachers.pretraining.heads import Answered, Head, WordHead
 
-WEIGHT = 50.0
-"""Of the discriminator's loss."""
-KEPT = 0.15
-"""Share of the chosen tokens that stay in the generator's input, in the authors' code; none become random tokens."""
-
 
 def sample(logits: Tensor, chance: torch.Generator | None = None) -> Tensor:
     """Draw a token for each row of logits ``[N, V]`` by the Gumbel trick; ``[N]``, without a gradient."""

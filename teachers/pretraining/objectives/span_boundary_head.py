@@ -22,7 +22,7 @@ POSITIONS = 200
 """Width of a position's vector."""
 
 
-class SpanBoundary(nn.Module):
+class SpanVectors(nn.Module):
     """From the hidden states at the ends of spans to a vector for each token inside.
 
     Args:
@@ -69,7 +69,7 @@ class SpanBoundaryHead(Head):
     def __init__(self, network: Any) -> None:
         super().__init__("span_boundary")
         table = word_embeddings(network)
-        self.vectors = SpanBoundary(shape_of(network.config).hidden_size, outputs=table.embedding_dim)
+        self.vectors = SpanVectors(shape_of(network.config).hidden_size, outputs=table.embedding_dim)
         self.bias = nn.Parameter(torch.zeros(table.num_embeddings))
         self._table = (table,)  # not a part of this module
 
