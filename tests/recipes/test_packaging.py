@@ -111,6 +111,13 @@ def test_the_wheel_works_outside_of_the_repository(students, clean, tmp_path):
     assert done.returncode == 0, done.stderr
     answer = subprocess.run([command, "predict", str(out), "a good day"], capture_output=True, text=True, check=True)
     assert json.loads(answer.stdout)["label"] in ("bad", "good")
+    (tmp_path / "text.txt").write_text("One sentence. Another one.\n" * 50, encoding="utf-8")
+    (tmp_path / "teach.yaml").write_text(
+        "name: own\nseed: 1\nteacher: {pretrain: {text: text.txt, tokenizer: {kind: wordpiece, size: 100},"
+        " network: {family: bert, layers: 1, hidden_size: 16, heads: 2}, stages: [{length: 16, tasks: {text:"
+        " {objectives: masked_words}}}]}}\n"
+    )
+    subprocess.run([command, "check", "teach.yaml"], cwd=tmp_path, check=True)
     files = subprocess.run(
         [python, "-m", "pip", "show", "-f", "nlp-compress"], capture_output=True, text=True, check=True
     )
