@@ -21,6 +21,8 @@ from eval.report.markup import plain
 LONGEST_LABEL = 28
 LOG_FROM = 6.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
+ROUND = (1, 2, 2.5, 5, 10)
+"""Steps between ticks, times a power of ten."""
 LABEL_HEIGHT, LETTER_WIDTH = 0.07, 0.0165
 """Size of a label and of one letter as fractions of the axes, for keeping labels apart."""
 FRAME = ((-9.0, -9.0, 0.0, 9.0), (1.0, -9.0, 9.0, 9.0), (0.0, -9.0, 1.0, 0.0), (0.0, 1.0, 1.0, 9.0))
@@ -176,7 +178,7 @@ def _scale(axes: Axes, values: Sequence[float]) -> None:
         plain_ticks(axes.xaxis)
         axes.set_xlim(smallest / 1.35, largest * 1.35)
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=ROUND))
         axes.set_xlim(0, largest * 1.12 or 1)
 
 
@@ -276,7 +278,7 @@ def lines(
             axes.axhline(level[1], color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), label=level[0])
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole))
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=ROUND, integer=whole))
         if len(series) + (level is not None) > 1:
             columns = 1 + (len(series) > 6)
             axes.legend(frameon=False, labelcolor=theme.ink, fontsize=8.5 / columns**0.25, ncols=columns)
