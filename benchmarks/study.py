@@ -38,6 +38,8 @@ MISSING = "not run yet"
 """The score of a row without runs."""
 LAST = "results.json"
 """What a run writes last: a folder that has it is finished."""
+FAILURE = "failure.txt"
+"""Why a run could not be finished, in its folder; it is tried again."""
 
 
 @dataclass(frozen=True)
@@ -154,9 +156,13 @@ def run_study(
                     run_recipe(recipe, folder, resume=True)
                 if (folder / LAST).is_file():
                     outcome.add(recipe, folder)
+                elif (folder / FAILURE).is_file():
+                    outcome.failure = (folder / FAILURE).read_text(encoding="utf-8")
             except CompressError as error:
                 outcome.failure = " ".join(str(error).split())[:200]
                 logger.error("%s, seed %d: %s", row, seed, error)
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / FAILURE).write_text(outcome.failure, encoding="utf-8")
     return found
 
 

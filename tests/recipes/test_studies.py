@@ -96,6 +96,8 @@ def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monk
     assert all(said in light for said in (">alpha<", ">soft<", ">teacher<", ">accuracy<"))
     assert ">none<" not in light
     assert light != dark
+    known = run_study(study, tmp_path / "out", train=False)
+    assert table(study, known) == table(study, found), "failures are known too"
     part = {row: outcome for row, outcome in found.items() if row != "logits, KL"}
     draw_plots(study, part, tmp_path / "partial")
     assert not list((tmp_path / "partial").iterdir()), "a picture of some of its rows would replace that of all"
