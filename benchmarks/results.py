@@ -120,7 +120,7 @@ def kept(lines: str, earlier: str) -> str:
     Rows are the same if their first cells are, and tables if their headings are.
     """
     new, old = lines.splitlines(), earlier.splitlines()
-    if not set(new[:1]) <= set(old):
+    if not new or new[0] not in old:
         return lines
     known = {line.split(" | ")[0]: line for line in old}
     return "\n".join(known.get(line.split(" | ")[0], line) if f"| {MISSING} |" in line else line for line in new)

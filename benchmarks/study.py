@@ -122,6 +122,11 @@ class Outcome:
     seconds: list[float] = field(default_factory=list)
     failure: str = ""
 
+    @property
+    def missing(self) -> bool:
+        """Whether there is neither a result nor a reason why not."""
+        return not (self.students or self.failure)
+
     def add(self, recipe: Recipe, folder: Path) -> None:
         """Take in one more seed from the folder of its run."""
         named = {result.name: result for result in map(Result.load, sorted((folder / "results").iterdir()))}
@@ -178,7 +183,7 @@ def table(study: Study, found: dict[str, Outcome]) -> str:
 def _cells(study: Study, row: str, found: dict[str, Outcome]) -> list[str]:
     outcome = found[row]
     if not outcome.students:
-        return [f"not run: {outcome.failure}" if outcome.failure else MISSING] + [""] * (9 + len(study.baselines))
+        return [MISSING if outcome.missing else f"not run: {outcome.failure}"] + [""] * (9 + len(study.baselines))
     scores = [result.score for result in outcome.students]
     spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
     size = outcome.students[0].size
@@ -233,7 +238,7 @@ def draw_plots(study: Study, found: dict[str, Outcome], folder: Path) -> None:
         teacher = next((result for outcome in found.values() for result in outcome.teachers), None)
         drawn = {line: points for line, points in known.items() if points}
         rows = [row for points in plot["lines"].values() for row in points.values()]
-        if teacher is None or not drawn or not all(row in run or (row in found and found[row].failure) for row in rows):
+        if teacher is None or not drawn or any(row not in found or found[row].missing for row in rows):
             continue
         whole = all(x == int(x) for points in drawn.values() for x, _ in points)
         picture = render(lines(drawn, plot["x"], teacher.metric, ("teacher", teacher.score), whole))
