@@ -21,8 +21,11 @@ def keep_largest(values: Tensor, count: int) -> Tensor:
     if count <= 0:
         return torch.zeros_like(values, dtype=torch.bool)
     least = flat.kthvalue(flat.numel() - count + 1).values
-    above, equal = flat > least, flat == least
-    return (above | (equal & (equal.cumsum(0) <= count - above.sum()))).reshape(values.shape)
+    kept = flat >= least
+    if int(kept.sum()) > count:  # several have the least value
+        above, equal = flat > least, flat == least
+        kept = above | (equal & (equal.cumsum(0) <= count - above.sum()))
+    return kept.reshape(values.shape)
 
 
 def keep_largest_together(values: Sequence[Tensor], count: int) -> list[Tensor]:
