@@ -46,6 +46,11 @@ print("RESULT " + json.dumps([found, model.config.id2label]))
 """
 
 
+@pytest.fixture(autouse=True)
+def no_sources_on_the_path(monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
 @pytest.fixture(scope="module")
 def students(tmp_path_factory):
     """Cut and distilled students of every family, saved, with their logits for one sentence."""
