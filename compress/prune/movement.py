@@ -51,8 +51,8 @@ class MovementPruning(HealedTechnique):
 
     Limits:
         Nothing gets faster: the zeros are multiplied too, and an ONNX export holds them in full. Scored singly,
-        weights want tens of thousands of updates (the paper has 55,000): with 2,500 and fewer ours collapsed, while
-        1,250 were enough for blocks of 32 x 32. With ``block`` whole heads and neurons may end up empty; they stay in
+        weights want tens of thousands of updates (the paper has 55,000): in 626 and 1,252 ours collapsed, while 1,252
+        were enough for blocks of 32 x 32. With ``block`` whole heads and neurons may end up empty; they stay in
         place, masked: ``prune.structured`` takes them out. Above 70 % of weights kept ``prune.magnitude`` is the better
         one. XLNet keeps its attention in bare tensors, so only its feed-forward networks are pruned. ``keep`` counts
         the weights of the layers' matrices: ``facts`` has both.
