@@ -145,11 +145,12 @@ def run_study(
     Args:
         study: What is compared.
         out: Where the runs lie.
-        only: Run the rows whose name contains this.
+        only: Run the row of this name, or if there is none the rows whose name contains it.
         seeds: Run the first so many seeds.
         train: False runs nothing and takes only what is there.
     """
-    found = {row: Outcome() for row in study.rows if only in row}
+    chosen = [only] if only in study.rows else [row for row in study.rows if only in row]
+    found = {row: Outcome() for row in chosen}
     for seed in study.seeds[:seeds]:
         for row, outcome in found.items():
             if seed not in study.seeds_of(row) or outcome.failure:
@@ -250,7 +251,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("study", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--only", default="", help="the row of this name, else rows whose name contains it")
     parser.add_argument("--seeds", type=int, help="run only the first so many seeds")
     parser.add_argument("--table", action="store_true", help="run nothing; print what is there")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the study's plots there")

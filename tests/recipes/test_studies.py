@@ -1,6 +1,7 @@
 """Studies: many rows, one table; nothing is made twice, and a row that fails does not take the others with it."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,12 @@ def test_rows_that_were_not_run_stay_as_the_page_has_them():
     assert kept(new, earlier).splitlines()[2:] == ["| a | 0.5 |", "| b | 0.9 |", "| c | not run yet |"]
     other = earlier.replace("score |", "score | bytes |")
     assert kept(new, other) == new
+
+
+def test_a_name_chooses_its_row_and_a_part_of_one_all_that_have_it(study, tmp_path):
+    longer = replace(study, rows={**study.rows, "labels alone, longer": {}})
+    for only, rows in {"labels alone": 1, "labels": 2, "": 5, "nothing": 0}.items():
+        assert len(run_study(longer, tmp_path, only, train=False)) == rows
 
 
 @pytest.fixture
