@@ -1,6 +1,6 @@
 """How fast a model answers on this processor: today's tools and this one, all in turns, in one run.
 
-    python -m benchmarks.inference [--model FOLDER] [--seconds 1] [--rounds 7] [--threads 2] [--out benchmarks/results]
+    python -m benchmarks.inference [--model FOLDER] [--seconds 1] [--rounds 7] [--threads 2] [--cases …]
 
 Every engine runs in a process of its own and they take turns, round after round, so that whatever else the machine
 does slows all of them; figures are medians, ratios are medians of the rounds' ratios with their 95% bootstrap interval.
@@ -27,6 +27,8 @@ import numpy as np
 from benchmarks.distillation_step import base
 from benchmarks.engines import ENGINES, Array, Engine, peers
 from benchmarks.inference_report import (
+    CASES,
+    RATED,
     REFERENCE,
     SHAPES,
     STREAMED,
@@ -133,8 +135,10 @@ def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine]
     peers(folder, model.model.config)
 
 
-def compare(folder: Path, engines: Sequence[Engine], threads: int, rounds: int, seconds: float) -> list[Measured]:
-    """Run every engine on every shape and stream, in turns."""
+def compare(
+    folder: Path, engines: Sequence[Engine], cases: Sequence[str], threads: int, rounds: int, seconds: float
+) -> list[Measured]:
+    """Run every engine on every one of the cases, in turns."""
     running: dict[str, Process] = {}
     found: dict[str, Measured] = {}
     for engine in engines:
@@ -148,7 +152,7 @@ def compare(folder: Path, engines: Sequence[Engine], threads: int, rounds: int, 
         size = (folder / engine.file).stat().st_size if engine.file else 0
         agreement = float((_decisions(folder, engine.name) == _decisions(folder, REFERENCE)).mean())
         found[engine.name] = Measured(engine.name, size / 1e6, process.load_seconds, process.megabytes, agreement)
-    for case in (*SHAPES, *STREAMS):
+    for case in cases:
         repeat = {name: max(1, round(seconds / process.run(case, 1))) for name, process in running.items()}
         for number in range(rounds):
             names = list(running)[number % len(running) :] + list(running)[: number % len(running)]
@@ -165,7 +169,7 @@ def _decisions(folder: Path, name: str) -> Array:
         return np.concatenate([file[key].argmax(-1) for key in file])
 
 
-def rates(threads: int, seconds: float = 0.5) -> dict[str, dict[str, float]]:
+def rates(config: Any, threads: int, seconds: float = 0.5) -> dict[str, dict[str, float]]:
     """Return the measured rates of this machine's products on the model's own shapes, in 10^9 operations a second."""
     import onnx
     import onnxruntime
@@ -173,7 +177,8 @@ def rates(threads: int, seconds: float = 0.5) -> dict[str, dict[str, float]]:
 
     torch.set_num_threads(threads)
     found = {}
-    for rows, inner, columns in ((2048, 384, 384), (2048, 384, 1536), (2048, 1536, 384)):
+    rows, width, wide = int(np.prod(SHAPES[RATED])), config.hidden_size, config.intermediate_size
+    for inner, columns in ((width, width), (width, wide), (wide, width)):
         work_of = 2e-9 * rows * inner * columns
         a, b = torch.randn(rows, inner), torch.randn(inner, columns)
         kinds = onnx.TensorProto
@@ -265,10 +270,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--decided", type=int, default=2048, help="sentences whose labels are compared")
     parser.add_argument("--only", default="", help="engines whose name contains this, and torch")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--fill", action="store_true", help="put the tables into docs/results/inference.md")
     parser.add_argument("--work", type=Path, help="keep the prepared files here")
     given = parser.parse_args()
+    if given.fill and len(set(given.cases)) < len(CASES):
+        parser.error("--fill: the page shows all cases; leave --cases out")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ["OMP_NUM_THREADS"] = str(given.threads)
     task = the_task()
@@ -279,17 +287,17 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "fused-reduced.onnx").exists():
             prepare(folder, model, task, engines, given.decided)
-        measured = compare(folder, engines, given.threads, given.rounds, given.seconds)
+        measured = compare(folder, engines, given.cases, given.threads, given.rounds, given.seconds)
     name = "fine-tuned" if given.model else given.shape
-    found = {"machine": machine(), "threads": given.threads, "rates": rates(given.threads)}
+    found = {"machine": machine(), "threads": given.threads, "rates": rates(model.model.config, given.threads)}
     given.out.mkdir(parents=True, exist_ok=True)
-    work_of = gigaflops(model.model.config, *SHAPES["16 x 128"])
+    work_of = gigaflops(model.model.config, *SHAPES[RATED])
     report = "\n\n".join(
         [
             table(measured, engines),
             "¹ u8 x s8 sums of this engine saturate on processors with AVX2 and without VNNI.",
             against_peers(measured, engines),
-            shares(measured, found["rates"], work_of),
+            *([shares(measured, found["rates"], work_of)] if RATED in given.cases else []),
             f"{given.threads} threads of {in_one_line(found['machine'])}",
         ]
     )

@@ -13,9 +13,12 @@ from benchmarks.engines import Engine
 
 SHAPES = {"1 x 32": (1, 32), "1 x 128": (1, 128), "16 x 128": (16, 128)}
 STREAMS = ("stream, as it comes", "stream, by length")
+CASES = (*SHAPES, *STREAMS)
+RATED = "16 x 128"
+"""The case that is compared with the rates of the machine."""
 STREAMED = 512
 REFERENCE = "torch, eager"
-DRAWN = ("1 x 32", "16 x 128", "stream, as it comes")
+DRAWN = ("1 x 32", RATED, "stream, as it comes")
 """Cases of the picture."""
 
 
@@ -57,10 +60,10 @@ def gigaflops(config: Any, rows: int, length: int) -> float:
 
 def table(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
     """Return the Markdown table of what was measured."""
-    heads = ["engine", "MB", "load s", "resident MB", "agrees", *(f"{name}, ms" for name in SHAPES)]
-    heads += [f"{name}, sentences/s" for name in STREAMS]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     reference = next(row for row in measured if row.name == REFERENCE)
+    heads = ["engine", "MB", "load s", "resident MB", "agrees"]
+    heads += [f"{name}, {'ms' if name in SHAPES else 'sentences/s'}" for name in reference.seconds]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     exact = {engine.name: engine.exact for engine in engines}
     for row in measured:
         cells = [
@@ -69,7 +72,7 @@ def table(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
             f"{row.load_seconds:.1f}",
         ]
         cells += [f"{row.resident_megabytes:.0f}", f"{row.agreement:.1%}"]
-        for name in (*SHAPES, *STREAMS):
+        for name in reference.seconds:
             value, times = median(row.seconds[name]), median(reference.seconds[name]) / median(row.seconds[name])
             cells.append(
                 f"{1000 * value:.2f} ({times:.2f})" if name in SHAPES else f"{STREAMED / value:.0f} ({times:.2f})"
@@ -85,7 +88,7 @@ def against_peers(measured: Sequence[Measured], engines: Sequence[Engine]) -> st
     ours = [name for name in rows if known[name].ours]
     others = [name for name in rows if not known[name].ours and known[name].exact]
     lines = ["| case | best peer | " + " | ".join(ours) + " |", "|---|---|" + "---|" * len(ours)]
-    for case in (*SHAPES, *STREAMS):
+    for case in rows[REFERENCE].seconds:
         best = min(others, key=lambda name: median(rows[name].seconds[case]))
         cells = []
         for name in ours:
@@ -103,7 +106,7 @@ def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]
     lines += [f"| {shape} | {' | '.join(f'{rate[kind]:.0f}' for kind in kinds)} |" for shape, rate in known.items()]
     lines += [
         "",
-        f"16 x 128 is {work_of:.1f} x 10^9 operations. Share of the mean of these rates that it reaches there:",
+        f"{RATED} is {work_of:.1f} x 10^9 operations. Share of the mean of these rates that it reaches there:",
     ]
     lines += [
         "",
@@ -111,7 +114,7 @@ def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]
         "|---|---|---|---|",
     ]
     for row in measured:
-        reached = work_of / median(row.seconds["16 x 128"])
+        reached = work_of / median(row.seconds[RATED])
         lines.append(f"| {row.name} | {reached:.0f} | {' | '.join(f'{reached / best[kind]:.0%}' for kind in kinds)} |")
     return "\n".join(lines)
 
