@@ -47,9 +47,10 @@ def network(name: str, out: Path) -> Path:
     """Train the network of a recipe into ``out / name``, or find it there; returns its folder."""
     place = out / name
     if not (place / RECORD).is_file():
-        if name == "ernie":
+        file = RECIPES / f"pretrain-{name}.yaml"
+        if "ERNIE_WORDS" in file.read_text(encoding="utf-8"):
             lists(out / "lists")
-        recipe = read_recipe(RECIPES / f"pretrain-{name}.yaml")
+        recipe = read_recipe(file)
         if recipe.teacher is None or recipe.teacher.pretrain is None:
             raise SystemExit(f"recipes/pretrain-{name}.yaml: has no pretrain block")
         made = pretrain(recipe.teacher.pretrain, seed=recipe.seed, name=recipe.name)
