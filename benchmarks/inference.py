@@ -289,6 +289,8 @@ def main() -> None:
             prepare(folder, model, task, engines, given.decided)
         measured = compare(folder, engines, given.cases, given.threads, given.rounds, given.seconds)
     name = "fine-tuned" if given.model else given.shape
+    if len(measured[0].seconds) < len(CASES):  # beside the whole, not in its place
+        name = "-".join([name, *(case.replace(" ", "") for case in measured[0].seconds)])
     found = {"machine": machine(), "threads": given.threads, "rates": rates(model.model.config, given.threads)}
     given.out.mkdir(parents=True, exist_ok=True)
     work_of = gigaflops(model.model.config, *SHAPES[RATED])
