@@ -27,6 +27,8 @@ VERSION = 2
 """Raised when the same text and tokenizer give other files."""
 TOGETHER = 500_000
 """Characters that are tokenized at once, about; a token takes some 200 bytes meanwhile."""
+COUNTED = 2**20
+"""Tokens that are counted at once."""
 FACTS = "corpus.json"
 SMALL = 2**16
 """Vocabularies up to this size take two bytes a token."""
@@ -84,6 +86,13 @@ class Corpus:
         begins = (self.flags[start:end] & BEGINS).astype(np.int64)
         begins[:1] = 1
         return list((np.cumsum(begins) - 1).tolist())
+
+    def frequencies(self, size: int) -> Array:
+        """Return the share of each token of a vocabulary of ``size`` in the text, ``[size]``; each counts once more."""
+        counts = np.ones(size, dtype=np.int64)
+        for start in range(0, len(self.tokens), COUNTED):
+            counts += np.bincount(self.tokens[start : start + COUNTED], minlength=size)
+        return counts / counts.sum()
 
     @classmethod
     def open(cls, folder: Path) -> Corpus:

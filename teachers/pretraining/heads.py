@@ -40,6 +40,17 @@ class Head(nn.Module):
         super().__init__()
         self.target = target
 
+    def begin(self, frequencies: Tensor) -> None:
+        """Make what predicts words begin with how often each stands in the text; other heads have nothing to do.
+
+        Then a new network need not learn this first, for which it would push all word embeddings in one direction.
+
+        Args:
+            frequencies: Share of each token in the text, above 0, ``[V]``.
+
+        Source: Meister et al. 2023 (2212.09686).
+        """
+
     def prepare(self, batch: Batch) -> Batch:
         """Return the batch as the network shall see it."""
         return batch
@@ -71,6 +82,10 @@ class WordHead(Head):
         super().__init__(target)
         self.parts = head_modules(network)
         self._network = (network,)  # not a part of this module
+
+    def begin(self, frequencies: Tensor) -> None:
+        """Set the bias of the network's head."""
+        begin_with(self._network[0].get_output_embeddings().bias, frequencies)
 
     def answer(self, hidden: Tensor, asked: Tensor) -> Tensor:
         """Return ``[N, V]``."""
@@ -115,6 +130,12 @@ class TextHead(Head):
         """Return ``[rows, classes]``."""
         logits: Tensor = self.classifier(torch.tanh(self.pooler(hidden[asked, 0])))
         return logits
+
+
+def begin_with(bias: nn.Parameter, frequencies: Tensor) -> None:
+    """Set the bias of scores over all words to the logarithm of their frequencies, both ``[V]``."""
+    with torch.no_grad():
+        bias.copy_(frequencies.log())
 
 
 def pooler(network: Any) -> nn.Linear:

@@ -8,13 +8,13 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from eval.errors import UserError
 from eval.sources import Source, find_sources
@@ -39,7 +39,7 @@ from teachers.training import learn
 
 logger = logging.getLogger("teachers.pretraining")
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text and settings give another network."""
 RECORD = "pretraining.json"
 HEADS = "heads.safetensors"
@@ -153,13 +153,12 @@ class _Run:
             self.student.model.save_pretrained(folder)
             self.student.tokenizer.save_pretrained(folder)
         self._add_pooler(folder / "model.safetensors")
-        own = {id(tensor) for tensor in self.student.model.state_dict(keep_vars=True).values()}
-        heads = {
-            f"{name}.{part}": tensor.detach().clone().contiguous()
-            for name, head in self.heads.items()
-            for part, tensor in head.state_dict(keep_vars=True).items()
-            if id(tensor) not in own
-        }
+        kept = {id(tensor) for tensor in self.student.model.state_dict(keep_vars=True).values()}
+        heads = {}
+        for name, tensor in nn.ModuleDict(self.heads).state_dict(keep_vars=True).items():
+            if id(tensor) not in kept:
+                heads[name] = tensor.detach().clone().contiguous()
+                kept.add(id(tensor))
         if heads:
             save_file(heads, folder / HEADS)
 
@@ -223,7 +222,13 @@ class _Run:
     def _head(self, name: str, make: Callable[[Any], Head]) -> Head:
         if name not in self.heads:
             self.heads[name] = make(self.student.model)
+            if self.block.network.from_ is None:
+                self.heads[name].begin(self._frequencies)
         return self.heads[name]
+
+    @cached_property
+    def _frequencies(self) -> Tensor:
+        return torch.from_numpy(self.text.frequencies(self.student.model.config.vocab_size))
 
     def _rows(self, name: str, task: PretextTask, stage: Stage, split: str) -> PretextRows:
         network, frame = self.student.model, self.frame

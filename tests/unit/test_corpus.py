@@ -38,6 +38,14 @@ def test_it_holds_what_the_tokenizer_gives(corpus, tokenizer):
     assert isinstance(corpus.tokens, np.memmap)
 
 
+def test_frequencies_are_counted_in_pieces_as_at_once(corpus, monkeypatch):
+    size = int(corpus.tokens.max()) + 3
+    expected = (np.bincount(corpus.tokens, minlength=size) + 1) / (len(corpus.tokens) + size)
+    np.testing.assert_allclose(corpus.frequencies(size), expected)
+    monkeypatch.setattr("teachers.pretraining.corpus.COUNTED", 4)
+    np.testing.assert_allclose(corpus.frequencies(size), expected)
+
+
 def test_padding_and_length_of_the_tokenizer_do_not_count(corpus, tokenizer, tmp_path):
     other = copy.deepcopy(tokenizer)
     other.backend_tokenizer.enable_padding(length=32)

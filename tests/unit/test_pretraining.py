@@ -305,6 +305,40 @@ def test_the_pooler_of_a_sentence_objective_is_where_stock_code_looks(data):
     torch.testing.assert_close(heads["next_sentence.pooler.weight"], tensors["pooler.dense.weight"])
 
 
+@pytest.mark.parametrize(
+    ("form", "biases"),
+    [
+        ("bert", ["cls.predictions.bias"]),
+        ("roberta", ["lm_head.bias"]),
+        ("span", ["cls.predictions.bias", "span_boundary.bias"]),
+        ("order", ["predictions.bias"]),
+        ("replaced", ["replaced_tokens.generator.generator_lm_head.bias"]),
+    ],
+)
+def test_a_new_head_begins_with_the_frequencies_of_words(form, biases, data):
+    task, network, tokenizer = FORMS[form]
+    still = block(data, [{"text": task}], network=network, tokenizer=tokenizer, learning_rate=1e-12)
+    folder = pretrain(still)
+    own = transformers.AutoTokenizer.from_pretrained(folder)
+    corpus = build([Source.of(data / "train.txt")], own, data / "home")
+    counts = np.array([np.sum(corpus.tokens == token) for token in range(len(own))])
+    expected = np.log((counts + 1) / (counts.sum() + len(own)))
+    tensors = load_file(folder / "model.safetensors")
+    tensors |= load_file(folder / pretraining.HEADS) if (folder / pretraining.HEADS).is_file() else {}
+    assert biases == [name for name, tensor in tensors.items() if tensor.shape == expected.shape]
+    for name in biases:
+        np.testing.assert_allclose(tensors[name].numpy(), expected, rtol=1e-5)
+
+
+def test_the_head_of_a_network_that_is_trained_further_is_left_as_it_was(data):
+    folder = pretrain(block(data, [{"text": {"objectives": "masked_words"}}], learning_rate=0.1))
+    task = {"text": {"objectives": "masked_words"}}
+    stage = {"tasks": task, "length": 16, "training": {"max_steps": 1, "learning_rate": 1e-12}}
+    after = pretrain(Pretraining(text=str(data), network={"from": str(folder)}, stages=[stage]))
+    one, two = (load_file(at / "model.safetensors")["cls.predictions.bias"] for at in (folder, after))
+    torch.testing.assert_close(one, two)
+
+
 def test_it_learns(data):
     task = {"text": {"objectives": {"masked_words": {"units": "word"}}}}
     folder = pretrain(block(data, [task], max_steps=None, epochs=30, learning_rate=1e-2, warmup=0.1))

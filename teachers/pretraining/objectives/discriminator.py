@@ -103,6 +103,10 @@ class Discriminator(Head):
         self.judge = nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, 1))
         self.words = WordHead(self.generator, "generator")
 
+    def begin(self, frequencies: Tensor) -> None:
+        """Set the bias of the generator's head."""
+        self.words.begin(frequencies)
+
     def prepare(self, batch: Batch) -> Batch:
         """Let the generator fill the hidden places; its answers travel with the batch."""
         hidden = base_encoder(self.generator)(**batch.inputs).last_hidden_state

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from eval.encoding import IGNORED
 from teachers.encoder import shape_of, word_embeddings
 from teachers.features import Batch
-from teachers.pretraining.heads import Answered, Head
+from teachers.pretraining.heads import Answered, Head, begin_with
 
 POSITIONS = 200
 """Width of a position's vector."""
@@ -72,6 +72,10 @@ class SpanBoundaryHead(Head):
         self.vectors = SpanVectors(shape_of(network.config).hidden_size, outputs=table.embedding_dim)
         self.bias = nn.Parameter(torch.zeros(table.num_embeddings))
         self._table = (table,)  # not a part of this module
+
+    def begin(self, frequencies: Tensor) -> None:
+        """Set the head's own bias."""
+        begin_with(self.bias, frequencies)
 
     def forward(self, hidden: Tensor, batch: Batch) -> dict[str, Answered]:
         """Answer for every hidden token."""
