@@ -92,7 +92,8 @@ class Corpus:
         counts = np.ones(size, dtype=np.int64)
         for start in range(0, len(self.tokens), COUNTED):
             counts += np.bincount(self.tokens[start : start + COUNTED], minlength=size)
-        return counts / counts.sum()
+        shares: Array = counts / counts.sum()
+        return shares
 
     @classmethod
     def open(cls, folder: Path) -> Corpus:
