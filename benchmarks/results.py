@@ -51,6 +51,7 @@ PAGES = {
         "teachers-conll2003",
         "teachers-stsb",
         "teachers-thucnews",
+        "teachers-msra",
         "teachers-strategies",
         "teachers-line",
     ),
