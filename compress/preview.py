@@ -11,7 +11,7 @@ from eval.task import TaskSpec
 
 if TYPE_CHECKING:
     from compress.blocks import TeacherBlock
-    from compress.pipeline import Prepared
+    from compress.preparation import Prepared
     from compress.recipe import Recipe
     from eval.task import Task
     from teachers.taskmodel import TaskModel
@@ -27,7 +27,7 @@ def preview(recipe: Recipe) -> Prepared:
         UserError: With every reason why the recipe cannot run, those of data and of models together.
     """
     from compress.distill.augment.training_set import expected
-    from compress.pipeline import prepare
+    from compress.preparation import prepare
 
     learns = recipe.teacher is not None and recipe.teacher.finetune is not None
     with tempfile.TemporaryDirectory() as scratch:

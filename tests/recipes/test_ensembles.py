@@ -6,8 +6,9 @@ import pytest
 
 from compress.blocks import FinetuneBlock, TeacherBlock
 from compress.cli import main
-from compress.pipeline import prepare, run_recipe
+from compress.pipeline import run_recipe
 from compress.plan import make_plan
+from compress.preparation import prepare
 from compress.recipe import parse_recipe, recipe_to_yaml
 from compress.store import load
 from eval.errors import UserError
