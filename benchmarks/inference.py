@@ -274,6 +274,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--fill", action="store_true", help="put the tables into docs/results/inference.md")
     parser.add_argument("--work", type=Path, help="keep the prepared files here")
+    parser.add_argument("--processor", help="a name of this processor, whose tables stand beside another's")
     given = parser.parse_args()
     if given.fill and len(set(given.cases)) < len(CASES):
         parser.error("--fill: the page shows all cases; leave --cases out")
@@ -291,6 +292,7 @@ def main() -> None:
     name = "fine-tuned" if given.model else given.shape
     if len(measured[0].seconds) < len(CASES):  # beside the whole, not in its place
         name = "-".join([name, *(case.replace(" ", "") for case in measured[0].seconds)])
+    name = f"{name}-{given.processor}" if given.processor else name
     found = {"machine": machine(), "threads": given.threads, "rates": rates(model.model.config, given.threads)}
     given.out.mkdir(parents=True, exist_ok=True)
     work_of = gigaflops(model.model.config, *SHAPES[RATED])
