@@ -19,7 +19,7 @@ tags: [{family}, pretrained]
 
 # {name}
 
-A {family} network of {layers} layers that learnt from text alone: {tokens:,} tokens in {documents:,} documents,
+A network of {layers} layers ({family}) that learnt from text alone: {tokens:,} tokens in {documents:,} documents,
 {text}.
 
 {table}
