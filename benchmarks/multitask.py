@@ -1,10 +1,10 @@
 """One encoder for several small tasks against one for each: the recipe glue-mtdnn.yaml with and without company.
 
-    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.multitask [--seeds 13 14 15] [--fill]
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.multitask [--seeds 13 14 15] [--limit 1000] [--fill]
 
 Each task is trained alone, together with the others, and together and then alone once more (MT-DNN's second stage),
-with the same number of epochs. Whatever was trained before is found under COMPRESS_HOME. --fill writes the table into
-docs/results/teachers.md.
+with the same number of epochs. --limit takes so many training examples of each task, the same for every seed. Whatever
+was trained before is found under COMPRESS_HOME. --fill writes the table into docs/results/teachers.md.
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ from teachers.taskmodel import TaskModel
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "glue-mtdnn.yaml"
 WAYS = ("alone", "together", "together, then alone")
+
+
+def limited(recipe: Recipe, count: int | None) -> Recipe:
+    """Return the recipe with so many training examples of each task, or with all of them."""
+    if count is None:
+        return recipe
+    return read_recipe(RECIPE, [f"tasks.{name}.limit.train={count}" for name in recipe.tasks or {}])
 
 
 def trained(recipe: Recipe, tasks: Mapping[str, Task], way: str, seed: int) -> dict[str, TaskModel]:
@@ -71,11 +78,12 @@ def main() -> None:
     """Train and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[13, 14, 15])
+    parser.add_argument("--limit", type=int, help="training examples of each task (default: all)")
     parser.add_argument("--fill", action="store_true")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    recipe = read_recipe(RECIPE)
+    recipe = limited(read_recipe(RECIPE), given.limit)
     tasks = load_tasks(recipe)
     found: dict[str, dict[str, list[float]]] = {way: {name: [] for name in tasks} for way in WAYS}
     for seed in given.seeds:

@@ -349,19 +349,27 @@ def _own_task(folder: Path, config: Any) -> TaskSpec:
     raise UserError(f"{folder}: holds {architecture or 'a model without a head'}; say which task it is for")
 
 
+_NEW_HEAD = (
+    "for a new head on its encoder, save AutoModel.from_pretrained(…) in a folder of its own, with the tokenizer"
+)
+
+
 def _in_own_order(source: str, config: Any, task: TaskSpec) -> TaskSpec:
     """Return the task with its labels in the order that the model was trained with; refuse other labels."""
     architecture = (config.architectures or [""])[0]
-    trained = architecture.endswith(("ForSequenceClassification", "ForTokenClassification"))
-    if not trained or not task.labels:
+    if not architecture.endswith(("ForSequenceClassification", "ForTokenClassification")):
         return task
     own = tuple(str(config.id2label[i]) for i in sorted(config.id2label))
-    if own == tuple(f"LABEL_{i}" for i in range(len(task.labels))):
+    if task.kind == "regression" and len(own) != 1:
+        raise UserError(f"{source}: the model answers {list(own)}, the task asks for a number; {_NEW_HEAD}")
+    if not task.labels or own == tuple(f"LABEL_{i}" for i in range(len(task.labels))):
         return task
     if set(own) != set(task.labels):
         unknown = sorted(set(task.labels) - set(own))
         hint = f"; unknown to the model: {', '.join(unknown)}" if unknown else ""
-        raise UserError(f"{source}: the model answers {list(own)}, the task asks for {list(task.labels)}{hint}")
+        raise UserError(
+            f"{source}: the model answers {list(own)}, the task asks for {list(task.labels)}{hint}; {_NEW_HEAD}"
+        )
     weights = task.class_weights
     if weights is not None:
         weights = tuple(weights[task.labels.index(label)] for label in own)

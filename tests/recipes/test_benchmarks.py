@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from benchmarks import against_teacher, distillation_step, tinybert_step
+from benchmarks import against_teacher, distillation_step, multitask, tinybert_step
 from compress.artifact import Artifact
 from compress.export.onnx import export_onnx
 from eval.memory import PeakMemory
@@ -53,3 +53,20 @@ def test_the_benchmark_of_exports_against_their_teacher_runs(tmp_path, monkeypat
     assert teacher.split(" | ")[1] == against_teacher.TEACHER
     assert export.split(" | ")[1] == "the same in ONNX"
     assert export.split(" | ")[4] == "100.0%"
+
+
+def test_the_benchmark_of_several_tasks_runs(tmp_path, monkeypatch, capsys):
+    kinds = {"cola": "classification", "mrpc": "classification", "rte": "classification", "stsb_en": "regression"}
+    for name, kind in kinds.items():
+        write_data(tiny_task(kind, pair=name != "cola"), tmp_path / "data" / name)
+    base = tiny_taskmodel("bert")
+    base.model.bert.save_pretrained(tmp_path / "base")
+    base.tokenizer.save_pretrained(tmp_path / "base")
+    monkeypatch.setenv("COMPRESS_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("COMPRESS_BASE", str(tmp_path / "base"))
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--seeds", "1", "2", "--limit", "8"])
+    multitask.main()
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "| way | cola | mrpc | rte | stsb |"
+    assert [line.split(" | ")[0] for line in printed[2:]] == [f"| {way}" for way in multitask.WAYS]
+    assert printed[2].count("(2)") == 4

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModel
 
 from compress.artifact import Artifact
 from compress.distill.distilbert import DistilBertDistillation
@@ -22,6 +23,7 @@ from compress.store import load
 from compress.technique import Inputs
 from eval.errors import CompressError, UserError
 from teachers.signals import ModelTeacher
+from teachers.taskmodel import save_taskmodel
 from tests.tiny import tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
@@ -207,6 +209,17 @@ def test_an_artifact_with_other_labels_is_refused(teacher, tmp_path):
     spec = teacher.task.model_copy(update={"labels": ("sad", "glad")})
     with pytest.raises(UserError, match=r"answers \['bad', 'good'\], the task asks for \['sad', 'glad'\]"):
         Artifact.from_pretrained(folder, spec)
+
+
+def test_a_classifier_is_no_base_for_numbers_but_its_encoder_is(teacher, tmp_path):
+    folder, numbers = tmp_path / "classifier", tiny_task("regression", pair=True).spec
+    folder.mkdir()
+    save_taskmodel(teacher, folder)
+    with pytest.raises(UserError, match=r"answers \['bad', 'good'\], the task asks for a number; for a new head"):
+        Artifact.from_pretrained(folder, numbers)
+    AutoModel.from_pretrained(folder).save_pretrained(tmp_path / "encoder")
+    teacher.tokenizer.save_pretrained(tmp_path / "encoder")
+    assert Artifact.from_pretrained(tmp_path / "encoder", numbers).task == numbers
 
 
 def test_training_fields_may_stand_beside_the_own_ones():
