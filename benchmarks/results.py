@@ -5,8 +5,8 @@
 It makes what the page's studies start from (the SST-2 teacher and its fixed part, a student of general distillation, a
 small Chinese base), runs the studies, each in a folder of its own below ``--out``, and puts their tables into the page,
 between ``<!-- study NAME -->`` and ``<!-- end -->``, and their plots into docs/results/plots. Whatever is there is not
-made again; ``--table`` runs nothing and writes what is there. A row that was not run here stays as the page has it, for
-on two cores a page takes hours, which may be those of several machines.
+made again; ``--table`` runs nothing and writes what is there. A row that was not run here, or with fewer seeds, stays
+as the page has it, for on two cores a page takes hours, which may be those of several machines.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def words(study: Path) -> str:
 
 
 def fill(page: Path, study: str, lines: str) -> None:
-    """Put a table between the marks of its study; rows that were not run stay as the page has them.
+    """Put a table between the marks of its study; rows that were not run, or with fewer seeds, stay as they are.
 
     Raises:
         SystemExit: If the page has no place for it.
@@ -116,7 +116,7 @@ def fill(page: Path, study: str, lines: str) -> None:
 
 
 def kept(lines: str, earlier: str) -> str:
-    """Return a Markdown table in which each row that was not run is that of an earlier table, if it had it.
+    """Return a Markdown table in which rows of an earlier one stay that were not run again, or with fewer seeds.
 
     Rows are the same if their first cells are, and tables if their headings are.
     """
@@ -124,7 +124,14 @@ def kept(lines: str, earlier: str) -> str:
     if not new or new[0] not in old:
         return lines
     known = {line.split(" | ")[0]: line for line in old}
-    return "\n".join(known.get(line.split(" | ")[0], line) if f"| {MISSING} |" in line else line for line in new)
+    return "\n".join(_better(line, known.get(line.split(" | ")[0], line)) for line in new)
+
+
+def _better(new: str, old: str) -> str:
+    """Return the earlier row where the new one was not run, or ran with fewer seeds, which stand in brackets."""
+    seeds, before = (re.findall(r"\((\d+)\)", line) for line in (new, old))
+    fewer = bool(seeds and before) and int(seeds[0]) < int(before[0])
+    return old if fewer or f"| {MISSING} |" in new else new
 
 
 def main() -> None:

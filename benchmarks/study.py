@@ -192,7 +192,7 @@ def _cells(study: Study, row: str, found: dict[str, Outcome]) -> list[str]:
     cells += [_against(baseline, row, found) for baseline in study.baselines]
     cells += [f"{size.parameters / 1e6:.1f} M", f"{size.macs / 1e6:.0f} M"] if size else ["", ""]
     cells.append(f"{(outcome.students[0].bytes or 0) / 1e6:.1f}")
-    cells.append(f"{mean(outcome.seconds):.0f}")
+    cells.append(f"{mean(outcome.seconds):.0f}" if any(outcome.seconds) else "")  # nothing where only teachers learn
     if not outcome.exports:
         return [*cells, "none", "", "", ""]
     speed = [ratio for result in outcome.exports if (ratio := result.speedup())]

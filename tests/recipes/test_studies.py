@@ -50,6 +50,12 @@ def test_rows_that_were_not_run_stay_as_the_page_has_them():
     assert kept(new, other) == new
 
 
+def test_a_row_stays_if_it_has_more_seeds():
+    head, more = "| method | score |\n|---|---|", "| a | 0.5 ± 0.1 (3) |"
+    for row, stays in {"| a | 0.6 (1) |": True, "| a | 0.6 (3) |": False, "| a | not run: no data |": False}.items():
+        assert kept(f"{head}\n{row}", f"{head}\n{more}").splitlines()[2] == (more if stays else row)
+
+
 def test_a_name_chooses_its_row_and_a_part_of_one_all_that_have_it(study, tmp_path):
     longer = replace(study, rows={**study.rows, "labels alone, longer": {}})
     for only, rows in {"labels alone": 1, "labels": 2, "": 5, "nothing": 0}.items():
