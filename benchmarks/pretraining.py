@@ -194,10 +194,8 @@ def main() -> None:
         file, tokenizer, home = map(Path, given.limited)
         limited(file, str(tokenizer), home)
         return
-    found: dict[str, Any] = speeds(given.rounds)
-    if given.megabytes:
-        found["bounded"] = bounded(given.megabytes)
-    print(json.dumps({**found, "machine": machine()}, indent=1))
+    found = {"bounded": bounded(given.megabytes)} if given.megabytes else {}
+    print(json.dumps({**speeds(given.rounds), **found, "machine": machine()}, indent=1))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ decided anew at every draw.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -62,12 +63,13 @@ class Packed:
         made: Any = PAIRS[pair] if pair else (reordering_classes(reorder) if reorder else 0, None)
         self.classes, self.make = made
         documents = (corpus.runs(number) for number in range(len(corpus)))
-        firsts, counts, runs = [], [], []
+        firsts, counts, runs = array("q"), array("q"), array("q")  # eight bytes a number, where a list takes forty
         for first, pieces in sequences(documents, self.room, how, len(frame.separator)):
             if sum(end - start for start, end in pieces) >= FEWEST:
                 firsts.append(first)
                 counts.append(len(pieces))
-                runs += pieces
+                for piece in pieces:
+                    runs.extend(piece)
         self.firsts = np.array(firsts, dtype=np.int64)
         self.ends = np.cumsum(counts, dtype=np.int64)
         self.runs = np.array(runs, dtype=np.int64).reshape(-1, 2)
