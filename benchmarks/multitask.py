@@ -2,8 +2,8 @@
 
     COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.multitask [--seeds 13 14 15] [--limit 1000] [--fill]
 
-Each task is trained alone, together with the others, and together and then alone once more (MT-DNN's second stage),
-with the same number of epochs. --limit takes so many training examples of each task, the same for every seed. Whatever
+Each task is trained alone, together with the others for as many epochs, and together and then alone for some more
+(MT-DNN's second stage). --limit takes so many training examples of each task, the same for every seed. Whatever
 was trained before is found under COMPRESS_HOME. --fill writes the table into docs/results/teachers.md.
 """
 
