@@ -1,10 +1,11 @@
-"""Lists of Chinese words and of named entities, for pretraining in the manner of ERNIE 1.0.
+"""Lists of Chinese words and of named entities, and dialogues, for pretraining in the manner of ERNIE 1.0.
 
     COMPRESS_DATA=… python -m benchmarks.chinese_lists --out runs/lists
 
 Entities are the tagged spans of the training sentences of cluener and msra_ner. Words are runs of two to four
 characters of wiki_zh that stand together much more often than their parts would by chance, and are not always inside of
 one and the same longer run (Sproat and Shih 1990, "A statistical method for finding word boundaries in Chinese text").
+Dialogues are the questions about a paragraph of cmrc2018 or drcd, one after another, each with its answer.
 """
 
 from __future__ import annotations
@@ -69,8 +70,19 @@ def words(data: Path) -> list[str]:
     return sorted((word for word in chosen if inside[word] < 0.9 * counts[word]), key=lambda word: (-len(word), word))
 
 
+def dialogues(data: Path, split: str) -> list[list[str]]:
+    """Return the turns of each dialogue of a split, questions and answers by turns."""
+    found = []
+    for name in ("cmrc2018", "drcd"):
+        for article in json.loads((data / name / f"{split}.json").read_text(encoding="utf-8"))["data"]:
+            for paragraph in article["paragraphs"]:
+                pairs = [(one["question"], one["answers"][0]["text"]) for one in paragraph["qas"]]
+                found.append([turn for pair in pairs for turn in pair])
+    return found
+
+
 def main() -> None:
-    """Write ``words.txt`` and ``entities.txt``."""
+    """Write ``words.txt``, ``entities.txt`` and ``dialogues/``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     out = parser.parse_args().out
@@ -79,6 +91,12 @@ def main() -> None:
     for name, found in (("words", words(data)), ("entities", entities(data))):
         (out / f"{name}.txt").write_text("".join(f"{one}\n" for one in found), encoding="utf-8")
         print(f"{out / name}.txt: {len(found):,} {name}, such as {', '.join(found[:: max(1, len(found) // 8)][:8])}")
+    (out / "dialogues").mkdir(exist_ok=True)
+    for split in ("train", "validation"):
+        file = out / "dialogues" / f"{split}.jsonl"
+        lines = [json.dumps({"turns": turns}, ensure_ascii=False) + "\n" for turns in dialogues(data, split)]
+        file.write_text("".join(lines), encoding="utf-8")
+        print(f"{file}: {len(lines):,} dialogues")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from eval.sources import Source
 from eval.writing import whole_folder
 from teachers.pretraining.documents import Counts, documents
 
-VERSION = 2
+VERSION = 3
 """Raised when the same text and tokenizer give other files."""
 TOGETHER = 500_000
 """Characters that are tokenized at once, about; a token takes some 200 bytes meanwhile."""
@@ -38,8 +38,8 @@ BEGINS, CAPITAL = 1, 2
 KINDS = {"flags": "uint8", "labels": "int64", "sentence_starts": "int64", "document_starts": "int64"}
 Segmenter = Callable[[str], Sequence[tuple[int, int]]]
 """From a text to the first character of each word and the one after its last, for scripts without spaces."""
-Reader = Callable[[Sequence[Source], Counts], Iterator[tuple[list[str], int]]]
-"""Yields the sentences of each document of some sources, and the document's label; 0 where documents have none."""
+Reader = Callable[[Sequence[Source], Counts], Iterator[tuple[list[str], str]]]
+"""Yields the sentences of each document of some sources, and the document's label; none is empty."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Corpus:
         facts: What ``corpus.json`` holds: counts, and what the corpus was made of.
         tokens: Ids, ``[T]``.
         flags: ``BEGINS`` and ``CAPITAL`` of each token, ``[T]``.
-        labels: Of each document, ``[D]``.
+        labels: Of each document, a place in the ``labels`` of ``facts``, ``[D]``.
         sentence_starts: First token of each sentence, and ``T`` at the end, ``[S + 1]``.
         document_starts: First sentence of each document, and ``S`` at the end, ``[D + 1]``.
     """
@@ -119,9 +119,9 @@ class Corpus:
         return cls(folder, facts, **arrays)
 
 
-def texts(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[list[str], int]]:
+def texts(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[list[str], str]]:
     """Read documents without labels; see ``documents``."""
-    return ((document, 0) for document in documents(sources, counts))
+    return ((document, "") for document in documents(sources, counts))
 
 
 def build(
@@ -174,6 +174,7 @@ def _write(folder: Path, sources: Sequence[Source], backend: Any, segmenter: Seg
     counts, tokens = Counts(), 0
     kind = "uint16" if backend.get_vocab_size() <= SMALL else "uint32"
     streams: dict[str, BinaryIO] = {}
+    labels: dict[str, int] = {}
     try:
         for name in ("tokens", *KINDS):
             streams[name] = (folder / f"{name}.bin").open("wb")
@@ -194,7 +195,7 @@ def _write(folder: Path, sources: Sequence[Source], backend: Any, segmenter: Seg
                     sentences += 1
                 if sentences > before:
                     np.int64(before).tofile(streams["document_starts"])
-                    np.int64(label).tofile(streams["labels"])
+                    np.int64(labels.setdefault(label, len(labels))).tofile(streams["labels"])
                     kept += 1
         np.int64(tokens).tofile(streams["sentence_starts"])
         np.int64(sentences).tofile(streams["document_starts"])
@@ -204,11 +205,12 @@ def _write(folder: Path, sources: Sequence[Source], backend: Any, segmenter: Seg
     if not tokens:
         raise UserError(f"{', '.join(source.name for source in sources)}: holds no token of this tokenizer")
     facts = {"version": VERSION, "kind": kind, "tokens": tokens, "sentences": sentences, "documents": kept}
+    facts["labels"] = list(labels)
     read = asdict(counts)
     (folder / FACTS).write_text(json.dumps({**facts, "read": read}, indent=1) + "\n", encoding="utf-8")
 
 
-def _batches(source: Iterator[tuple[list[str], int]]) -> Iterator[list[tuple[list[str], int]]]:
+def _batches(source: Iterator[tuple[list[str], str]]) -> Iterator[list[tuple[list[str], str]]]:
     batch, size = [], 0
     for document, label in source:
         batch.append((document, label))

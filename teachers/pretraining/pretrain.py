@@ -25,6 +25,7 @@ from teachers.lessons import Bound
 from teachers.pooling import FIELD as POOLING
 from teachers.pretraining.corpus import Corpus, Reader, build, digest_of, texts
 from teachers.pretraining.drawn import Frame
+from teachers.pretraining.earlier import HEADS, earlier_heads
 from teachers.pretraining.heads import Head, TextHead, pooler
 from teachers.pretraining.lesson import WATCHED, PretextLoss, PretextWatch, reads_last
 from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for
@@ -42,7 +43,6 @@ logger = logging.getLogger("teachers.pretraining")
 VERSION = 2
 """Raised when the same text and settings give another network."""
 RECORD = "pretraining.json"
-HEADS = "heads.safetensors"
 
 
 def pretrain(block: Pretraining, *, seed: int = 13, name: str = "network") -> Path:
@@ -107,11 +107,15 @@ class _Run:
         self.text = self._corpus("train")
         self.watched = self._corpus("validation")
         self.heads: dict[str, Head] = {}
+        self.earlier = earlier_heads(block.network.from_)
+        self.labels: dict[str, Sequence[str]] = {}
         self.pooler: nn.Linear | None = None
         stages = [stage.model_dump(mode="json", exclude_defaults=True) for stage in block.stages]
         identity = [VERSION, self.student.digest, self.text.folder.name, stages, seed, _named(block)]
         if self.watched is not None:
             identity.append(self.watched.folder.name)
+        if self.earlier.digest:
+            identity.append(self.earlier.digest)
         self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     def train(self, working: Path) -> dict[str, Any]:
@@ -201,7 +205,9 @@ class _Run:
         heads = {one: self._head(one, own.head) for one, own in task.objectives.given.items()}
         weights = {one: own.weight for one, own in task.objectives.given.items()}
         if rows.label:
-            self.pooler = self.pooler or pooler(network)
+            if self.pooler is None:
+                self.pooler = pooler(network)
+                self.earlier.hand_over(self.pooler, "pooler")
             make = partial(TextHead, target=rows.label, classes=rows.source.classes, pooler=self.pooler)
             heads[rows.label] = self._head(rows.label, make)
             weights[rows.label] = task.weight
@@ -215,7 +221,8 @@ class _Run:
         )
 
     def _watch(self, name: str, task: PretextTask, stage: Stage, loss: PretextLoss) -> PretextWatch | None:
-        if self.watched is None or task.given or task.dialogues:
+        there = "validation" in _given(task) if task.given or task.dialogues else self.watched is not None
+        if not there:
             return None
         return PretextWatch(self.student.model, loss, self._rows(name, task, stage, "validation"))
 
@@ -224,6 +231,7 @@ class _Run:
             self.heads[name] = make(self.student.model)
             if self.block.network.from_ is None:
                 self.heads[name].begin(self._frequencies)
+            self.earlier.hand_over(self.heads[name], name)
         return self.heads[name]
 
     @cached_property
@@ -235,8 +243,13 @@ class _Run:
         corpus: Corpus = self.text if split == "train" else self.watched
         label = task.pair or ("reorder" if task.reorder else name if task.given or task.dialogues else "")
         if task.given or task.dialogues:
-            corpus = self._corpus(split, labelled_pairs if task.given else dialogues, [_given(task)])
-            source: Any = (Given if task.given else Dialogues)(corpus, frame, stage.length)
+            corpus = self._corpus(split, labelled_pairs if task.given else dialogues, [_given(task)[split]])
+        source: Any
+        if task.given:
+            source = Given(corpus, frame, stage.length, self.labels.get(name))
+            self.labels[name] = source.names
+        elif task.dialogues:
+            source = Dialogues(corpus, frame, stage.length)
         else:
             source = Packed(corpus, frame, stage.length, task.format, task.pair, task.reorder)
         asked = Text(corpus, frame, self.student.tokenizer)
@@ -281,9 +294,11 @@ class _Ready:
         return self.bound
 
 
-def _given(task: PretextTask) -> Source:
-    """Return the pairs or dialogues of a task, of a folder its first split."""
-    return next(iter(find_sources(task.given or task.dialogues, {}).values()))
+def _given(task: PretextTask) -> dict[str, Source]:
+    """Return the pairs or dialogues of a task: the first split is learnt from, one named validation watched."""
+    found = find_sources(task.given or task.dialogues, {})
+    watched = {"validation": found["validation"]} if {"train", "validation"} <= found.keys() else {}
+    return {"train": next(iter(found.values())), **watched}
 
 
 def _wants_words(block: Pretraining) -> bool:
@@ -300,4 +315,7 @@ def _named(block: Pretraining) -> Mapping[str, str]:
         raise UserError(*(f"{name}: no such file; a list holds one phrase a line" for name in missing))
     found = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in sorted(names)}
     given = [task for task in tasks if task.given or task.dialogues]
-    return found | {str(task.given or task.dialogues): digest_of(_given(task)).hex() for task in given}
+    return found | {
+        str(task.given or task.dialogues): "".join(digest_of(source).hex() for source in _given(task).values())
+        for task in given
+    }

@@ -41,7 +41,8 @@ class NetworkBlock(_Block):
     """The network.
 
     Attributes:
-        from_: A model folder or hub name whose network and tokenizer are trained further; written ``from``.
+        from_: A model folder or hub name whose network and tokenizer are trained further; written ``from``. Heads that
+            were trained here go on where a task of the same name asks for them.
         family: Model type.
         layers: Transformer layers.
         hidden_size: Channels.
@@ -80,8 +81,9 @@ class PretextTask(_Block):
             ``sentence_structure`` (StructBERT) or ``sentence_distance`` (ERNIE 2.0).
         reorder: Most parts of a shuffled paragraph whose order is asked for (ERNIE 2.0); 3 gives 9 classes.
         given: Folder, file or hub name of pairs with ``text_a``, ``text_b`` and ``label``, such as discourse relations
-            or queries with results (ERNIE 2.0).
+            or queries with results (ERNIE 2.0). A split named validation is watched.
         dialogues: Folder, file or hub name of dialogues with ``turns``; whether they are real is asked for (ERNIE 1.0).
+            A split named validation is watched.
         objectives: What is asked of the tokens.
         draws: How many different forms chance gives a sequence: 1 is static masking, none a new one in every epoch.
         task_type: Number of the task for networks that take one (ERNIE 2.0).

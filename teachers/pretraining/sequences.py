@@ -7,6 +7,7 @@ decided anew at every draw.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -108,14 +109,26 @@ class Given:
         corpus: What ``labelled_pairs`` read, a document for each pair.
         frame: Special tokens.
         length: Most tokens of a sequence.
+        names: Labels in the order of their classes, as the pairs to learn from have them; sorted by default.
+
+    Raises:
+        UserError: If a pair has a label that ``names`` lacks.
     """
 
-    def __init__(self, corpus: Corpus, frame: Frame, length: int) -> None:
+    def __init__(self, corpus: Corpus, frame: Frame, length: int, names: Sequence[str] | None = None) -> None:
         self.corpus, self.frame = corpus, frame
         self.room = frame.room(length, 2)
+        self.names = tuple(names or sorted(corpus.facts["labels"]))
+        unknown = sorted(set(corpus.facts["labels"]) - set(self.names))
+        if unknown:
+            raise UserError(
+                f"given pairs have the labels {', '.join(unknown)}, which those to learn from have not "
+                f"({', '.join(self.names)}); the pairs of a task have the same labels in all splits and stages"
+            )
+        self.classes = len(self.names)
+        self._class_of = [self.names.index(label) for label in corpus.facts["labels"]]
         sizes = np.diff(corpus.document_starts)
         self.documents = np.flatnonzero(sizes == 2)
-        self.classes = int(corpus.labels[self.documents].max()) + 1 if len(self.documents) else 0
         starts = corpus.sentence_starts[corpus.document_starts]
         self.lengths = np.minimum(np.diff(starts)[self.documents], self.room) + (length - self.room)
 
@@ -124,7 +137,7 @@ class Given:
         del chance
         document = int(self.documents[number])
         texts = _shortened(self.corpus.places(document), self.room)
-        return self.frame.draw(self.corpus, texts, document, int(self.corpus.labels[document]))
+        return self.frame.draw(self.corpus, texts, document, self._class_of[self.corpus.labels[document]])
 
 
 class Dialogues:
@@ -187,34 +200,34 @@ def _shortened(texts: Sequence[Sequence[int]], room: int) -> list[Sequence[int]]
     return [text[:size] for text, size in zip(texts, sizes, strict=True)]
 
 
-def labelled_pairs(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[list[str], int]]:
-    """Yield ``text_a`` and ``text_b`` of each row with the number of its ``label``; labels are numbered as sorted.
+def labelled_pairs(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[list[str], str]]:
+    """Yield ``text_a`` and ``text_b`` of each row with its ``label``; rows that lack one of them are counted.
 
     Raises:
-        UserError: If rows lack a field, or all have one label.
+        UserError: If there are no rows, or all have one label.
     """
-    rows = [row for source in sources for row in source.rows()]
-    bad = [row for row in rows if not {"text_a", "text_b", "label"} <= row.values.keys()]
-    for row in bad:
-        counts.refuse(row.where, row.problem or "has no text_a, text_b and label")
-    good = [row.values for row in rows if row not in bad]
-    names = sorted({str(values["label"]) for values in good})
+    names = Counter[str]()
+    for row in (row for source in sources for row in source.rows()):
+        if {"text_a", "text_b", "label"} <= row.values.keys():
+            label = str(row.values["label"])
+            names[label] += 1
+            yield [str(row.values["text_a"]), str(row.values["text_b"])], label
+        else:
+            counts.refuse(row.where, row.problem or "has no text_a, text_b and label")
     if len(names) < 2:
         raise UserError(
-            f"{', '.join(source.name for source in sources)}: has {len(good)} pairs with the labels {names}; give "
-            "text_a, text_b and a label of two kinds or more in every row "
+            f"{', '.join(source.name for source in sources)}: has {names.total()} pairs with the labels "
+            f"{sorted(names)}; give text_a, text_b and a label of two kinds or more in every row "
             f"({'; '.join(counts.problems) or 'no row is bad'})"
         )
-    for values in good:
-        yield [str(values["text_a"]), str(values["text_b"])], names.index(str(values["label"]))
 
 
-def dialogues(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[list[str], int]]:
+def dialogues(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[list[str], str]]:
     """Yield the ``turns`` of each row, a list of texts, two or more."""
     for source in sources:
         for row in source.rows():
             turns = row.values.get("turns")
             if isinstance(turns, list) and len(turns) > 1:
-                yield [str(turn) for turn in turns], 0
+                yield [str(turn) for turn in turns], ""
             else:
                 counts.refuse(row.where, row.problem or "has no list 'turns' of two texts or more")

@@ -8,9 +8,14 @@ import transformers
 
 from compress.cli import main
 from compress.recipe import read_recipe
+from eval.task import TaskSpec
 from teachers.pretraining.pretrain import RECORD
+from teachers.taskmodel import save_taskmodel
+from tests.tiny import tiny_taskmodel
 
-RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("pretrain-*.yaml"))
+RECIPES = sorted(
+    path for path in (Path(__file__).parents[2] / "recipes").glob("*.yaml") if "pretrain:" in path.read_text()
+)
 TEXT = "\n\n".join(
     "\n".join(f"The film in {place} was good. It is a warm room of Ann." for _ in range(8))
     for place in ("Paris", "Rome", "Oslo", "Lima")
@@ -24,18 +29,35 @@ def tiny(tmp_path, monkeypatch):
     for name in ("train", "validation"):
         (tmp_path / f"{name}.txt").write_text(TEXT, encoding="utf-8")
     (tmp_path / "list.txt").write_text("warm room\n", encoding="utf-8")
+    pairs = [{"text_a": f"the film {i}", "text_b": word, "label": word} for i, word in enumerate(["good", "bad"] * 6)]
+    dialogues = [{"turns": [f"where is room {i}?", "in Rome", "is it warm?", "yes"]} for i in range(6)]
+    for name, rows in (("given", pairs), ("dialogues", dialogues)):
+        (tmp_path / name).mkdir()
+        for split in ("train", "validation"):
+            (tmp_path / name / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
 
     def overrides(path):
         network = "teacher.pretrain.network"
         recipe = read_recipe(path)
-        values = [f"teacher.pretrain.text={tmp_path}", "teacher.pretrain.tokenizer.size=300"]
-        values += [f"{network}.{name}" for name in ("layers=2", "hidden_size=32", "heads=4", "max_positions=64")]
+        values = [f"teacher.pretrain.text={tmp_path}"]
+        if recipe.teacher.pretrain.network.from_ is None:
+            values += ["teacher.pretrain.tokenizer.size=300"]
+            values += [f"{network}.{name}" for name in ("layers=2", "hidden_size=32", "heads=4", "max_positions=64")]
+        else:
+            spec = TaskSpec(kind="masked-lm", metric="masked_accuracy")
+            save_taskmodel(
+                tiny_taskmodel("ernie", spec, use_task_id=True, task_type_vocab_size=4), tmp_path / "earlier"
+            )
+            values.append(f"{network}.from={tmp_path / 'earlier'}")
         if recipe.teacher.pretrain.network.embedding_size is not None:
             values.append(f"{network}.embedding_size=16")
         for number, stage in enumerate(recipe.teacher.pretrain.stages):
             place = f"teacher.pretrain.stages.{number}"
             values += [f"{place}.length=32", f"{place}.training.max_steps=4", f"{place}.training.batch_size=4"]
             for name, task in stage.tasks.items():
+                for source in ("given", "dialogues"):
+                    if getattr(task, source):
+                        values.append(f"{place}.tasks.{name}.{source}={tmp_path / source}")
                 if task.objectives.masked_words is not None and task.objectives.masked_words.lists:
                     lists = f"{place}.tasks.{name}.objectives.masked_words.lists"
                     values.append(f"{lists}=[{tmp_path / 'list.txt'}]")
@@ -55,8 +77,12 @@ def test_a_recipe_runs_whole(path, tiny, tmp_path, capsys):
     stages = json.loads((out / RECORD).read_text())["stages"]
     assert len(stages) == len(recipe.teacher.pretrain.stages)
     assert all(stage["history"] for stage in stages)
+    watched = {score.split(".")[0] for entry in stages[-1]["history"] for score in entry.get("scores", {})}
+    tasks = set(recipe.teacher.pretrain.stages[-1].tasks)
+    assert watched == tasks if len(tasks) > 1 else watched, "every task has validation text here"
     network = transformers.AutoModel.from_pretrained(out)
-    assert network.config.model_type == recipe.teacher.pretrain.network.family
+    further = recipe.teacher.pretrain.network.from_ is not None
+    assert network.config.model_type == ("ernie" if further else recipe.teacher.pretrain.network.family)
     card = (out / "README.md").read_text(encoding="utf-8")
     assert recipe.name in card
     assert "tokens a second" in card

@@ -339,6 +339,33 @@ def test_the_head_of_a_network_that_is_trained_further_is_left_as_it_was(data):
     torch.testing.assert_close(one, two)
 
 
+def test_heads_of_a_network_that_is_trained_further_go_on(data, caplog):
+    pairs = {"order": {"reorder": 2}, "next": {"pair": "next_sentence"}}
+    folder = pretrain(block(data, [pairs], max_steps=12, learning_rate=1e-2))
+    stage = {"tasks": pairs, "length": 16, "training": {"max_steps": 1, "learning_rate": 1e-12}}
+
+    def further(tasks):
+        return pretrain(Pretraining(text=str(data), network={"from": str(folder)}, stages=[{**stage, "tasks": tasks}]))
+
+    one, two = (load_file(at / pretraining.HEADS) for at in (folder, further(pairs)))
+    assert (
+        one.keys()
+        == two.keys()
+        == {"reorder.pooler.weight", "reorder.pooler.bias"}
+        | {f"{head}.classifier.{name}" for head in ("reorder", "next_sentence") for name in ("weight", "bias")}
+    )
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor)
+    alone = load_file(further({"next": {"pair": "next_sentence"}}) / pretraining.HEADS)
+    torch.testing.assert_close(alone["next_sentence.pooler.weight"], one["reorder.pooler.weight"])
+    with caplog.at_level(logging.INFO, "teachers.pretraining"):
+        wider = load_file(further({"order": {"reorder": 3}}) / pretraining.HEADS)
+    assert (
+        "reorder: learns from the start, for the shape of classifier.bias, classifier.weight was another" in caplog.text
+    )
+    assert len(wider["reorder.classifier.bias"]) == 9 > len(one["reorder.classifier.bias"])
+
+
 def test_it_learns(data):
     task = {"text": {"objectives": {"masked_words": {"units": "word"}}}}
     folder = pretrain(block(data, [task], max_steps=None, epochs=30, learning_rate=1e-2, warmup=0.1))
@@ -455,6 +482,27 @@ def test_other_pairs_make_another_network(data):
     assert folder(["warm", "cold"]) != first
     assert set(record(first)["stages"][0]["history"][-1]["terms"]) == {"relation"}
     assert "sentence_vector" not in json.loads((first / "config.json").read_text()), "a bare encoder, nothing else"
+
+
+def test_given_pairs_are_watched_where_they_have_a_validation_split(data):
+    rows = [{"text_a": f"the film {i}", "text_b": word, "label": word} for i, word in enumerate(["good", "bad"] * 8)]
+    relations = data / "relations"
+    relations.mkdir()
+    (relations / "train.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    task = {"relation": {"given": str(relations)}}
+    settings = {"epochs": 20, "max_steps": None, "learning_rate": 1e-2}
+    history = record(pretrain(block(data, [task], **settings)))["stages"][0]["history"]
+    assert "scores" not in history[-1]
+    swapped = [{**row, "text_a": f"the book {i}"} for i, row in enumerate(rows[::-1])]  # labels come in another order
+    (relations / "validation.jsonl").write_text("\n".join(map(json.dumps, swapped)), encoding="utf-8")
+    history = record(pretrain(block(data, [task], **settings)))["stages"][0]["history"]
+    assert history[-1]["scores"]["relation.accuracy"] == 1.0
+    (relations / "validation.jsonl").write_text(
+        "\n".join(json.dumps({**row, "label": label}) for row, label in zip(rows, ["warm", "bad"] * 8, strict=True)),
+        encoding="utf-8",
+    )
+    with pytest.raises(UserError, match=r"labels warm, which those to learn from have not \(bad, good\)"):
+        pretrain(block(data, [task], **settings))
 
 
 def test_a_network_that_is_trained_further_keeps_its_tokenizer(data):
