@@ -243,13 +243,15 @@ def load_taskmodel(
         raise UserError(
             f"{source}: no config.json here; a model folder holds config.json, model.safetensors, tokenizer"
         )
-    config = config or _loaded(source, "configuration", lambda: transformers.AutoConfig.from_pretrained(source))
+    config = config or loaded_part(source, "configuration", lambda: transformers.AutoConfig.from_pretrained(source))
     family_of(config)
     task = task or _own_task(where, config)
     check_kind(config, task)
     if task.kind == "embedding":
         check_pooling(where, task)
-    tokenizer = _loaded(source, "tokenizer", lambda: transformers.AutoTokenizer.from_pretrained(source, config=config))
+    tokenizer = loaded_part(
+        source, "tokenizer", lambda: transformers.AutoTokenizer.from_pretrained(source, config=config)
+    )
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(f"{source}: the tokenizer has no tokenizer.json; convert it to a fast tokenizer first")
     task = _in_own_order(source, config, task)
@@ -260,7 +262,7 @@ def load_taskmodel(
         torch.manual_seed(seed)
         if read is None:
             read = _stock_reader(source)
-        model = _loaded(source, "weights", lambda: read(loader, config))
+        model = loaded_part(source, "weights", lambda: read(loader, config))
     for part in model.modules():  # bitsandbytes would repack its weights at the first use, with other roundings
         if hasattr(part, "support_avx512bf16_for_cpu"):
             part.support_avx512bf16_for_cpu = False
@@ -309,7 +311,8 @@ def quiet() -> Iterator[None]:
             transformers.utils.logging.enable_progress_bar()
 
 
-def _loaded(source: str, part: str, load: Any) -> Any:
+def loaded_part(source: str, part: str, load: Any) -> Any:
+    """Return what ``load`` gives of a model, or say plainly that this part of it could not be read."""
     try:
         return load()
     except UserError:

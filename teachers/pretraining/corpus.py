@@ -203,7 +203,8 @@ def _write(folder: Path, sources: Sequence[Source], backend: Any, segmenter: Seg
         for stream in streams.values():
             stream.close()
     if not tokens:
-        raise UserError(f"{', '.join(source.name for source in sources)}: holds no token of this tokenizer")
+        unread = f"; {counts.bad:,} rows could not be read: {'; '.join(counts.problems)}" if counts.bad else ""
+        raise UserError(f"{', '.join(source.name for source in sources)}: holds no token of this tokenizer{unread}")
     facts = {"version": VERSION, "kind": kind, "tokens": tokens, "sentences": sentences, "documents": kept}
     facts["labels"] = list(labels)
     read = asdict(counts)

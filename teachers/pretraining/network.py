@@ -18,7 +18,7 @@ from teachers.home import home
 from teachers.pretraining.corpus import Segmenter
 from teachers.pretraining.recipe import NetworkBlock, Pretraining
 from teachers.pretraining.tokenizers import LONGEST, learnt_tokenizer
-from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, save_taskmodel
+from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, loaded_part, save_taskmodel
 from teachers.word_pieces import bert_word_pieces
 
 
@@ -72,10 +72,7 @@ def tokenizer_for(block: Pretraining, training: Sequence[Source]) -> Any:
     if named is None:
         one = block.tokenizer
         return learnt_tokenizer(training, one.kind, one.size, one.lowercase, home() / "tokenizers")
-    try:
-        return transformers.AutoTokenizer.from_pretrained(named)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{named}: its tokenizer cannot be read ({str(error).splitlines()[0][:200]})") from error
+    return loaded_part(named, "tokenizer", lambda: transformers.AutoTokenizer.from_pretrained(named))
 
 
 def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:

@@ -529,6 +529,11 @@ def test_what_does_not_fit_together_is_refused_before_training(data, tmp_path):
         pretrain(block(data, task, network={"options": {"spelling": 1}}))
     with pytest.raises(UserError, match="cannot share the embeddings of this bert"):
         pretrain(block(data, [{"text": {"objectives": {"replaced_tokens": {}}}}], network={"heads": 4}))
+    with pytest.raises(UserError, match=r"model 'nowhere/model': no such folder, and as a hub name its tokenizer could"):
+        pretrain(Pretraining(text=str(data), network={"from": "nowhere/model"}, stages=[{"tasks": task[0]}]))
+    (data / "talk.jsonl").write_text(json.dumps({"turns": "alone"}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"no token of this tokenizer; 1 rows could not be read: .* no list 'turns'"):
+        pretrain(block(data, [{"talk": {"dialogues": str(data / "talk.jsonl")}}]))
     (data / "train.txt").write_text("\n\n", encoding="utf-8")
     with pytest.raises(UserError, match="holds no text"):
         pretrain(block(data, task))
