@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
-from eval.sources import Source, find_sources
+from eval.sources import Source
 from eval.task import TaskSpec
 from teachers.encoder import new_config
 from teachers.families import FAMILIES
 from teachers.home import home
 from teachers.pretraining.corpus import Segmenter
+from teachers.pretraining.inputs import check_inputs
 from teachers.pretraining.recipe import NetworkBlock, Pretraining
 from teachers.pretraining.tokenizers import LONGEST, learnt_tokenizer
 from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, loaded_part, save_taskmodel
@@ -79,10 +80,9 @@ def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
     """Write a network of the right shape that knows no word and has learnt nothing; its text is found, but not read.
 
     Raises:
-        UserError: If there is no such text, network or tokenizer.
+        UserError: If there is no such text, list, pairs, dialogues, network or tokenizer.
     """
-    for text in block.text:
-        find_sources(text, {})
+    check_inputs(block)
     named = block.network.from_ or block.tokenizer.from_
     tokenizer = bert_word_pieces((), block.tokenizer.size, LONGEST) if named is None else tokenizer_for(block, ())
     student = network_for(block.network, tokenizer, True, seed)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,10 +23,11 @@ from teachers.encoder import family_of, layer_count, max_tokens, model_inputs
 from teachers.home import home
 from teachers.lessons import Bound
 from teachers.pooling import FIELD as POOLING
-from teachers.pretraining.corpus import Corpus, Reader, build, digest_of, texts
+from teachers.pretraining.corpus import Corpus, Reader, build, texts
 from teachers.pretraining.drawn import Frame
 from teachers.pretraining.earlier import HEADS, earlier_heads
 from teachers.pretraining.heads import Head, TextHead, pooler
+from teachers.pretraining.inputs import check_inputs, digests, given_sources
 from teachers.pretraining.lesson import WATCHED, PretextLoss, PretextWatch, reads_last
 from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for
 from teachers.pretraining.objectives.objective import Text
@@ -95,13 +96,9 @@ class _Run:
 
     def __init__(self, block: Pretraining, seed: int) -> None:
         self.block, self.seed = block, seed
+        check_inputs(block)
         self.sources = [find_sources(text, {}) for text in block.text]
-        training = [own["train"] for own in self.sources if "train" in own]
-        if not training:
-            raise UserError(
-                f"pretrain.text: {', '.join(block.text)} has no train split; name its file train.txt or train.jsonl"
-            )
-        tokenizer = tokenizer_for(block, training)
+        tokenizer = tokenizer_for(block, [own["train"] for own in self.sources if "train" in own])
         self.student = network_for(block.network, tokenizer, _wants_words(block), seed)
         self.frame = Frame(tokenizer)
         self.text = self._corpus("train")
@@ -111,7 +108,7 @@ class _Run:
         self.labels: dict[str, Sequence[str]] = {}
         self.pooler: nn.Linear | None = None
         stages = [stage.model_dump(mode="json", exclude_defaults=True) for stage in block.stages]
-        identity = [VERSION, self.student.digest, self.text.folder.name, stages, seed, _named(block)]
+        identity = [VERSION, self.student.digest, self.text.folder.name, stages, seed, digests(block)]
         if self.watched is not None:
             identity.append(self.watched.folder.name)
         if self.earlier.digest:
@@ -221,7 +218,7 @@ class _Run:
         )
 
     def _watch(self, name: str, task: PretextTask, stage: Stage, loss: PretextLoss) -> PretextWatch | None:
-        there = "validation" in _given(task) if task.given or task.dialogues else self.watched is not None
+        there = "validation" in given_sources(task) if task.given or task.dialogues else self.watched is not None
         if not there:
             return None
         return PretextWatch(self.student.model, loss, self._rows(name, task, stage, "validation"))
@@ -243,7 +240,7 @@ class _Run:
         corpus: Corpus = self.text if split == "train" else self.watched
         label = task.pair or ("reorder" if task.reorder else name if task.given or task.dialogues else "")
         if task.given or task.dialogues:
-            corpus = self._corpus(split, labelled_pairs if task.given else dialogues, [_given(task)[split]])
+            corpus = self._corpus(split, labelled_pairs if task.given else dialogues, [given_sources(task)[split]])
         source: Any
         if task.given:
             source = Given(corpus, frame, stage.length, self.labels.get(name))
@@ -294,28 +291,6 @@ class _Ready:
         return self.bound
 
 
-def _given(task: PretextTask) -> dict[str, Source]:
-    """Return the pairs or dialogues of a task: the first split is learnt from, one named validation watched."""
-    found = find_sources(task.given or task.dialogues, {})
-    watched = {"validation": found["validation"]} if {"train", "validation"} <= found.keys() else {}
-    return {"train": next(iter(found.values())), **watched}
-
-
 def _wants_words(block: Pretraining) -> bool:
     tasks = [task for stage in block.stages for task in stage.tasks.values()]
     return any(own.predicts_words for task in tasks for own in task.objectives.given.values())
-
-
-def _named(block: Pretraining) -> Mapping[str, str]:
-    """Return the digest of every list of phrases, and of all pairs and dialogues, that tasks name."""
-    tasks = [task for stage in block.stages for task in stage.tasks.values()]
-    names = {name for task in tasks if task.objectives.masked_words for name in task.objectives.masked_words.lists}
-    missing = sorted(name for name in names if not Path(name).is_file())
-    if missing:
-        raise UserError(*(f"{name}: no such file; a list holds one phrase a line" for name in missing))
-    found = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in sorted(names)}
-    given = [task for task in tasks if task.given or task.dialogues]
-    return found | {
-        str(task.given or task.dialogues): "".join(digest_of(source).hex() for source in _given(task).values())
-        for task in given
-    }

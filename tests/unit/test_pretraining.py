@@ -16,6 +16,7 @@ from eval.task import TaskSpec
 from teachers.pretraining import pretrain as pretraining
 from teachers.pretraining.corpus import CAPITAL, build
 from teachers.pretraining.drawn import Frame
+from teachers.pretraining.network import save_untrained
 from teachers.pretraining.objectives import MaskedWords, Objectives
 from teachers.pretraining.objectives.objective import Text
 from teachers.pretraining.phrases import Phrases
@@ -529,7 +530,9 @@ def test_what_does_not_fit_together_is_refused_before_training(data, tmp_path):
         pretrain(block(data, task, network={"options": {"spelling": 1}}))
     with pytest.raises(UserError, match="cannot share the embeddings of this bert"):
         pretrain(block(data, [{"text": {"objectives": {"replaced_tokens": {}}}}], network={"heads": 4}))
-    with pytest.raises(UserError, match=r"model 'nowhere/model': no such folder, and as a hub name its tokenizer could"):
+    with pytest.raises(
+        UserError, match=r"model 'nowhere/model': no such folder, and as a hub name its tokenizer could"
+    ):
         pretrain(Pretraining(text=str(data), network={"from": "nowhere/model"}, stages=[{"tasks": task[0]}]))
     (data / "talk.jsonl").write_text(json.dumps({"turns": "alone"}), encoding="utf-8")
     with pytest.raises(UserError, match=r"no token of this tokenizer; 1 rows could not be read: .* no list 'turns'"):
@@ -537,5 +540,22 @@ def test_what_does_not_fit_together_is_refused_before_training(data, tmp_path):
     (data / "train.txt").write_text("\n\n", encoding="utf-8")
     with pytest.raises(UserError, match="holds no text"):
         pretrain(block(data, task))
-    with pytest.raises(UserError, match="no such file or folder, and no hub name"):
-        pretrain(block(tmp_path / "nowhere at all", task))
+
+
+def test_all_that_is_missing_is_said_at_once(data, tmp_path):
+    phrases = {"masked_words": {"units": "phrase", "lists": [str(tmp_path / "none.txt")]}}
+    tasks = {"words": {"objectives": phrases}, "talk": {"dialogues": str(tmp_path / "no talk")}}
+    missing = block(data, [{"text": {"objectives": "masked_words"}}, tasks])
+    missing = missing.model_copy(update={"text": (str(data), str(tmp_path / "nowhere at all"))})
+    for refuses in (pretrain, lambda block: save_untrained(block, tmp_path, 13)):
+        with pytest.raises(UserError) as caught:
+            refuses(missing)
+        nowhere, talk, lists = caught.value.problems
+        assert nowhere.startswith(f"pretrain.text: {tmp_path / 'nowhere at all'}: no such file or folder, and no hub")
+        assert talk.startswith(
+            f"pretrain.stages.1.tasks.talk.dialogues: {tmp_path / 'no talk'}: no such file or folder"
+        )
+        assert lists.startswith("pretrain.stages.1.tasks.words.objectives.masked_words.lists:")
+    (data / "train.txt").rename(data / "test.txt")
+    with pytest.raises(UserError, match=r"has no train split; name its file train\.txt or"):
+        pretrain(block(data, [{"text": {"objectives": "masked_words"}}]))

@@ -1,0 +1,71 @@
+"""What a pretraining reads beside its own settings: text, lists of phrases, given pairs and dialogues."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from eval.errors import UserError
+from eval.sources import Source, find_sources
+from teachers.pretraining.corpus import digest_of
+from teachers.pretraining.recipe import PretextTask, Pretraining
+
+
+def check_inputs(block: Pretraining) -> None:
+    """Find everything that a block names, without reading it.
+
+    Raises:
+        UserError: If something is not there; all that is missing at once, each with its place.
+    """
+    problems, splits = [], set[str]()
+    for place, name in [*(("text", text) for text in block.text), *_sources(block)]:
+        try:
+            found = find_sources(name, {})
+        except UserError as error:
+            problems += [f"pretrain.{place}: {problem}" for problem in error.problems]
+        else:
+            splits |= found.keys() if place == "text" else set()
+    if splits and "train" not in splits:
+        problems.append(
+            f"pretrain.text: {', '.join(block.text)} has no train split; name its file train.txt or train.jsonl"
+        )
+    for place, name in _lists(block):
+        if not Path(name).is_file():
+            problems.append(f"pretrain.{place}: {name}: no such file; a list holds one phrase a line")
+    if problems:
+        raise UserError(*problems)
+
+
+def given_sources(task: PretextTask) -> dict[str, Source]:
+    """Return the pairs or dialogues of a task: the first split is learnt from, one named validation watched."""
+    found = find_sources(task.given or task.dialogues, {})
+    watched = {"validation": found["validation"]} if {"train", "validation"} <= found.keys() else {}
+    return {"train": next(iter(found.values())), **watched}
+
+
+def digests(block: Pretraining) -> dict[str, str]:
+    """Return the digest of every list of phrases, and of all pairs and dialogues, that tasks name."""
+    found = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for _, name in _lists(block)}
+    for stage in block.stages:
+        for task in stage.tasks.values():
+            if task.given or task.dialogues:
+                content = (digest_of(source).hex() for source in given_sources(task).values())
+                found[str(task.given or task.dialogues)] = "".join(content)
+    return found
+
+
+def _sources(block: Pretraining) -> Iterator[tuple[str, str]]:
+    for number, stage in enumerate(block.stages):
+        for name, task in stage.tasks.items():
+            for field in ("given", "dialogues"):
+                if getattr(task, field):
+                    yield f"stages.{number}.tasks.{name}.{field}", getattr(task, field)
+
+
+def _lists(block: Pretraining) -> Iterator[tuple[str, str]]:
+    for number, stage in enumerate(block.stages):
+        for name, task in stage.tasks.items():
+            if task.objectives.masked_words is not None:
+                for file in task.objectives.masked_words.lists:
+                    yield f"stages.{number}.tasks.{name}.objectives.masked_words.lists", str(file)
