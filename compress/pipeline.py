@@ -19,6 +19,7 @@ from eval.errors import CompressError, UserError
 from eval.latency import LatencyPlan
 from eval.result import Result
 from eval.together import measure_together
+from teachers.processes import how_many
 from teachers.taskmodel import load_taskmodel
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
         CompressError: If training, export or the disk fails.
     """
     out = Path(out)
+    if how_many() > 1:
+        raise UserError(
+            "a recipe is run by one process; start it without torchrun. What several processes can do is train its "
+            "teacher, which the run then finds: torchrun … -m compress teach --recipe …"
+        )
     refuse_several(recipe)
     _claim(recipe, out, resume)
     prepared = prepare(recipe)

@@ -6,8 +6,10 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock
 
 from eval.errors import CompressError
 
@@ -27,6 +29,23 @@ def write_beside(path: Path, data: bytes) -> None:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time make a folder, unless it is there; the others wait, and then find it.
+
+    A process that ends in any way lets the next one in.
+
+    Args:
+        folder: The place; a hidden file beside it is locked, and removed once the folder is made.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = folder.with_name(f".{folder.name}.lock")
+    with FileLock(lock):
+        yield
+        with suppress(OSError):  # a system that keeps open files
+            lock.unlink()  # two may get in now, and both find the folder
 
 
 @contextmanager

@@ -92,6 +92,17 @@ class LanguageModelLoss:
         """Which rows stand in one batch, if the objective asks for it."""
         return getattr(self.inner, "groups", None)
 
+    @property
+    def whole_groups(self) -> bool:
+        """Whether they may not be cut."""
+        return getattr(self.inner, "whole_groups", False)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return over how many answers each term is a mean, as far as the objective says it."""
+        inner = getattr(self.inner, "counts", None)
+        hidden = self.masked(batch).targets["labels"] != IGNORED
+        return {**(inner(batch) if inner else {}), "language_model": hidden.sum()}
+
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return the terms of the objective, and ``language_model``, weighted."""
         masked = self.masked(batch)

@@ -11,6 +11,21 @@ POOL = 64
 """Batches whose rows are sorted together; larger pools pad less and shuffle less."""
 
 
+def cut(rows: Sequence[int], pieces: int, together: Sequence[int] | None = None) -> list[list[int]]:
+    """Cut rows into runs of nearly equal size, the later ones empty if there are too few.
+
+    Args:
+        rows: Numbers of rows.
+        pieces: How many runs.
+        together: The number of each row's group; rows of one group stay in one run. Without it each row is one.
+    """
+    members: dict[int, list[int]] = {}
+    for row in rows:
+        members.setdefault(row if together is None else together[row], []).append(row)
+    parts = np.array_split(np.array(list(members)), pieces)
+    return [[row for number in part.tolist() for row in members[number]] for part in parts]
+
+
 class LengthGroupedBatches(Sampler[list[int]]):
     """Batches of rows for one epoch, as a pure function of seed and epoch, so that a run resumes exactly.
 

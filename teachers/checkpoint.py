@@ -44,8 +44,18 @@ def load_weights(path: Path, *modules: nn.Module) -> None:
             tensor.copy_(tensors[name])
 
 
+def random_states() -> dict[str, Tensor]:
+    """Return the states of torch's own sources of chance in this process, each ``[bytes]``."""
+    found = {"cpu": torch.get_rng_state()}
+    return found | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
+
+
 def save_checkpoint(
-    folder: Path, modules: tuple[nn.Module, ...], optimizer: torch.optim.Optimizer, state: dict[str, Any]
+    folder: Path,
+    modules: tuple[nn.Module, ...],
+    optimizer: torch.optim.Optimizer,
+    state: dict[str, Any],
+    random: dict[str, Tensor],
 ) -> None:
     """Write all that a training needs to go on as if it had not been stopped.
 
@@ -54,18 +64,21 @@ def save_checkpoint(
         modules: What is trained.
         optimizer: Its moments are saved by the number of the parameter.
         state: Position and history, as plain JSON.
+        random: ``random_states`` of all processes that train together, each ``[processes, bytes]``.
     """
     tensors = {f"weights.{name}": tensor.detach().cpu().clone() for name, tensor in weights(*modules).items()}
     for index, values in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{key}": value.detach().cpu().clone() for key, value in values.items()}
-    tensors["random.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors["random.cuda"] = torch.cuda.get_rng_state()
+    tensors |= {f"random.{name}": states.cpu() for name, states in random.items()}
     _write(folder / FILE, tensors, state)
 
 
-def load_checkpoint(folder: Path, modules: tuple[nn.Module, ...], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Put weights, moments and random state back and return the position.
+def load_checkpoint(
+    folder: Path, modules: tuple[nn.Module, ...], optimizer: torch.optim.Optimizer, process: int = 0
+) -> dict[str, Any]:
+    """Put weights, moments and this process's random state back and return the position.
+
+    With as many processes as there were, a training goes on exactly; with others, chance differs.
 
     Raises:
         UserError: If the file is damaged or belongs to another model.
@@ -84,9 +97,10 @@ def load_checkpoint(folder: Path, modules: tuple[nn.Module, ...], optimizer: tor
             _, index, key = name.split(".", 2)
             moments.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-    torch.set_rng_state(tensors["random.cpu"])
-    if "random.cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["random.cuda"])
+    for name, put in (("random.cpu", torch.set_rng_state), ("random.cuda", torch.cuda.set_rng_state)):
+        if name in tensors and (name == "random.cpu" or torch.cuda.is_available()):
+            states = tensors[name].view(-1, tensors[name].shape[-1])
+            put(states[process % len(states)].clone())  # torch reads a view from a wrong place
     return state
 
 

@@ -24,6 +24,7 @@ from teachers.frozen_features import kept_features
 from teachers.home import home
 from teachers.losses import NamedLoss, named
 from teachers.objective import TaskLoss
+from teachers.processes import is_first, wait_for_all
 from teachers.scoring import scorable
 from teachers.strategies import clashes
 from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel
@@ -104,9 +105,11 @@ def finetune(
                 folder=working,
                 identity="" if loss is None else json.dumps(named(loss)),
             )
-        with whole_folder(folder, "the teacher") as beside:
-            keep(model, {"identity": identity, "history": history}, beside)
-        shutil.rmtree(working, ignore_errors=True)
+        if is_first():
+            with whole_folder(folder, "the teacher") as beside:
+                keep(model, {"identity": identity, "history": history}, beside)
+            shutil.rmtree(working, ignore_errors=True)
+        wait_for_all()
     return replace(load_taskmodel(folder), name=name), folder
 
 

@@ -72,11 +72,16 @@ class Bound:
         """What stands before the names of its losses."""
         return f"{self.name}." if self.name else ""
 
+    @property
+    def groups(self) -> Sequence[int] | None:
+        """The number of each row's group, if the loss has groups that may not be cut."""
+        return getattr(self.loss, "groups", None) if getattr(self.loss, "whole_groups", False) else None
+
     def batches(self, training: Training, seed: int) -> LengthGroupedBatches:
         """Return which rows stand together."""
-        groups, whole = getattr(self.loss, "groups", None), getattr(self.loss, "whole_groups", False)
-        kind = WholeGroupBatches if groups is not None and whole else LengthGroupedBatches
-        return kind(self.rows.lengths, training.batch_size, seed, training.group_by_length, groups)
+        kind = LengthGroupedBatches if self.groups is None else WholeGroupBatches
+        together = getattr(self.loss, "groups", None)
+        return kind(self.rows.lengths, training.batch_size, seed, training.group_by_length, together)
 
     def prepare(self, batch: Batch) -> Batch:
         """Return a batch as the student shall see it."""

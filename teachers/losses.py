@@ -106,7 +106,8 @@ class InBatchNegatives(NamedLoss):
     """Each first text shall find its own second text among those of the batch (multiple negatives ranking).
 
     ``-mean_i log( exp(cos(u_i, v_i) / temperature) / sum_j exp(cos(u_i, v_j) / temperature) )``. It learns from pairs
-    that match: those with the largest label, or all if none has a label. A larger batch gives each more to choose from.
+    that match: those with the largest label, or all if none has a label. A larger batch gives each more to choose from;
+    with accumulation or several processes it chooses among those of its part of the batch.
 
     Attributes:
         temperature: Divides the cosines.

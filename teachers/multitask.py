@@ -23,6 +23,7 @@ from teachers.home import home
 from teachers.lessons import Lesson
 from teachers.losses import NamedLoss
 from teachers.objective import Objective, TaskLoss
+from teachers.processes import is_first, wait_for_all
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel, load_taskmodel
 from teachers.training import learn
@@ -142,11 +143,13 @@ def finetune_together(
         working = folder.with_name(folder.name + ".working")
         logger.info("training teachers %s in %s", key, folder)
         history = train_together(models, tasks, losses, training, seed=seed, folder=working, identity=key)
-        with whole_folder(folder, "the teachers") as beside:
-            for name, model in models.items():
-                (beside / name).mkdir()
-                keep(model, {"identity": identity, "history": history}, beside / name)
-        shutil.rmtree(working, ignore_errors=True)
+        if is_first():
+            with whole_folder(folder, "the teachers") as beside:
+                for name, model in models.items():
+                    (beside / name).mkdir()
+                    keep(model, {"identity": identity, "history": history}, beside / name)
+            shutil.rmtree(working, ignore_errors=True)
+        wait_for_all()
     found = {name: (replace(load_taskmodel(folder / name), name=name), folder / name) for name in tasks}
     if per_task is None:
         return found

@@ -8,6 +8,8 @@ import time
 from types import TracebackType
 from typing import Any
 
+from teachers.processes import is_first
+
 logger = logging.getLogger("teachers.training")
 
 
@@ -29,7 +31,7 @@ class Progress:
         self.bar: Any = None
 
     def __enter__(self) -> Progress:
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and is_first():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as RichProgress

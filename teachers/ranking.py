@@ -36,11 +36,18 @@ class RankingLoss:
     modules: nn.Module = field(default_factory=nn.Module)
     whole_groups: bool = True
 
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return how many right candidates there are with a wrong one beside them."""
+        right, group = self._of(batch)
+        return {"ranking": (right & _rivals(right, group).any(dim=1)).sum()}
+
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"ranking": …}``."""
-        own = self.sign * scores(student.logits.float())
-        right, group = (torch.tensor(values, device=own.device)[batch.rows] for values in (self.right, self.groups))
-        return {"ranking": ranking_loss(own, right, group)}
+        return {"ranking": ranking_loss(self.sign * scores(student.logits.float()), *self._of(batch))}
+
+    def _of(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        right, group = (torch.tensor(values, device=batch.rows.device) for values in (self.right, self.groups))
+        return right[batch.rows], group[batch.rows]
 
 
 def ranking_loss(scores: Tensor, right: Tensor, group: Tensor) -> Tensor:
@@ -53,13 +60,18 @@ def ranking_loss(scores: Tensor, right: Tensor, group: Tensor) -> Tensor:
         right: True for right candidates, ``[B]``.
         group: Number of the query, ``[B]``.
     """
-    against = (group[:, None] == group[None, :]) & ~right[None, :]
+    against = _rivals(right, group)
     counted = right & against.any(dim=1)
     if not bool(counted.any()):
         return scores.sum() * 0.0
     candidates = against | torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     total = scores.expand(len(scores), -1).masked_fill(~candidates, -torch.inf).logsumexp(dim=1)
     return (total - scores)[counted].mean()
+
+
+def _rivals(right: Tensor, group: Tensor) -> Tensor:
+    """Return whether a row's candidate is asked to beat a column's, ``[B, B]``."""
+    return (group[:, None] == group[None, :]) & ~right[None, :]
 
 
 def scores(logits: Tensor) -> Tensor:

@@ -25,8 +25,6 @@ Compare = Callable[[Tensor, Tensor, Tensor], Tensor]
 class SiameseLoss:
     """A comparison of the two vectors of every pair in a batch.
 
-    A pair of which one text lies in another part of the batch, as with an odd ``accumulation``, teaches nothing.
-
     Args:
         name: Of the loss, in histories.
         rows: Both texts of each pair, one after the other, and nothing else.
@@ -43,8 +41,12 @@ class SiameseLoss:
         if self.groups != [number for number in range(len(rows.examples)) for _ in range(2)]:
             raise UserError(f"loss: {name}: learns from pairs of texts, and some examples are single texts")
 
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return how many pairs there are."""
+        return {self.name: batch.rows.new_tensor(len(batch.rows) // 2)}
+
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss under its name; 0 if no pair is whole."""
+        """Return the loss under its name."""
         vectors = student.logits.float()
         place = {row: position for position, row in enumerate(batch.rows.tolist())}
         pairs = [row // 2 for row in place if row % 2 == 0 and row + 1 in place]

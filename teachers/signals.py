@@ -18,7 +18,7 @@ from eval.encoding import TextEncoder
 from eval.errors import UserError
 from eval.inference import Answer, batches_by_length, predict
 from eval.task import Examples
-from eval.writing import whole_folder
+from eval.writing import alone, whole_folder
 from teachers.encoder import attention_width, has_plain_attention, shape_of
 from teachers.features import Batch, Rows
 from teachers.heads import has_all_heads
@@ -170,9 +170,11 @@ class ModelTeacher:
     def _cached(self, rows: Rows, wanted: Wanted, predicted: int) -> CachedReader:
         words = [self.digest, rows.examples.digest, str(wanted), str(VERSION)]
         folder = (self.cache or home() / "signals") / hashlib.sha256("|".join(words).encode()).hexdigest()[:32]
-        if not (folder / "layout.json").is_file():
-            logger.info("computing signals of %s over %d rows (%.1f MB)", self.model.name, len(rows), predicted / 2**20)
-            _write_cache(folder, self.model, rows, wanted)
+        with alone(folder):
+            if not (folder / "layout.json").is_file():
+                size = predicted / 2**20
+                logger.info("computing signals of %s over %d rows (%.1f MB)", self.model.name, len(rows), size)
+                _write_cache(folder, self.model, rows, wanted)
         return CachedReader(folder, rows, wanted)
 
 

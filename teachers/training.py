@@ -20,8 +20,8 @@ from torch import nn
 
 from eval.errors import CompressError, DivergedError, UserError
 from eval.task import Examples
-from teachers.batches import MixedBatches
-from teachers.checkpoint import BEST, FILE, load_checkpoint, load_weights, save_checkpoint, save_weights
+from teachers.batches import MixedBatches, cut
+from teachers.checkpoint import BEST, FILE, load_checkpoint, load_weights, random_states, save_checkpoint, save_weights
 from teachers.config import Training
 from teachers.features import Batch
 from teachers.freezing import freeze, unfreezing
@@ -116,7 +116,7 @@ def learn(
 
 class _Loop:
     def __init__(self, lessons: list[Bound], training: Training, seed: int, folder: Path | None, key: str) -> None:
-        self.lessons, self.training, self.folder, self.key = lessons, training, folder, key
+        self.lessons, self.training, self.seed, self.folder, self.key = lessons, training, seed, folder, key
         self.networks = [lesson.student.model for lesson in lessons]
         self.name = " and ".join(dict.fromkeys(lesson.student.name for lesson in lessons))
         self.batches = MixedBatches([lesson.batches(training, seed) for lesson in lessons], seed)
@@ -124,10 +124,11 @@ class _Loop:
         if training.max_steps is not None:
             self.total = min(self.total, training.max_steps)
         self.accelerator = _accelerator(training.precision)
+        self.device = self.accelerator.device
         if len({id(network) for network in self.networks}) > 1 and self.accelerator.num_processes > 1:
             raise UserError("several networks are trained together by one process; start it without torchrun")
         self.modules = tuple(
-            module.to(self.accelerator.device) for module in (*self.networks, *(one.loss.modules for one in lessons))
+            module.to(self.device) for module in (*self.networks, *(one.loss.modules for one in lessons))
         )
         run = [observed(lesson.student.model, lesson.loss.reads) for lesson in lessons]
         self.prepared = list({id(part): part for part in run}.values())
@@ -150,6 +151,8 @@ class _Loop:
         self.best_weights: list[dict[str, torch.Tensor]] = []
 
     def run(self) -> list[dict[str, Any]]:
+        if self.accelerator.process_index:  # other dropout than in the first process
+            torch.manual_seed(self.seed + self.accelerator.process_index)
         self._resume()
         for network in self.networks:
             network.train()
@@ -167,6 +170,7 @@ class _Loop:
                     parameter.requires_grad_(True)
         if self.folder is not None and self.course.best is not None and self.training.keep == "best":
             load_weights(self.folder / BEST, *self.networks)
+            self.accelerator.wait_for_everyone()  # before whoever is first removes the folder
         for network, weights in zip(self.networks, self.best_weights, strict=False):
             network.load_state_dict(weights)
         for network in self.networks:
@@ -187,7 +191,7 @@ class _Loop:
                     return
                 self._checkpoint()
                 saved = time.perf_counter()
-            elif time.perf_counter() - saved >= self.training.checkpoint_seconds:
+            elif self._over_all(float(time.perf_counter() - saved >= self.training.checkpoint_seconds)):
                 self._checkpoint()
                 saved = time.perf_counter()
 
@@ -207,17 +211,18 @@ class _Loop:
                 step += 1
 
     def _update(self, lesson: Bound, indices: list[int], step: int) -> None:
-        with self.accelerator.split_between_processes(indices, apply_padding=True) as own:
-            batch = lesson.rows.batch(own, self.epoch, progress=step / self.total).to(self.accelerator.device)
+        own, weight = self._own(lesson, indices)
+        parts = [part for part in cut(own, self.training.accumulation, lesson.groups) if part]
+        pieces = [lesson.rows.batch(part, self.epoch, progress=step / self.total).to(self.device) for part in parts]
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * rate(self.training, step, self.total)
-        pieces = batch.split(self.training.accumulation)
-        terms: dict[str, float] = {}
-        for number, (piece, shares) in enumerate(zip(pieces, self._shares(lesson, batch, pieces), strict=True)):
+        sums: dict[str, torch.Tensor] = {}
+        for number, (piece, shares) in enumerate(zip(pieces, self._shares(lesson, pieces, weight), strict=True)):
             last = number == len(pieces) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(self.calls[id(lesson)]):
                 for name, value in self._backward(lesson, piece, shares).items():
-                    terms[name] = terms.get(name, 0.0) + value
+                    sums[name] = sums.get(name, 0.0) + value
+        terms = dict(zip(sums, self.accelerator.reduce(torch.stack([*sums.values()]), "mean").tolist(), strict=True))
         self._share_gradients(lesson.loss.modules)
         total = sum(terms.values())
         if not math.isfinite(total):
@@ -230,16 +235,25 @@ class _Loop:
             self.accelerator.clip_grad_norm_(self.parameters, self.training.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        tokens = int(batch.mask.sum())
+        tokens = round(self._over_all(sum(float(piece.mask.sum()) for piece in pieces) if weight else 0.0))
         for name, value in terms.items():
             self._count(f"loss.{lesson.prefix}{name}", value)
         self._count(f"steps.{lesson.prefix}".rstrip("."), 1)
         self._count("tokens", tokens)
         self.progress.update(step + 1, total, tokens)
 
-    def _shares(self, lesson: Bound, batch: Batch, pieces: Sequence[Batch]) -> list[dict[str, float]]:
+    def _own(self, lesson: Bound, indices: list[int]) -> tuple[list[int], float]:
+        """Return this process's rows and what its means weigh, so that the mean over processes is that of all rows.
+
+        A process without rows repeats one that weighs nothing, for gradients are exchanged by all.
+        """
+        processes = self.accelerator.num_processes
+        own = cut(indices, processes, lesson.groups)[self.accelerator.process_index]
+        return own or indices[:1], len(own) * processes / len(indices)
+
+    def _shares(self, lesson: Bound, pieces: Sequence[Batch], weight: float) -> list[dict[str, float]]:
         """Return what the mean of each term over a piece is multiplied by, so that sums are means over the batch."""
-        rows = [{"": len(piece) / len(batch)} for piece in pieces]
+        rows = [{"": weight * len(piece) / sum(map(len, pieces))} for piece in pieces]
         counts = getattr(lesson.loss, "counts", None)
         several = self.accelerator.num_processes
         if counts is None or (several == 1 and len(pieces) == 1):
@@ -247,12 +261,13 @@ class _Loop:
         found = [counts(piece) for piece in pieces]
         if not found[0]:
             return rows
-        own = torch.tensor([[float(value) for value in one.values()] for one in found], device=self.accelerator.device)
-        total = self.accelerator.reduce(own.sum(dim=0), "sum").clamp(min=1e-9)
-        shares = (own * several / total).tolist()
+        answers = torch.tensor([[float(value) for value in one.values()] for one in found], device=self.device)
+        answers = answers if weight else torch.zeros_like(answers)
+        total = self.accelerator.reduce(answers.sum(dim=0), "sum").clamp(min=1e-9)
+        shares = (answers * several / total).tolist()
         return [one | dict(zip(found[0], share, strict=True)) for one, share in zip(rows, shares, strict=True)]
 
-    def _backward(self, lesson: Bound, piece: Batch, shares: dict[str, float]) -> dict[str, float]:
+    def _backward(self, lesson: Bound, piece: Batch, shares: dict[str, float]) -> dict[str, torch.Tensor]:
         with self.accelerator.autocast():
             piece = lesson.prepare(piece)
             signals = observe(lesson.student.model, piece.inputs, lesson.loss.reads, call=self.calls[id(lesson)])
@@ -264,15 +279,18 @@ class _Loop:
                 "unfreeze, which begins with the head"
             )
         self.accelerator.backward(sum(terms.values()))
-        values = torch.stack([value.detach().float() for value in terms.values()])
-        return dict(zip(terms, self.accelerator.reduce(values, "mean").tolist(), strict=True))
+        return {name: value.detach().float() for name, value in terms.items()}
 
     def _share_gradients(self, modules: nn.Module) -> None:
         """Average the gradients of what is trained beside the student, which nothing else does between processes."""
-        if self.accelerator.num_processes > 1:
-            for parameter in modules.parameters():
-                if parameter.grad is not None:
-                    parameter.grad = self.accelerator.reduce(parameter.grad, "mean")
+        parameters = [parameter for parameter in modules.parameters() if parameter.requires_grad]
+        if self.accelerator.num_processes == 1 or not parameters:
+            return
+        own = torch.tensor([float(one.grad is not None) for one in parameters], device=self.device)
+        for parameter, used in zip(parameters, self.accelerator.reduce(own, "sum").tolist(), strict=True):
+            if used:  # by one process at the least; to the others the batch may have given nothing to answer
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad = self.accelerator.reduce(gradient, "mean")
 
     def _count(self, name: str, value: float) -> None:
         self.course.sums[name] = self.course.sums.get(name, 0.0) + value
@@ -325,18 +343,29 @@ class _Loop:
                 states = [network.state_dict() for network in self.networks]
                 self.best_weights = [{k: tensor.detach().clone() for k, tensor in state.items()} for state in states]
 
+    def _over_all(self, value: float) -> float:
+        """Return the sum of a number over all processes."""
+        if self.accelerator.num_processes == 1:
+            return value
+        return float(self.accelerator.reduce(torch.tensor(value, device=self.device), "sum"))
+
     def _checkpoint(self) -> None:
-        if self.folder is None or not self.accelerator.is_main_process:
+        if self.folder is None:
             return
+        states = random_states()
+        random = {name: self.accelerator.gather(own.to(self.device)[None]) for name, own in states.items()}
+        if not self.accelerator.is_main_process:
+            return
+        state = {"key": self.key, **vars(self.course)}
         try:
-            save_checkpoint(self.folder, self.modules, self.optimizer, {"key": self.key, **vars(self.course)})
+            save_checkpoint(self.folder, self.modules, self.optimizer, state, random)
         except OSError as error:
             raise CompressError(f"{self.folder}: the checkpoint could not be written ({error})") from error
 
     def _resume(self) -> None:
         if self.folder is None or not (self.folder / FILE).is_file():
             return
-        state = load_checkpoint(self.folder, self.modules, self.optimizer)
+        state = load_checkpoint(self.folder, self.modules, self.optimizer, self.accelerator.process_index)
         if state.pop("key") != self.key:
             raise UserError(
                 f"{self.folder / FILE}: belongs to another run (other data, settings, seed or starting weights); "

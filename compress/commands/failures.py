@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from eval.errors import CompressError, UserError
+from teachers.processes import is_first
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
@@ -29,7 +30,8 @@ class Command(TyperCommand):
         """Run the function of the command."""
         debug = bool(ctx.find_root().params.get("debug"))
         handler = _Messages(logging.INFO if ctx.info_name in LONG else logging.WARNING)
-        handler.attach()
+        if is_first():
+            handler.attach()
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

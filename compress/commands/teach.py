@@ -12,6 +12,7 @@ import typer
 from compress.commands.output import table
 from compress.commands.run import Overrides
 from eval.errors import UserError
+from teachers.processes import is_first
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -61,12 +62,12 @@ def teach(
         raise UserError(f"{recipe}: has no teacher with a finetune or a pretrain block; there is nothing to teach")
     if wanted.teacher.finetune is not None and not (wanted.task or wanted.tasks):
         raise UserError(f"{recipe}: teacher.finetune needs a task")
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if is_first() and out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
 
     block = wanted.teacher.grounded(wanted.seed, wanted.name)
     if block.finetune is None or not (wanted.task or wanted.tasks):
-        typer.echo(f"teacher: {_copied(Path(str(block.model)), out)}")
+        _copy(Path(str(block.model)), out)
         return
     block = block if shape is None else block.model_copy(update={"shape": _shape(shape)})
     wanted = wanted.model_copy(update={"teacher": block})
@@ -86,7 +87,7 @@ def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> No
     name = place.name if place else "teacher"
     data = task.load(recipe.seed, keep_labels=True)
     taught, folder, found = teacher.finetune.teach(partial(teacher.start, source), data, seed=seed, name=name)
-    if found is not None:
+    if found is not None and is_first():
         from teachers.sweep import OPTIMISTIC
 
         table(*found.rows(), title=f"{source}: {found.metric} on validation")
@@ -105,21 +106,24 @@ def _keep(teacher: TaskModel, folder: Path, source: str, place: Path | None) -> 
     """Save a teacher where the user asked for it, and say where it lies."""
     from compress.artifact import Artifact
 
+    if not is_first():
+        return
     if place is not None:
         Artifact.from_model(teacher, origin=source).save(place)
         shutil.copy(folder / "teacher.json", place)
     typer.echo(f"teacher: {place or folder}")
 
 
-def _copied(folder: Path, out: Path | None) -> Path:
-    """Copy a teacher to where it is wanted, and return where it is."""
-    if out is None:
-        return folder
+def _copy(folder: Path, out: Path | None) -> None:
+    """Copy a network to where it is wanted, and say where it lies."""
     from eval.writing import whole_folder
 
-    with whole_folder(out, "the teacher") as beside:
-        shutil.copytree(folder, beside, dirs_exist_ok=True)
-    return out
+    if not is_first():
+        return
+    if out is not None:
+        with whole_folder(out, "the teacher") as beside:
+            shutil.copytree(folder, beside, dirs_exist_ok=True)
+    typer.echo(f"teacher: {out or folder}")
 
 
 def _from_file(

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from eval.errors import UserError
 from eval.sources import Source
-from eval.writing import whole_folder
+from eval.writing import alone, whole_folder
 from teachers.pretraining.documents import Counts, documents
 
 VERSION = 3
@@ -147,9 +147,10 @@ def build(
     for source in sources:
         identity.update(digest_of(source))
     folder = home / identity.hexdigest()[:16]
-    if not (folder / FACTS).is_file():
-        with whole_folder(folder, "the corpus") as beside:
-            _write(beside, sources, backend, segmenter, reader)
+    with alone(folder):
+        if not (folder / FACTS).is_file():
+            with whole_folder(folder, "the corpus") as beside:
+                _write(beside, sources, backend, segmenter, reader)
     return Corpus.open(folder)
 
 

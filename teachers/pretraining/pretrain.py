@@ -36,6 +36,7 @@ from teachers.pretraining.report import write_report
 from teachers.pretraining.rows import PretextRows
 from teachers.pretraining.sequences import Dialogues, Given, Packed, dialogues, labelled_pairs
 from teachers.pretraining.speed import speed_of
+from teachers.processes import is_first, wait_for_all
 from teachers.taskmodel import save_taskmodel
 from teachers.training import learn
 
@@ -70,25 +71,15 @@ def pretrain(block: Pretraining, *, seed: int = 13, name: str = "network") -> Pa
         working = folder.with_name(folder.name + ".working")
         logger.info("pretraining %s in %s", run.key, folder)
         facts = run.train(working)
-        if _is_first():
+        if is_first():
             with whole_folder(folder, "the pretrained network") as beside:
                 run.save(beside)
                 (beside / RECORD).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
                 network = run.student.model
                 write_report(beside, name, facts, family_of(network).model_type, layer_count(network))
             shutil.rmtree(working, ignore_errors=True)
-        _wait_for_all()
+        wait_for_all()
     return folder
-
-
-def _is_first() -> bool:
-    """Whether this is the process that writes, of one or several."""
-    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
-
-
-def _wait_for_all() -> None:
-    if torch.distributed.is_initialized():
-        torch.distributed.barrier()
 
 
 class _Run:
@@ -137,10 +128,10 @@ class _Run:
                 identity=f"{self.key} {number}",
             )
             facts = {"history": history, "speed": speed_of(self.student.model, history, stage.length)}
-            if _is_first():
+            if is_first():
                 self._keep(working / f"stage-{number}.safetensors")
                 done.write_text(json.dumps(facts) + "\n", encoding="utf-8")
-            _wait_for_all()
+            wait_for_all()
             found.append(facts)
         block = self.block.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return {"block": block, "seed": self.seed, "text": self.text.facts, "stages": found}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from teachers.encoder import base_encoder
+from teachers.processes import how_many
 
 SIZE = 1024
 """Rows and columns of the matrices whose product is timed; on a GPU eight times as many."""
@@ -30,7 +31,7 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def speed_of(network: Any, history: Sequence[Mapping[str, Any]], length: int) -> dict[str, float]:
-    """Return tokens a second of a training, and the share of the matrix rate that its products are.
+    """Return tokens a second of all processes of a training, and the share of the matrix rate that its products are.
 
     Three times the encoder's forward products are counted, nothing for heads and embeddings.
 
@@ -48,4 +49,4 @@ def speed_of(network: Any, history: Sequence[Mapping[str, Any]], length: int) ->
     dtype = torch.bfloat16 if on_gpu and torch.cuda.is_bf16_supported() else torch.float32
     rate = matrix_rate(torch.device("cuda" if on_gpu else "cpu"), dtype)
     used = 3 * 2 * macs / length * tokens_per_second
-    return {"tokens_per_second": tokens_per_second, "matrix_flops": rate, "utilisation": used / rate}
+    return {"tokens_per_second": tokens_per_second, "matrix_flops": rate, "utilisation": used / (rate * how_many())}

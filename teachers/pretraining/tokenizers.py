@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from eval.errors import UserError
 from eval.sources import Source
-from eval.writing import whole_folder
+from eval.writing import alone, whole_folder
 from teachers.pretraining.corpus import digest_of
 from teachers.pretraining.documents import Counts, documents
 from teachers.word_pieces import bert_word_pieces
@@ -59,14 +59,15 @@ def learnt_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercase
         raise UserError(f"tokenizer.size: {size} pieces are too few for {kind}; give {SMALLEST[kind]} or more")
     words = json.dumps([VERSION, kind, size, lowercase]).encode() + b"".join(digest_of(source) for source in sources)
     folder = home / f"{kind}-{hashlib.sha256(words).hexdigest()[:16]}"
-    if not folder.is_dir():
-        sentences = Sentences(sources)
-        if kind == "wordpiece":
-            tokenizer = bert_word_pieces(sentences, size, LONGEST, lowercase)
-        else:
-            tokenizer = _byte_pairs(sentences, size) if kind == "bytes" else _unigrams(sentences, size, lowercase)
-        with whole_folder(folder, "the tokenizer") as beside:
-            tokenizer.save_pretrained(beside)
+    with alone(folder):
+        if not folder.is_dir():
+            sentences = Sentences(sources)
+            if kind == "wordpiece":
+                tokenizer = bert_word_pieces(sentences, size, LONGEST, lowercase)
+            else:
+                tokenizer = _byte_pairs(sentences, size) if kind == "bytes" else _unigrams(sentences, size, lowercase)
+            with whole_folder(folder, "the tokenizer") as beside:
+                tokenizer.save_pretrained(beside)
     return transformers.AutoTokenizer.from_pretrained(folder)
 
 

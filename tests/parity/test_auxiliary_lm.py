@@ -52,6 +52,15 @@ def test_the_head_reads_the_students_own_encoder(task, family):
     assert len(extra) == len(new) > 0, "all of the head is trained, and nothing of a second encoder"
 
 
+def test_pieces_of_a_batch_add_up(task):
+    found = []
+    for pieces in (1, 3):
+        student = tiny_taskmodel("bert", task.spec, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
+        training = Training(max_steps=2, batch_size=8, accumulation=pieces)
+        found.append(train(student, task.train, WithLanguageModel(), training)[-1]["terms"])
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
 def test_the_loss_is_the_mean_over_masked_tokens_times_the_weight(task):
     student, rows, loss = bound(task)
     student.model.eval()

@@ -105,6 +105,14 @@ class TestRows:
                 assert len(set(found)) == 2
                 assert len(found) == 8
 
+    def test_pieces_of_a_batch_add_up(self):
+        task, found = ranked(), []
+        for pieces in (1, 2, 3):
+            student = tiny_taskmodel("bert", task.spec, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
+            training = Training(max_steps=2, batch_size=20, accumulation=pieces)
+            found.append(train(student, task.train, PairwiseRanking(), training)[-1]["loss"])
+        assert found == pytest.approx([found[0]] * 3, rel=1e-4)
+
 
 class TestMistakes:
     @pytest.mark.parametrize(

@@ -106,7 +106,9 @@ def test_frozen_layers_have_no_moments_until_their_turn(task, tmp_path, monkeypa
     held = []
     monkeypatch.setattr(
         "teachers.training.save_checkpoint",
-        lambda folder, modules, optimizer, state: held.append((state["step"], len(optimizer.state_dict()["state"]))),
+        lambda folder, modules, optimizer, state, random: held.append(
+            (state["step"], len(optimizer.state_dict()["state"]))
+        ),
     )
     student = tiny_taskmodel("bert", task.spec)
     sizes = [len(group) for group in layer_groups(student.model)]

@@ -11,7 +11,8 @@ from eval.encoding import IGNORED
 from eval.errors import DivergedError, UserError
 from eval.inference import predict
 from eval.task import Examples, TaskSpec
-from teachers.batches import LengthGroupedBatches
+from teachers.batches import LengthGroupedBatches, cut
+from teachers.checkpoint import load_checkpoint, random_states, save_checkpoint
 from teachers.config import Training
 from teachers.features import mask_tokens, token_span
 from teachers.taskmodel import weights_digest
@@ -45,6 +46,16 @@ def test_batches_depend_on_seed_and_epoch_alone():
     batches.set_epoch(1)
     assert list(batches) != first
     assert list(LengthGroupedBatches(list(range(5, 105)), 8, seed=2)) != first
+
+
+def test_rows_are_cut_evenly_and_groups_stay_whole():
+    rows = [5, 3, 8, 1, 9]
+    assert cut(rows, 1) == [rows]
+    assert cut(rows, 2) == [[5, 3, 8], [1, 9]]
+    assert cut(rows, 7) == [[5], [3], [8], [1], [9], [], []]
+    pairs = [row // 2 for row in range(10)]
+    assert cut([4, 5, 0, 1, 8, 9], 2, pairs) == [[4, 5, 0, 1], [8, 9]]
+    assert cut([4, 0, 5, 1], 3, pairs) == [[4, 5], [0, 1], []]
 
 
 def test_mask_tokens_keeps_the_rates_of_bert():
@@ -173,6 +184,21 @@ def test_a_checkpoint_of_another_run_is_refused(task, tmp_path):
         train(tiny_taskmodel("bert", task.spec), task.train, StopsAt(3), training, seed=3, folder=tmp_path)
     with pytest.raises(UserError, match="belongs to another run"):
         train(tiny_taskmodel("bert", task.spec), task.train, training=training, seed=4, folder=tmp_path)
+
+
+def test_each_process_gets_its_own_chance_back(tmp_path):
+    network = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.AdamW(network.parameters())
+    states, drawn = [], []
+    with torch.random.fork_rng():
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            states.append(random_states()["cpu"])
+            drawn.append(torch.rand(3))
+        save_checkpoint(tmp_path, (network,), optimizer, {"step": 4}, {"cpu": torch.stack(states)})
+        for process in (0, 1):
+            assert load_checkpoint(tmp_path, (network,), optimizer, process) == {"step": 4}
+            assert torch.equal(torch.rand(3), drawn[process])
 
 
 def test_a_truncated_checkpoint_is_named(task, tmp_path):
