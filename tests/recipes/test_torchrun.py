@@ -16,7 +16,7 @@ from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task
 
 ROOT = Path(__file__).parents[2]
-TWO = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29511"]
+TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 CODE = """
 import json, os, sys
 from pathlib import Path
@@ -121,8 +121,10 @@ def trained_by_one_and_two(code, what, tmp_path):
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["labels", "a row left", "projections", "unfreezing", "language", "pairs", "queries"])
+OTHERS = ("a row left", "projections", "unfreezing", "language", "pairs", "queries")
+
+
+@pytest.mark.parametrize("what", ["labels", *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)])
 def test_two_processes_train_as_one(what, tmp_path):
     (one, own), (two, other) = trained_by_one_and_two(CODE, what, tmp_path)
     assert [entry["loss"] for entry in two] == pytest.approx([entry["loss"] for entry in one], abs=1e-5)
