@@ -38,8 +38,8 @@ MISSING = "not run yet"
 """The score of a row without runs."""
 LAST = "results.json"
 """What a run writes last: a folder that has it is finished."""
-FAILURE = "failure.txt"
-"""Why a run could not be finished, in its folder; it is tried again."""
+FAILURE = ".failure.txt"
+"""Ends the name of the file beside a run that says why it could not be finished; it is tried again."""
 
 
 @dataclass(frozen=True)
@@ -156,19 +156,20 @@ def run_study(
             if seed not in study.seeds_of(row) or outcome.failure:
                 continue
             recipe, folder = study.recipe_of(row, seed), out / f"{_plain(row)}-{seed}"
+            failure = folder.with_name(folder.name + FAILURE)  # beside the folder, which may be another recipe's
             try:
                 if train and not (folder / LAST).is_file():
                     logger.info("%s, seed %d", row, seed)
                     run_recipe(recipe, folder, resume=True)
                 if (folder / LAST).is_file():
                     outcome.add(recipe, folder)
-                elif (folder / FAILURE).is_file():
-                    outcome.failure = (folder / FAILURE).read_text(encoding="utf-8")
+                elif failure.is_file():
+                    outcome.failure = failure.read_text(encoding="utf-8")
             except CompressError as error:
                 outcome.failure = " ".join(str(error).split())[:200]
                 logger.error("%s, seed %d: %s", row, seed, error)
-                folder.mkdir(parents=True, exist_ok=True)
-                (folder / FAILURE).write_text(outcome.failure, encoding="utf-8")
+                failure.parent.mkdir(parents=True, exist_ok=True)
+                failure.write_text(outcome.failure, encoding="utf-8")
     return found
 
 

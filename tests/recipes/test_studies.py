@@ -94,6 +94,17 @@ def study(tmp_path):
     return Study.read(file)
 
 
+def test_a_folder_of_another_recipe_is_told_and_left_alone(study, tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "out" / "labels alone-1"
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text("name: other\n")
+    for train in (True, False):
+        (outcome,) = run_study(study, tmp_path / "out", only="labels alone", seeds=1, train=train).values()
+        assert "holds a run of another recipe" in outcome.failure
+    assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
+
+
 def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monkeypatch):
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
     found = run_study(study, tmp_path / "out")
