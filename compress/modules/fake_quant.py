@@ -53,9 +53,21 @@ def fake_quantize(x: Tensor, largest: Tensor, levels: int = LEVELS) -> Tensor:
     return rounded
 
 
-def moved(average: Tensor, largest: Tensor, decay: float) -> Tensor:
-    """Return the moving average one observation later; an average of 0 has seen nothing and takes the observation."""
-    return torch.where(average > 0, decay * average + (1 - decay) * largest, largest)
+def moved(average: Tensor, largest: Tensor, decay: float, observations: Tensor) -> Tensor:
+    """Return the exponential moving average after one more observation, corrected for its start.
+
+    ``m_t / (1 - decay^t)`` with ``m_t = decay · m_{t-1} + (1 - decay) · max|x|_t`` and ``m_0 = 0``, as in Adam (Kingma
+    and Ba 2015, arXiv 1412.6980): the weighted mean of all observations so far. Without the correction an average that
+    began at its first observation would still be that observation after a fine-tuning of some hundred steps.
+
+    Args:
+        average: The corrected average so far.
+        largest: The new observation.
+        decay: Of the average; 0 takes the new observation.
+        observations: How many there are now, the new one counted.
+    """
+    rate = (1 - decay) / (1 - decay ** observations.double())
+    return average + rate.to(average.dtype) * (largest - average)
 
 
 class MovingRange(nn.Module):
@@ -65,18 +77,21 @@ class MovingRange(nn.Module):
     """
 
     largest: Tensor
+    observations: Tensor
 
     def __init__(self, decay: float) -> None:
         super().__init__()
         self.decay = decay
         self.register_buffer("largest", torch.zeros(()))
+        self.register_buffer("observations", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x``, rounded."""
         x = x.float()
         if self.training:
             with torch.no_grad():
-                self.largest.copy_(moved(self.largest, x.abs().max(), self.decay))
+                self.observations += 1
+                self.largest.copy_(moved(self.largest, x.abs().max(), self.decay, self.observations))
         return fake_quantize(x, torch.where(self.largest > 0, self.largest, x.detach().abs().max()))
 
 

@@ -25,8 +25,9 @@ class Q8Bert(HealedTechnique):
 
     ``q = clip(round(x / step), -127, 127)`` with ``step = max / 127``, halves to even, no zero point; the network goes
     on with ``q · step``. For weights max is that of the present ``|W|``; for inputs and outputs of linear layers it is
-    a moving average, ``m ← decay · m + (1 - decay) · max|x|``, which begins with the first batch and stands still
-    outside of training. Gradients pass the rounding unchanged, at the ends too. Rows of the embedding tables are
+    an exponential moving average, ``m ← decay · m + (1 - decay) · max|x|``, divided by ``1 - decay^t`` after t
+    batches, which stands still outside of training. The division is not in the paper's code, whose average begins with
+    the first batch and with the paper's decay has hardly left it after some hundred optimizer steps. Gradients pass the rounding unchanged, at the ends too. Rows of the embedding tables are
     rounded as weights are. Softmax, normalization, activation functions and residual sums stay in float32.
 
     At the end the layers are frozen: int8 codes and float32 steps take the place of the float weights, and biases
@@ -34,7 +35,8 @@ class Q8Bert(HealedTechnique):
     products, so it gives what the saved model gives, up to numbers that lie on the edge between two steps.
 
     Attributes:
-        decay: Of the moving averages. Default 0.9999, the paper's; 1,000 updates then close 9.5% of a gap.
+        decay: Of the moving averages. Default 0.9999, the paper's: all batches of a fine-tuning then weigh nearly the
+            same; 0.99 follows the last hundred.
         reduce_range: Weights of 64 steps a side instead of 127. The paper has 127 (``false``); with 64 the export is
             exact on processors without VNNI too.
         per_channel: One range of weights for each output (or word) instead of the paper's one for the matrix.
@@ -66,6 +68,7 @@ class Q8Bert(HealedTechnique):
     """
 
     name: ClassVar[str] = "quantize.q8bert"
+    version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True

@@ -20,7 +20,6 @@ from compress.modules.fake_quant import (
     MovingRange,
     fake_quantize,
     in_float,
-    moved,
     steps_of,
 )
 from compress.quantize.q8bert import Q8Bert
@@ -77,17 +76,30 @@ def test_the_gradient_passes_unchanged_even_at_the_ends():
     assert x.grad.tolist() == [1, 1, 1, 1, 1]
 
 
-def test_the_range_moves_slowly_and_begins_with_the_first_batch():
-    assert moved(torch.tensor(2.0), torch.tensor(4.0), 0.9999).item() == pytest.approx(2.0002)
-    assert moved(torch.tensor(2.0), torch.tensor(4.0), 0.9).item() == pytest.approx(2.2)
-    moving = MovingRange(0.9).eval()
+@pytest.mark.parametrize("decay", [0.0, 0.9, 0.9999])
+def test_the_range_is_the_weighted_mean_of_all_batches(decay):
+    """Adam's correction, said a second way: batch i of t weighs decay^(t - i), and weights sum to 1."""
+    moving = MovingRange(decay).eval()
     torch.testing.assert_close(moving(X), fake_quantize(X, torch.tensor(2.0)))
     assert moving.largest == 0, "only training moves it, and before it the tensor's own range is used"
     moving.train()
-    for values, expected in ((X, 2.0), (2 * X, 2.2), (torch.zeros(2), 1.98)):
-        moving(values)
-        assert moving.largest.item() == pytest.approx(expected)
-    assert "largest" in moving.state_dict()
+    seen = []
+    for scale in (1.0, 2.0, 0.0, 5.0):
+        moving(scale * X)
+        seen.append(2.0 * scale)
+        weights = [decay ** (len(seen) - 1 - place) for place in range(len(seen))]
+        expected = sum(weight * value for weight, value in zip(weights, seen, strict=True)) / sum(weights)
+        assert moving.largest.item() == pytest.approx(expected, rel=1e-6, abs=1e-7)
+    assert set(moving.state_dict()) == {"largest", "observations"}
+
+
+def test_a_first_batch_that_is_unlike_the_others_does_not_decide_the_range():
+    """The paper's decay over 79 optimizer steps: within 2% of the batches' mean, not at the first batch's 20."""
+    moving = MovingRange(0.9999).train()
+    moving(10 * X)
+    for _ in range(78):
+        moving(X)
+    assert moving.largest.item() == pytest.approx((20 + 78 * 2) / 79, rel=0.02)
 
 
 def test_a_layer_of_two_by_two():
