@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from compress.commands import doctor as doctor_command
-from compress.techniques import TECHNIQUES
+from compress.techniques import TECHNIQUES, get
 from tests.unit.cli.conftest import ROOT, cells
 
 
@@ -35,7 +35,7 @@ class TestTechniques:
     def test_show_any(self, call, name):
         code, out, err = call("show", name)
         assert (code, err) == (0, "")
-        assert out.startswith(f"{name} (version 1)\n")
+        assert out.startswith(f"{name} (version {get(name).version})\n")
         assert re.search(r"^source: .*\b(19|20)\d\d", out, flags=re.MULTILINE)
 
     def test_show_says_formula_fields_and_source(self, call):
