@@ -76,7 +76,14 @@ class Artifact(TaskModel):
     lineage: tuple[Record, ...] = ()
 
     @classmethod
-    def from_pretrained(cls, source: str | Path, task: Task | TaskSpec | None = None, *, seed: int = 0) -> Artifact:
+    def from_pretrained(
+        cls,
+        source: str | Path,
+        task: Task | TaskSpec | None = None,
+        *,
+        seed: int = 0,
+        accept_incomplete: bool = False,
+    ) -> Artifact:
         """Load an artifact folder with its lineage, or any stock model folder or hub name as a new source.
 
         Args:
@@ -84,9 +91,11 @@ class Artifact(TaskModel):
             task: What is asked; None takes what the model was made for. An artifact for another kind of task gets a
                 new head and a record of it.
             seed: Seeds a new head.
+            accept_incomplete: Whether weights that are missing, unexpected, of another shape or not finite are only
+                logged; for standard Hugging Face folders alone.
 
         Raises:
-            UserError: If the folder is missing, damaged, or its lineage does not fit its weights.
+            UserError: If the folder is missing, damaged, incomplete, or its lineage does not fit its weights.
         """
         from compress.store import is_artifact, load
 
@@ -101,7 +110,9 @@ class Artifact(TaskModel):
                 )
             return artifact
         prepare(source)
-        return cls.from_model(load_taskmodel(source, spec, seed=seed), origin=str(source))
+        return cls.from_model(
+            load_taskmodel(source, spec, seed=seed, accept_incomplete=accept_incomplete), origin=str(source)
+        )
 
     @classmethod
     def from_model(cls, model: TaskModel, origin: str = "memory") -> Artifact:

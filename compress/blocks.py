@@ -226,12 +226,14 @@ class TeacherBlock(Block):
             by default); ``model`` gives the tokenizer and whatever the shape leaves out.
         pretrain: If given, it takes the place of ``model``: a network that first learns from text alone, kept under
             ``COMPRESS_HOME`` like what ``finetune`` makes.
+        accept_incomplete: Whether a model folder is used although tensors are missing, unexpected or not finite.
     """
 
     model: str | tuple[str, ...] | None = Field(default=None, min_length=1)
     finetune: FinetuneBlock | None = None
     shape: Student | None = None
     pretrain: Pretraining | None = None
+    accept_incomplete: bool = False
 
     @model_validator(mode="after")
     def _has_a_base(self) -> TeacherBlock:
@@ -280,11 +282,12 @@ class TeacherBlock(Block):
             UserError: If there can be no such network.
         """
         head = head or (self.finetune.head if self.finetune is not None else None)
-        if self.shape is None and head is None:
+        if self.shape is None and head is None and not self.accept_incomplete:
             return model
         from teachers.taskmodel import load_taskmodel
 
-        base = load_taskmodel(model, task, seed=seed if self.shape is None else 0)
+        drawn = seed if self.shape is None else 0
+        base = load_taskmodel(model, task, seed=drawn, accept_incomplete=self.accept_incomplete)
         try:
             base = base if self.shape is None else self.shape.build(base, seed=seed)
         except UserError as error:

@@ -114,7 +114,9 @@ def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, nam
         return block.finetune.teach(partial(_start, block, source), task, seed=seed, name=name)[0]
     spec = None if task is None else task.spec
     start = _start(block, source, spec, seed)
-    return replace(load_taskmodel(start, spec) if isinstance(start, str) else start, name=name)
+    if isinstance(start, str):
+        start = load_taskmodel(start, spec, accept_incomplete=block.accept_incomplete)
+    return replace(start, name=name)
 
 
 def _start(block: TeacherBlock, source: str, spec: TaskSpec | None, seed: int) -> str | TaskModel:

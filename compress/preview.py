@@ -76,9 +76,11 @@ def _unreadable_models(recipe: Recipe) -> list[str]:
     from teachers.taskmodel import load_taskmodel
 
     found: list[str] = []
-    for source in dict.fromkeys(recipe.teacher.models) if recipe.teacher is not None else ():
+    if recipe.teacher is None:
+        return found
+    for source in dict.fromkeys(recipe.teacher.models):
         try:
-            load_taskmodel(source, TaskSpec(kind="masked-lm"))
+            load_taskmodel(source, TaskSpec(kind="masked-lm"), accept_incomplete=recipe.teacher.accept_incomplete)
         except UserError as error:
             found += error.problems
     return found

@@ -24,6 +24,7 @@ from teachers.encoder import base_encoder, family_of, max_tokens, model_inputs
 from teachers.families import FAMILIES
 from teachers.padding import silence
 from teachers.pooling import check_pooling, pooled, said_by, save_pooling, set_pooling
+from teachers.weights import complain, not_finite, read_stock
 
 if TYPE_CHECKING:
     from eval.size import Size
@@ -224,6 +225,8 @@ def load_taskmodel(
     seed: int = 0,
     config: Any = None,
     read: Callable[[Any, Any], Any] | None = None,
+    *,
+    accept_incomplete: bool = False,
 ) -> TaskModel:
     """Load a stock model from a folder or by its hub name; a head that is missing starts with random weights.
 
@@ -233,9 +236,11 @@ def load_taskmodel(
         seed: Seeds a new head.
         config: The network's, if ``config.json`` is not one that transformers reads.
         read: Makes the network in the place of transformers, from the Auto class of its head and its config.
+        accept_incomplete: Whether weights that are missing, unexpected, of another shape or not finite are only logged.
 
     Raises:
-        UserError: If the model is missing, damaged, of an unsupported family, or does not answer the task.
+        UserError: If the model is missing, damaged or incomplete, of an unsupported family, would run code of its own,
+            or does not answer the task.
     """
     source = str(source)
     where = Path(source)
@@ -243,17 +248,13 @@ def load_taskmodel(
         raise UserError(
             f"{source}: no config.json here; a model folder holds config.json, model.safetensors, tokenizer"
         )
-    config = config or loaded_part(source, "configuration", lambda: transformers.AutoConfig.from_pretrained(source))
+    config = config or loaded_part(source, "configuration", lambda: _config(source))
     family_of(config)
     task = task or _own_task(where, config)
     check_kind(config, task)
     if task.kind == "embedding":
         check_pooling(where, task)
-    tokenizer = loaded_part(
-        source, "tokenizer", lambda: transformers.AutoTokenizer.from_pretrained(source, config=config)
-    )
-    if not getattr(tokenizer, "is_fast", False):
-        raise UserError(f"{source}: the tokenizer has no tokenizer.json; convert it to a fast tokenizer first")
+    tokenizer = loaded_part(source, "tokenizer", lambda: load_tokenizer(source, config=config))
     task = _in_own_order(source, config, task)
     _check_tokenizer(tokenizer, config, where=source)
     set_task(config, task)
@@ -261,8 +262,12 @@ def load_taskmodel(
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(seed)
         if read is None:
-            read = _stock_reader(source)
-        model = loaded_part(source, "weights", lambda: read(loader, config))
+            model = loaded_part(
+                source, "weights", lambda: read_stock(source, loader, config, accept_incomplete=accept_incomplete)
+            )
+        else:
+            model = loaded_part(source, "weights", lambda: read(loader, config))
+            complain(source, not_finite(model), accept_incomplete)
     for part in model.modules():  # bitsandbytes would repack its weights at the first use, with other roundings
         if hasattr(part, "support_avx512bf16_for_cpu"):
             part.support_avx512bf16_for_cpu = False
@@ -271,8 +276,38 @@ def load_taskmodel(
     return TaskModel(model.eval(), tokenizer, task, name=where.name or source, folder=where if where.is_dir() else None)
 
 
-def _stock_reader(source: str) -> Callable[[Any, Any], Any]:
-    return lambda auto, config: auto.from_pretrained(source, config=config, dtype=torch.float32)
+def _config(source: str) -> Any:
+    try:
+        return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise UserError(
+            f"{source}: its config.json asks for code that comes with the model (auto_map), and code of a model folder "
+            f"is never run; supported are the families {', '.join(FAMILIES)}"
+        ) from error
+
+
+def load_tokenizer(source: str, **settings: Any) -> Any:
+    """Load the fast tokenizer of a folder or hub name; no code of the folder is run.
+
+    Args:
+        source: The folder or hub name.
+        settings: Passed on to transformers.
+
+    Raises:
+        UserError: If there is none, or only a slow one.
+    """
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False, **settings)
+    if not getattr(tokenizer, "is_fast", False):
+        raise UserError(f"{source}: the tokenizer has no tokenizer.json; convert it to a fast tokenizer first")
+    made_of_nothing = set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens)
+    if made_of_nothing and not (Path(source) / "tokenizer.json").is_file():
+        raise UserError(
+            f"{source}: has no tokenizer, or an empty one, so every text would be unknown; copy tokenizer.json "
+            "(or vocab.txt) and tokenizer_config.json of the model into it"
+        )
+    return tokenizer
 
 
 def save_taskmodel(model: TaskModel, folder: str | Path, write: Callable[[Any, Path], None] | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compress.commands.models import is_export, open_model, spec_of, task_for
+from compress.commands.models import AcceptIncomplete, is_export, open_model, spec_of, task_for
 from compress.commands.output import as_json, plain, write_json
 from compress.commands.run import Json
 from eval.errors import UserError, did_you_mean
@@ -29,6 +29,7 @@ def evaluate(
         str | None, typer.Option(help="Compute the 8-bit products of an export as another processor does: avx2, vnni.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 13,
+    accept_incomplete: AcceptIncomplete = False,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Keep the result; - prints it.")] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one page.")] = None,
 ) -> None:
@@ -39,12 +40,18 @@ def evaluate(
     names = short if len(set(short)) == len(short) else given
     if arithmetic is not None:
         names[0] += f" on {arithmetic}"
-    candidate = open_model(model, name=names[0], arithmetic=_arithmetic(arithmetic))
+    candidate = open_model(
+        model, name=names[0], arithmetic=_arithmetic(arithmetic), accept_incomplete=accept_incomplete
+    )
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
     if problems:
         raise UserError(*problems)
     wanted = task_for(spec_of(candidate), data, task, metric)
-    reference = None if against is None else open_model(against, wanted.spec, name=names[1])
+    reference = (
+        None
+        if against is None
+        else open_model(against, wanted.spec, name=names[1], accept_incomplete=accept_incomplete)
+    )
 
     from eval.latency import LatencyPlan
     from eval.together import measure_together

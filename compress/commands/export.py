@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compress.commands.models import is_export, spec_of, task_for
+from compress.commands.models import AcceptIncomplete, is_export, spec_of, task_for
 from compress.commands.output import megabytes, table, write_json
 from compress.commands.run import Json
 from compress.export.targets import NEXT, TARGETS, export_to
@@ -47,6 +47,7 @@ def export(
     assets: Annotated[
         Path | None, typer.Option(help="For web: the node_modules folder with onnxruntime-web and its tokenizer.")
     ] = None,
+    accept_incomplete: AcceptIncomplete = False,
     json: Json = False,
 ) -> None:
     """Export a model, compare the export with the model on the same inputs, and refuse it if they disagree."""
@@ -64,7 +65,7 @@ def export(
 
     from compress.artifact import Artifact
 
-    artifact = Artifact.from_pretrained(model)
+    artifact = Artifact.from_pretrained(model, accept_incomplete=accept_incomplete)
     task = None if data is None else task_for(spec_of(artifact), data)
     if tune is not None and task is not None:
         from compress.export.tune import AGREEMENT, TUNED

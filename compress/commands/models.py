@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from eval.errors import UserError
 
@@ -15,6 +17,13 @@ if TYPE_CHECKING:
 
 EXPORT_FILE = "export.json"
 
+AcceptIncomplete = Annotated[
+    bool,
+    typer.Option(
+        "--accept-incomplete", help="Use a model folder although tensors are missing, unexpected or not finite."
+    ),
+]
+
 
 def is_export(source: str | Path) -> bool:
     """Whether a folder was written by ``compress export``."""
@@ -22,7 +31,12 @@ def is_export(source: str | Path) -> bool:
 
 
 def open_model(
-    source: str, task: TaskSpec | None = None, name: str | None = None, arithmetic: Arithmetic | None = None
+    source: str,
+    task: TaskSpec | None = None,
+    name: str | None = None,
+    arithmetic: Arithmetic | None = None,
+    *,
+    accept_incomplete: bool = False,
 ) -> Predictor:
     """Load a model to be measured.
 
@@ -31,6 +45,7 @@ def open_model(
         task: What it is to answer; None takes what the model itself says.
         name: What reports call it; by default its own name.
         arithmetic: The kind of processor whose 8-bit products are emulated; see ``compress.export.arithmetic``.
+        accept_incomplete: Whether a model folder with missing, unexpected or non-finite tensors is used as it is.
 
     Raises:
         UserError: If it is none of these, does not answer the task, or has no 8-bit products to emulate.
@@ -52,7 +67,7 @@ def open_model(
             raise UserError(*str(error).splitlines()) from error
     from compress.artifact import Artifact
 
-    artifact = Artifact.from_pretrained(source, task)
+    artifact = Artifact.from_pretrained(source, task, accept_incomplete=accept_incomplete)
     return artifact if name is None else replace(artifact, name=name)
 
 

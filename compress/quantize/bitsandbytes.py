@@ -103,7 +103,11 @@ class BitsAndBytes(Technique):
                 student.tokenizer.save_pretrained(folder)
             settings = {"quantization_config": self.settings(left_out), "dtype": torch.float32}
             packed = load_taskmodel(
-                folder, student.task, read=lambda auto, config: auto.from_pretrained(folder, config=config, **settings)
+                folder,
+                student.task,
+                read=lambda auto, config: auto.from_pretrained(
+                    folder, config=config, use_safetensors=True, trust_remote_code=False, **settings
+                ),
             ).model
         facts = {"packed": count_packed(packed), "left_in_float": left_out}
         return Outcome(replace(student, model=packed), {"quantization": self.format}, facts)

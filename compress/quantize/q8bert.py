@@ -25,10 +25,11 @@ class Q8Bert(HealedTechnique):
 
     ``q = clip(round(x / step), -127, 127)`` with ``step = max / 127``, halves to even, no zero point; the network goes
     on with ``q · step``. For weights max is that of the present ``|W|``; for inputs and outputs of linear layers it is
-    an exponential moving average, ``m ← decay · m + (1 - decay) · max|x|``, divided by ``1 - decay^t`` after t
-    batches, which stands still outside of training. The division is not in the paper's code, whose average begins with
-    the first batch and with the paper's decay has hardly left it after some hundred optimizer steps. Gradients pass the rounding unchanged, at the ends too. Rows of the embedding tables are
-    rounded as weights are. Softmax, normalization, activation functions and residual sums stay in float32.
+    an exponential moving average, ``m ← decay · m + (1 - decay) · max|x|``, divided by ``1 - decay^t`` after t batches,
+    which stands still outside of training. The division is not in the paper's code, whose average begins with the
+    first batch and with the paper's decay has hardly left it after some hundred optimizer steps. Gradients pass the
+    rounding unchanged, at the ends too. Rows of the embedding tables are rounded as weights are. Softmax,
+    normalization, activation functions and residual sums stay in float32.
 
     At the end the layers are frozen: int8 codes and float32 steps take the place of the float weights, and biases
     become multiples of ``step_w · step_x``. The export has the same codes and the same fixed ranges, in integer

@@ -19,7 +19,7 @@ from teachers.pretraining.corpus import Segmenter
 from teachers.pretraining.inputs import check_inputs
 from teachers.pretraining.recipe import NetworkBlock, Pretraining
 from teachers.pretraining.tokenizers import LONGEST, learnt_tokenizer
-from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, loaded_part, save_taskmodel
+from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, load_tokenizer, loaded_part, save_taskmodel
 from teachers.word_pieces import bert_word_pieces
 
 
@@ -67,13 +67,11 @@ def network_for(block: NetworkBlock, tokenizer: Any, words: bool, seed: int) -> 
 
 def tokenizer_for(block: Pretraining, training: Sequence[Source]) -> Any:
     """Return the tokenizer that a recipe names, or one learnt from the training text."""
-    import transformers
-
     named = block.network.from_ or block.tokenizer.from_
     if named is None:
         one = block.tokenizer
         return learnt_tokenizer(training, one.kind, one.size, one.lowercase, home() / "tokenizers")
-    return loaded_part(named, "tokenizer", lambda: transformers.AutoTokenizer.from_pretrained(named))
+    return loaded_part(named, "tokenizer", lambda: load_tokenizer(named))
 
 
 def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:

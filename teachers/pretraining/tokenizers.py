@@ -53,7 +53,7 @@ def learnt_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercase
     Raises:
         UserError: If so few pieces cannot hold the letters, or the text is unusable.
     """
-    import transformers
+    from teachers.taskmodel import load_tokenizer
 
     if size < SMALLEST[kind]:
         raise UserError(f"tokenizer.size: {size} pieces are too few for {kind}; give {SMALLEST[kind]} or more")
@@ -68,7 +68,7 @@ def learnt_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercase
                 tokenizer = _byte_pairs(sentences, size) if kind == "bytes" else _unigrams(sentences, size, lowercase)
             with whole_folder(folder, "the tokenizer") as beside:
                 tokenizer.save_pretrained(beside)
-    return transformers.AutoTokenizer.from_pretrained(folder)
+    return load_tokenizer(str(folder))
 
 
 def _byte_pairs(sentences: Sentences, size: int) -> Any:
