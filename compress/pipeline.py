@@ -19,6 +19,7 @@ from eval.errors import CompressError, UserError
 from eval.latency import LatencyPlan
 from eval.result import Result
 from eval.together import measure_together
+from eval.writing import write_beside
 from teachers.processes import how_many
 from teachers.taskmodel import load_taskmodel
 
@@ -98,7 +99,8 @@ def _claim(recipe: Recipe, out: Path, resume: bool) -> None:
             raise UserError(f"{out}: holds a run of another recipe (see {RECIPE_FILE} there); choose another --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        mark.write_text(text, encoding="utf-8")
+        if not mark.is_file() or mark.read_text(encoding="utf-8") != text:
+            write_beside(mark, text.encode())
     except OSError as error:
         raise CompressError(f"{out}: cannot be written ({error})") from error
 
@@ -252,5 +254,5 @@ def _report(
     page = out / "report.html"
     write_page(page, title=recipe.name, results=results, curves=curves, lineage=records, notes=notes)
     figures = [result.model_dump(mode="json", exclude={"kept"}) for result in results]
-    (out / "results.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    write_beside(out / "results.json", (json.dumps(figures, indent=1) + "\n").encode())
     return page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from eval.errors import UserError
+from eval.writing import whole_file
 
 FILE = "checkpoint.safetensors"
 BEST = "best.safetensors"
@@ -105,10 +105,8 @@ def load_checkpoint(
 
 
 def _write(path: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".writing")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside, {"state": json.dumps(state)})
-    os.replace(beside, path)
+    with whole_file(path) as beside:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside, {"state": json.dumps(state)})
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -9,29 +9,28 @@ import contextlib
 import hashlib
 import json
 import logging
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eval.errors import UserError
+from eval.errors import CompressError, UserError
 from eval.task import Examples, Task
-from eval.writing import whole_folder
 from teachers.auxiliary_lm import WithLanguageModel
 from teachers.config import AuxiliaryLM, Training
 from teachers.frozen_features import kept_features
 from teachers.home import home
 from teachers.losses import NamedLoss, named
 from teachers.objective import TaskLoss
-from teachers.processes import is_first, wait_for_all
 from teachers.scoring import scorable
 from teachers.strategies import clashes
-from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel
+from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel, weights_digest
+from teachers.trained_once import trained_once
 from teachers.training import train
 
 logger = logging.getLogger("teachers.finetune")
 
+FACTS = "teacher.json"
 VERSION = 1
 """Raised when the same base, data and settings give another teacher."""
 
@@ -89,14 +88,14 @@ def finetune(
         identity["config"] = config_identity(base)
     key = key_of(identity)
     folder = home() / "teachers" / f"{task.spec.kind}-{key}"
-    if not (folder / "teacher.json").is_file():
-        model = replace(model, name=name)
-        working = folder.with_name(folder.name + ".working")
+    student = replace(model, name=name)
+
+    def teach(working: Path) -> list[dict[str, Any]]:
         logger.info("training teacher %s in %s", key, folder)
         objective = loss if auxiliary_lm is None else WithLanguageModel(auxiliary_lm, loss or TaskLoss())
-        with kept_features(model, _scored_texts(task)) if features else contextlib.nullcontext():
-            history = train(
-                model,
+        with kept_features(student, _scored_texts(task)) if features else contextlib.nullcontext():
+            return train(
+                student,
                 task.train,
                 objective,
                 training,
@@ -105,12 +104,15 @@ def finetune(
                 folder=working,
                 identity="" if loss is None else json.dumps(named(loss)),
             )
-        if is_first():
-            with whole_folder(folder, "the teacher") as beside:
-                keep(model, {"identity": identity, "history": history}, beside)
-            shutil.rmtree(working, ignore_errors=True)
-        wait_for_all()
-    return replace(load_taskmodel(folder), name=name), folder
+
+    trained_once(
+        folder,
+        "the teacher",
+        is_kept=(folder / FACTS).is_file,
+        train=teach,
+        write=lambda history, beside: keep(student, {"identity": identity, "history": history}, beside),
+    )
+    return kept_teacher(folder, name), folder
 
 
 def _scored_texts(task: Task) -> Examples:
@@ -148,6 +150,31 @@ def key_of(identity: Mapping[str, Any]) -> str:
 
 
 def keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:
-    """Write a teacher and ``teacher.json`` into ``folder``, which must exist."""
+    """Write a teacher and ``teacher.json`` into ``folder``, which must exist, and make sure that it can be read again.
+
+    Raises:
+        CompressError: If what was written is not what was trained.
+    """
     save_taskmodel(model, folder)
-    (folder / "teacher.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    digest = weights_digest(model.model)
+    (folder / FACTS).write_text(json.dumps({**facts, "weights": digest}, indent=2) + "\n", encoding="utf-8")
+    try:
+        kept_teacher(folder, model.name)
+    except UserError as error:
+        raise CompressError(f"the trained teacher could not be read again, so it was not kept: {error}") from error
+
+
+def kept_teacher(folder: Path, name: str) -> TaskModel:
+    """Load a teacher that was kept.
+
+    Raises:
+        UserError: If its weights are not those that were trained.
+    """
+    model = replace(load_taskmodel(folder), name=name)
+    recorded = json.loads((folder / FACTS).read_text(encoding="utf-8")).get("weights")
+    if recorded not in (None, model.digest):  # teachers that were kept before digests were have none
+        raise UserError(
+            f"{folder}: the weights of this kept teacher are not those that {FACTS} records ({model.digest[:12]}, "
+            f"recorded {recorded[:12]}); a file was changed or mixed up; remove the folder to train it anew"
+        )
+    return model

@@ -7,25 +7,31 @@ the same modules, so that each can be saved and loaded by itself.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
 from eval.task import Task
-from eval.writing import whole_folder
 from teachers.config import Training
 from teachers.encoder import share_encoder
-from teachers.finetune import config_identity, course_identity, finetune, keep, key_of, lesson_identity
+from teachers.finetune import (
+    FACTS,
+    config_identity,
+    course_identity,
+    finetune,
+    keep,
+    kept_teacher,
+    key_of,
+    lesson_identity,
+)
 from teachers.home import home
 from teachers.lessons import Lesson
 from teachers.losses import NamedLoss
 from teachers.objective import Objective, TaskLoss
-from teachers.processes import is_first, wait_for_all
 from teachers.signals import TeacherSource
-from teachers.taskmodel import TaskModel, load_taskmodel
+from teachers.taskmodel import TaskModel
+from teachers.trained_once import trained_once
 from teachers.training import learn
 
 logger = logging.getLogger("teachers.multitask")
@@ -139,18 +145,24 @@ def finetune_together(
     identity = {"together": VERSION, "lessons": list(lessons.items()), **course_identity(training, seed)}
     key = key_of(identity)
     folder = home() / "teachers" / f"together-{key}"
-    if not all((folder / name / "teacher.json").is_file() for name in tasks):
-        working = folder.with_name(folder.name + ".working")
+
+    def teach(working: Path) -> list[dict[str, Any]]:
         logger.info("training teachers %s in %s", key, folder)
-        history = train_together(models, tasks, losses, training, seed=seed, folder=working, identity=key)
-        if is_first():
-            with whole_folder(folder, "the teachers") as beside:
-                for name, model in models.items():
-                    (beside / name).mkdir()
-                    keep(model, {"identity": identity, "history": history}, beside / name)
-            shutil.rmtree(working, ignore_errors=True)
-        wait_for_all()
-    found = {name: (replace(load_taskmodel(folder / name), name=name), folder / name) for name in tasks}
+        return train_together(models, tasks, losses, training, seed=seed, folder=working, identity=key)
+
+    def write(history: list[dict[str, Any]], beside: Path) -> None:
+        for name, model in models.items():
+            (beside / name).mkdir()
+            keep(model, {"identity": identity, "history": history}, beside / name)
+
+    trained_once(
+        folder,
+        "the teachers",
+        is_kept=lambda: all((folder / name / FACTS).is_file() for name in tasks),
+        train=teach,
+        write=write,
+    )
+    found = {name: (kept_teacher(folder / name, name), folder / name) for name in tasks}
     if per_task is None:
         return found
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -316,13 +317,24 @@ def _write_cache(folder: Path, model: TaskModel, rows: Rows, wanted: Wanted) -> 
                 if name not in layout:
                     layout[name] = _layout(name, array)
                     starts[name] = _starts(layout[name], rows.tokens)
-                    arrays[name] = np.lib.format.open_memmap(
-                        beside / f"{name}.npy", mode="w+", dtype=np.float32, shape=(int(starts[name][-1]),)
-                    )
+                    arrays[name] = _reserved(beside / f"{name}.npy", int(starts[name][-1]))
                 _store(arrays[name], starts[name], layout[name], array, batch.rows.tolist(), rows)
         for mapped in arrays.values():
             mapped.flush()  # type: ignore[attr-defined]
         (beside / "layout.json").write_text(json.dumps(layout), encoding="utf-8")
+
+
+def _reserved(file: Path, numbers: int) -> np.ndarray:
+    """Return float32 numbers ``[numbers]`` in a file whose space is reserved: a map into a full disk ends in SIGBUS.
+
+    Raises:
+        OSError: If there is not as much space.
+    """
+    array = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=(numbers,))
+    if hasattr(os, "posix_fallocate"):
+        with file.open("r+b") as opened:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+    return array
 
 
 def _stacked(signals: Signals) -> dict[str, np.ndarray]:

@@ -184,7 +184,7 @@ def run_sweep(
         UserError: If values, base or data are unusable, or validation has no labels to choose by.
         DivergedError: If no setting gets through with all of its seeds.
     """
-    from teachers.finetune import finetune
+    from teachers.finetune import finetune, kept_teacher
     from teachers.scoring import scorable
 
     values = checked(values)
@@ -206,7 +206,7 @@ def run_sweep(
         raise DivergedError(f"{name}: every setting of the sweep diverged with some seed; try lower learning rates")
     place = means.index(max(known))
     folder = folders[place, trials[place].best_seed]
-    return _kept(Sweep(_load(folder, name), folder, task.spec.metric, tuple(trials), trials[place]))
+    return _kept(Sweep(kept_teacher(folder, name), folder, task.spec.metric, tuple(trials), trials[place]))
 
 
 def _member(
@@ -220,14 +220,6 @@ def _member(
     history = json.loads((folder / "teacher.json").read_text(encoding="utf-8"))["history"]
     scores = [entry["score"] for entry in history]
     return float(max(scores) if training.keep == "best" else scores[-1]), folder
-
-
-def _load(folder: Path, name: str) -> TaskModel:
-    from dataclasses import replace
-
-    from teachers.taskmodel import load_taskmodel
-
-    return replace(load_taskmodel(folder), name=name)
 
 
 def _kept(found: Sweep) -> Sweep:

@@ -39,6 +39,8 @@ AUTO_CLASSES = {
     "multiple-choice": "AutoModelForMultipleChoice",
 }
 """The stock class that holds the model of each kind of task."""
+PROBLEM_TYPES = {"classification": "single_label_classification", "regression": "regression"}
+"""What transformers calls the kinds of task that share a class."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +173,11 @@ def set_task(config: Any, task: TaskSpec) -> None:
         config.label2id = {label: i for i, label in enumerate(task.labels)}
     elif task.kind == "regression":
         config.id2label, config.label2id = {0: "score"}, {"score": 0}
-        config.problem_type = "regression"
     elif task.kind in ("qa", "multiple-choice"):
         config.num_labels = task.outputs
     elif task.kind == "embedding":
         set_pooling(config, task)
-    if task.kind == "classification":
-        config.problem_type = "single_label_classification"
+    config.problem_type = PROBLEM_TYPES.get(task.kind)  # another task's makes a config that cannot be read again
 
 
 def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, name: str = "model") -> TaskModel:

@@ -136,8 +136,7 @@ def _differences(network: Any, told: dict[str, Any], same_class: bool) -> list[s
     missing = set(told["missing_keys"]) - mismatched.keys()
     unexpected = {name for name in told["unexpected_keys"] if name.rpartition(".")[2] not in BUFFERS}
     if not same_class:
-        present = set(network.state_dict()) - missing
-        halves = {name.rpartition(".")[0] for name in present}
+        halves = {name.rpartition(".")[0] for name in _own(network) - missing}
         missing = {
             name
             for name in missing
@@ -147,6 +146,7 @@ def _differences(network: Any, told: dict[str, Any], same_class: bool) -> list[s
         missing = {name for name in missing if not _is_pooler(name)}
     if not same_class or network is base_encoder(network):
         unexpected = {name for name in unexpected if _in_encoder(network, name)}
+        mismatched = {name: shapes for name, shapes in mismatched.items() if _in_encoder(network, name)}
     found = []
     if missing:
         found.append(f"missing from the weights: {_listed(missing)}")
@@ -156,6 +156,11 @@ def _differences(network: Any, told: dict[str, Any], same_class: bool) -> list[s
         shapes = [f"{name} is {own}, config.json says {wanted}" for name, (own, wanted) in sorted(mismatched.items())]
         found.append(f"of another shape: {_listed(shapes)}")
     return found
+
+
+def _own(network: Any) -> set[str]:
+    """Return the names of the tensors that are not a second name of another, as a tied decoder's is."""
+    return {name for name, _ in network.named_parameters()}
 
 
 def _in_encoder(network: Any, name: str) -> bool:

@@ -10,6 +10,7 @@ import typer
 
 from compress.questions import KINDS, Answers, recipe_text, teacher_facts
 from eval.errors import UserError, did_you_mean
+from eval.writing import write_beside
 
 
 def init(
@@ -40,8 +41,7 @@ def init(
     from compress.recipe import parse_recipe
 
     parse_recipe(text, str(out))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
+    write_beside(out, text.encode())
     typer.echo(f"wrote {out}; next: compress check {out}")
 
 

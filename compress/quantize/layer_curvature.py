@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from compress.quantize.hessian import Curvature, top_eigenvalue
 from compress.technique import Inputs
 from eval.task import Examples
+from eval.writing import write_beside
 from teachers.encoder import layers
 from teachers.features import Batch, labelled
 from teachers.objective import Loss
@@ -64,8 +65,7 @@ def layer_eigenvalues(
             parameter.requires_grad_(flag)
         network.cpu()
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(found), encoding="utf-8")
+        write_beside(file, json.dumps(found).encode())
     return found
 
 

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from eval.report.markup import plain
+from eval.writing import write_beside
 
 LONGEST_LABEL = 28
 LOG_FROM = 6.0
@@ -105,8 +106,8 @@ def darkened(svg: bytes) -> bytes:
 
 def write_themes(folder: Path, name: str, svg: bytes) -> None:
     """Write a figure for light pages, NAME.svg, and for dark ones, NAME-dark.svg."""
-    (folder / f"{name}.svg").write_bytes(svg)
-    (folder / f"{name}-dark.svg").write_bytes(darkened(svg))
+    write_beside(folder / f"{name}.svg", svg)
+    write_beside(folder / f"{name}-dark.svg", darkened(svg))
 
 
 def _dress(axes: Axes, theme: Theme) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from eval.errors import UserError
 from eval.sources import Source, find_sources
-from eval.writing import whole_folder
+from eval.writing import write_beside
 from teachers.encoder import family_of, layer_count, max_tokens, model_inputs
 from teachers.home import home
 from teachers.lessons import Bound
@@ -38,6 +37,7 @@ from teachers.pretraining.sequences import Dialogues, Given, Packed, dialogues, 
 from teachers.pretraining.speed import speed_of
 from teachers.processes import is_first, wait_for_all
 from teachers.taskmodel import save_taskmodel
+from teachers.trained_once import trained_once
 from teachers.training import learn
 
 logger = logging.getLogger("teachers.pretraining")
@@ -67,18 +67,15 @@ def pretrain(block: Pretraining, *, seed: int = 13, name: str = "network") -> Pa
     """
     run = _Run(block, seed)
     folder = home() / "teachers" / f"pretrained-{run.key}"
-    if not (folder / RECORD).is_file():
-        working = folder.with_name(folder.name + ".working")
-        logger.info("pretraining %s in %s", run.key, folder)
-        facts = run.train(working)
-        if is_first():
-            with whole_folder(folder, "the pretrained network") as beside:
-                run.save(beside)
-                (beside / RECORD).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-                network = run.student.model
-                write_report(beside, name, facts, family_of(network).model_type, layer_count(network))
-            shutil.rmtree(working, ignore_errors=True)
-        wait_for_all()
+
+    def write(facts: dict[str, Any], beside: Path) -> None:
+        run.save(beside)
+        (beside / RECORD).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        network = run.student.model
+        write_report(beside, name, facts, family_of(network).model_type, layer_count(network))
+
+    logger.info("pretrained network %s: %s", run.key, folder)
+    trained_once(folder, "the pretrained network", (folder / RECORD).is_file, run.train, write)
     return folder
 
 
@@ -130,7 +127,7 @@ class _Run:
             facts = {"history": history, "speed": speed_of(self.student.model, history, stage.length)}
             if is_first():
                 self._keep(working / f"stage-{number}.safetensors")
-                done.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+                write_beside(done, (json.dumps(facts) + "\n").encode())
             wait_for_all()
             found.append(facts)
         block = self.block.model_dump(mode="json", by_alias=True, exclude_unset=True)

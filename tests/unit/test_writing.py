@@ -1,12 +1,19 @@
 """Files and folders are whole or not there; what stood there before stays until the new one is complete."""
 
+import os
+import stat
+import subprocess
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import sleep
 
 import pytest
 
+from eval import writing
 from eval.errors import CompressError
-from eval.writing import alone, whole_folder, write_beside
+from eval.writing import alone, whole_file, whole_folder, write_beside
 
 
 def test_a_folder_gets_its_name_when_it_is_whole(tmp_path):
@@ -69,3 +76,154 @@ def test_who_fails_lets_the_next_one_in(tmp_path):
         raise ValueError("half")
     with alone(tmp_path / "place"):
         pass
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize(("mask", "file", "folder"), [(0o022, 0o644, 0o755), (0o027, 0o640, 0o750)])
+def test_files_get_the_modes_of_the_umask_whatever_library_wrote_them(tmp_path, mask, file, folder):
+    before = os.umask(mask)
+    try:
+        with whole_folder(tmp_path / "place", "the thing") as beside:
+            (beside / "inner").mkdir()
+            for name in ("weights", "inner/weights"):
+                (beside / name).touch(0o600)
+            (beside / "program").touch(0o755)
+        with whole_file(tmp_path / "one") as beside:
+            beside.touch(0o600)
+    finally:
+        os.umask(before)
+    assert [mode(tmp_path / name) for name in ("place/weights", "place/inner/weights", "one")] == [file] * 3
+    assert mode(tmp_path / "place/program") & 0o100
+    assert mode(tmp_path / "place") == folder
+
+
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path):
+    (tmp_path / "file").touch(0o600)
+    write_beside(tmp_path / "file", b"new")
+    assert mode(tmp_path / "file") == 0o600
+
+
+def test_links_stay_links(tmp_path):
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "old").touch()
+    (tmp_path / "link").symlink_to("target")
+    with whole_folder(tmp_path / "link", "the thing") as beside:
+        (beside / "new").touch()
+    (tmp_path / "text").write_text("old")
+    (tmp_path / "name").symlink_to("text")
+    write_beside(tmp_path / "name", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert [path.name for path in (tmp_path / "target").iterdir()] == ["new"]
+    assert (tmp_path / "name").is_symlink()
+    assert (tmp_path / "text").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "name", "target", "text"]
+
+
+def test_what_is_no_regular_file_is_written_to(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()))
+    reader.start()
+    write_beside(fifo, b"through")
+    reader.join(10)
+    assert read == [b"through"]
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+    write_beside(Path("/dev/null"), b"gone")
+    (tmp_path / "link").symlink_to("/dev/null")
+    write_beside(tmp_path / "link", b"gone")
+    assert not Path("/dev/null").is_file()
+    code = "from pathlib import Path; from eval.writing import write_beside; write_beside(Path('/dev/stdout'), b'said')"
+    with (tmp_path / "out").open("wb") as out:
+        subprocess.run([sys.executable, "-c", code], check=True, stdout=out)
+    assert (tmp_path / "out").read_bytes() == b"said"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "link", "out"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from eval.writing import whole_file, whole_folder
+place = Path(sys.argv[1])
+with whole_folder(place / "folder", "the thing") as one, whole_file(place / "file") as two:
+    (one / "half").touch()
+    two.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_there(tmp_path):
+    for name in ("folder", "file"):
+        place = tmp_path / name
+        place.mkdir() if name == "folder" else place.write_text("old")
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert len(list(tmp_path.glob(".*.writing"))) == 2
+    with whole_folder(tmp_path / "folder", "the thing"):
+        write_beside(tmp_path / "file", b"new")
+        assert len(list(tmp_path.glob(".*.writing"))) == 1, "its own, which is held"
+        with whole_folder(tmp_path / "folder", "the thing"):
+            assert len(list(tmp_path.glob(".*.writing"))) == 2, "nobody takes what another is writing"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_there_is_no_moment_without_a_folder(tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    stopped, missed = threading.Event(), []
+
+    def look():
+        while not stopped.is_set():
+            if not place.exists():
+                missed.append(1)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    for _ in range(30):
+        with whole_folder(place, "the thing") as beside:
+            (beside / "file").touch()
+    stopped.set()
+    watcher.join()
+    assert not missed
+
+
+def test_where_names_cannot_be_exchanged_the_old_folder_makes_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "_exchange", lambda *_: False)
+    test_a_folder_gets_its_name_when_it_is_whole(tmp_path)
+
+
+def test_everything_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    events = []
+    monkeypatch.setattr(writing, "_sync", lambda path: events.append(("sync", path.name)))
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda *paths: (events.append(("name", paths[1].name)), replace(*paths)))
+    with whole_folder(tmp_path / "place", "the thing") as beside:
+        (beside / "file").touch()
+    write_beside(tmp_path / "one", b"")
+    kinds = [kind if kind == "name" else f"sync {name}" for kind, name in events if not name.endswith(".writing")]
+    assert kinds == ["sync file", "name", f"sync {tmp_path.name}", "sync one", "name", f"sync {tmp_path.name}"]
+
+
+def test_what_a_library_says_of_a_full_disk_is_the_same_error(tmp_path):
+    with (
+        pytest.raises(CompressError, match=r"place: the thing could not be written .*No space left on device"),
+        whole_folder(tmp_path / "place", "the thing"),
+    ):
+        raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+    with pytest.raises(OSError, match="No space left on device") as caught, whole_file(tmp_path / "file"):
+        raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert caught.value.errno == 28
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_waits_says_so(tmp_path, caplog):
+    caplog.set_level("INFO", logger="eval.writing")
+    with ThreadPoolExecutor(1) as pool:
+        with alone(tmp_path / "place"):
+            waiting = pool.submit(lambda: alone(tmp_path / "place").__enter__())
+            sleep(0.2)
+            assert not waiting.done()
+        waiting.result(10)
+    assert "place: another process is making it; waiting" in caplog.text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from compress.distill.augment.reading import read_unlabelled
 from compress.distill.augment.rule import Rule
 from eval.errors import CompressError
 from eval.task import Example, Examples, TaskSpec
+from eval.writing import whole_file
 from teachers.home import home
 
 logger = logging.getLogger("compress.augment")
@@ -90,21 +90,19 @@ def write_copies(file: Path, examples: Iterator[dict[str, Any]]) -> tuple[int, i
     Raises:
         CompressError: If the file cannot be written.
     """
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
     originals = copies = 0
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         # A lone surrogate becomes its JSON escape.
-        with beside.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as lines:
+        with (
+            whole_file(file) as beside,
+            beside.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as lines,
+        ):
             for example in examples:
                 lines.write(json.dumps(example, ensure_ascii=False) + "\n")
                 copied = all(name in example for name in ORIGIN)
                 originals, copies = originals + (not copied), copies + copied
-        os.replace(beside, file)
     except OSError as error:
         raise CompressError(f"{file}: cannot be written ({error})") from error
-    finally:
-        beside.unlink(missing_ok=True)
     return originals, copies
 
 

@@ -1,0 +1,64 @@
+"""What takes long to train is trained once, by one run at a time, kept under ``COMPRESS_HOME`` and found again."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from eval.writing import alone, whole_folder
+from teachers.processes import how_many, is_first, wait_for_all
+
+
+def trained_once(
+    folder: Path,
+    what: str,
+    is_kept: Callable[[], bool],
+    train: Callable[[Path], Any],
+    write: Callable[[Any, Path], None],
+) -> None:
+    """Train what ``folder`` is to hold, unless it is there; of several runs one trains and the others wait for it.
+
+    Args:
+        folder: The place.
+        what: What is trained, for messages.
+        is_kept: Whether it is there and whole.
+        train: Trains, with checkpoints in the folder it is given, and returns facts.
+        write: Writes facts and all else into the folder it is given.
+
+    Raises:
+        CompressError: If the disk refuses.
+    """
+    if how_many() == 1 and is_kept():
+        return
+    with _one_run(folder):
+        if is_kept():
+            return
+        working = folder.with_name(folder.name + ".working")
+        facts = train(working)
+        if is_first():
+            with whole_folder(folder, what) as beside:
+                write(facts, beside)
+            shutil.rmtree(working, ignore_errors=True)
+        wait_for_all()
+
+
+@contextlib.contextmanager
+def _one_run(folder: Path) -> Iterator[None]:
+    """Let the processes of one run go on together, while those of other runs wait."""
+    with contextlib.ExitStack() as stack:
+        if is_first():
+            stack.enter_context(alone(folder))
+        if how_many() > 1:
+            _begin_together()
+        yield
+
+
+def _begin_together() -> None:
+    """Wait for the other processes of this run, which have not trained together yet."""
+    import torch
+    from accelerate import PartialState
+
+    PartialState(cpu=not torch.cuda.is_available()).wait_for_everyone()
