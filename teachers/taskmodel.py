@@ -22,8 +22,9 @@ from eval.task import TaskSpec
 from teachers.choices import read_rows
 from teachers.encoder import base_encoder, family_of, max_tokens, model_inputs
 from teachers.families import FAMILIES
+from teachers.folder_task import in_own_order, own_task
 from teachers.padding import silence
-from teachers.pooling import check_pooling, pooled, said_by, save_pooling, set_pooling
+from teachers.pooling import check_pooling, pooled, save_pooling, set_pooling
 from teachers.weights import complain, not_finite, read_stock
 
 if TYPE_CHECKING:
@@ -250,12 +251,12 @@ def load_taskmodel(
         )
     config = config or loaded_part(source, "configuration", lambda: _config(source))
     family_of(config)
-    task = task or _own_task(where, config)
+    task = task or own_task(where, config)
     check_kind(config, task)
     if task.kind == "embedding":
         check_pooling(where, task)
     tokenizer = loaded_part(source, "tokenizer", lambda: load_tokenizer(source, config=config))
-    task = _in_own_order(source, config, task)
+    task = in_own_order(source, config, task)
     _check_tokenizer(tokenizer, config, where=source)
     set_task(config, task)
     loader = getattr(transformers, AUTO_CLASSES[task.kind])
@@ -359,59 +360,6 @@ def loaded_part(source: str, part: str, load: Any) -> Any:
                 f"model {source!r}: no such folder, and as a hub name its {part} could not be read ({reason})"
             ) from error
         raise UserError(f"{source}: the {part} could not be read ({reason}); is the folder complete?") from error
-
-
-def _own_task(folder: Path, config: Any) -> TaskSpec:
-    file = folder / "task.json"
-    if file.is_file():
-        try:
-            return TaskSpec.model_validate_json(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{file}: not a task description ({error})") from error
-    labels = tuple(config.id2label[i] for i in sorted(config.id2label))
-    architecture = (config.architectures or [""])[0]
-    if architecture.endswith("ForTokenClassification"):
-        return TaskSpec(kind="tagging", labels=labels, metric="entity_f1")
-    if architecture.endswith("ForQuestionAnswering"):
-        return TaskSpec(kind="qa", metric="f1", max_length=384, stride=128)
-    if architecture.endswith("ForMultipleChoice"):
-        return TaskSpec(kind="multiple-choice", truncation="only_first")
-    if architecture.endswith("ForMaskedLM"):
-        return TaskSpec(kind="masked-lm", metric="masked_accuracy")
-    if architecture.endswith("ForSequenceClassification"):
-        if len(labels) == 1:
-            return TaskSpec(kind="regression", metric="spearman")
-        return TaskSpec(kind="classification", labels=labels)
-    if (said := said_by(folder)) is not None:
-        return TaskSpec(kind="embedding", metric="spearman", pair=True, **said)
-    raise UserError(f"{folder}: holds {architecture or 'a model without a head'}; say which task it is for")
-
-
-_NEW_HEAD = (
-    "for a new head on its encoder, save AutoModel.from_pretrained(…) in a folder of its own, with the tokenizer"
-)
-
-
-def _in_own_order(source: str, config: Any, task: TaskSpec) -> TaskSpec:
-    """Return the task with its labels in the order that the model was trained with; refuse other labels."""
-    architecture = (config.architectures or [""])[0]
-    if not architecture.endswith(("ForSequenceClassification", "ForTokenClassification")):
-        return task
-    own = tuple(str(config.id2label[i]) for i in sorted(config.id2label))
-    if task.kind == "regression" and len(own) != 1:
-        raise UserError(f"{source}: the model answers {list(own)}, the task asks for a number; {_NEW_HEAD}")
-    if not task.labels or own == tuple(f"LABEL_{i}" for i in range(len(task.labels))):
-        return task
-    if set(own) != set(task.labels):
-        unknown = sorted(set(task.labels) - set(own))
-        hint = f"; unknown to the model: {', '.join(unknown)}" if unknown else ""
-        raise UserError(
-            f"{source}: the model answers {list(own)}, the task asks for {list(task.labels)}{hint}; {_NEW_HEAD}"
-        )
-    weights = task.class_weights
-    if weights is not None:
-        weights = tuple(weights[task.labels.index(label)] for label in own)
-    return task.model_copy(update={"labels": own, "class_weights": weights})
 
 
 def _check_tokenizer(tokenizer: Any, config: Any, where: str) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 Damage = Callable[[Path], None]
 
@@ -68,6 +71,22 @@ def link(name: str, target: str) -> Damage:
         if path.exists() or path.is_symlink():
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         path.symlink_to(target)
+
+    return act
+
+
+def device(name: str, minor: int) -> Damage:
+    """Make a memory device of Linux under a name of our own (3 takes everything, 7 is always full).
+
+    Never ``/dev/…`` itself: run as root, a command that replaces what it should write to would break the machine.
+    """
+
+    def act(scene: Path) -> None:
+        try:
+            os.mknod(scene / name, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+            (scene / name).open("wb").close()
+        except PermissionError:
+            pytest.skip("devices can be made by root alone, on a file system that allows them")
 
     return act
 

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from tests.forking import Ending
 from tests.hostile.case import Case, table
-from tests.hostile.damage import Damage, link, write
+from tests.hostile.damage import Damage, device, link, write
 
 EVAL = "eval model --data data --no-latency"
 EXPORT = "export model --out out"
 FULL_DISK = "the disk is full; free some space"
+NULL, FULL = 3, 7
+"""Memory devices of Linux: one that takes everything, and one that is always full."""
 
 
 def folder(name: str) -> Damage:
@@ -82,6 +84,13 @@ def still_a_fifo(name: str) -> Callable[[Path, Ending], None]:
     return look
 
 
+def still_a_device(name: str) -> Callable[[Path, Ending], None]:
+    def look(scene: Path, _: Ending) -> None:
+        assert stat.S_ISCHR((scene / name).stat().st_mode)
+
+    return look
+
+
 def printed(start: str) -> Callable[[Path, Ending], None]:
     def look(_: Path, ending: Ending) -> None:
         assert ending.out.lstrip().startswith(start), ending.out[:200]
@@ -95,14 +104,27 @@ CASES = [
         case
         for option, name in REPORTS.items()
         for case in (
-            Case(f"{option} to the null device", f"{EVAL} {option} /dev/null", code=0, after=nothing_is_left),
+            Case(
+                f"{option} to the null device",
+                f"{EVAL} {option} null",
+                device("null", NULL),
+                code=0,
+                after=all_of(still_a_device("null"), nothing_is_left),
+            ),
             Case(
                 f"{option} to standard output",
-                f"{EVAL} {option} /dev/stdout",
+                f"{EVAL} {option} /proc/self/fd/1",
                 code=0,
                 after=printed("[" if option == "--json" else "<!doctype"),
             ),
-            Case(f"{option} to a full device", f"{EVAL} {option} /dev/full", code=1, says=FULL_DISK),
+            Case(
+                f"{option} to a full device",
+                f"{EVAL} {option} full",
+                device("full", FULL),
+                code=1,
+                says=FULL_DISK,
+                after=still_a_device("full"),
+            ),
             Case(
                 f"{option} to a FIFO",
                 f"{EVAL} {option} {name}",
@@ -162,12 +184,26 @@ CASES = [
     ),
     Case("an export into a file", "export model --out file", write("file", "kept"), code=(1, 2), says="file"),
     Case("an export below a file", "export model --out file/out", write("file", "kept"), code=(1, 2), says="file"),
-    Case("an export to a device", "export model --out /dev/null", code=(1, 2), says="/dev/null"),
+    Case(
+        "an export to a device",
+        "export model --out null",
+        device("null", NULL),
+        code=(1, 2),
+        says="null",
+        after=still_a_device("null"),
+    ),
     Case("an export to a name that is too long", f"export model --out out/{'x' * 300}", code=(1, 2), says="xxx"),
     Case("a report to a name that is too long", f"{EVAL} --json {'x' * 300}", code=(1, 2), says="xxx"),
     Case("a run into a file", "run recipe.yaml --out file", write("file", "kept"), code=(1, 2), says="file"),
     Case("a run below a file", "run recipe.yaml --out file/out", write("file", "kept"), code=(1, 2), says="file"),
-    Case("a run to a device", "run recipe.yaml --out /dev/null", code=(1, 2), says="/dev/null"),
+    Case(
+        "a run to a device",
+        "run recipe.yaml --out null",
+        device("null", NULL),
+        code=(1, 2),
+        says="null",
+        after=still_a_device("null"),
+    ),
     Case(
         "a home that is a file",
         "run recipe.yaml --out out",
@@ -177,8 +213,11 @@ CASES = [
     ),
     Case(
         "a new recipe onto a device",
-        "init --force --task classification --data data --teacher model --trained --layers 2 --int8 --out /dev/full",
-        code=(1, 2),
+        "init --force --task classification --data data --teacher model --trained --layers 2 --int8 --out full",
+        device("full", FULL),
+        code=1,
+        says=FULL_DISK,
+        after=still_a_device("full"),
     ),
     Case(
         "a new recipe over a folder",
