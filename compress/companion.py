@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from eval.errors import UserError
+from teachers.objective import WrappedLoss, WrappedObjective
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from teachers.features import Batch, Rows
-    from teachers.objective import Loss, Objective
-    from teachers.observing import Signals, Wanted
+    from teachers.objective import Loss
+    from teachers.observing import Signals
     from teachers.taskmodel import TaskModel
 
 
 @dataclass(frozen=True)
-class Accompanied:
+class Accompanied(WrappedObjective):
     """An objective, and a module that the training loop keeps beside the network as it keeps projections.
 
     The module may have ``at_step`` and ``rates`` (see ``teachers.scheduled``), and ``terms() -> {name: tensor}``, which
@@ -32,14 +32,8 @@ class Accompanied:
         passes_by: What lets layers of the network be passed by, if something does; losses cannot read inside of them.
     """
 
-    objective: Objective
     companion: nn.Module
     passes_by: str = ""
-
-    @property
-    def reads_labels_alone(self) -> bool:
-        """Whether the objective does."""
-        return getattr(self.objective, "reads_labels_alone", False)
 
     def bind(self, student: TaskModel, rows: Rows) -> AccompaniedLoss:
         """Bind the objective.
@@ -56,24 +50,17 @@ class Accompanied:
         return AccompaniedLoss(bound, self.companion)
 
 
-@dataclass
-class AccompaniedLoss:
-    """A loss over known rows and the companion."""
+class AccompaniedLoss(WrappedLoss):
+    """A loss over known rows and the companion.
 
-    inner: Loss
-    companion: nn.Module
-    reads: Wanted = field(init=False)
-    modules: nn.Module = field(init=False)
+    Args:
+        inner: The loss.
+        companion: The module.
+    """
 
-    def __post_init__(self) -> None:
-        """Read what the loss reads, and let both follow the training."""
-        self.reads = self.inner.reads
-        self.modules = nn.ModuleList([self.inner.modules, self.companion])
-
-    @property
-    def groups(self) -> Sequence[int] | None:
-        """Which rows stand in one batch, if the loss asks for it."""
-        return getattr(self.inner, "groups", None)
+    def __init__(self, inner: Loss, companion: nn.Module) -> None:
+        super().__init__(inner, [companion])
+        self.companion = companion
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return the terms of both."""

@@ -5,10 +5,8 @@ objective: {distill.logits: {temperature: 2.0}, distill.pkd: {beta: 100, weight:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import or_
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import (
@@ -29,11 +27,7 @@ from compress.wording import shown
 from eval.errors import UserError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from teachers.features import Batch, Rows
-    from teachers.objective import Loss, Objective
-    from teachers.observing import Signals, Wanted
+    from teachers.objective import Objective
     from teachers.taskmodel import TaskModel
 
 
@@ -94,6 +88,7 @@ class ObjectiveBlock(BaseModel):
 
     def make(self, inputs: Inputs) -> Objective:
         """Return the sum with the teacher in ``inputs``, which is run once for all terms."""
+        from compress.weighted_sum import WeightedSum
         from teachers.signals import SharedTeacher
 
         if inputs.teacher is not None:
@@ -135,51 +130,6 @@ class HealedTechnique(TrainedTechnique):
     def without_teacher(self) -> Technique:
         """Return the same technique, trained on the labels alone."""
         return self.model_copy(update={"objective": None})
-
-
-@dataclass(frozen=True)
-class WeightedSum:
-    """Several objectives in one training step.
-
-    Attributes:
-        terms: Name, weight and objective of each.
-    """
-
-    terms: tuple[tuple[str, float, Objective], ...]
-
-    def bind(self, student: TaskModel, rows: Rows) -> BoundSum:
-        """Bind every term to the same rows."""
-        from torch import nn
-
-        bound = tuple((name, weight, objective.bind(student, rows)) for name, weight, objective in self.terms)
-        return BoundSum(bound, nn.ModuleList(loss.modules for _, _, loss in bound))
-
-
-@dataclass
-class BoundSum:
-    """A weighted sum of losses over known rows."""
-
-    terms: tuple[tuple[str, float, Loss], ...]
-    modules: nn.Module
-    reads: Wanted = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Read what any of the terms reads."""
-        self.reads = reduce(or_, (loss.reads for _, _, loss in self.terms))
-
-    @property
-    def groups(self) -> Sequence[int] | None:
-        """Which rows stand in one batch, as the first loss that asks for it says."""
-        asked = (getattr(loss, "groups", None) for _, _, loss in self.terms)
-        return next((groups for groups in asked if groups is not None), None)
-
-    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
-        """Return every term of every loss, named ``technique.term`` and weighted."""
-        return {
-            f"{name}.{part}": weight * value
-            for name, weight, loss in self.terms
-            for part, value in loss(student, batch).items()
-        }
 
 
 def _term(name: str, given: Any) -> ObjectiveTerm:

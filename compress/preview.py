@@ -62,13 +62,13 @@ def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:
 def _refuse_lesson(recipe: Recipe, task: Task, base: TaskModel) -> None:
     """Refuse examples from which the teacher's loss learns nothing, and a head that cannot answer them."""
     from compress.architectures.answer_network import unanswerable
-    from teachers.objective import TaskLoss, examples_for
+    from teachers.objective import TaskLoss
 
     block = recipe.teacher.finetune if recipe.teacher is not None else None
     if block is not None and block.head is not None and (problems := unanswerable(base, task.spec)):
         raise UserError(*problems)
     if block is not None and len(task.train):
-        examples_for(TaskLoss() if block.loss is None else block.loss.objective, task.spec, task.train)
+        (TaskLoss() if block.loss is None else block.loss.objective).select(task.spec, task.train)
 
 
 def _unreadable_models(recipe: Recipe) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from eval.errors import UserError
 from teachers.multitask import finetune_together, share_encoders
-from teachers.objective import TaskLoss, examples_for
+from teachers.objective import TaskLoss
 from teachers.taskmodel import load_taskmodel
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def preview_together(recipe: Recipe) -> tuple[dict[str, Task], dict[str, TaskMod
     problems: list[str] = []
     for name, task in tasks.items():
         try:
-            examples_for(losses.get(name, TaskLoss()), task.spec, task.train)
+            losses.get(name, TaskLoss()).select(task.spec, task.train)
         except UserError as error:
             problems += [f"tasks.{name}: {problem}" for problem in error.problems]
     if problems:

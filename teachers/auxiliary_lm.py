@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.config import AuxiliaryLM
 from teachers.encoder import share_encoder
-from teachers.features import Batch, Rows, mask_tokens
-from teachers.objective import Loss, Objective, TaskLoss, task_loss
-from teachers.observing import Signals, Wanted
+from teachers.features import Batch, Rows
+from teachers.objective import Loss, Objective, TaskLoss, WrappedLoss, WrappedObjective, task_loss
+from teachers.observing import Signals
 from teachers.taskmodel import TaskModel, build_taskmodel, logits_of
 from teachers.word_head import head_modules
 
@@ -34,23 +33,18 @@ SPEC = TaskSpec(kind="masked-lm", metric="masked_accuracy")
 
 
 @dataclass(frozen=True)
-class WithLanguageModel:
+class WithLanguageModel(WrappedObjective):
     """An objective, and the masked-language loss of the same texts.
 
     The head that predicts words is new, tied to the student's word embeddings, and thrown away after the training.
 
     Attributes:
-        weight: Of the masked-language loss, from the first update to the last.
         objective: Whatever else is minimised; the labels' own loss by default.
+        weight: Of the masked-language loss, from the first update to the last.
     """
 
-    weight: AuxiliaryLM = field(default_factory=AuxiliaryLM)
     objective: Objective = field(default_factory=TaskLoss)
-
-    @property
-    def reads_labels_alone(self) -> bool:
-        """Whether the objective does; examples without a label are then left out of both losses."""
-        return getattr(self.objective, "reads_labels_alone", False)
+    weight: AuxiliaryLM = field(default_factory=AuxiliaryLM)
 
     def bind(self, student: TaskModel, rows: Rows) -> LanguageModelLoss:
         """Bind the objective and make the head.
@@ -64,44 +58,24 @@ class WithLanguageModel:
         return LanguageModelLoss(self.objective.bind(student, rows), self.weight, rows, reader)
 
 
-@dataclass
-class LanguageModelLoss:
+class LanguageModelLoss(WrappedLoss):
     """Both losses over known rows.
 
-    Attributes:
+    Args:
         inner: The loss of the objective.
         weight: Of the masked-language loss.
         rows: Say which tokens may be masked.
-        reader: A network with the student's encoder and a masked-language head.
+        reader: A network with the student's encoder and a masked-language head, which is trained beside the student.
     """
 
-    inner: Loss
-    weight: AuxiliaryLM
-    rows: Rows
-    reader: Any
-    reads: Wanted = field(init=False)
-    modules: nn.Module = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Read what the objective reads; train its modules and the head."""
-        self.reads = self.inner.reads
-        self.modules = nn.ModuleList([self.inner.modules, *head_modules(self.reader)])
-
-    @property
-    def groups(self) -> Sequence[int] | None:
-        """Which rows stand in one batch, if the objective asks for it."""
-        return getattr(self.inner, "groups", None)
-
-    @property
-    def whole_groups(self) -> bool:
-        """Whether they may not be cut."""
-        return getattr(self.inner, "whole_groups", False)
+    def __init__(self, inner: Loss, weight: AuxiliaryLM, rows: Rows, reader: Any) -> None:
+        super().__init__(inner, head_modules(reader))
+        self.weight, self.rows, self.reader = weight, rows, reader
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """Return over how many answers each term is a mean, as far as the objective says it."""
-        inner = getattr(self.inner, "counts", None)
+        """Return over how many answers each term is a mean."""
         hidden = self.masked(batch).targets["labels"] != IGNORED
-        return {**(inner(batch) if inner else {}), "language_model": hidden.sum()}
+        return {**self.inner.counts(batch), "language_model": hidden.sum()}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return the terms of the objective, and ``language_model``, weighted."""
@@ -115,13 +89,9 @@ class LanguageModelLoss:
 
         The masks of a row depend on seed, row and progress alone, whatever it is batched with.
         """
-        rows, ids = self.rows, batch.inputs["input_ids"].cpu().numpy().copy()
-        labels = np.full_like(ids, IGNORED)
-        for place, (row, real) in enumerate(zip(batch.rows.tolist(), batch.mask.cpu().numpy() == 1, strict=True)):
-            chance = np.random.default_rng([rows.seed, int(batch.progress * 2**32), row])
-            ids[place, real], labels[place, real] = mask_tokens(
-                ids[place, real], rows.special_ids, int(rows.mask_id or 0), rows.vocab_size, chance
-            )
+        rows = self.rows
+        chances = [np.random.default_rng([rows.seed, int(batch.progress * 2**32), row]) for row in batch.rows.tolist()]
+        ids, labels = rows.masked(batch.inputs["input_ids"].cpu().numpy(), batch.mask.cpu().numpy(), chances)
         device = batch.rows.device
         inputs = {**batch.inputs, "input_ids": torch.from_numpy(ids).to(device)}
         return Batch(inputs, {"labels": torch.from_numpy(labels).to(device)}, batch.rows, batch.progress)

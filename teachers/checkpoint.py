@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,13 @@ def random_states() -> dict[str, Tensor]:
     """Return the states of torch's own sources of chance in this process, each ``[bytes]``."""
     found = {"cpu": torch.get_rng_state()}
     return found | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
+
+
+def set_random_states(states: Mapping[str, Tensor]) -> None:
+    """Put back what ``random_states`` returned, as far as this machine has such a source."""
+    for name, put in (("cpu", torch.set_rng_state), ("cuda", torch.cuda.set_rng_state)):
+        if name in states and (name == "cpu" or torch.cuda.is_available()):
+            put(states[name].clone())  # torch reads a view from a wrong place
 
 
 def save_checkpoint(
@@ -97,10 +105,9 @@ def load_checkpoint(
             _, index, key = name.split(".", 2)
             moments.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-    for name, put in (("random.cpu", torch.set_rng_state), ("random.cuda", torch.cuda.set_rng_state)):
-        if name in tensors and (name == "random.cpu" or torch.cuda.is_available()):
-            states = tensors[name].view(-1, tensors[name].shape[-1])
-            put(states[process % len(states)].clone())  # torch reads a view from a wrong place
+    found = {name.removeprefix("random."): value for name, value in tensors.items() if name.startswith("random.")}
+    every = {name: states.view(-1, states.shape[-1]) for name, states in found.items()}
+    set_random_states({name: states[process % len(states)] for name, states in every.items()})
     return state
 
 

@@ -51,25 +51,23 @@ class Batch:
             self.progress,
         )
 
+    def part(self, start: int, stop: int) -> Batch:
+        """Return some of its rows, from ``start`` to before ``stop``; the choices of an example stay together."""
+        counts = self.targets.get("choices", torch.ones_like(self.rows)).tolist()
+        ends = [0, *accumulate(counts)]
+        own, inputs = slice(start, stop), slice(ends[start], ends[stop])
+        return Batch(
+            {name: tensor[inputs] for name, tensor in self.inputs.items()},
+            {name: tensor[own] for name, tensor in self.targets.items()},
+            self.rows[inputs],
+            self.progress,
+        )
+
     def split(self, pieces: int) -> list[Batch]:
         """Cut into at most ``pieces`` batches of nearly equal size; the choices of an example stay together."""
         if pieces == 1:
             return [self]
-        counts = self.targets.get("choices", torch.ones_like(self.rows)).tolist()
-        ends = [0, *accumulate(counts)]
-        found = []
-        for part in torch.arange(len(self)).chunk(pieces):
-            own = slice(int(part[0]), int(part[-1]) + 1)
-            inputs = slice(ends[own.start], ends[own.stop])
-            found.append(
-                Batch(
-                    {name: tensor[inputs] for name, tensor in self.inputs.items()},
-                    {name: tensor[own] for name, tensor in self.targets.items()},
-                    self.rows[inputs],
-                    self.progress,
-                )
-            )
-        return found
+        return [self.part(int(own[0]), int(own[-1]) + 1) for own in torch.arange(len(self)).chunk(pieces)]
 
 
 class Rows:
@@ -126,10 +124,8 @@ class Rows:
         arrays = self.encoder.collate([self.features[i] for i in members])
         targets: dict[str, Any]
         if self.spec.kind == "masked-lm":
-            generator = np.random.default_rng([self.seed, epoch, *rows[:2], len(rows)])
-            arrays["input_ids"], labels = mask_tokens(
-                arrays["input_ids"], self.special_ids, int(self.mask_id or 0), self.vocab_size, generator
-            )
+            chances = [np.random.default_rng([self.seed, epoch, row]) for row in members]
+            arrays["input_ids"], labels = self.masked(arrays["input_ids"], arrays["attention_mask"], chances)
             targets = {"labels": labels}
         else:
             targets = self._pad_targets(rows, arrays["input_ids"].shape[1])
@@ -139,6 +135,27 @@ class Rows:
             torch.tensor(members, dtype=torch.int64),
             progress,
         )
+
+    def masked(
+        self, ids: np.ndarray, real: np.ndarray, chances: Sequence[np.random.Generator]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Hide tokens of padded rows; each row has a source of chance, so its masks do not depend on its batch.
+
+        Args:
+            ids: Token ids ``[B, L]``.
+            real: 1 for real tokens, 0 for padding, ``[B, L]``.
+            chances: One a row.
+
+        Returns:
+            The changed ids and the labels, ``IGNORED`` where nothing is predicted; both ``[B, L]``.
+        """
+        changed, labels = ids.copy(), np.full_like(ids, IGNORED)
+        for row, chance in enumerate(chances):
+            own = real[row] == 1
+            changed[row, own], labels[row, own] = mask_tokens(
+                ids[row, own], self.special_ids, int(self.mask_id or 0), self.vocab_size, chance
+            )
+        return changed, labels
 
     def _pad_targets(self, rows: Sequence[int], length: int) -> dict[str, Any]:
         chosen = [self.targets[i] for i in rows]

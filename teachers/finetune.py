@@ -92,7 +92,7 @@ def finetune(
 
     def teach(working: Path) -> list[dict[str, Any]]:
         logger.info("training teacher %s in %s", key, folder)
-        objective = loss if auxiliary_lm is None else WithLanguageModel(auxiliary_lm, loss or TaskLoss())
+        objective = loss if auxiliary_lm is None else WithLanguageModel(loss or TaskLoss(), auxiliary_lm)
         with kept_features(student, _scored_texts(task)) if features else contextlib.nullcontext():
             return train(
                 student,

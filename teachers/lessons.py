@@ -11,7 +11,7 @@ from eval.task import Examples
 from teachers.batches import LengthGroupedBatches, WholeGroupBatches
 from teachers.config import Training
 from teachers.features import Batch
-from teachers.objective import Loss, Objective, examples_for
+from teachers.objective import Loss, Objective
 from teachers.scoring import rows_of
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel
@@ -72,21 +72,10 @@ class Bound:
         """What stands before the names of its losses."""
         return f"{self.name}." if self.name else ""
 
-    @property
-    def groups(self) -> Sequence[int] | None:
-        """The number of each row's group, if the loss has groups that may not be cut."""
-        return getattr(self.loss, "groups", None) if getattr(self.loss, "whole_groups", False) else None
-
     def batches(self, training: Training, seed: int) -> LengthGroupedBatches:
         """Return which rows stand together."""
-        kind = LengthGroupedBatches if self.groups is None else WholeGroupBatches
-        together = getattr(self.loss, "groups", None)
-        return kind(self.rows.lengths, training.batch_size, seed, training.group_by_length, together)
-
-    def prepare(self, batch: Batch) -> Batch:
-        """Return a batch as the student shall see it."""
-        change = getattr(self.loss, "prepare", None)
-        return batch if change is None else change(batch)
+        kind = WholeGroupBatches if self.loss.whole_groups else LengthGroupedBatches
+        return kind(self.rows.lengths, training.batch_size, seed, training.group_by_length, self.loss.groups)
 
 
 @dataclass(frozen=True)
@@ -115,7 +104,7 @@ class Lesson:
         Raises:
             UserError: If there is nothing to train on.
         """
-        examples = examples_for(self.objective, self.student.task, self.examples)
+        examples = self.objective.select(self.student.task, self.examples)
         if not len(examples):
             raise UserError(f"nothing to train on: {examples.name} is empty")
         rows = rows_of(self.student, examples, seed)

@@ -16,6 +16,8 @@ from eval.task import Examples, TaskSpec
 from teachers.named import OneNamedBlock
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from teachers.features import Rows
     from teachers.objective import Loss
     from teachers.taskmodel import TaskModel
@@ -106,8 +108,8 @@ class InBatchNegatives(NamedLoss):
     """Each first text shall find its own second text among those of the batch (multiple negatives ranking).
 
     ``-mean_i log( exp(cos(u_i, v_i) / temperature) / sum_j exp(cos(u_i, v_j) / temperature) )``. It learns from pairs
-    that match: those with the largest label, or all if none has a label. A larger batch gives each more to choose from;
-    with accumulation or several processes it chooses among those of its part of the batch.
+    that match: those with the largest label, or all if none has a label. A larger batch gives each more to choose from,
+    also with accumulation and several processes, whose vectors are gathered first (Gao et al. 2021, arXiv 2101.06983).
 
     Attributes:
         temperature: Divides the cosines.
@@ -128,7 +130,11 @@ class InBatchNegatives(NamedLoss):
         """Return the loss of these pairs."""
         from teachers.siamese import SiameseLoss, in_batch_negatives
 
-        return SiameseLoss("contrastive", rows, lambda u, v, _: in_batch_negatives(u, v, self.temperature))
+        def compare(first: Tensor, second: Tensor, pairs: Tensor) -> Tensor:
+            del pairs
+            return in_batch_negatives(first, second, self.temperature)
+
+        return SiameseLoss("contrastive", rows, compare, whole_batch=True)
 
 
 class PairwiseRanking(NamedLoss):

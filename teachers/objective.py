@@ -1,9 +1,10 @@
-"""What training minimises: the protocol of every objective, and the task's own loss."""
+"""What training minimises: the base of every objective and of its loss, and the task's own loss."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,73 +21,113 @@ if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
 
 
-class Loss(Protocol):
-    """An objective that is tied to one student and its rows.
+class Loss:
+    """An objective that is tied to one student and its rows; the defaults are those of a mean over rows.
 
-    Some losses have more, by these names: ``groups``, a number for each row, where rows of one number shall meet in a
-    batch (its border may still cut a group, unless ``whole_groups`` is true); ``prepare(batch)``, the batch as the
-    student shall see it; and ``counts(batch)``, over how many things each term is a mean, so that pieces of a batch and
-    processes weigh by it (rows, for terms that are not named).
+    A batch may be cut into pieces (``gradient accumulation``, several processes). Its terms are then weighted so that
+    the update is that of the whole batch, which needs to know what each term is a mean of: rows, unless ``counts`` says
+    otherwise. A loss that compares the rows of a batch with each other sets ``groups`` or ``whole_batch``.
 
     Attributes:
         reads: What of the student is read.
         modules: Parameters that are trained beside the student's, such as projections, and then thrown away.
+        groups: A number for each row, if rows of one number shall meet in a batch; pieces never part them.
+        whole_groups: Whether the border between two batches may not part them either.
+        whole_batch: Whether the terms are not means over parts of a batch; outputs of all pieces are then gathered
+            before the loss is computed.
     """
 
-    reads: Wanted
-    modules: nn.Module
+    reads: Wanted = NOTHING
+    modules: nn.Module = nn.Module()
+    groups: Sequence[int] | None = None
+    whole_groups: bool = False
+    whole_batch: bool = False
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Return the batch as the student shall see it."""
+        return batch
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return over how many things (tokens, labels, pairs) each term is a mean; rows, for terms not named here."""
+        del batch
+        return {}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return the terms of the loss, already weighted; their sum is minimised."""
-        ...
+        raise NotImplementedError(f"{type(self).__name__} does not implement __call__")
+
+
+class WrappedLoss(Loss):
+    """A loss with something beside it; whatever a subclass does not change is the inner loss's own.
+
+    Args:
+        inner: The loss.
+        beside: Modules that are trained beside the student, in addition to the loss's own.
+    """
+
+    def __init__(self, inner: Loss, beside: Iterable[nn.Module] = ()) -> None:
+        self.inner = inner
+        self.reads, self.modules = inner.reads, nn.ModuleList([inner.modules, *beside])
+        self.groups, self.whole_groups, self.whole_batch = inner.groups, inner.whole_groups, inner.whole_batch
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Return the batch as the student shall see it."""
+        return self.inner.prepare(batch)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return over how many things each term is a mean."""
+        return self.inner.counts(batch)
+
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return the terms of the inner loss."""
+        return self.inner(student, batch)
 
 
 class Objective(Protocol):
     """A description of a loss, such as a distillation technique; it becomes a ``Loss`` by being bound.
 
-    One that cannot learn from every example may have ``select(spec, examples)``, which returns those it learns from.
+    Subclass it for the defaults.
     """
+
+    def select(self, spec: TaskSpec, examples: Examples) -> Examples:
+        """Return the examples that it learns from; all by default.
+
+        Raises:
+            UserError: If it learns from none.
+        """
+        del spec
+        return examples
 
     def bind(self, student: TaskModel, rows: Rows) -> Loss:
         """Prepare for these rows: compute and cache teacher signals, make projections."""
-        ...
+        raise NotImplementedError(f"{type(self).__name__} does not implement bind")
 
 
-def examples_for(objective: Objective, spec: TaskSpec, examples: Examples) -> Examples:
-    """Return the examples that an objective learns from.
+@dataclass(frozen=True)
+class WrappedObjective(Objective):
+    """An objective with something beside it, which learns from the same examples.
 
-    Raises:
-        UserError: If it learns from none.
+    Attributes:
+        objective: The objective.
     """
-    if getattr(objective, "reads_labels_alone", False):
-        examples = labelled(spec, examples)
-    select = getattr(objective, "select", None)
-    chosen: Examples = examples if select is None else select(spec, examples)
-    return chosen
+
+    objective: Objective
+
+    def select(self, spec: TaskSpec, examples: Examples) -> Examples:
+        """Return the examples that the objective learns from."""
+        return self.objective.select(spec, examples)
 
 
 @dataclass
-class BoundTaskLoss:
+class BoundTaskLoss(Loss):
     """The loss of the labels themselves."""
 
     spec: TaskSpec
     reads: Wanted = NOTHING
-    modules: nn.Module = field(default_factory=nn.Module)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return how many labels there are, or their weight."""
-        labels = batch.targets.get("labels")
-        if labels is None:
-            return {}
-        if self.spec.kind == "regression":
-            return {"task": (~labels.isnan()).sum()}
-        known = labels[labels != IGNORED]
-        weights = self.spec.class_weights
-        return {
-            "task": known.new_tensor(len(known))
-            if weights is None
-            else torch.tensor(weights).to(known.device)[known].sum()
-        }
+        return {"task": task_count(self.spec, batch)}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"task": …}``."""
@@ -94,16 +135,15 @@ class BoundTaskLoss:
 
 
 @dataclass(frozen=True)
-class TaskLoss:
+class TaskLoss(Objective):
     """Cross-entropy or mean squared error against the labels; the default objective of everything that trains.
 
     For embedding it is the loss of a Siamese encoder that fits the labels of the pairs, see ``teachers.siamese``.
-
-    Attributes:
-        reads_labels_alone: Whether examples without a label teach nothing, so that they are left out.
     """
 
-    reads_labels_alone: ClassVar[bool] = True
+    def select(self, spec: TaskSpec, examples: Examples) -> Examples:
+        """Return the examples with a label."""
+        return labelled(spec, examples)
 
     def bind(self, student: TaskModel, rows: Rows) -> Loss:
         """Return the loss of the student's own task."""
@@ -146,3 +186,20 @@ def task_loss(spec: TaskSpec, logits: Tensor, batch: Batch) -> Tensor:
     if not bool((labels != IGNORED).any()):  # a batch in which nothing is predicted
         return flat.sum() * 0.0
     return F.cross_entropy(flat, labels, weight=weights, ignore_index=IGNORED)
+
+
+def task_count(spec: TaskSpec, batch: Batch) -> Tensor:
+    """Return over how many labels ``task_loss`` averages, or the sum of their class weights; a scalar.
+
+    Args:
+        spec: The task.
+        batch: Holds the targets.
+    """
+    labels = batch.targets.get("labels")
+    if labels is None:  # qa counts each row once, by its two places
+        return batch.rows.new_tensor(len(batch))
+    if spec.kind == "regression":
+        return (~labels.isnan()).sum()
+    known = labels[labels != IGNORED]
+    weights = spec.class_weights
+    return known.new_tensor(len(known)) if weights is None else torch.tensor(weights).to(known.device)[known].sum()

@@ -79,6 +79,19 @@ class Signals:
     values: Mapping[int, Tensor] = field(default_factory=dict)
     exit_logits: Tensor | None = None
 
+    def tensors(self) -> dict[tuple[str, int], Tensor]:
+        """Return all that was read, by name and by place or layer."""
+        inner = {(name, place): tensor for name in INNER for place, tensor in getattr(self, name).items()}
+        single = {("logits", 0): self.logits, ("exit_logits", 0): self.exit_logits}
+        return inner | {key: tensor for key, tensor in single.items() if tensor is not None and tensor.numel()}
+
+    @classmethod
+    def of(cls, tensors: Mapping[tuple[str, int], Tensor]) -> Signals:
+        """Return signals from what ``tensors`` gives."""
+        inner = {name: {place: tensor for (own, place), tensor in tensors.items() if own == name} for name in INNER}
+        logits, exits = tensors.get(("logits", 0), torch.empty(0)), tensors.get(("exit_logits", 0))
+        return cls(logits, **inner, exit_logits=exits)
+
 
 def observe(
     network: Any, inputs: Mapping[str, Tensor], wanted: Wanted = NOTHING, call: Callable[..., Any] | None = None

@@ -6,34 +6,31 @@ Liu, He, Chen, Gao 2019, arXiv 1901.11504. Rows are pairs of texts: ``text_a`` t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from eval.errors import UserError, did_you_mean
 from eval.task import Example, Examples, TaskSpec
 from teachers.features import Batch, Rows
-from teachers.observing import NOTHING, Signals, Wanted
+from teachers.objective import Loss
+from teachers.observing import Signals
 
 
 @dataclass
-class RankingLoss:
+class RankingLoss(Loss):
     """The loss of known rows.
 
     Attributes:
         right: Whether each row is a right candidate.
         groups: Number of each row's query; a query's rows stand in one batch.
         sign: -1 if the relevant one of two classes is the first, else 1.
-        reads: Nothing beside the logits.
-        modules: Nothing is trained beside the student.
     """
 
     right: Sequence[bool]
     groups: Sequence[int]
     sign: int = 1
-    reads: Wanted = NOTHING
-    modules: nn.Module = field(default_factory=nn.Module)
     whole_groups: bool = True
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:

@@ -9,34 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
 from teachers.features import Batch, Rows
 from teachers.losses import CosineRegression, MarginContrast, NamedLoss
-from teachers.observing import NOTHING, Signals, Wanted
+from teachers.objective import Loss
+from teachers.observing import Signals
 
 Compare = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(first vectors ``[n, d]``, second vectors ``[n, d]``, numbers of the pairs ``[n]``) -> loss."""
 
 
-class SiameseLoss:
+class SiameseLoss(Loss):
     """A comparison of the two vectors of every pair in a batch.
 
     Args:
         name: Of the loss, in histories.
         rows: Both texts of each pair, one after the other, and nothing else.
         compare: The loss of some pairs.
+        whole_batch: Whether the pairs of a batch are compared with each other.
     """
 
-    reads: Wanted = NOTHING
     whole_groups = True
 
-    def __init__(self, name: str, rows: Rows, compare: Compare) -> None:
-        self.name, self.compare = name, compare
-        self.modules = nn.Module()
+    def __init__(self, name: str, rows: Rows, compare: Compare, whole_batch: bool = False) -> None:
+        self.name, self.compare, self.whole_batch = name, compare, whole_batch
         self.groups = [feature.example for feature in rows.features]
         if self.groups != [number for number in range(len(rows.examples)) for _ in range(2)]:
             raise UserError(f"loss: {name}: learns from pairs of texts, and some examples are single texts")

@@ -16,20 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from eval.errors import CompressError, DivergedError, UserError
 from eval.task import Examples
-from teachers.batches import MixedBatches, cut
+from teachers.accumulation import Accumulation
+from teachers.batches import MixedBatches
 from teachers.checkpoint import BEST, FILE, load_checkpoint, load_weights, random_states, save_checkpoint, save_weights
 from teachers.config import Training
-from teachers.features import Batch
 from teachers.freezing import freeze, unfreezing
 from teachers.layer_groups import rate_factors
 from teachers.learning_rate import rate
 from teachers.lessons import Bound, Learnable, Lesson
 from teachers.objective import Objective, TaskLoss
-from teachers.observing import observe, observed
+from teachers.observing import observed
 from teachers.padding import kept_silent
 from teachers.precision import back_to_float32, in_float32, mixed_precision
 from teachers.progress import Progress
@@ -125,6 +124,7 @@ class _Loop:
             self.total = min(self.total, training.max_steps)
         self.accelerator = _accelerator(training.precision)
         self.device = self.accelerator.device
+        self.accumulation = Accumulation(self.accelerator, training.accumulation)
         if len({id(network) for network in self.networks}) > 1 and self.accelerator.num_processes > 1:
             raise UserError("several networks are trained together by one process; start it without torchrun")
         self.modules = tuple(
@@ -211,19 +211,11 @@ class _Loop:
                 step += 1
 
     def _update(self, lesson: Bound, indices: list[int], step: int) -> None:
-        own, weight = self._own(lesson, indices)
-        parts = [part for part in cut(own, self.training.accumulation, lesson.groups) if part]
-        pieces = [lesson.rows.batch(part, self.epoch, progress=step / self.total).to(self.device) for part in parts]
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * rate(self.training, step, self.total)
-        sums: dict[str, torch.Tensor] = {}
-        for number, (piece, shares) in enumerate(zip(pieces, self._shares(lesson, pieces, weight), strict=True)):
-            last = number == len(pieces) - 1
-            with contextlib.nullcontext() if last else self.accelerator.no_sync(self.calls[id(lesson)]):
-                for name, value in self._backward(lesson, piece, shares).items():
-                    sums[name] = sums.get(name, 0.0) + value
-        terms = dict(zip(sums, self.accelerator.reduce(torch.stack([*sums.values()]), "mean").tolist(), strict=True))
-        self._share_gradients(lesson.loss.modules)
+        call = self.calls[id(lesson)]
+        found, tokens = self.accumulation.backward(lesson, indices, self.epoch, step / self.total, call)
+        terms = dict(zip(found, torch.stack([*found.values()]).tolist(), strict=True))
         total = sum(terms.values())
         if not math.isfinite(total):
             raise DivergedError(
@@ -235,62 +227,11 @@ class _Loop:
             self.accelerator.clip_grad_norm_(self.parameters, self.training.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        tokens = round(self._over_all(sum(float(piece.mask.sum()) for piece in pieces) if weight else 0.0))
         for name, value in terms.items():
             self._count(f"loss.{lesson.prefix}{name}", value)
         self._count(f"steps.{lesson.prefix}".rstrip("."), 1)
         self._count("tokens", tokens)
         self.progress.update(step + 1, total, tokens)
-
-    def _own(self, lesson: Bound, indices: list[int]) -> tuple[list[int], float]:
-        """Return this process's rows and what its means weigh, so that the mean over processes is that of all rows.
-
-        A process without rows repeats one that weighs nothing, for gradients are exchanged by all.
-        """
-        processes = self.accelerator.num_processes
-        own = cut(indices, processes, lesson.groups)[self.accelerator.process_index]
-        return own or indices[:1], len(own) * processes / len(indices)
-
-    def _shares(self, lesson: Bound, pieces: Sequence[Batch], weight: float) -> list[dict[str, float]]:
-        """Return what the mean of each term over a piece is multiplied by, so that sums are means over the batch."""
-        rows = [{"": weight * len(piece) / sum(map(len, pieces))} for piece in pieces]
-        counts = getattr(lesson.loss, "counts", None)
-        several = self.accelerator.num_processes
-        if counts is None or (several == 1 and len(pieces) == 1):
-            return rows
-        found = [counts(piece) for piece in pieces]
-        if not found[0]:
-            return rows
-        answers = torch.tensor([[float(value) for value in one.values()] for one in found], device=self.device)
-        answers = answers if weight else torch.zeros_like(answers)
-        total = self.accelerator.reduce(answers.sum(dim=0), "sum").clamp(min=1e-9)
-        shares = (answers * several / total).tolist()
-        return [one | dict(zip(found[0], share, strict=True)) for one, share in zip(rows, shares, strict=True)]
-
-    def _backward(self, lesson: Bound, piece: Batch, shares: dict[str, float]) -> dict[str, torch.Tensor]:
-        with self.accelerator.autocast():
-            piece = lesson.prepare(piece)
-            signals = observe(lesson.student.model, piece.inputs, lesson.loss.reads, call=self.calls[id(lesson)])
-            losses = lesson.loss(signals, piece)
-            terms = {name: value * shares.get(name, shares[""]) for name, value in losses.items()}
-        if not any(value.requires_grad for value in terms.values()):
-            raise UserError(
-                f"training of {lesson.student.name}: nothing that the loss reads is trained; freeze less, or leave out "
-                "unfreeze, which begins with the head"
-            )
-        self.accelerator.backward(sum(terms.values()))
-        return {name: value.detach().float() for name, value in terms.items()}
-
-    def _share_gradients(self, modules: nn.Module) -> None:
-        """Average the gradients of what is trained beside the student, which nothing else does between processes."""
-        parameters = [parameter for parameter in modules.parameters() if parameter.requires_grad]
-        if self.accelerator.num_processes == 1 or not parameters:
-            return
-        own = torch.tensor([float(one.grad is not None) for one in parameters], device=self.device)
-        for parameter, used in zip(parameters, self.accelerator.reduce(own, "sum").tolist(), strict=True):
-            if used:  # by one process at the least; to the others the batch may have given nothing to answer
-                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                parameter.grad = self.accelerator.reduce(gradient, "mean")
 
     def _count(self, name: str, value: float) -> None:
         self.course.sums[name] = self.course.sums.get(name, 0.0) + value

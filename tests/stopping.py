@@ -3,16 +3,14 @@
 from teachers.objective import BoundTaskLoss, TaskLoss
 
 
-class StopsAt:
+class StopsAt(TaskLoss):
     """The labels' loss until an update at which the process is stopped."""
-
-    reads_labels_alone = True
 
     def __init__(self, update):
         self.left = update
 
     def bind(self, student, rows):
-        inner, stop = TaskLoss().bind(student, rows), self
+        inner, stop = super().bind(student, rows), self
 
         class Loss(BoundTaskLoss):
             def __call__(self, outputs, batch):

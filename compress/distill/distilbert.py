@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.distill.distillation import Distillation
-from compress.distill.losses import cosine_distance, logit_mse, paired_logits, soft_kl
+from compress.distill.losses import cosine_distance, logit_mse, paired_logits, soft_count, soft_kl
 from compress.technique import Inputs
 from eval.task import TaskSpec
 from teachers.config import Training
 from teachers.encoder import layer_count, shape_of
 from teachers.features import Batch, Rows
-from teachers.objective import task_loss
+from teachers.objective import Loss, task_count, task_loss
 from teachers.observing import Signals, Wanted
 from teachers.signals import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
@@ -84,14 +84,18 @@ class DistilBertDistillation(Distillation):
 
 
 @dataclass
-class TripleLoss:
+class TripleLoss(Loss):
     """The triple loss of ``distill.distilbert`` over known rows."""
 
     spec: TaskSpec
     reader: Reader
     config: DistilBertDistillation
     reads: Wanted
-    modules: nn.Module = field(default_factory=nn.Module)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return over how many rows of logits, labels and tokens the terms are means."""
+        soft = soft_count(self.spec, batch, self.config.only_predicted)
+        return {"soft": soft, "task": task_count(self.spec, batch), "cosine": batch.mask.sum()}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"soft", "task", "cosine"}``; a term whose weight is 0 is left out."""

@@ -10,7 +10,7 @@ from compress.distill.labels import LabelTraining
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
 from teachers.encoder import family_of, has_plain_attention
 from teachers.features import Rows
-from teachers.objective import Loss
+from teachers.objective import Loss, Objective
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel
 
@@ -41,7 +41,7 @@ class Distillation(TrainedTechnique):
 
 
 @dataclass(frozen=True)
-class FromTeacher:
+class FromTeacher(Objective):
     """A distillation with its teacher, as an objective."""
 
     technique: Distillation

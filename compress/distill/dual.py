@@ -19,8 +19,8 @@ from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from teachers.config import Training
 from teachers.encoder import family_of, reshaped, shape_of
 from teachers.features import Batch, Rows
-from teachers.objective import TaskLoss, task_loss
-from teachers.observing import NOTHING, Signals, Wanted
+from teachers.objective import Loss, TaskLoss, task_count, task_loss
+from teachers.observing import Signals
 from teachers.signals import ModelTeacher, TeacherSource
 from teachers.taskmodel import TaskModel, build_taskmodel, logits_of
 from teachers.word_pieces import has_word_pieces, train_word_pieces
@@ -207,7 +207,7 @@ class DualTraining(Distillation):
 
 
 @dataclass
-class DualLoss:
+class DualLoss(Loss):
     """The loss of ``distill.dual`` over known rows.
 
     Attributes:
@@ -215,14 +215,17 @@ class DualLoss:
         text: The student's rows as the teacher's copy reads them.
         maps: Maps between the weights by direction.
         modules: Copy and maps, trained beside the student.
-        reads: Of the student only its logits.
     """
 
     epsilon: float
     text: MixedText
     maps: nn.ModuleDict
     modules: nn.Module
-    reads: Wanted = NOTHING
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return how many places student and teacher predict; the distances of weights are no means over rows."""
+        task = self.text.teacher.task
+        return {"student": task_count(task, batch), "teacher": task_count(task, self.text.batch(batch))}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"student", "teacher", "down", "up"}``; a direction that does not count is left out."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.distill.losses import soft_kl
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
@@ -18,7 +18,8 @@ from eval.task import Examples
 from teachers.config import Training
 from teachers.encoder import layer_count
 from teachers.features import Batch, Rows
-from teachers.observing import NOTHING, Signals, Wanted
+from teachers.objective import Loss, Objective
+from teachers.observing import Signals
 from teachers.taskmodel import TaskModel
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class EarlyExit(TrainedTechnique):
 
 
 @dataclass(frozen=True)
-class SelfDistillation:
+class SelfDistillation(Objective):
     """Every branch follows the last classifier of its own network."""
 
     def bind(self, student: TaskModel, rows: Rows) -> ExitLoss:
@@ -131,12 +132,8 @@ class SelfDistillation:
         return ExitLoss()
 
 
-@dataclass
-class ExitLoss:
+class ExitLoss(Loss):
     """The loss of ``distill.early_exit``."""
-
-    reads: Wanted = NOTHING
-    modules: nn.Module = field(default_factory=nn.Module)
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"exits": …}``."""

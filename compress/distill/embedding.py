@@ -17,7 +17,8 @@ from compress.technique import Inputs
 from eval.inference import batches_by_length
 from teachers.encoder import shape_of
 from teachers.features import Batch, Rows
-from teachers.observing import NOTHING, Signals, Wanted
+from teachers.objective import Loss
+from teachers.observing import Signals
 from teachers.signals import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
 
@@ -54,8 +55,8 @@ class EmbeddingDistillation(Distillation):
         For embedding tasks alone. The mean is taken over all channels: of vectors of length 1, ``mse`` is
         ``2 (1 - cos) / width``, so beside ``similarity`` it counts little. Tung and Mori compare matrices of inner
         products, each row scaled to length 1, where this compares cosines. Reimers and Gurevych also put translations
-        beside each text; give such texts as texts of their own. With gradient accumulation, ``S`` and ``T`` are those
-        of a part of the batch.
+        beside each text; give such texts as texts of their own. With gradient accumulation the
+        vectors of the whole batch are gathered for ``S`` and ``T``, by a second forward pass (Gao et al. 2021).
 
     Source:
         Reimers and Gurevych 2020, arXiv 2004.09813; similarities: Tung and Mori 2019, arXiv 1907.09682.
@@ -109,7 +110,7 @@ class EmbeddingDistillation(Distillation):
 
 
 @dataclass
-class VectorLoss:
+class VectorLoss(Loss):
     """The loss of ``distill.embedding`` over known rows.
 
     Attributes:
@@ -118,7 +119,6 @@ class VectorLoss:
         modules: Maps the student's vectors to the teacher's width, or does nothing.
         axes: What the teacher's vectors are taken along, ``[teacher's width, student's width]``.
         normalize: Whether what is left of them is scaled to length 1.
-        reads: Nothing beside the vectors.
     """
 
     config: EmbeddingDistillation
@@ -126,7 +126,10 @@ class VectorLoss:
     modules: nn.Module
     axes: Tensor | None = None
     normalize: bool = False
-    reads: Wanted = NOTHING
+
+    def __post_init__(self) -> None:
+        """Compare all texts of a batch, also of one that is cut into pieces."""
+        self.whole_batch = bool(self.config.similarity)
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"mse", "cosine", "similarity"}``, those whose weight is not 0."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.distill.distillation import Distillation
-from compress.distill.losses import logit_mse, paired_logits, soft_cross_entropy, soft_kl
+from compress.distill.losses import logit_mse, paired_logits, soft_count, soft_cross_entropy, soft_kl
 from compress.distill.schedule import Schedule, check_ends, value_at
 from eval.task import TaskSpec
 from teachers.features import Batch, Rows
-from teachers.objective import task_loss
-from teachers.observing import NOTHING, Signals, Wanted
+from teachers.objective import Loss, task_count, task_loss
+from teachers.observing import Signals
 from teachers.signals import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
 
@@ -80,7 +80,7 @@ class LogitDistillation(Distillation):
 
 
 @dataclass
-class SoftTargets:
+class SoftTargets(Loss):
     """The loss of ``distill.logits`` over known rows; on unlabelled text of all tokens, or of masked ones alone."""
 
     spec: TaskSpec
@@ -88,9 +88,11 @@ class SoftTargets:
     temperature: float | Schedule
     alpha: float | Schedule
     soft: Callable[[Tensor, Tensor, float], Tensor]
-    reads: Wanted = NOTHING
     only_predicted: bool = False
-    modules: nn.Module = field(default_factory=nn.Module)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return over how many rows of logits and labels the terms are means."""
+        return {"soft": soft_count(self.spec, batch, self.only_predicted), "task": task_count(self.spec, batch)}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"soft": …, "task": …}``; a term whose weight stays 0 is left out."""

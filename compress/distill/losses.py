@@ -60,6 +60,13 @@ def counted_rows(spec: TaskSpec, batch: Batch, only_predicted: bool = False) -> 
     return batch.mask.bool()
 
 
+def soft_count(spec: TaskSpec, batch: Batch, only_predicted: bool = False) -> Tensor:
+    """Return over how many rows of logits, as ``paired_logits`` gives them, a soft loss is a mean; a scalar."""
+    if spec.kind in ("tagging", "masked-lm"):
+        return counted_rows(spec, batch, only_predicted).sum()
+    return batch.rows.new_tensor(len(batch))
+
+
 def paired_logits(
     spec: TaskSpec, student: Tensor, teacher: Tensor, batch: Batch, only_predicted: bool = False
 ) -> list[tuple[Tensor, Tensor]]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.distill.distillation import Distillation
 from compress.technique import Inputs
 from eval.task import TaskSpec
 from teachers.encoder import family_of
 from teachers.features import Batch, Rows
-from teachers.objective import task_loss
-from teachers.observing import NOTHING, Signals, Wanted
+from teachers.objective import Loss, task_count, task_loss
+from teachers.observing import Signals
 from teachers.ranking import queries, scores
 from teachers.signals import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
@@ -44,8 +44,7 @@ class MarginDistillation(Distillation):
 
     Limits:
         For pairs of texts with two classes or a number. A query with more passages than a batch, or one at the border
-        between two batches, is cut in two; its margins across the cut are not learnt in that epoch. With gradient
-        accumulation the same is true of the parts of a batch.
+        between two batches, is cut in two; its margins across the cut are not learnt in that epoch.
 
     Source:
         Hofstätter, Althammer, Schröder, Sertkan, Hanbury 2020, arXiv 2010.02666.
@@ -78,7 +77,7 @@ class MarginDistillation(Distillation):
 
 
 @dataclass
-class MarginLoss:
+class MarginLoss(Loss):
     """The loss of ``distill.margin_mse`` over known rows.
 
     Attributes:
@@ -86,28 +85,31 @@ class MarginLoss:
         spec: The task.
         reader: The teacher's signals.
         groups: Number of the query of every row; the training loop keeps rows of one query together.
-        reads: Nothing beside the logits.
-        modules: Nothing is trained beside the student.
     """
 
     config: MarginDistillation
     spec: TaskSpec
     reader: Reader
     groups: Sequence[int]
-    reads: Wanted = NOTHING
-    modules: nn.Module = field(default_factory=nn.Module)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return how many pairs of passages and labels the terms are means of."""
+        return {"margin": pairs_of(*self._of(batch)).sum(), "task": task_count(self.spec, batch)}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"margin", "task"}``; a term whose weight is 0 is left out."""
         alpha, terms = self.config.alpha, {}
         if alpha:
             own, other = (scores(signals.logits.float()) for signals in (student, self.reader(batch)))
-            group = torch.tensor(self.groups, device=own.device)[batch.rows]
-            labels = batch.targets["labels"] if self.config.pairs == "labels" else None
-            terms["margin"] = alpha * margin_mse(own, other, group, labels)
+            terms["margin"] = alpha * margin_mse(own, other, *self._of(batch))
         if alpha < 1:
             terms["task"] = (1 - alpha) * task_loss(self.spec, student.logits, batch)
         return terms
+
+    def _of(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Return the group of each row, and its label if pairs must differ in it."""
+        group = torch.tensor(self.groups, device=batch.rows.device)[batch.rows]
+        return group, batch.targets["labels"] if self.config.pairs == "labels" else None
 
 
 def margin_mse(student: Tensor, teacher: Tensor, group: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -119,9 +121,12 @@ def margin_mse(student: Tensor, teacher: Tensor, group: Tensor, labels: Tensor |
         group: Which rows belong together, ``[B]``.
         labels: If given, pairs with equal ones are left out, ``[B]``.
     """
-    error = student - teacher
-    pair = (group[:, None] == group[None, :]).triu(diagonal=1)
-    if labels is not None:
-        pair &= labels[:, None] != labels[None, :]
+    error, pair = student - teacher, pairs_of(group, labels)
     squares = (error[:, None] - error[None, :]).square()
     return (squares * pair).sum() / pair.sum().clamp_min(1)
+
+
+def pairs_of(group: Tensor, labels: Tensor | None = None) -> Tensor:
+    """Return which rows make a pair, ``[B, B]`` above the diagonal; see ``margin_mse``."""
+    pair = (group[:, None] == group[None, :]).triu(diagonal=1)
+    return pair if labels is None else pair & (labels[:, None] != labels[None, :])

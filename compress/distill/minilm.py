@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from compress.distill.attention import relation_kl, relation_scores
 from compress.distill.distillation import Distillation, FromTeacher, odd_attention, one_history
@@ -24,6 +24,7 @@ from teachers.encoder import (
 )
 from teachers.features import Batch, Rows
 from teachers.heads import has_all_heads, head_counts, head_size
+from teachers.objective import Loss
 from teachers.observing import Signals, Wanted
 from teachers.signals import ModelTeacher, Reader, TeacherSource
 from teachers.taskmodel import TaskModel, build_taskmodel
@@ -160,7 +161,7 @@ class MiniLMDistillation(Distillation):
 
 
 @dataclass
-class RelationLoss:
+class RelationLoss(Loss):
     """The loss of ``distill.minilm`` over known rows.
 
     Attributes:
@@ -169,7 +170,6 @@ class RelationLoss:
         layers: The layer of the student and that of the teacher.
         reader: The teacher's signals.
         reads: What of the student is read.
-        modules: Nothing is trained beside the student.
     """
 
     relations: dict[str, Relation]
@@ -177,7 +177,10 @@ class RelationLoss:
     layers: tuple[int, int]
     reader: Reader
     reads: Wanted
-    modules: nn.Module = field(default_factory=nn.Module)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return how many sentences there are, of which an example may have several."""
+        return dict.fromkeys(self.relations, batch.rows.new_tensor(len(batch.rows)))
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return one term for each relation, ``{"queries", "keys", "values"}`` or ``{"attention", "values"}``."""

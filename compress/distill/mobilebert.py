@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from compress.distill.attention import Reduction, relation_rows, relation_scores
@@ -21,6 +21,7 @@ from teachers.config import Training
 from teachers.encoder import family_of, has_plain_attention, layer_count, layers, shape_of
 from teachers.features import Batch, Rows
 from teachers.heads import has_all_heads
+from teachers.objective import Loss, Objective
 from teachers.observing import Signals, Wanted
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel
@@ -218,7 +219,7 @@ def stages(strategy: Strategy, count: int) -> tuple[Stage, ...]:
 
 
 @dataclass(frozen=True)
-class StageObjective:
+class StageObjective(Objective):
     """What one stage minimises."""
 
     config: MobileBertDistillation
@@ -237,7 +238,7 @@ class StageObjective:
         soft = SoftTargets(student.task, reader, 1.0, self.config.alpha, _soft_loss(student), only_predicted=True)
         heads = (shape_of(student.model.config).heads, self.teacher.heads)
         share = 1 / len(every) if self.config.reduction == "code" else 1.0
-        return StageLoss(self.config, self.stage, soft, heads, share, self.wanted(self.stage.layers), soft.modules)
+        return StageLoss(self.config, self.stage, soft, heads, share, self.wanted(self.stage.layers))
 
     def wanted(self, chosen: tuple[int, ...]) -> Wanted:
         """Return what is read of these layers, the same on both sides."""
@@ -247,7 +248,7 @@ class StageObjective:
 
 
 @dataclass
-class StageLoss:
+class StageLoss(Loss):
     """The loss of one stage of ``distill.mobilebert`` over known rows.
 
     Attributes:
@@ -257,7 +258,6 @@ class StageLoss:
         heads: Of the student and of the teacher.
         share: What the transfer of each layer is multiplied by.
         reads: The student's signals.
-        modules: Nothing is trained beside the student.
     """
 
     config: MobileBertDistillation
@@ -266,7 +266,15 @@ class StageLoss:
     heads: tuple[int, int]
     share: float
     reads: Wanted
-    modules: nn.Module
+
+    def __post_init__(self) -> None:
+        """Means over padding, as in the code, are those of a whole batch."""
+        self.whole_batch = self.config.reduction == "code"
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return over how many tokens, rows of logits and labels the terms are means."""
+        tokens = batch.mask.sum()
+        return {**self.soft.counts(batch), "features": tokens, "attention": tokens}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"features", "attention", "soft", "task"}``; a term whose weight is 0 is left out."""

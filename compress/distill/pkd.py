@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from compress.distill.distillation import Distillation
@@ -17,6 +17,7 @@ from compress.technique import Inputs
 from teachers.config import Training
 from teachers.encoder import layer_count, shape_of
 from teachers.features import Batch, Rows
+from teachers.objective import Loss
 from teachers.observing import Signals, Wanted
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel
@@ -87,11 +88,11 @@ class PatientDistillation(Distillation):
         soft.reader = teacher.read(rows, Wanted(hidden_states=tuple(sorted({layer + 1 for layer in layer_map}))))
         own = Wanted(hidden_states=tuple(range(1, layer_count(student.model))))
         first = -1 if rows.encoder.settings.pad_side == "left" else 0
-        return PatientLoss(self, soft, layer_map, first, own, soft.modules)
+        return PatientLoss(self, soft, layer_map, first, own)
 
 
 @dataclass
-class PatientLoss:
+class PatientLoss(Loss):
     """The loss of ``distill.pkd`` over known rows.
 
     Attributes:
@@ -100,7 +101,6 @@ class PatientLoss:
         layer_map: Teacher layer of every student layer but the last.
         first: Place of the [CLS] token.
         reads: The student's intermediate states.
-        modules: Nothing is trained beside the student.
     """
 
     config: PatientDistillation
@@ -108,7 +108,11 @@ class PatientLoss:
     layer_map: tuple[int, ...]
     first: int
     reads: Wanted
-    modules: nn.Module
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return over how many rows of logits, labels and states the terms are means."""
+        states = batch.mask.sum() if self.config.tokens == "all" else batch.rows.new_tensor(len(batch.rows))
+        return {**self.soft.counts(batch), "patience": states}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"soft", "task", "patience"}``; a term whose weight is 0 is left out."""

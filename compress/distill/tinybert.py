@@ -15,7 +15,7 @@ from compress.distill.attention import Reduction, match_heads, relation_scores, 
 from compress.distill.distillation import Distillation, odd_attention, one_history
 from compress.distill.labels import LabelTraining
 from compress.distill.layer_map import LayerMap, map_problems, resolve
-from compress.distill.losses import paired_logits, soft_cross_entropy
+from compress.distill.losses import paired_logits, soft_count, soft_cross_entropy
 from compress.distill.projection import Projection
 from compress.technique import Inputs, Outcome, Technique
 from eval.task import TaskSpec
@@ -23,7 +23,7 @@ from teachers.config import Training
 from teachers.encoder import layer_count, shape_of
 from teachers.features import Batch, Rows
 from teachers.heads import head_counts
-from teachers.objective import task_loss
+from teachers.objective import Loss, task_count, task_loss
 from teachers.observing import NOTHING, Signals, Wanted
 from teachers.signals import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
@@ -161,7 +161,7 @@ class TinyBertDistillation(Distillation):
 
 
 @dataclass
-class TinyBertLoss:
+class TinyBertLoss(Loss):
     """The loss of ``distill.tinybert`` over known rows.
 
     Attributes:
@@ -172,7 +172,6 @@ class TinyBertLoss:
         heads: Attention heads of every layer of the student, and of the teacher.
         reads: What of the student is read.
         projections: Maps to the teacher's width, of the embeddings first and of the hidden states last.
-        modules: The same, as what is trained beside the student.
     """
 
     config: TinyBertDistillation
@@ -182,11 +181,18 @@ class TinyBertLoss:
     heads: tuple[tuple[int, ...], int] = ((), 1)
     reads: Wanted = NOTHING
     projections: nn.ModuleList = field(default_factory=nn.ModuleList)
-    modules: nn.Module = field(init=False)
 
     def __post_init__(self) -> None:
-        """Have the projections trained."""
-        self.modules = self.projections
+        """Have the projections trained; means over padding, as in the code, are those of a whole batch."""
+        self.modules, self.whole_batch = self.projections, self.config.reduction == "code"
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return over how many tokens, pairs of tokens, and rows of logits or labels the terms are means."""
+        tokens = batch.mask.sum(dim=1)
+        is_regression = self.spec.kind == "regression"
+        rows = task_count(self.spec, batch) if is_regression else soft_count(self.spec, batch)
+        whole = tokens.sum()
+        return {"embeddings": whole, "hidden": whole, "attention": tokens.square().sum(), "prediction": rows}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return the terms of the stages; a term whose weight is 0 is left out."""

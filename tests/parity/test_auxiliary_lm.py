@@ -7,10 +7,11 @@ import torch
 
 from eval.encoding import IGNORED
 from eval.errors import UserError
+from eval.task import Examples
 from teachers.auxiliary_lm import LanguageModelLoss, WithLanguageModel, gamma, language_model
 from teachers.config import AuxiliaryLM, Training
 from teachers.encoder import word_embeddings
-from teachers.objective import TaskLoss
+from teachers.objective import Objective, TaskLoss
 from teachers.observing import observe
 from teachers.scoring import rows_of
 from teachers.taskmodel import load_taskmodel, save_taskmodel, weights_digest
@@ -109,7 +110,7 @@ def test_words_are_masked_at_the_rates_of_bert_and_anew_at_every_update(task):
 def test_both_losses_fall_and_the_head_is_thrown_away(task, tmp_path):
     student = tiny_taskmodel("bert", task.spec)
     training = QUICK.model_copy(update={"epochs": 8})
-    history = train(student, task.train, WithLanguageModel(AuxiliaryLM(start=0.2, end=0.2)), training, seed=5)
+    history = train(student, task.train, WithLanguageModel(weight=AuxiliaryLM(start=0.2, end=0.2)), training, seed=5)
     for name in ("task", "language_model"):
         assert history[-1]["terms"][name] < history[0]["terms"][name]
     assert history[0]["loss"] == pytest.approx(sum(history[0]["terms"].values()))
@@ -149,7 +150,7 @@ def test_a_family_that_predicts_no_words_is_refused(task):
 def test_any_objective_can_stand_beside_it(task):
     student, rows, _ = bound(task)
 
-    class Grouped:
+    class Grouped(Objective):
         def bind(self, student, rows):
             loss = TaskLoss().bind(student, rows)
             loss.groups = [0] * len(rows)
@@ -158,8 +159,9 @@ def test_any_objective_can_stand_beside_it(task):
     loss = WithLanguageModel(objective=Grouped()).bind(student, rows)
     assert isinstance(loss, LanguageModelLoss)
     assert loss.groups == [0] * len(rows)
-    assert not WithLanguageModel(objective=Grouped()).reads_labels_alone
-    assert WithLanguageModel().reads_labels_alone
+    mixed = Examples([{"text": "a film", "label": "good"}, {"text": "a book"}], "mixed")
+    assert len(WithLanguageModel(objective=Grouped()).select(task.spec, mixed)) == 2
+    assert len(WithLanguageModel().select(task.spec, mixed)) == 1
 
 
 def test_equal_seeds_give_equal_heads(task):

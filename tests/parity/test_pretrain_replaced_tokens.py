@@ -37,7 +37,7 @@ def test_what_the_generator_guesses_right_is_original():
     ids[0, [3, 7, 11]] = 30
     logits = torch.full((3, 40), -1e4)
     logits[0, 3] = logits[1, 8] = logits[2, 12] = 1e4
-    filled, is_replaced = replaced(ids, labels, logits, torch.Generator().manual_seed(0))
+    filled, is_replaced = replaced(ids, labels, sample(logits, torch.Generator().manual_seed(0)))
     assert is_replaced.sum().item() == 2
     assert (1 - is_replaced).sum().item() == 18
     assert filled[0, [3, 7, 11]].tolist() == [3, 8, 12]
@@ -48,9 +48,8 @@ def test_no_gradient_of_the_discriminator_reaches_the_generator():
     generator, discriminator = torch.nn.Linear(4, 10), torch.nn.Embedding(10, 1)
     logits = generator(torch.randn(3, 4))
     labels = torch.tensor([[1, IGNORED, 3, IGNORED, IGNORED, 2]])
-    filled, is_replaced = replaced(
-        torch.zeros(1, 6, dtype=torch.int64), labels, logits, torch.Generator().manual_seed(0)
-    )
+    drawn = sample(logits, torch.Generator().manual_seed(0))
+    filled, is_replaced = replaced(torch.zeros(1, 6, dtype=torch.int64), labels, drawn)
     discriminator_loss(discriminator(filled)[..., 0], is_replaced, torch.ones(1, 6)).backward()
     assert generator.weight.grad is None
     assert discriminator.weight.grad.abs().sum() > 0
@@ -84,7 +83,17 @@ def electra():
     mask = torch.ones_like(ids)
     mask[1, 9:] = 0
     inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
-    return network, head, head.prepare(Batch(inputs, {"generator": labels}, torch.arange(2)))
+    targets = {"generator": labels, "generator_seed": torch.tensor([[1], [2]]).expand_as(ids)}
+    return network, head, head.prepare(Batch(inputs, targets, torch.arange(2)))
+
+
+def test_what_a_row_draws_does_not_depend_on_its_batch():
+    logits, counts, seeds = torch.randn(5, 30), torch.tensor([2, 0, 3]), torch.tensor([7, 8, 9])
+    drawn = sample_rows(logits, counts, seeds)
+    assert drawn.tolist() == [
+        *sample(logits[:2], torch.Generator().manual_seed(7)).tolist(),
+        *sample(logits[2:], torch.Generator().manual_seed(9)).tolist(),
+    ]
 
 
 def test_generator_and_discriminator_share_all_tables_and_nothing_else():

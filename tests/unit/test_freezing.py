@@ -11,7 +11,7 @@ from teachers.config import Training
 from teachers.encoder import head_parameters
 from teachers.freezing import Unfreezing, freeze, unfreezing
 from teachers.layer_groups import layer_groups
-from teachers.objective import BoundTaskLoss
+from teachers.objective import BoundTaskLoss, Objective
 from teachers.observing import Wanted
 from teachers.taskmodel import weights_digest
 from teachers.training import train
@@ -160,7 +160,7 @@ def test_a_frozen_encoder_leaves_the_head_with_its_pooler(task, family):
 
 
 def test_a_loss_of_which_nothing_is_trained_yet_is_refused(task):
-    class FirstLayer:
+    class FirstLayer(Objective):
         def bind(self, student, rows):
             class Loss(BoundTaskLoss):
                 def __call__(self, outputs, batch):

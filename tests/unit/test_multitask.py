@@ -13,7 +13,7 @@ from teachers.config import Training
 from teachers.encoder import base_encoder, head_parameters
 from teachers.ensemble import EnsembleTeacher
 from teachers.multitask import share_encoders, train_together
-from teachers.objective import BoundTaskLoss
+from teachers.objective import BoundTaskLoss, Objective
 from teachers.signals import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel, weights_digest
 from teachers.training import train
@@ -125,7 +125,7 @@ def test_each_task_has_its_own_teacher_or_its_labels(tasks, tmp_path):
     assert 0 <= history[0]["agreement"] <= 1
 
 
-class StopsAt:
+class StopsAt(Objective):
     """The labels' loss, until one update kills the training."""
 
     def __init__(self, update):

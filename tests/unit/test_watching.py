@@ -7,7 +7,7 @@ from eval.errors import DivergedError
 from eval.task import Examples
 from teachers.config import Training
 from teachers.encoder import layer_parts, layers
-from teachers.objective import BoundTaskLoss
+from teachers.objective import BoundTaskLoss, Objective
 from teachers.signals import ModelTeacher
 from teachers.training import train
 from teachers.watching import Signs, Watch, attends, collapses, constant, spread
@@ -23,7 +23,7 @@ def task():
     return tiny_task("classification")
 
 
-class Breaks:
+class Breaks(Objective):
     """An objective under which the student is broken by hand in the first update."""
 
     def __init__(self, change):

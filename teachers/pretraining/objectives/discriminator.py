@@ -30,21 +30,33 @@ def sample(logits: Tensor, chance: torch.Generator | None = None) -> Tensor:
     return (logits.detach().float().cpu() - torch.log(-torch.log(noise))).argmax(-1).to(logits.device)
 
 
-def replaced(
-    ids: Tensor, labels: Tensor, logits: Tensor, chance: torch.Generator | None = None
-) -> tuple[Tensor, Tensor]:
+def sample_rows(logits: Tensor, counts: Tensor, seeds: Tensor) -> Tensor:
+    """Draw a token for each hidden place; what a row draws does not depend on its batch.
+
+    Args:
+        logits: The generator's answer at the hidden places, ``[N, V]``, row by row.
+        counts: Hidden places of each row, ``[B]``, N in all.
+        seeds: A source of chance for each row, ``[B]``.
+
+    Returns:
+        Token ids ``[N]``.
+    """
+    chances = (torch.Generator().manual_seed(seed) for seed in seeds.tolist())
+    return torch.cat([sample(own, chance) for own, chance in zip(logits.split(counts.tolist()), chances, strict=True)])
+
+
+def replaced(ids: Tensor, labels: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
     """Return the discriminator's input, and which of its tokens differ from the text.
 
     Args:
         ids: The generator's input, ``[B, L]``.
         labels: The text at hidden places, ``IGNORED`` elsewhere, ``[B, L]``.
-        logits: The generator's answer at the hidden places, ``[N, V]``, row by row.
-        chance: The source of chance; torch's own by default.
+        drawn: The generator's tokens at the hidden places, ``[N]``, row by row.
     """
     hidden = labels != IGNORED
     text = torch.where(hidden, labels, ids)
     filled = text.clone()
-    filled[hidden] = sample(logits, chance)
+    filled[hidden] = drawn
     return filled, (filled != text).to(torch.float32)
 
 
@@ -111,8 +123,10 @@ class Discriminator(Head):
         """Let the generator fill the hidden places; its answers travel with the batch."""
         hidden = base_encoder(self.generator)(**batch.inputs).last_hidden_state
         labels = batch.targets["generator"]
-        answers = self.words.answer(hidden, labels != IGNORED)
-        ids, is_replaced = replaced(batch.inputs["input_ids"], labels, answers)
+        asked = labels != IGNORED
+        answers = self.words.answer(hidden, asked)
+        drawn = sample_rows(answers, asked.sum(dim=1), batch.targets["generator_seed"][:, 0])
+        ids, is_replaced = replaced(batch.inputs["input_ids"], labels, drawn)
         targets = {**batch.targets, "generator_answers": answers, self.target: is_replaced}
         return replace(batch, inputs={**batch.inputs, "input_ids": ids}, targets=targets)
 

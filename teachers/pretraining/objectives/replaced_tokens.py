@@ -41,6 +41,7 @@ class ReplacedTokens(PretextObjective):
         def ask(drawn: Drawn, chance: np.random.Generator) -> None:
             hide(drawn, chance)
             drawn.targets["generator"] = drawn.targets.pop("masked_words")
+            drawn.targets["generator_seed"] = np.full_like(drawn.ids, chance.integers(2**62))
 
         return ask
 
