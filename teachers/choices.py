@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-IMPOSSIBLE = -1e30
-"""Score of a choice that an example lacks; small enough to have no probability, and finite at any temperature."""
+IMPOSSIBLE = -torch.inf
+"""Score of a choice that an example lacks: it has no probability, at any temperature and in any number format."""
 AXES = {"input_ids": 2, "attention_mask": 2, "token_type_ids": 2, "position_ids": 2, "inputs_embeds": 3}
 """Inputs of a network, with the number of axes that they have without one for the choices."""
 

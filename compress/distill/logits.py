@@ -54,6 +54,7 @@ class LogitDistillation(Distillation):
     """
 
     name: ClassVar[str] = "distill.logits"
+    version: ClassVar[int] = 2
     takes_any: ClassVar[bool] = True
     source: ClassVar[str] = "Hinton, Vinyals, Dean 2015, arXiv 1503.02531"
 

@@ -19,12 +19,11 @@ def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tenso
     Hinton et al. 2015, arXiv 1503.02531: the factor T² keeps the size of the gradient when T changes.
 
     Args:
-        student: Logits ``[n, C]``.
+        student: Logits ``[n, C]``; -inf in both for a class that the row does not have, as in the losses below.
         teacher: Logits ``[n, C]``.
         temperature: T.
     """
-    log_student = F.log_softmax(student / temperature, dim=-1)
-    log_teacher = F.log_softmax(teacher / temperature, dim=-1)
+    log_student, log_teacher = log_probabilities(student, temperature), log_probabilities(teacher, temperature)
     total = F.kl_div(log_student, log_teacher, reduction="sum", log_target=True)
     return total / max(len(student), 1) * temperature**2
 
@@ -34,14 +33,27 @@ def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float = 1.
 
     The gradient is that of ``soft_kl``; the value is larger by the teacher's entropy and not 0 for equal logits.
     """
-    log_student = F.log_softmax(student / temperature, dim=-1)
+    log_student = log_probabilities(student, temperature)
     return -(F.softmax(teacher / temperature, dim=-1) * log_student).sum(dim=-1).mean() * temperature**2
 
 
+def log_probabilities(logits: Tensor, temperature: float) -> Tensor:
+    """Return ``log softmax(logits / T)`` over the classes that a row has, and 0 for the others, whose logit is -inf.
+
+    A finite number in their place would not do: divided by a small T it overflows, and 0 · -inf is not a number.
+    """
+    return F.log_softmax(logits / temperature, dim=-1).masked_fill(logits.isneginf(), 0.0)
+
+
 def logit_mse(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return the mean squared difference of logits (Ba and Caruana 2014, arXiv 1312.6184); no temperature."""
+    """Return the mean over rows of the mean squared difference of the logits that a row has; no temperature.
+
+    Ba and Caruana 2014, arXiv 1312.6184.
+    """
     del temperature
-    return F.mse_loss(student, teacher)
+    missing = student.isneginf()
+    squares = (student.masked_fill(missing, 0.0) - teacher.masked_fill(missing, 0.0)).square()
+    return (squares.sum(dim=-1) / (~missing).sum(dim=-1)).mean()
 
 
 def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
@@ -73,8 +85,8 @@ def paired_logits(
     """Return pairs of logits ``[n, C]`` of student and teacher, row by row, without padding.
 
     Classification and regression give one pair of ``[B, C]``, tagging and masked-lm one of ``[tokens, C]``, and qa two
-    of ``[B, L]``: the start and the end, each a choice among the tokens, where padding has no probability.
-    Multiple-choice gives one of ``[examples, choices]``.
+    of ``[B, L]``: the start and the end, each a choice among the tokens. Multiple-choice gives one of
+    ``[examples, choices]``. Where a row has fewer tokens or choices than others, its logits there are -inf.
     """
     if spec.kind == "embedding":
         raise UserError("an embedding has vectors, not logits; distil it with distill.embedding")
@@ -85,8 +97,7 @@ def paired_logits(
         return [(student, teacher)]
     if spec.kind == "qa":
         padding = batch.mask[..., None] == 0
-        lowest = torch.finfo(student.dtype).min / 4
-        student, teacher = student.masked_fill(padding, lowest), teacher.masked_fill(padding, lowest)
+        student, teacher = student.masked_fill(padding, -torch.inf), teacher.masked_fill(padding, -torch.inf)
         return [(student[..., side], teacher[..., side]) for side in (0, 1)]
     counted = counted_rows(spec, batch, only_predicted)
     return [(student[counted], teacher[counted])]
