@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from eval import correlation
 from eval.inference import Answer
 from eval.task import Example, TaskSpec
 
@@ -148,7 +149,7 @@ def score_pairs(answers: Sequence[Answer], examples: Sequence[Example]) -> tuple
 def pearson(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
     """Pearson's correlation."""
     predicted, true = score_pairs(answers, examples)
-    return lambda indices: _correlation(predicted[indices], true[indices])
+    return lambda indices: correlation.pearson(predicted[indices], true[indices])
 
 
 def spearman(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
@@ -157,7 +158,7 @@ def spearman(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Examp
     if np.isnan(pairs[0]).any():
         return lambda indices: float("nan")
     predicted, true = (np.unique(values, return_inverse=True)[1] for values in pairs)
-    return lambda indices: _correlation(_ranks(predicted[indices]), _ranks(true[indices]))
+    return lambda indices: correlation.pearson(_ranks(predicted[indices]), _ranks(true[indices]))
 
 
 def _ranks(order: NDArray[np.intp]) -> Values:
@@ -165,17 +166,6 @@ def _ranks(order: NDArray[np.intp]) -> Values:
     counts = np.bincount(order)
     last = np.cumsum(counts)
     return np.asarray((last - (counts - 1) / 2)[order])
-
-
-def _correlation(first: Values, second: Values) -> float:
-    if not (np.isfinite(first).all() and np.isfinite(second).all()):
-        return float("nan")
-    # In units of the range, so that no square of a tiny or huge value leaves the range of a float.
-    ranges = float(np.ptp(first)), float(np.ptp(second))
-    if 0.0 in ranges:
-        return 0.0
-    x, y = ((values - values.mean()) / width for values, width in zip((first, second), ranges, strict=True))
-    return float(x @ y / np.sqrt((x @ x) * (y @ y)))
 
 
 def nearest(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:

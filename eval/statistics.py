@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, PlainSerializer
 
+from eval.correlation import pearson
 from eval.encoding import Array
 from eval.errors import UserError
 from eval.inference import Answer, cosines
@@ -237,15 +238,6 @@ def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, bins: 
     places = np.clip(np.ceil(sure * bins).astype(np.int64) - 1, 0, bins - 1)
     gaps = np.bincount(places, weights=right - sure, minlength=bins)
     return float(np.abs(gaps).sum() / sure.size)
-
-
-def pearson(first: ArrayLike, second: ArrayLike) -> float:
-    """Return the Pearson correlation; NaN where one side is constant."""
-    left, right = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if left.size < 2:
-        return float("nan")
-    with np.errstate(all="ignore"):
-        return float(np.corrcoef(left, right)[0, 1])
 
 
 def agreement(kind: str, candidate: Sequence[Answer], reference: Sequence[Answer]) -> dict[str, float]:

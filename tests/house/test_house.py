@@ -16,6 +16,7 @@ from teachers.pretraining.objectives import Objectives
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("compress", "teachers", "eval")
+IMPORTED_AS = {"PyYAML": "yaml", "scikit-learn": "sklearn"}
 BELOW = {"compress": {"compress", "teachers", "eval"}, "teachers": {"teachers", "eval"}, "eval": {"eval"}}
 FAMILIES = ("distill", "prune", "quantize", "share", "replace")
 ATTRIBUTES = re.compile(
@@ -111,6 +112,13 @@ def test_every_file_is_shipped():
     finding = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
     shipped = set(setuptools.find_packages(ROOT, **finding))
     assert shipped == {".".join(path.relative_to(ROOT).parent.parts) for path in files()}
+
+
+def test_what_is_required_is_what_the_packages_import():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    imported = {module.split(".")[0] for path in files() for module in imports(path)}
+    required = {re.split(r"[<>=~!\[; ]", requirement)[0] for requirement in project["dependencies"]}
+    assert {IMPORTED_AS.get(name, name) for name in required} <= imported
 
 
 def test_extras_that_are_named_can_be_installed():

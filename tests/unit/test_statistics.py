@@ -15,7 +15,6 @@ from eval.statistics import (
     mcnemar,
     non_inferior,
     paired_bootstrap,
-    pearson,
 )
 
 
@@ -181,7 +180,9 @@ def test_agreement_refuses_other_examples_and_kinds():
         agreement("masked-lm", [], [])
 
 
-def test_pearson_is_undefined_for_a_constant():
-    assert math.isnan(pearson([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]))
-    assert math.isnan(pearson([1.0], [2.0]))
-    assert pearson([1.0, 2.0], [5.0, 3.0]) == pytest.approx(-1.0)
+def test_models_that_always_answer_the_same_have_a_pearson_of_0_as_in_their_score():
+    constant, rising = [{"score": 1.0}] * 3, [{"score": value} for value in (1.0, 2.0, 3.0)]
+    for first, second in ((constant, rising), (rising, constant), (constant, constant), (rising[:1], rising[1:2])):
+        assert agreement("regression", first, second)["pearson"] == 0.0
+    assert agreement("regression", rising, [{"score": value} for value in (3.0, 5.0, 4.0)])["pearson"] == 0.5
+    assert agreement("regression", [], [])["pearson"] == 0.0
