@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
 import torch
-from torch import Tensor
+from accelerate.utils import broadcast
+from torch import Tensor, nn
 
 from eval.errors import UserError
 from teachers.batches import cut
@@ -39,7 +39,11 @@ class Accumulation:
         self.accelerator, self.pieces = accelerator, pieces
         self.processes: int = accelerator.num_processes
 
-    def backward(self, bound: Bound, rows: list[int], epoch: int, progress: float, call: Any) -> tuple[Terms, int]:
+    def begin(self, modules: Iterable[nn.Module]) -> None:
+        """Give all processes the first one's weights."""
+        self._agree(tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
+
+    def backward(self, bound: Bound, rows: list[int], epoch: int, progress: float) -> tuple[Terms, int]:
         """Add the gradients of a batch to the parameters.
 
         Args:
@@ -47,7 +51,6 @@ class Accumulation:
             rows: Of the whole batch, over all processes.
             epoch: Decides what chance changes in rows.
             progress: How much of the training lies behind, 0 to 1.
-            call: What runs the student, see ``teachers.observing.observe``.
 
         Returns:
             The terms of the loss, means over the whole batch, and how many tokens it has.
@@ -55,29 +58,30 @@ class Accumulation:
         Raises:
             UserError: If nothing that the loss reads is trained.
         """
+        modules = (bound.student.model, bound.loss.modules)
+        self._agree(buffer for module in modules for buffer in module.buffers() if buffer.is_floating_point())
         shares = cut(rows, self.processes, bound.loss.groups)
         own = shares[self.accelerator.process_index]
-        # A process without rows repeats one that weighs nothing, for gradients are exchanged by all.
+        # A process without rows repeats one that weighs nothing, for all take part in what is exchanged.
         weight = len(own) * self.processes / len(rows)
         parts = [part for part in cut(own or rows[:1], self.pieces, bound.loss.groups) if part]
         if bound.loss.whole_batch and max(len(parts), self.processes) > 1:
-            terms, tokens = self._at_once(bound, shares, parts, epoch, progress, call)
+            terms, tokens = self._at_once(bound, shares, parts, epoch, progress)
         else:
             pieces = [bound.rows.batch(part, epoch, progress).to(self.accelerator.device) for part in parts]
-            terms, tokens = self._piecewise(bound, pieces, weight, call)
+            terms, tokens = self._piecewise(bound, pieces, weight)
         self._exchange(bound)
         return terms, tokens
 
-    def _piecewise(self, bound: Bound, pieces: Sequence[Batch], weight: float, call: Any) -> tuple[Terms, int]:
+    def _piecewise(self, bound: Bound, pieces: Sequence[Batch], weight: float) -> tuple[Terms, int]:
         sums: Terms = {}
-        for number, (piece, shares) in enumerate(zip(pieces, self._shares(bound, pieces, weight), strict=True)):
-            with self._synchronized(call, number == len(pieces) - 1):
-                with self.accelerator.autocast():
-                    piece = bound.loss.prepare(piece)
-                    signals = observe(bound.student.model, piece.inputs, bound.loss.reads, call=call)
-                    losses = bound.loss(signals, piece)
-                    terms = {name: value * shares.get(name, shares[""]) for name, value in losses.items()}
-                self._backward(bound, sum(terms.values()))
+        for piece, shares in zip(pieces, self._shares(bound, pieces, weight), strict=True):
+            with self.accelerator.autocast():
+                piece = bound.loss.prepare(piece)
+                signals = observe(bound.student.model, piece.inputs, bound.loss.reads)
+                losses = bound.loss(signals, piece)
+                terms = {name: value * shares.get(name, shares[""]) for name, value in losses.items()}
+            self._backward(bound, sum(terms.values()))
             for name, value in terms.items():
                 sums[name] = sums.get(name, 0.0) + value.detach().float()
         means = self.accelerator.reduce(torch.stack([*sums.values()]), "mean")
@@ -107,7 +111,6 @@ class Accumulation:
         parts: Sequence[list[int]],
         epoch: int,
         progress: float,
-        call: Any,
     ) -> tuple[Terms, int]:
         """Compute the loss from the outputs of all pieces and processes, then the gradients piece by piece."""
         process = self.accelerator.process_index
@@ -124,22 +127,20 @@ class Accumulation:
             first += len(part)
             states.append(random_states())
             with torch.no_grad(), self.accelerator.autocast():
-                seen.append(observe(bound.student.model, pieces[-1].inputs, bound.loss.reads, call=call).tensors())
+                seen.append(observe(bound.student.model, pieces[-1].inputs, bound.loss.reads).tensors())
         own = {key: torch.cat([tensors[key] for tensors in seen]).detach() for key in seen[0]}
         outputs = {key: self._gathered(tensor, sizes).requires_grad_() for key, tensor in own.items()}
-        with self._synchronized(call, False):
-            with self.accelerator.autocast():
-                terms = bound.loss(Signals.of(outputs), whole)
-            self._backward(bound, sum(terms.values()))
-        for number, (piece, state) in enumerate(zip(pieces, states, strict=True)):
+        with self.accelerator.autocast():
+            terms = bound.loss(Signals.of(outputs), whole)
+        self._backward(bound, sum(terms.values()))
+        for piece, state in zip(pieces, states, strict=True):
             set_random_states(state)
-            with self._synchronized(call, number == len(pieces) - 1):
-                with self.accelerator.autocast():
-                    signals = observe(bound.student.model, piece.inputs, bound.loss.reads, call=call).tensors()
-                stop = start + len(piece.rows)
-                gradients = {key: one.grad[start:stop] for key, one in outputs.items() if one.grad is not None}
-                weighted = [(signals[key] * gradient).sum() for key, gradient in gradients.items()]
-                self._backward(bound, sum(weighted) * (0 if is_idle else self.processes))
+            with self.accelerator.autocast():
+                signals = observe(bound.student.model, piece.inputs, bound.loss.reads).tensors()
+            stop = start + len(piece.rows)
+            gradients = {key: one.grad[start:stop] for key, one in outputs.items() if one.grad is not None}
+            weighted = [(signals[key] * gradient).sum() for key, gradient in gradients.items()]
+            self._backward(bound, sum(weighted) * (0 if is_idle else self.processes))
             start = stop
         return {name: value.detach().float() for name, value in terms.items()}, self._tokens(() if is_idle else pieces)
 
@@ -151,10 +152,6 @@ class Accumulation:
         padded = torch.cat([tensor[:most], tensor.new_zeros(most - len(tensor[:most]), *tensor.shape[1:])])
         every = self.accelerator.gather(padded[None])
         return torch.cat([part[:size] for part, size in zip(every, sizes, strict=True)])
-
-    def _synchronized(self, call: Any, is_last: bool) -> contextlib.AbstractContextManager[Any]:
-        """Exchange gradients between processes in the last backward pass of a step alone."""
-        return contextlib.nullcontext() if is_last else self.accelerator.no_sync(call)
 
     def _backward(self, bound: Bound, loss: Any) -> None:
         if not (isinstance(loss, Tensor) and loss.requires_grad):
@@ -168,13 +165,28 @@ class Accumulation:
         own = torch.tensor(sum(float(piece.mask.sum()) for piece in pieces), device=self.accelerator.device)
         return round(float(self.accelerator.reduce(own, "sum")))
 
+    def _agree(self, tensors: Iterable[Tensor]) -> None:
+        """Give all processes what the first one has, such as ranges that its forward passes measured."""
+        if self.processes > 1:
+            with torch.no_grad():
+                for tensor in tensors:
+                    tensor.copy_(broadcast(tensor.detach().clone()))
+
     def _exchange(self, bound: Bound) -> None:
-        """Average the gradients of what is trained beside the student, which nothing else does between processes."""
-        parameters = [parameter for parameter in bound.loss.modules.parameters() if parameter.requires_grad]
-        if self.processes == 1 or not parameters:
+        """Average the gradients over processes.
+
+        Not by the hooks of ``DistributedDataParallel``: what a loss reads inside a network is no output of it, and
+        gradients that such a loss leaves out would be waited for in vain.
+        """
+        if self.processes == 1:
             return
+        modules = (bound.student.model, bound.loss.modules)
+        parameters = [one for module in modules for one in module.parameters() if one.requires_grad]
+        parameters = list(dict.fromkeys(parameters))
         own = torch.tensor([float(one.grad is not None) for one in parameters], device=self.accelerator.device)
-        for parameter, used in zip(parameters, self.accelerator.reduce(own, "sum").tolist(), strict=True):
-            if used:  # by one process at the least; to the others the batch may have given nothing to answer
-                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                parameter.grad = self.accelerator.reduce(gradient, "mean")
+        used = self.accelerator.reduce(own, "sum").tolist()  # a batch may give one process nothing to answer
+        parameters = [one for one, count in zip(parameters, used, strict=True) if count]
+        gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters]
+        means = self.accelerator.reduce(torch.cat([gradient.flatten() for gradient in gradients]), "mean")
+        for one, mean in zip(parameters, means.split([one.numel() for one in parameters]), strict=True):
+            one.grad = mean.view_as(one)

@@ -15,6 +15,9 @@ from eval.encoding import IGNORED, Feature, TextEncoder
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
 
+MASKED = 0.15
+"""Share of the tokens that the masked-language objective hides."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -107,6 +110,7 @@ class Rows:
         self.lengths = [max(self.tokens[i] for i in own) for own in self.members]
         self.seed, self.mask_id, self.vocab_size = seed, mask_id, vocab_size
         self.special_ids = np.array(sorted(special_ids), dtype=np.int64)
+        self.mask_weights: np.ndarray | None = None
         firsts = [self.features[own[0]] for own in self.members]
         self.targets = [target(spec, feature, examples[feature.example], encoder) for feature in firsts]
 
@@ -117,6 +121,14 @@ class Rows:
     def digest(self) -> str:
         """Recognises the examples."""
         return self.examples.digest
+
+    def smooth_masks(self, exponent: float) -> None:
+        """Let rare tokens be masked more often from now on, as a loss may ask: by ``smoothed`` counts of these rows.
+
+        Of each row 15% of the tokens are then masked, rounded up or down by chance; see ``weighted_places``.
+        """
+        ids = np.concatenate([np.asarray(feature.ids, dtype=np.int64) for feature in self.features])
+        self.mask_weights = smoothed(np.bincount(ids, minlength=self.vocab_size), exponent)
 
     def batch(self, rows: Sequence[int], epoch: int = 0, progress: float = 0.0) -> Batch:
         """Return the padded tensors of these rows."""
@@ -151,9 +163,12 @@ class Rows:
         """
         changed, labels = ids.copy(), np.full_like(ids, IGNORED)
         for row, chance in enumerate(chances):
-            own = real[row] == 1
+            own, chosen = real[row] == 1, None
+            if self.mask_weights is not None:
+                count = math.floor(MASKED * int(own.sum()) + chance.random())
+                chosen = weighted_places(ids[row, own], self.special_ids, self.mask_weights, count, chance)
             changed[row, own], labels[row, own] = mask_tokens(
-                ids[row, own], self.special_ids, int(self.mask_id or 0), self.vocab_size, chance
+                ids[row, own], self.special_ids, int(self.mask_id or 0), self.vocab_size, chance, chosen
             )
         return changed, labels
 
@@ -244,7 +259,12 @@ def _field(example: Mapping[str, Any], name: str) -> Any:
 
 
 def mask_tokens(
-    ids: np.ndarray, special_ids: np.ndarray, mask_id: int, vocab_size: int, generator: np.random.Generator
+    ids: np.ndarray,
+    special_ids: np.ndarray,
+    mask_id: int,
+    vocab_size: int,
+    generator: np.random.Generator,
+    chosen: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose 15% of the tokens; of these 80% become the mask, 10% a random token, 10% stay (Devlin et al. 2019).
 
@@ -254,13 +274,46 @@ def mask_tokens(
         mask_id: Id of the mask token.
         vocab_size: Random tokens are drawn from 0 to this.
         generator: The source of chance.
+        chosen: The tokens, boolean ``[B, L]``; None draws each for itself, with a chance of 15%.
 
     Returns:
         The changed ids and the labels, ``IGNORED`` where nothing is predicted; both ``[B, L]``.
     """
-    chosen = (generator.random(ids.shape) < 0.15) & ~np.isin(ids, special_ids)
+    if chosen is None:
+        chosen = (generator.random(ids.shape) < MASKED) & ~np.isin(ids, special_ids)
     draw = generator.random(ids.shape)
     random_ids = generator.integers(0, vocab_size, ids.shape)
     changed = np.where(chosen & (draw < 0.8), mask_id, ids)
     changed = np.where(chosen & (draw >= 0.8) & (draw < 0.9), random_ids, changed)
     return changed, np.where(chosen, ids, IGNORED)
+
+
+def smoothed(counts: np.ndarray, exponent: float) -> np.ndarray:
+    """Return ``max(count, 1) ** -exponent`` for each token: by how much likelier a rare one is masked.
+
+    ``mlm_smoothing`` of DistilBERT's code, after Lample and Conneau 2019, arXiv 1901.07291; 0 makes all equal.
+    """
+    return np.asarray(np.maximum(counts, 1).astype(np.float64) ** -exponent)
+
+
+def weighted_places(
+    ids: np.ndarray, special_ids: np.ndarray, weights: np.ndarray, count: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Draw places without replacement, each time in proportion to the weights of what is left.
+
+    Args:
+        ids: Token ids of any shape.
+        special_ids: Ids that are never drawn.
+        weights: Of each id in the vocabulary, above 0.
+        count: How many places; all there are if there are fewer.
+        generator: The source of chance.
+
+    Returns:
+        Which places were drawn, boolean, of the same shape.
+    """
+    shares = np.where(np.isin(ids, special_ids), 0.0, weights[ids]).reshape(-1)
+    chosen = np.zeros(shares.shape, dtype=bool)
+    count = min(count, int((shares > 0).sum()))
+    if count:
+        chosen[generator.choice(len(shares), count, replace=False, p=shares / shares.sum())] = True
+    return chosen.reshape(ids.shape)

@@ -93,23 +93,20 @@ class Signals:
         return cls(logits, **inner, exit_logits=exits)
 
 
-def observe(
-    network: Any, inputs: Mapping[str, Tensor], wanted: Wanted = NOTHING, call: Callable[..., Any] | None = None
-) -> Signals:
+def observe(network: Any, inputs: Mapping[str, Tensor], wanted: Wanted = NOTHING) -> Signals:
     """Run a network and return what is wanted, with gradient if gradients are on.
 
     Args:
         network: A transformers model.
         inputs: Its inputs, ``[B, L]`` each.
         wanted: What is read.
-        call: What runs ``observed(network, wanted)``, if it is wrapped for several devices.
 
     Raises:
         UserError: If the family computes queries, keys or values where they cannot be read.
     """
     extras = {"output_hidden_states": True} if wanted.hidden_states else {}
     with _taps(network, wanted) as seen:
-        outputs = (call or observed(network, wanted))(**inputs, **extras)
+        outputs = observed(network, wanted)(**inputs, **extras)
     states = {place: outputs.hidden_states[place] for place in wanted.hidden_states}
     logits = logits_of(outputs, network.config, inputs["attention_mask"]) if wanted.logits else torch.empty(0)
     return Signals(logits, states, **seen, exit_logits=outputs.get("exit_logits"))

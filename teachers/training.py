@@ -132,8 +132,9 @@ class _Loop:
         )
         run = [observed(lesson.student.model, lesson.loss.reads) for lesson in lessons]
         self.prepared = list({id(part): part for part in run}.values())
-        wrapped = {id(part): self.accelerator.prepare_model(part) for part in self.prepared}
-        self.calls = {id(lesson): wrapped[id(part)] for lesson, part in zip(lessons, run, strict=True)}
+        for part in self.prepared:  # number format alone: gradients are exchanged in teachers.accumulation
+            self.accelerator.prepare_model(part, evaluation_mode=True)
+        self.accumulation.begin(self.modules)
         for lesson in lessons:
             freeze(lesson.student.model, training)
         with in_float32(self.prepared):
@@ -213,8 +214,7 @@ class _Loop:
     def _update(self, lesson: Bound, indices: list[int], step: int) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * rate(self.training, step, self.total)
-        call = self.calls[id(lesson)]
-        found, tokens = self.accumulation.backward(lesson, indices, self.epoch, step / self.total, call)
+        found, tokens = self.accumulation.backward(lesson, indices, self.epoch, step / self.total)
         terms = dict(zip(found, torch.stack([*found.values()]).tolist(), strict=True))
         total = sum(terms.values())
         if not math.isfinite(total):
@@ -329,11 +329,6 @@ def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.
 def _accelerator(precision: str) -> Any:
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
-    from accelerate.utils import DistributedDataParallelKwargs
 
     AcceleratorState._reset_state()
-    return Accelerator(
-        cpu=not torch.cuda.is_available(),
-        mixed_precision=mixed_precision(precision),
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
-    )
+    return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision=mixed_precision(precision))

@@ -41,7 +41,8 @@ class Pair:
     Attributes:
         teacher: A parameter.
         student: A parameter.
-        left: What the first axis runs over (``hidden``, ``ffn``, ``embedding``), if that differs between the two.
+        left: What the first axis runs over (``hidden``, ``ffn``, ``embedding``), which is mapped even where both are
+            of one length; None for a vocabulary, positions and the like, whose entries are compared one by one.
         right: The same of the second axis.
         rows: Rows of the teacher's tensor that the student has too; None for all.
     """

@@ -103,6 +103,7 @@ def recorded():
     torch.set_default_dtype(torch.float64)
     try:
         with torch.random.fork_rng():
+            torch.manual_seed(7)
             yield found
     finally:
         loop._optimizer, torch.Tensor.float = own, single

@@ -139,10 +139,37 @@ def test_links_in_the_documents_lead_somewhere():
             assert (document.parent / target).exists(), f"{document.name}: {target} does not exist"
 
 
+MADE = {"predict.py", "recipe.yaml", "report.html", "sst2.yaml"}
+"""Files that the documents name, and that a run, an export or the reader writes."""
+EXAMPLES = {"compress/prune/foo.py", "tests/parity/test_prune_foo.py"}
+"""What CONTRIBUTING.md has a reader write."""
+NAMED_FILE = re.compile(r"(?<![\w./-])(?:[\w-]+/)*[\w-]+\.(?:py|yaml|md|toml|mjs|html|svg)(?![\w/])")
+NAMED_MODULE = re.compile(r"python -m ((?:benchmarks|demo|compress|teachers|eval)[\w.]*)")
+
+
+def tracked():
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True, cwd=ROOT)
+    return listed.stdout.split()
+
+
+@pytest.mark.parametrize(
+    "document", [name for name in tracked() if name.endswith((".md", ".yaml")) and name != "CHANGELOG.md"]
+)
+def test_files_and_modules_that_a_document_names_are_there(document):
+    """A file may go by the end of its path; NAME in one stands for any name."""
+    present, text = [f"/{name}" for name in tracked()], (ROOT / document).read_text(encoding="utf-8")
+    named = {name for name in NAMED_FILE.findall(text) if Path(name).name not in MADE} - EXAMPLES
+    for module in NAMED_MODULE.findall(text):
+        path = module.replace(".", "/")
+        named.add(f"{path}.py" if (ROOT / f"{path}.py").is_file() else f"{path}/__main__.py")
+    ends = {name: re.compile(f"/{re.escape(name).replace('NAME', '[^/]+')}$") for name in named}
+    missing = sorted(name for name, end in ends.items() if not any(map(end.search, present)))
+    assert missing == [], f"{document} names files that are not there"
+
+
 def test_no_document_or_code_names_a_machine():
     wrong = re.compile(r"/work/main|/work/shared|/root/\.|pythonhosted|pypi\.org/simple")
-    tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()
-    for name in tracked:
+    for name in tracked():
         path = ROOT / name
         if path.suffix in {".py", ".md", ".yaml", ".toml"} and path != Path(__file__) and path.is_file():
             assert not wrong.search(path.read_text(encoding="utf-8")), name

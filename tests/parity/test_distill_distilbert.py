@@ -1,5 +1,9 @@
 """DistilBERT's triple loss against the numbers of its formula, and its choice of layers."""
 
+import random
+from collections import Counter
+
+import numpy as np
 import pytest
 import torch
 
@@ -7,8 +11,11 @@ from compress.distill.distilbert import DistilBertDistillation, TripleLoss
 from compress.layer_choice import choose_layers
 from eval.encoding import IGNORED
 from eval.task import TaskSpec
-from teachers.features import Batch
+from teachers.features import Batch, smoothed, weighted_places
 from teachers.observing import NOTHING, Signals
+from teachers.scoring import rows_of
+from teachers.signals import ModelTeacher
+from tests.tiny import tiny_task, tiny_taskmodel
 
 
 def triple_loss(config, spec, signals):
@@ -74,3 +81,64 @@ def test_layers_of_the_authors_script():
                 assert len(set(kept)) == count
                 assert list(kept) == sorted(kept)
                 assert kept[-1] < total
+
+
+def test_rare_tokens_are_masked_more_often_by_hand():
+    assert smoothed(np.array([0, 1, 10, 100, 1000]), 0.7) == pytest.approx(
+        [1, 1, 0.199526, 0.039811, 0.007943], abs=1e-6
+    )
+    assert smoothed(np.array([0, 1, 1000]), 0.0).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_places_are_drawn_without_replacement():
+    """Shares of places against draws one by one, each in proportion to what is left; special tokens never."""
+    ids = np.array([[0, 1, 2, 3, 0], [0, 3, 3, 0, 9]])
+    weights = np.array([5.0, 4.0, 2.0, 1.0, 1, 1, 1, 1, 1, 5.0])
+    generator, chance = np.random.default_rng(1), random.Random(2)
+    rounds, found, expected = 4000, np.zeros(ids.shape), np.zeros(ids.shape)
+    for _ in range(rounds):
+        drawn = weighted_places(ids, np.array([0, 9]), weights, 2, generator)
+        assert drawn.sum() == 2
+        found += drawn
+        left = [(row, place) for row, place in np.argwhere((ids != 0) & (ids != 9)).tolist()]
+        for _ in range(2):
+            (one,) = chance.choices(left, [weights[ids[place]] for place in left])
+            left.remove(one)
+            expected[one] += 1
+    assert np.abs(found - expected).max() / rounds < 0.03
+    assert found[ids == 0].sum() == found[ids == 9].sum() == 0
+    assert weighted_places(ids, np.array([0, 9]), weights, 99, generator).sum() == 5
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.7, 3.0])
+def test_masks_follow_the_smoothing(smoothing, tmp_path):
+    task = tiny_task("masked-lm")
+    student = tiny_taskmodel("bert", task.spec)
+    teacher = ModelTeacher(tiny_taskmodel("bert", task.spec, seed=1), cache=tmp_path)
+    rows = rows_of(student, task.train, 1)
+    DistilBertDistillation(mlm_smoothing=smoothing).bind(student, rows, teacher)
+    counts = np.bincount([token for feature in rows.features for token in feature.ids])
+    drawn, tokens, special = [], 0, set(student.tokenizer.all_special_ids)
+    for epoch in range(40):
+        for start in range(0, len(rows), 10):
+            batch = rows.batch(range(start, start + 10), epoch)
+            labels = batch.targets["labels"]
+            predicted = labels[labels != IGNORED].tolist()
+            if smoothing:
+                shares = 0.15 * batch.mask.sum(dim=1)
+                found = (labels != IGNORED).sum(dim=1)
+                assert ((found >= shares.floor()) & (found <= shares.ceil())).all()
+            drawn, tokens = drawn + predicted, tokens + int(batch.mask.sum())
+    assert not special & set(drawn)
+    assert not smoothing or len(drawn) / tokens == pytest.approx(0.15, abs=0.003)
+    # Of the frequent and the rare half of all words, how much more often one of the rare ones is masked.
+    words = [token for token in range(len(counts)) if counts[token] and token not in special]
+    middle = np.median(counts[words])
+    often = Counter(drawn)
+    rate = {
+        rare: sum(often[t] for t in words if (counts[t] <= middle) == rare)
+        / sum(counts[t] for t in words if (counts[t] <= middle) == rare)
+        for rare in (True, False)
+    }
+    ratio = rate[True] / rate[False]
+    assert {0.0: 0.9 < ratio < 1.1, 0.7: 1.5 < ratio < 4, 3.0: ratio > 4}[smoothing], ratio

@@ -11,7 +11,14 @@ from teachers.features import Batch
 from teachers.observing import Signals
 from teachers.pretraining.lesson import PretextLoss, mean_loss, reads_last
 from teachers.pretraining.objectives import ReplacedTokens
-from teachers.pretraining.objectives.discriminator import Discriminator, auc, discriminator_loss, replaced, sample
+from teachers.pretraining.objectives.discriminator import (
+    Discriminator,
+    auc,
+    discriminator_loss,
+    replaced,
+    sample,
+    sample_rows,
+)
 from tests.tiny import tiny_spec, tiny_taskmodel
 
 WEIGHT = ReplacedTokens().discriminator_weight
