@@ -45,7 +45,7 @@ PAGES = {
     "pruning": ("prune-sst2",),
     "quantization": ("quantize-sst2",),
     "sharing": ("share-sst2",),
-    "replacing": ("replace-sst2",),
+    "replacing": ("replace-sst2", "replace-sst2-base"),
     "teachers": (
         "teachers-sst2",
         "teachers-conll2003",

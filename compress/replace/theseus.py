@@ -39,7 +39,8 @@ class Theseus(HealedTechnique):
         start: A model folder or hub name whose layers those are: the paper copies the pre-trained model that the
             predecessor was fine-tuned from. None takes the predecessor's own, as the authors' code does.
         schedule: ``linear``, the paper's curriculum, or ``constant``.
-        base: p of ``linear`` before the first update. Default 0.3 as in the authors' example.
+        base: p of ``linear`` before the first update. Default 0.3 as in the authors' example. With 1 nothing is ever
+            replaced: the fine-tuning of the same layers from the same start, which is the control.
         slope: How much p of ``linear`` rises with each update, 0.0006 in the authors' example; None lets it reach 1
             after ``replacing`` of all updates.
         rate: p of ``constant``. Default 0.5 as in the paper; 0.5 to 0.7 works.

@@ -1,13 +1,16 @@
 """BERT-of-Theseus: the schedule by hand, the two paths, what is trained and what is not."""
 
+import copy
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from benchmarks.study import Study
 from compress.artifact import Artifact
 from compress.engine import run
 from compress.export.onnx import export_onnx
@@ -29,6 +32,7 @@ from tests.parity.test_prune_movement import StopsAt
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 SHORT = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3, "checkpoint_seconds": 0}
+STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
 WORKING = [family for family in FAMILIES if family not in ("albert", "modernbert")]
 
 
@@ -221,6 +225,50 @@ def test_the_new_layers_start_where_they_are_told(tmp_path):
             assert all(torch.allclose(a, b, atol=1e-9) for a, b in pairs)
     with pytest.raises(UserError, match="has 6 layers, and 7 are to start from them"):
         applied(Theseus(start=str(tmp_path / "m"), count=7, **fields), layers=8)
+
+
+ROWS = (
+    "the same start, nothing replaced",
+    "Theseus from the base, linear curriculum",
+    "Theseus from the base, constant rate",
+)
+
+
+def test_the_control_of_the_study_starts_from_the_weights_of_the_successor(tmp_path, monkeypatch):
+    """Embeddings and head of the teacher, the first layers of the base; only the old layers make the difference."""
+    task = tiny_task()
+    base = tiny_taskmodel("bert", task.spec, num_hidden_layers=6)
+    for parameter in base.model.parameters():
+        parameter.data += 0.1
+    teacher = tiny_taskmodel("bert", task.spec, num_hidden_layers=6)
+    (tmp_path / "base").mkdir()
+    save_taskmodel(base, tmp_path / "base")
+    monkeypatch.setenv("COMPRESS_BASE", str(tmp_path / "base"))
+    study = Study.read(STUDIES / "replace-sst2-base.yaml")
+    starts, trained, ran = {}, {}, {}
+    for row in ROWS:
+        (technique,) = study.recipe_of(row, 13).steps
+
+        def train(self, student, *_args, row=row, **_kwargs):
+            starts[row] = {name: tensor.clone() for name, tensor in student.model.state_dict().items()}
+            trained[row] = {name for name, tensor in student.model.named_parameters() if tensor.requires_grad}
+            return []
+
+        monkeypatch.setattr(Theseus, "train", train)
+        student = replace(teacher, model=copy.deepcopy(teacher.model))
+        technique.apply(student, Inputs(train=task.train), torch.Generator().manual_seed(3))
+        ran[row] = [technique.chance(step, 100) for step in range(100)]
+    control, *others = ROWS
+    assert set(ran[control]) == {1.0}
+    for row in others:
+        assert ran[row][0] < 1 == ran[row][-1]
+        assert trained[row] == trained[control] != set()
+        assert starts[row].keys() == starts[control].keys()
+        assert all(torch.equal(starts[row][name], starts[control][name]) for name in starts[control])
+    own, fine = base.model.state_dict(), teacher.model.state_dict()
+    for name, tensor in starts[control].items():
+        assert torch.equal(tensor, own[name] if ".layer." in name else fine[name]), name
+    assert not any(torch.equal(own[name], fine[name]) for name in trained[control])
 
 
 def test_any_objective_and_no_loss_on_queries(tmp_path):
