@@ -29,6 +29,8 @@ from teachers.observing import Signals
 from teachers.taskmodel import TaskModel, build_taskmodel, logits_of
 from teachers.word_head import head_modules
 
+VERSION = 2
+"""Raised when the same settings give another weight, other masks or another head."""
 SPEC = TaskSpec(kind="masked-lm", metric="masked_accuracy")
 
 
@@ -98,8 +100,11 @@ class LanguageModelLoss(WrappedLoss):
 
 
 def gamma(weight: AuxiliaryLM, progress: float) -> float:
-    """Return ``start * (end / start) ** progress``; the paper takes a step each epoch, this one each update."""
-    return weight.start * math.pow(weight.end / weight.start, progress)
+    """Return ``start * (end / start) ** progress``; the paper takes a step each epoch, this one each optimizer step.
+
+    The first optimizer step has exactly ``start`` and the last exactly ``end``.
+    """
+    return weight.end if progress >= 1 else weight.start * math.pow(weight.end / weight.start, progress)
 
 
 def language_model(student: TaskModel, seed: int) -> Any:

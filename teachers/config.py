@@ -78,8 +78,9 @@ class AuxiliaryLM(BaseModel):
     """The weight of a masked-language loss beside that of the task; see ``teachers.auxiliary_lm``.
 
     Attributes:
-        start: Weight at the first update.
-        end: Weight at the last; it falls exponentially from one to the other.
+        start: Weight at the first optimizer step.
+        end: Weight at the last, which a training of a single step has from the start; it falls exponentially from one
+            to the other.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -28,7 +28,7 @@ class Batch:
         targets: By kind: ``labels`` ``[B]`` or ``[B, L]``; ``start_positions`` and ``end_positions`` ``[B]`` for qa;
             none for embedding; ``labels`` and ``choices``, their number, ``[examples]`` for multiple-choice.
         rows: Index of each input among all features, ``[B]``.
-        progress: How much of the training lies behind, 0 to 1; schedules of a loss read it.
+        progress: 0 at the first optimizer step of the training, 1 at the last; schedules of a loss read it.
     """
 
     inputs: dict[str, torch.Tensor]

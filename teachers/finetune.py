@@ -16,6 +16,7 @@ from typing import Any
 
 from eval.errors import CompressError, UserError
 from eval.task import Examples, Task
+from teachers.auxiliary_lm import VERSION as AUXILIARY_LM
 from teachers.auxiliary_lm import WithLanguageModel
 from teachers.config import AuxiliaryLM, Training
 from teachers.frozen_features import kept_features
@@ -79,7 +80,7 @@ def finetune(
     model = base if isinstance(base, TaskModel) else load_taskmodel(base, task.spec, seed=seed)
     identity = {"version": VERSION, **lesson_identity(model, task, loss), **course_identity(training, seed)}
     if auxiliary_lm is not None:
-        identity["auxiliary_lm"] = auxiliary_lm.model_dump(mode="json")
+        identity["auxiliary_lm"] = {"version": AUXILIARY_LM, **auxiliary_lm.model_dump(mode="json")}
     if features:
         identity["features"] = True
     if "encoder" in training.freeze:  # once the pooler was frozen with it

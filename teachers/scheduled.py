@@ -20,6 +20,14 @@ from torch import nn
 from teachers.config import Training
 
 
+def progress_at(step: int, total: int) -> float:
+    """Return where optimizer step ``step`` (from 0) of ``total`` stands between the first, 0, and the last, 1.
+
+    Both ends of a schedule are thus values that a step has. A training of a single step has but the last.
+    """
+    return step / (total - 1) if total > 1 else 1.0
+
+
 class Scheduled:
     """The parts of some modules that follow the course of a training.
 

@@ -32,7 +32,7 @@ from teachers.observing import observed
 from teachers.padding import kept_silent
 from teachers.precision import back_to_float32, in_float32, mixed_precision
 from teachers.progress import Progress
-from teachers.scheduled import Scheduled, parameter_groups
+from teachers.scheduled import Scheduled, parameter_groups, progress_at
 from teachers.signals import TeacherSource
 from teachers.taskmodel import TaskModel, weights_digest
 from teachers.watching import joined
@@ -214,7 +214,7 @@ class _Loop:
     def _update(self, lesson: Bound, indices: list[int], step: int) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * rate(self.training, step, self.total)
-        found, tokens = self.accumulation.backward(lesson, indices, self.epoch, step / self.total)
+        found, tokens = self.accumulation.backward(lesson, indices, self.epoch, progress_at(step, self.total))
         terms = dict(zip(found, torch.stack([*found.values()]).tolist(), strict=True))
         total = sum(terms.values())
         if not math.isfinite(total):

@@ -81,6 +81,7 @@ class DualTraining(Distillation):
     """
 
     name: ClassVar[str] = "distill.dual"
+    version: ClassVar[int] = 2
     is_objective: ClassVar[bool] = False
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     source: ClassVar[str] = "Zhao, Gupta, Song, Zhou 2019, arXiv 1909.11687"

@@ -12,8 +12,8 @@ class Schedule(BaseModel):
     """A value that goes from one number to another over the training.
 
     Attributes:
-        from_: Value at the first update; written ``from``.
-        to: Value at the last update.
+        from_: Value at the first optimizer step; written ``from``.
+        to: Value at the last one, which a training of a single step has from the start.
         course: ``linear``, or ``cosine``: slow at both ends, fastest in the middle.
     """
 
@@ -24,10 +24,10 @@ class Schedule(BaseModel):
     course: Literal["linear", "cosine"] = "linear"
 
     def at(self, progress: float) -> float:
-        """Return the value after this part of the training, 0 to 1."""
+        """Return the value at this point of the training: 0 is its first optimizer step, 1 its last, exactly ``to``."""
         if self.course == "cosine":
             progress = (1 - math.cos(math.pi * progress)) / 2
-        return self.from_ + (self.to - self.from_) * progress
+        return self.to if progress >= 1 else self.from_ + (self.to - self.from_) * progress
 
 
 def value_at(value: float | Schedule, progress: float) -> float:

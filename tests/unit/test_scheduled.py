@@ -1,9 +1,13 @@
 """Parts that follow the course of a training."""
 
+import pytest
 import torch
 from torch import nn
 
-from teachers.config import Training
+from compress.distill.schedule import Schedule
+from teachers.auxiliary_lm import gamma
+from teachers.config import AuxiliaryLM, Training
+from teachers.features import Rows
 from teachers.scheduled import Scheduled, parameter_groups
 from teachers.training import train
 from tests.tiny import tiny_task, tiny_taskmodel
@@ -66,3 +70,41 @@ def test_own_rates_have_their_own_group():
     assert groups[-1]["params"] == [gate.scale]
     assert (groups[0]["peak"], groups[-1]["peak"]) == (Training().learning_rate, 0.5)
     assert sum(len(group["params"]) for group in groups) == len(parameters)
+
+
+@pytest.fixture
+def progress_of(monkeypatch):
+    """Return what says how far a training of so many optimizer steps is at each of them."""
+    found, batch = [], Rows.batch
+
+    def noting(rows, numbers, epoch=0, progress=0.0):
+        found.append(progress)
+        return batch(rows, numbers, epoch, progress)
+
+    def run(steps):
+        found.clear()
+        task = tiny_task("classification")
+        training = Training(max_steps=steps, epochs=20, batch_size=16)
+        train(tiny_taskmodel("bert", task.spec), task.train[:32], training=training)
+        return list(found)
+
+    monkeypatch.setattr(Rows, "batch", noting)
+    return run
+
+
+@pytest.mark.parametrize("schedule", [{"from": 4.0, "to": 1.0}, {"from": 0.1, "to": 0.7, "course": "cosine"}])
+def test_a_schedule_has_its_first_value_first_and_its_last_value_last(progress_of, schedule):
+    own = Schedule(**schedule)
+    found = [own.at(progress) for progress in progress_of(10)]
+    assert (found[0], found[-1]) == (own.from_, own.to), "exactly"
+    if own.course == "linear":
+        assert found == pytest.approx([4 - 3 * step / 9 for step in range(10)])
+    assert [own.at(progress) for progress in progress_of(1)] == [own.to], "a single step is the last one"
+
+
+def test_so_has_the_weight_of_the_auxiliary_language_model(progress_of):
+    weight = AuxiliaryLM(start=0.3, end=0.7)
+    found = [gamma(weight, progress) for progress in progress_of(5)]
+    assert found == pytest.approx([0.3 * (7 / 3) ** (epoch / 4) for epoch in range(5)])
+    assert (found[0], found[-1]) == (0.3, 0.7), "exactly"
+    assert [gamma(weight, progress) for progress in progress_of(1)] == [0.7]
