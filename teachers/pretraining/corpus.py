@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -80,6 +81,20 @@ class Corpus:
     def places(self, document: int) -> list[range]:
         """Return the sentences of a document, each as the places of its tokens in ``tokens``."""
         return [range(start, end) for start, end in self.runs(document)]
+
+    @cached_property
+    def token_starts(self) -> Array:
+        """First token of each document, and ``T`` at the end, ``[D + 1]``."""
+        return np.asarray(self.sentence_starts[self.document_starts])
+
+    def documents_of(self, places: Array) -> Array:
+        """Return the number of the document in which each place of ``tokens`` lies; any shape."""
+        return np.searchsorted(self.token_starts, places, side="right") - 1
+
+    def tokens_of(self, document: int) -> Array:
+        """Return the ids of all tokens of a document."""
+        start, end = self.token_starts[document : document + 2]
+        return self.tokens[start:end]
 
     def words(self, start: int, end: int) -> list[int]:
         """Return the number of the word that each token of a run belongs to, counted from 0."""

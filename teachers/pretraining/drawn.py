@@ -25,7 +25,6 @@ class Drawn:
         words: Number of the word of each token, -1 for special tokens, ``[L]``.
         types: Token types, ``[L]``.
         places: Place of each token in the corpus, -1 for special tokens, ``[L]``.
-        document: The document it is from, or the first of them.
         label: Its class, where it has one.
         taken: Whether an objective has changed or asked for a token, ``[L]``.
         targets: What is asked for, by name: ``[L]`` each, ``IGNORED`` where nothing is.
@@ -35,7 +34,6 @@ class Drawn:
     words: Array
     types: Array
     places: Array
-    document: int
     label: int = IGNORED
     taken: Array = field(init=False)
     targets: dict[str, Array] = field(default_factory=dict)
@@ -78,15 +76,12 @@ class Frame:
         """Draw ordinary tokens."""
         return self.ordinary[chance.integers(0, len(self.ordinary), count)]
 
-    def draw(
-        self, corpus: Corpus, texts: Sequence[Sequence[int]], document: int, label: int = IGNORED, roles: bool = False
-    ) -> Drawn:
+    def draw(self, corpus: Corpus, texts: Sequence[Sequence[int]], label: int = IGNORED, roles: bool = False) -> Drawn:
         """Return a sequence of one text or several.
 
         Args:
             corpus: Where the tokens are.
             texts: Places of the tokens of each text; -1 stands for a separator inside of a text.
-            document: See ``Drawn``.
             label: See ``Drawn``.
             roles: Whether texts are turns of a dialogue: each ends like a second text, and types alternate.
         """
@@ -103,7 +98,7 @@ class Frame:
             places += [own, np.full(len(end), -1)]
             types += [np.full(len(own) + len(end), slots.types[role])]
         where = np.concatenate(places)
-        return Drawn(np.concatenate(ids), _words(corpus, where), np.concatenate(types), where, document, label)
+        return Drawn(np.concatenate(ids), _words(corpus, where), np.concatenate(types), where, label)
 
 
 class _Slots:

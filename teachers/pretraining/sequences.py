@@ -85,14 +85,14 @@ class Packed:
         pieces = [range(a, b) for a, b in self.runs[start:end].tolist()]
         if self.make is not None:
             pair: Pair = self.make(_Places(self.corpus), *halves(pieces, chance), document, chance)
-            return self.frame.draw(self.corpus, self._fitted(pair.first, pair.second), document, pair.label)
+            return self.frame.draw(self.corpus, self._fitted(pair.first, pair.second), pair.label)
         if self.reorder:
             parts, label = reordered(pieces, self.reorder, chance)
-            return self.frame.draw(self.corpus, [joined(parts)], document, label)
+            return self.frame.draw(self.corpus, [joined(parts)], label)
         text: list[int] = []
         for piece in pieces:
             text += [-1] * (len(self.frame.separator) if text else 0) + list(piece)
-        return self.frame.draw(self.corpus, [text], document)
+        return self.frame.draw(self.corpus, [text])
 
     def _fitted(self, first: Sequence[int], second: Sequence[int]) -> list[Sequence[int]]:
         """Shorten the longer text from its end until both fit."""
@@ -137,7 +137,7 @@ class Given:
         del chance
         document = int(self.documents[number])
         texts = _shortened(self.corpus.places(document), self.room)
-        return self.frame.draw(self.corpus, texts, document, self._class_of[self.corpus.labels[document]])
+        return self.frame.draw(self.corpus, texts, self._class_of[self.corpus.labels[document]])
 
 
 class Dialogues:
@@ -172,7 +172,7 @@ class Dialogues:
             strange = self.corpus.places(other + (other >= document))
             turns[int(chance.integers(1, len(turns)))] = strange[int(chance.integers(len(strange)))]
         room = self.frame.room(self.length, 2) - (len(turns) - 2) * len(self.frame.separator)
-        return self.frame.draw(self.corpus, _shortened(turns, room), document, int(real), roles=True)
+        return self.frame.draw(self.corpus, _shortened(turns, room), int(real), roles=True)
 
     def _size(self, document: int, start: int) -> int:
         runs = self.corpus.runs(document)[start : start + self.TURNS]

@@ -40,7 +40,7 @@ def test_the_head_asks_for_each_hidden_token_by_its_span():
     network = tiny_taskmodel("bert", tiny_spec("masked-lm")).model
     torch.manual_seed(0)
     head, hidden = SpanBoundaryHead(network).eval(), torch.randn(2, 9, 32)
-    drawn = Drawn(np.arange(9), np.zeros(9, int), np.zeros(9, int), np.arange(9), 0)
+    drawn = Drawn(np.arange(9), np.zeros(9, int), np.zeros(9, int), np.arange(9))
     mark_spans(drawn, [[3, 4], [7]])
     labels = torch.full((2, 9), IGNORED)
     labels[1, [3, 4, 7]] = torch.tensor([11, 12, 13])

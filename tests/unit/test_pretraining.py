@@ -78,9 +78,9 @@ def test_special_tokens_stand_where_the_tokenizer_puts_them(family, tmp_path):
     corpus = build([Source.of(tmp_path / "b.jsonl")], tokenizer, tmp_path / "home")
     one, two = ([*corpus.places(0)[:count]] for count in (1, 2))
     frame = Frame(tokenizer)
-    assert frame.draw(corpus, one, 0).ids.tolist() == tokenizer("the film was good.")["input_ids"]
+    assert frame.draw(corpus, one).ids.tolist() == tokenizer("the film was good.")["input_ids"]
     pair = tokenizer("the film was good.", " it was a film.", return_token_type_ids=True)
-    drawn = frame.draw(corpus, two, 0)
+    drawn = frame.draw(corpus, two)
     assert drawn.ids.tolist() == pair["input_ids"]
     if "token_type_ids" in tokenizer.model_input_names:
         assert drawn.types.tolist() == pair["token_type_ids"]

@@ -17,23 +17,29 @@ if TYPE_CHECKING:
 
 
 class InDocument(PretextObjective):
-    """Ask of each token whether it stands elsewhere in its document too.
+    """Ask of each token whether it stands in other segments of its document too.
+
+    The segment of a token is all that the sequence holds of its document; a sequence may hold segments of several.
 
     Source: Sun et al. 2020 (ERNIE 2.0, 1907.12412), token-document relation.
     """
 
     def ask(self, text: Text) -> Ask:
         """Ask at every token that is neither special nor hidden."""
-        tokens_of = text.document_tokens
+        corpus = text.corpus
 
         def ask(drawn: Drawn, chance: np.random.Generator) -> None:
             del chance
-            inside = drawn.places[drawn.places >= 0]
-            own = np.bincount(text.corpus.tokens[inside])
-            whole = np.bincount(tokens_of(drawn.document), minlength=len(own))
-            others = np.flatnonzero(whole[: len(own)] > own).tolist()
-            able = np.flatnonzero(~drawn.taken).tolist()
-            drawn.targets["in_document"] = in_document(drawn.ids.tolist(), others, able)
+            labels = np.full_like(drawn.ids, IGNORED)
+            document_of = np.where(drawn.places >= 0, corpus.documents_of(drawn.places), -1)
+            for document in np.unique(document_of[document_of >= 0]).tolist():
+                segment = document_of == document
+                own = np.bincount(corpus.tokens[drawn.places[segment]])
+                whole = np.bincount(corpus.tokens_of(document), minlength=len(own))
+                others = np.flatnonzero(whole[: len(own)] > own).tolist()
+                able = np.flatnonzero(segment & ~drawn.taken)
+                labels[able] = in_document(drawn.ids.tolist(), others, able.tolist())[able]
+            drawn.targets["in_document"] = labels
 
         return ask
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from teachers.pretraining.corpus import Array, Corpus
+from teachers.pretraining.corpus import Corpus
 from teachers.pretraining.drawn import Drawn, Frame
 
 if TYPE_CHECKING:
@@ -37,12 +36,6 @@ class Text:
     corpus: Corpus
     frame: Frame
     tokenizer: Any
-
-    @cached_property
-    def document_tokens(self) -> Callable[[int], Array]:
-        """Return the tokens of a document, ``[T]``, by its number."""
-        starts, sentences = self.corpus.document_starts, self.corpus.sentence_starts
-        return lambda number: self.corpus.tokens[sentences[starts[number]] : sentences[starts[number + 1]]]
 
 
 class PretextObjective(BaseModel):
