@@ -1,10 +1,11 @@
 """Which tokens a masked-language objective hides, and what stands in their places.
 
 A *unit* is a list of places that are hidden together: a token, a word with all of its pieces (whole-word masking), a
-span of words (SpanBERT), or a phrase or named entity (ERNIE). Objectives differ in their units and in nothing else.
+span of words (SpanBERT, ALBERT), or a phrase or named entity (ERNIE). Objectives differ in their units and in nothing
+else.
 
-Sources: Devlin et al. 2019 (1810.04805), Cui et al. 2019 (1906.08101), Joshi et al. 2020 (1907.10529), Sun et al. 2019
-(1904.09223).
+Sources: Devlin et al. 2019 (1810.04805), Cui et al. 2019 (1906.08101), Joshi et al. 2020 (1907.10529), Lan et al. 2020
+(1909.11942), Sun et al. 2019 (1904.09223).
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.encoding import IGNORED
+from teachers.pretraining.free_words import FreeWords
 
 Array = NDArray[Any]
 Units = list[list[int]]
+LISTS = 32
+"""Lists of lengths that are drawn to fill the end of a budget."""
 
 
 @dataclass(frozen=True)
@@ -103,44 +107,66 @@ def choose(units: Units, budget: int, chance: np.random.Generator) -> Units:
 
 
 def span_lengths(p: float = 0.2, longest: int = 10) -> Array:
-    """Return the probabilities of spans of 1 to ``longest`` words: geometric, cut off and normalised anew."""
+    """Return the probabilities of spans of 1 to ``longest`` words: geometric, cut off and normalised anew (SpanBERT).
+
+    Args:
+        p: Parameter of the geometric distribution, 0.2 in the paper (0.3 by default in its code).
+        longest: Most words of a span.
+    """
     lengths = p * (1 - p) ** np.arange(longest)
     return np.asarray(lengths / lengths.sum())
 
 
-def choose_spans(words: Units, budget: int, chance: np.random.Generator, p: float = 0.2, longest: int = 10) -> Units:
-    """Choose spans of whole words with geometric lengths until the budget is spent; each span is a unit.
+def ngram_lengths(longest: int = 3) -> Array:
+    """Return the probabilities of n-grams of 1 to ``longest`` words: in proportion to 1/n (ALBERT)."""
+    lengths = 1 / np.arange(1, longest + 1)
+    return np.asarray(lengths / lengths.sum())
+
+
+def choose_spans(words: Units, budget: int, chance: np.random.Generator, shares: Array | None = None) -> Units:
+    """Choose spans of whole words until the budget is spent; each span is a unit.
+
+    Each length is drawn by itself and then gets a place where it fits, so that no length is lost to the end of the text
+    or to other spans. Two spans never touch: the tokens before and after a span are visible, and no run of hidden words
+    is longer than the longest span. (SpanBERT's code merges spans that touch.) Where the budget left is less than the
+    longest span, it is divided into as many spans as keep the mean length: cutting the last one, as both papers' codes
+    do, makes spans of 512 tokens a little shorter, and those of 64 tokens by a fifth. Less than a word may be left.
 
     Args:
         words: The pieces of each word, in order.
         budget: Most tokens.
         chance: The source of chance.
-        p: Parameter of the geometric distribution, 0.2 in the paper (0.3 by default in its code).
-        longest: Most words of a span.
+        shares: Probabilities of spans of 1, 2, 3 ... words; SpanBERT's by default.
     """
-    shares = span_lengths(p, longest)
-    hidden = np.zeros(len(words), dtype=bool)
-    chosen: Units = []
-    for _ in range(10 * len(words)):  # spans that do not fit any more are drawn in vain
-        if budget < 1:
-            break
-        length = int(chance.choice(longest, p=shares)) + 1
-        start = int(chance.integers(0, len(words)))
-        span = words[start : start + length]
-        while span and sum(map(len, span)) > budget:
-            span = span[:-1]
-        if not span or hidden[start : start + len(span)].any() or _is_apart(span):
-            continue
-        hidden[start : start + len(span)] = True
-        chosen.append([place for word in span for place in word])
-        budget -= len(chosen[-1])
+    shares = span_lengths() if shares is None else shares
+    lengths = iter((chance.choice(len(shares), max(budget, 0), p=shares) + 1).tolist())
+    free, chosen = FreeWords(words), Units()
+    while words and budget > 0 and (not chosen or budget >= free.mean_size):
+        room = budget / free.mean_size
+        for length in [next(lengths)] if room >= len(shares) else last_lengths(room, shares, chance):
+            span = free.take(length, budget, chance)
+            if not span:
+                return chosen
+            chosen.append(span)
+            budget -= len(span)
     return chosen
 
 
-def _is_apart(span: Units) -> bool:
-    """Whether a special token stands between two words of a span."""
-    places = [place for word in span for place in word]
-    return places[-1] - places[0] + 1 != len(places)
+def last_lengths(room: float, shares: Array, chance: np.random.Generator) -> list[int]:
+    """Draw the lengths of the last spans, which together have ``room`` words or nearly so.
+
+    There are ``room / mean length`` of them on average, at least one: the best of some lists of drawn lengths.
+
+    Args:
+        room: Words that are left, fewer than those of the longest span.
+        shares: Probabilities of spans of 1, 2, 3 ... words.
+        chance: The source of chance.
+    """
+    lengths = np.arange(1, len(shares) + 1)
+    count = max(1, int(room / (shares @ lengths) + chance.random()))
+    lists = chance.choice(lengths, (LISTS, count), p=shares)
+    found: list[int] = lists[np.abs(lists.sum(axis=1) - room).argmin()].tolist()
+    return found
 
 
 def hide(

@@ -42,7 +42,7 @@ from teachers.training import learn
 
 logger = logging.getLogger("teachers.pretraining")
 
-VERSION = 2
+VERSION = 3
 """Raised when the same text and settings give another network."""
 RECORD = "pretraining.json"
 

@@ -3,14 +3,21 @@
 import math
 
 import numpy as np
+import pytest
 import torch
 
 from eval.encoding import IGNORED
+from eval.sources import Source
 from teachers.features import Batch
-from teachers.pretraining.drawn import Drawn
+from teachers.pretraining.corpus import build
+from teachers.pretraining.drawn import Drawn, Frame
+from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.objectives.masked_words import mark_spans
+from teachers.pretraining.objectives.objective import Text
 from teachers.pretraining.objectives.span_boundary_head import SpanBoundaryHead, SpanVectors
-from tests.tiny import tiny_spec, tiny_taskmodel
+from teachers.pretraining.rows import PretextRows
+from teachers.pretraining.sequences import Packed
+from tests.tiny import tiny_spec, tiny_taskmodel, tiny_tokenizer
 
 
 def test_a_token_is_told_from_the_ends_of_its_span_and_its_place():
@@ -50,3 +57,31 @@ def test_the_head_asks_for_each_hidden_token_by_its_span():
     vectors = head.vectors(hidden, torch.tensor([[1, 2, 5, 0], [1, 2, 5, 1], [1, 6, 8, 0]]))
     torch.testing.assert_close(answered.logits, vectors @ network.bert.embeddings.word_embeddings.weight.T + head.bias)
     assert answered.labels.tolist() == [11, 12, 13]
+
+
+@pytest.mark.parametrize("how", ["doc_sentences", "full_sentences", "segment_pair"])
+def test_what_stands_around_a_span_is_what_stands_in_the_text(how, tmp_path):
+    tokenizer, words = tiny_tokenizer("bert"), ["film", "good", "warm", "room", "of", "ann", "in", "paris", "it", "was"]
+    chance = np.random.default_rng(3)
+    documents = (" ".join(chance.choice(words, 90)) + "." for _ in range(30))
+    (tmp_path / "a.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    corpus = build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home")
+    frame = Frame(tokenizer)
+    text, source = Text(corpus, frame, tokenizer), Packed(corpus, frame, 64, how)
+    given = Objectives(masked_words={"units": "span"}, span_boundary={}).given
+    rows = PretextRows(source, frame, {name: own.ask(text) for name, own in given.items()})
+    spans = 0
+    for number in range(len(rows)):
+        plain, drawn = source.draw(number, np.random.default_rng(0)), rows.draw(number, 0)
+        hidden = drawn.targets["span_boundary"] != IGNORED
+        assert 0 < hidden.sum() <= math.ceil(0.15 * (plain.words >= 0).sum())
+        ends = np.concatenate([drawn.targets[name][hidden] for name in ("span_before", "span_after")])
+        assert not hidden[ends].any(), "no word is asked for by a hidden one"
+        assert (drawn.ids[ends] == plain.ids[ends]).all()
+        spans += (drawn.targets["span_number"] == 0).sum()
+        for place in np.flatnonzero(hidden):  # the whole run of hidden tokens is one span
+            before, after = (int(drawn.targets[name][place]) for name in ("span_before", "span_after"))
+            assert hidden[before + 1 : after].all()
+            assert drawn.targets["span_number"][place] == place - before - 1
+            assert after - before - 1 <= 10
+    assert spans > 60

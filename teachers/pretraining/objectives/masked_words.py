@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from eval.encoding import IGNORED
 from teachers.pretraining import masking
+from teachers.pretraining.corpus import Array
 from teachers.pretraining.drawn import Drawn
 from teachers.pretraining.objectives.objective import Ask, PretextObjective, Text
 from teachers.pretraining.phrases import Phrases
@@ -21,31 +22,33 @@ if TYPE_CHECKING:
 class MaskedWords(PretextObjective):
     """Hide tokens and ask for them.
 
-    BERT hides single tokens, BERT-wwm whole words, SpanBERT spans of words, ERNIE 1.0 first words, then phrases, then
-    named entities. The share of tokens is the same for all.
+    BERT hides single tokens, BERT-wwm whole words, SpanBERT spans of words, ALBERT n-grams of words, ERNIE 1.0 first
+    words, then phrases, then named entities. The share of tokens is the same for all.
 
     Attributes:
-        units: What is hidden together. ``phrase`` needs ``lists``, and hides other words whole.
+        units: What is hidden together. ``span``: words whose number is geometrically distributed; all tokens of a span
+            become masks, or all random, or all stay. ``ngram``: n words with a chance in proportion to 1/n; as with all
+            other units, each token has a draw of its own. ``phrase`` needs ``lists``, and hides other words whole.
         rate: Share of the tokens that is hidden.
         mask: Share of the hidden ones that become the mask token.
         random: Share that becomes a random token; the rest stays.
         p: Parameter of the geometric distribution of the lengths of spans.
-        longest: Most words of a span.
+        longest: Most words of a span, 10 by default, or of an n-gram, 3 by default; both as in the papers.
         lists: Files with a phrase, a named entity, or a word of a script without spaces a line.
 
-    Source: Devlin et al. 2019 (1810.04805), Cui et al. 2019 (1906.08101), Joshi et al. 2020 (1907.10529), Sun et al.
-    2019 (1904.09223).
+    Source: Devlin et al. 2019 (1810.04805), Cui et al. 2019 (1906.08101), Joshi et al. 2020 (1907.10529), Lan et al.
+    2020 (1909.11942), Sun et al. 2019 (1904.09223).
     """
 
     changes: ClassVar[bool] = True
     predicts_words: ClassVar[bool] = True
 
-    units: Literal["token", "word", "span", "phrase"] = "token"
+    units: Literal["token", "word", "span", "ngram", "phrase"] = "token"
     rate: float = Field(default=0.15, gt=0, lt=1)
     mask: float = Field(default=0.8, ge=0, le=1)
     random: float = Field(default=0.1, ge=0, le=1)
     p: float = Field(default=0.2, gt=0, lt=1)
-    longest: int = Field(default=10, ge=1)
+    longest: int | None = Field(default=None, ge=1)
     lists: tuple[str, ...] = ()
 
     @model_validator(mode="after")
@@ -62,17 +65,18 @@ class MaskedWords(PretextObjective):
         """Hide ``rate`` of each sequence."""
         phrases = Phrases.read([Path(name) for name in self.lists], text.tokenizer, text.corpus) if self.lists else None
         how = masking.Replacement(self.mask, self.random, by_unit=self.units == "span")
-        frame = text.frame
+        frame, shares = text.frame, self._shares()
 
         def ask(drawn: Drawn, chance: np.random.Generator) -> None:
             numbers = np.where(drawn.taken, -1, drawn.words)
             units = self._units(drawn, numbers.tolist(), phrases)
             budget = masking.budget_of(units, self.rate)
-            if self.units == "span":
-                chosen = masking.choose_spans(units, budget, chance, self.p, self.longest)
-                mark_spans(drawn, chosen)
-            else:
+            if shares is None:
                 chosen = masking.choose(units, budget, chance)
+            else:
+                chosen = masking.choose_spans(units, budget, chance, shares)
+            if self.units == "span":
+                mark_spans(drawn, chosen)
             drawn.ids, labels = masking.hide(
                 drawn.ids, chosen, frame.mask, lambda count: frame.random(count, chance), chance, how
             )
@@ -86,6 +90,12 @@ class MaskedWords(PretextObjective):
         from teachers.pretraining.heads import WordHead
 
         return WordHead(network, "masked_words")
+
+    def _shares(self) -> Array | None:
+        """Return the probabilities of 1, 2, 3 ... words that are hidden together, where chance decides how many."""
+        if self.units == "span":
+            return masking.span_lengths(self.p, self.longest or 10)
+        return masking.ngram_lengths(self.longest or 3) if self.units == "ngram" else None
 
     def _units(self, drawn: Drawn, numbers: list[int], phrases: Phrases | None) -> masking.Units:
         if phrases is not None:
