@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from compress.own_heads import HeadBlock
 from compress.student import Student
 from eval.errors import UserError
 from eval.task import Kind, Pooling
@@ -91,10 +92,6 @@ class TaskBlock(Block):
         return load_task(self.kind, data=self.data, seed=seed, keep_labels=keep_labels, **given)
 
 
-Head = Literal["answer_network"]
-"""Heads of our own: a stochastic answer network for classes of pairs (``compress.architectures.answer_network``)."""
-
-
 class SharedTaskBlock(TaskBlock):
     """One of several tasks that are learned together by one encoder: the task, and how it is learned.
 
@@ -104,7 +101,7 @@ class SharedTaskBlock(TaskBlock):
     """
 
     loss: LossBlock | None = None
-    head: Head | None = None
+    head: HeadBlock | None = None
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -135,7 +132,7 @@ class FinetuneBlock(Block):
     auxiliary_lm: AuxiliaryLM | None = None
     features: bool = False
     loss: LossBlock | None = None
-    head: Head | None = None
+    head: HeadBlock | None = None
     per_task: Training | None = None
     sweep: dict[str, tuple[Any, ...]] | None = None
 
@@ -269,7 +266,7 @@ class TeacherBlock(Block):
         seeds = own if isinstance(own, tuple) else (seed if own is None else own,)
         return tuple((model, each) for model in self.models for each in seeds)
 
-    def start(self, model: str, task: TaskSpec, seed: int, head: Head | None = None) -> str | TaskModel:
+    def start(self, model: str, task: TaskSpec, seed: int, head: HeadBlock | None = None) -> str | TaskModel:
         """Return what fine-tuning starts from: the model itself, or a network with other weights or another head.
 
         Args:
@@ -292,11 +289,7 @@ class TeacherBlock(Block):
             base = base if self.shape is None else self.shape.build(base, seed=seed)
         except UserError as error:
             raise UserError(*(f"teacher.shape: {one.removeprefix('student.')}" for one in error.problems)) from error
-        if head is None:
-            return base
-        from compress.architectures.answer_network import with_answer_network
-
-        return with_answer_network(base, task, seed)
+        return base if head is None else head.on(base, task, seed)
 
 
 class TargetBlock(Block):

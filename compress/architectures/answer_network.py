@@ -32,6 +32,7 @@ class AnswerNetworkConfig(AroundConfig):
         steps: K, how often the network reads the first text. Default 5, as in MT-DNN.
         step_dropout: Share of whole steps that are dropped in training. Default 0.1, likewise.
         dropout: Share of the features of a step that is dropped in training.
+        update_first: Whether a step updates its state before it classifies; see ``AnswerNetwork``.
         pair: Always true; both texts are needed.
         skipped_ids: Tokens that are no part of a text.
         separator_id: The token after the first text.
@@ -46,12 +47,14 @@ class AnswerNetworkConfig(AroundConfig):
         steps: int = 5,
         step_dropout: float = 0.1,
         dropout: float = 0.1,
+        update_first: bool = False,
         pair: bool = True,
         skipped_ids: Sequence[int] = (),
         separator_id: int | None = None,
         **kwargs: Any,
     ) -> None:
         self.steps, self.step_dropout, self.dropout = steps, step_dropout, dropout
+        self.update_first = update_first
         self.pair, self.skipped_ids, self.separator_id = pair, list(skipped_ids), separator_id
         super().__init__(inner, **kwargs)
 
@@ -63,14 +66,19 @@ class AnswerNetwork(nn.Module):
     ``p_k = softmax(V [s_k, x_k, s_k * x_k, |s_k - x_k|])`` and ``s_{k+1} = GRU(x_k, s_k)``. The answer is the mean of
     the ``p_k``; in training of those steps that are kept.
 
+    This is the order of the authors' code: ``p_k`` compares ``x_k`` with the state that chose it, and nothing reads the
+    last update, which is left out. The papers' formula updates the state before it classifies: ``s_{k+1} = GRU(x_k,
+    s_k)`` and then ``p_k = softmax(V [s_{k+1}, x_k, s_{k+1} * x_k, |s_{k+1} - x_k|])``, so that there are as many
+    updates as steps. ``update_first`` takes that order; the weights are the same.
+
     Args:
-        config: Sizes and shares.
+        config: Sizes, shares and the order.
     """
 
     def __init__(self, config: AnswerNetworkConfig) -> None:
         super().__init__()
         width = config.hidden_size
-        self.steps, self.step_dropout = config.steps, config.step_dropout
+        self.steps, self.step_dropout, self.update_first = config.steps, config.step_dropout, config.update_first
         self.start = nn.Linear(width, 1, bias=False)
         self.attend = nn.Linear(width, width, bias=False)
         self.update = nn.GRUCell(width, width)
@@ -90,9 +98,10 @@ class AnswerNetwork(nn.Module):
         for step in range(self.steps):
             scores = torch.bmm(states, self.attend(state)[:, :, None])[..., 0]
             seen = summary(states, scores, premise)
-            found.append(self.classifier(self.dropout(matched(state, seen))).log_softmax(dim=-1))
-            if step < self.steps - 1:
-                state = self.update(seen, state)
+            updated = self.update(seen, state) if self.update_first or step < self.steps - 1 else state
+            compared = matched(updated if self.update_first else state, seen)
+            found.append(self.classifier(self.dropout(compared)).log_softmax(dim=-1))
+            state = updated
         answers = torch.stack(found, dim=1)
         return mean_answer(answers, self._kept(answers) if self.training else None)
 
@@ -168,7 +177,8 @@ def with_answer_network(base: TaskModel, task: TaskSpec, seed: int = 0, **fields
         base: Any network of transformer layers.
         task: What the copy answers: classes of pairs.
         seed: Seeds the head.
-        fields: ``steps``, ``step_dropout`` and ``dropout`` of ``AnswerNetworkConfig``, where they differ.
+        fields: ``steps``, ``step_dropout``, ``dropout`` and ``update_first`` of ``AnswerNetworkConfig``, where they
+            differ.
 
     Raises:
         UserError: If it cannot answer this task, or has no encoder to stand on.

@@ -19,6 +19,7 @@ from compress.architectures.answer_network import (
 )
 from compress.architectures.texts import words_of_texts
 from compress.artifact import Artifact
+from compress.blocks import FinetuneBlock
 from compress.cli import main
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
@@ -56,8 +57,8 @@ def gru(head, seen, state):
     return (1 - update) * torch.tanh(n + reset * hn) + update * state
 
 
-def by_loops(head, states, premise, hypothesis):
-    """One row, place by place and step by step."""
+def by_loops(head, states, premise, hypothesis, update_first):
+    """One row, place by place and step by step: the order of the authors' code, or of the paper's formula."""
     first, second = states[premise], states[hypothesis]
     weights = torch.stack([head.start.weight[0] @ h for h in second]).exp()
     state = sum(w * h for w, h in zip(weights / weights.sum(), second, strict=True))
@@ -65,23 +66,29 @@ def by_loops(head, states, premise, hypothesis):
     for _ in range(head.steps):
         weights = torch.stack([(head.attend.weight @ state) @ p for p in first]).exp()
         seen = sum(w * p for w, p in zip(weights / weights.sum(), first, strict=True))
-        features = torch.cat([state, seen, state * seen, (state - seen).abs()])
+        state, before = gru(head, seen, state), state
+        own = state if update_first else before
+        features = torch.cat([own, seen, own * seen, (own - seen).abs()])
         found += head.classifier(features).softmax(dim=-1) / head.steps
-        state = gru(head, seen, state)
     return found
 
 
 class TestSteps:
-    def test_the_whole_head_in_loops(self):
-        head = head_of()
+    @pytest.mark.parametrize("steps", [1, 5])
+    @pytest.mark.parametrize("update_first", [False, True])
+    def test_the_whole_head_in_loops(self, update_first, steps):
+        head = head_of(update_first=update_first, steps=steps)
         states = torch.randn(2, 7, 4)
         premise = torch.tensor([[0, 1, 1, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0]]).bool()
         hypothesis = torch.tensor([[0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 1, 0]]).bool()
         with torch.no_grad():
             found = head(states, premise, hypothesis)
-            rows = zip(states, premise, hypothesis, strict=True)
-            expected = torch.stack([by_loops(head, *row) for row in rows])
+            rows = list(zip(states, premise, hypothesis, strict=True))
+            expected, other = (
+                torch.stack([by_loops(head, *row, order) for row in rows]) for order in (update_first, not update_first)
+            )
         assert torch.allclose(found.exp(), expected, atol=1e-6)
+        assert not torch.allclose(found.exp(), other, atol=1e-3), "the order is told apart"
         assert found.exp().sum(dim=1).tolist() == pytest.approx([1, 1])
 
     def test_a_summary_by_hand(self):
@@ -152,9 +159,10 @@ class TestNetwork:
         assert not any(name.startswith("pooler") for name in own)
         assert all(torch.equal(own[name], given[name]) for name in own)
 
+    @pytest.mark.parametrize("update_first", [False, True])
     @pytest.mark.parametrize("family", at_first(STANDING, "bert"))
-    def test_it_is_saved_loaded_and_exported(self, family, tmp_path):
-        model = networked(family)
+    def test_it_is_saved_loaded_and_exported(self, family, update_first, tmp_path):
+        model = networked(family, update_first=update_first)
         Artifact.from_model(model).save(tmp_path / "model")
         loaded = load(tmp_path / "model")
         assert loaded.digest == model.digest
@@ -233,3 +241,17 @@ class TestTraining:
         out = tmp_path / "out"
         assert main(["teach", "--recipe", path, "--set", "task.kind=classification", "--out", str(out)]) == 0
         assert load(out).model.config.model_type == "compress-answer-network"
+        assert not load(out).model.config.update_first
+
+    def test_a_recipe_sets_its_fields(self):
+        plain, own = (FinetuneBlock(head=head).head for head in ("answer_network", {"answer_network": {"steps": 2}}))
+        first = FinetuneBlock(head={"answer_network": {"steps": 3, "dropout": 0.0, "update_first": True}}).head
+        base = tiny_taskmodel("bert", PAIRS.spec)
+        found = [head.on(base, PAIRS.spec, seed=3).model for head in (plain, own, first)]
+        assert [one.head.steps for one in found] == [5, 2, 3]
+        assert [one.head.update_first for one in found] == [False, False, True]
+        assert [one.config.dropout for one in found] == [0.1, 0.1, 0.0]
+        with pytest.raises(ValueError, match=r"steps\n.*greater than or equal to 1"):
+            FinetuneBlock(head={"answer_network": {"steps": 0}})
+        with pytest.raises(ValueError, match="head"):
+            FinetuneBlock(head="none")
