@@ -33,6 +33,7 @@ class CombinedDistillation(HealedTechnique):
     """
 
     name: ClassVar[str] = "distill.combined"
+    version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     source: ClassVar[str] = "Jiao et al. 2020, arXiv 1909.10351"
 
