@@ -144,6 +144,8 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
         for name in ("train", "validation", "calibration")
         if getattr(inputs, name) is not None and (name in step.needed() or (name == "validation" and step.trains))
     }
+    if step.chooses and inputs.selection is not None:
+        used["selection"] = inputs.selection.digest
     used |= {str(path): sha256(path) for path in step.reads() if path.is_file()}
     return {
         "technique": step.name,

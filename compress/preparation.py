@@ -74,6 +74,7 @@ def prepare(recipe: Recipe, *, keep_labels: bool | None = None) -> Prepared:
         validation=task.validation if task is not None and len(task.validation) else None,
         calibration=None if train is None else train.sample(CALIBRATION, recipe.seed),
         teacher=_source(teachers),
+        reports_validation=recipe.evaluate is not None and recipe.evaluate.split == "validation",
     )
     found = problems(recipe.steps, student, inputs)
     if found:

@@ -34,6 +34,8 @@ class Inputs:
         calibration: Examples whose activations give ranges.
         teacher: Where soft targets and other signals come from.
         folder: Where a long step keeps its checkpoints; None keeps nothing.
+        reports_validation: Whether the result is reported on the validation examples, as recipes do by default; then
+            nothing of the model may be chosen on them.
     """
 
     train: Examples | None = None
@@ -41,6 +43,12 @@ class Inputs:
     calibration: Examples | None = None
     teacher: TeacherSource | None = None
     folder: Path | None = None
+    reports_validation: bool = False
+
+    @property
+    def selection(self) -> Examples | None:
+        """The examples that a threshold may be chosen on: validation, or None where these report the result."""
+        return None if self.reports_validation else self.validation
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,11 @@ class Technique(BaseModel):
     def needed(self) -> frozenset[Need]:
         """Return the inputs that this very config cannot do without."""
         return self.needs
+
+    @property
+    def chooses(self) -> bool:
+        """Whether this very config chooses something on ``Inputs.selection``."""
+        return False
 
     def reads(self) -> tuple[Path, ...]:
         """Return the files, besides data and models, whose contents decide the outcome."""

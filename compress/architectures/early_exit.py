@@ -151,10 +151,21 @@ class EarlyExitForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
             found = self.inner(**inputs, output_hidden_states=output_hidden_states or self.training, **kwargs)
         outputs = EarlyExitOutput(logits=found.logits, hidden_states=found.hidden_states)
         if self.training:
-            mask = added(inputs["attention_mask"], self.dtype)
-            exits = [self.branches[str(layer)](found.hidden_states[layer + 1], mask) for layer in self.config.exits]
-            outputs["exit_logits"] = torch.stack(exits, dim=1)
+            outputs["exit_logits"] = self._exits(found.hidden_states, inputs["attention_mask"])
         return outputs
+
+    def every_answer(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Return the logits of all classifiers ``[B, exits + 1, C]``, of the branches first; every layer runs."""
+        inputs = _inputs(input_ids, attention_mask, token_type_ids)
+        found = self.inner(**inputs, output_hidden_states=True)
+        return torch.cat([self._exits(found.hidden_states, inputs["attention_mask"]), found.logits[:, None]], dim=1)
+
+    def _exits(self, states: Sequence[Tensor], attention_mask: Tensor) -> Tensor:
+        mask = added(attention_mask, self.dtype)
+        exits = [self.branches[str(layer)](states[layer + 1], mask) for layer in self.config.exits]
+        return torch.stack(exits, dim=1)
 
     @property
     def stops(self) -> list[int]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from compress.distill.exit_speed import effect, fastest, held_out
 from compress.distill.losses import soft_kl
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
-from eval.inference import predict
 from eval.task import Examples
 from teachers.config import Training
 from teachers.encoder import layer_count
@@ -25,8 +25,12 @@ from teachers.taskmodel import TaskModel
 if TYPE_CHECKING:
     from eval.task import TaskSpec
 
+logger = logging.getLogger("compress.distill.early_exit")
+
 COUNTED = 1024
-"""Examples over which the layers that run are averaged: the first of the validation examples, or of the others."""
+"""Examples on which a fixed speed is measured: the first of the validation examples, or of the training examples."""
+TRAINING_SPEED = 0.5
+"""Speed of the scores after each epoch while another one is still to be chosen."""
 
 
 class EarlyExit(TrainedTechnique):
@@ -41,8 +45,16 @@ class EarlyExit(TrainedTechnique):
     0 to 1. It is decided for each input: those that leave are taken out of the batch. ``speed`` can be changed later:
     ``model.model.config.speed`` of a loaded model, ``Runtime(folder, speed=0.3)`` of an export.
 
+    What a speed saves and costs depends on the task: the same one may leave after half of the layers on two classes
+    and after the first on six. ``auto`` finds it when the branches are trained: the highest of 0.01, 0.02, … 1 up to
+    which none loses more than ``tolerance`` of the metric against all layers, on examples that nothing was learned
+    from and nothing is reported on. These are the validation examples, unless the recipe reports its result on them:
+    then a tenth of the training examples, 2,048 at most, which the branches do not learn from.
+
     Attributes:
-        speed: Uncertainty up to which an input leaves; 0 runs every layer. Default 0.5, as in the paper's tables.
+        speed: Uncertainty up to which an input leaves; 0 runs every layer, ``auto`` chooses. Default 0.5, as in the
+            paper's tables.
+        tolerance: Score that ``auto`` may lose against all layers, in units of the task's metric. Default 0.005.
         exits: Layers after which a branch sits, without the last; every layer by default.
         branch_size: Width of a branch. Default 128 as in the paper.
         branch_heads: Attention heads of a branch. Default 2 as in the paper.
@@ -50,12 +62,14 @@ class EarlyExit(TrainedTechnique):
             kept, since a better score at one speed says little about the branches.
 
     Needs:
-        Training examples, whose labels are not read: text alone is enough.
+        Training examples, whose labels are not read: text alone is enough. Where examples to choose or measure on have
+        no labels, the answers of all layers stand for them.
 
     Reduces:
         Nothing that is counted once for a model: the branches come on top of its parameters and bytes, and an input
         that stays to the end costs more than before. What falls is the mean number of layers that run; it is recorded
-        as ``mean_layers``, and every result of the model has it as ``layers``.
+        as ``mean_layers`` and logged when training ends, with the loss of score, and every result of the model has it
+        as ``layers``.
 
     Limits:
         Classification of texts and pairs, two classes or more. The model has to be fine-tuned before: nothing can be
@@ -69,17 +83,30 @@ class EarlyExit(TrainedTechnique):
     """
 
     name: ClassVar[str] = "distill.early_exit"
+    version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     adds: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
     makes: ClassVar[str] = "a model with early exits"
     source: ClassVar[str] = "Liu et al. 2020, arXiv 2004.02178"
 
-    speed: float = Field(default=0.5, ge=0, le=1)
+    speed: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = 0.5
+    tolerance: float = Field(default=0.005, ge=0, lt=1)
     exits: tuple[int, ...] | None = None
     branch_size: int = Field(default=128, ge=1)
     branch_heads: int = Field(default=2, ge=1)
     training: Training = Training(epochs=5, learning_rate=2e-5, batch_size=32, warmup=0.1, keep="last")
+
+    @model_validator(mode="after")
+    def _tolerance_of_a_choice(self) -> EarlyExit:
+        if self.speed != "auto" and self.tolerance != type(self).model_fields["tolerance"].default:
+            raise ValueError(f"tolerance is for speed: auto, and speed is {self.speed}; leave one of them out")
+        return self
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the speed is chosen."""
+        return self.speed == "auto"
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse other tasks than classification, exits that the model does not have, and heads that do not fit."""
@@ -97,20 +124,45 @@ class EarlyExit(TrainedTechnique):
         return found
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
-        """Add the branches, train them, and count the layers that the examples run through."""
+        """Add the branches, train them, choose the speed if it is ``auto``, and measure what it saves and costs."""
         structure = {
             "exits": list(self._exits(student)),
             "branch_size": self.branch_size,
             "branch_heads": self.branch_heads,
             "first": -1 if student.encoder.settings.pad_side == "left" else 0,
-            "speed": self.speed,
+            "speed": TRAINING_SPEED if self.speed == "auto" else self.speed,
         }
+        train, measured = self._examples(inputs, generator.initial_seed())
         changed = self.restore(student, structure)
         changed.model.inner.requires_grad_(False)
-        given = replace(inputs, train=labelled(inputs.train or Examples(()), student.task))
+        given = replace(inputs, train=labelled(train, student.task))
         history = self.train(changed, given, SelfDistillation(), generator)
-        layers = predict(changed, (inputs.validation or inputs.train or Examples(()))[:COUNTED]).layers
-        return Outcome(changed, structure, {"history": history, "mean_layers": float(np.mean(layers or 0))})
+        if self.speed == "auto":
+            structure["speed"] = changed.model.config.speed = fastest(changed, measured, self.tolerance)
+        facts = {"speed": structure["speed"], **effect(changed, measured)}
+        self._report(facts, student)
+        return Outcome(changed, structure, {"history": history, **facts})
+
+    def _examples(self, inputs: Inputs, seed: int) -> tuple[Examples, Examples]:
+        """Return what the branches learn from, and what the speed is chosen on, or a fixed one measured."""
+        train = inputs.train or Examples(())
+        if self.speed != "auto":
+            return train, (inputs.validation or train)[:COUNTED]
+        return (train, inputs.selection) if inputs.selection else held_out(train, seed)
+
+    def _report(self, facts: Mapping[str, Any], student: TaskModel) -> None:
+        """Say at once what the speed saves and costs."""
+        logger.info(
+            "%s: at speed %g %.2f of %d layers run on average, %s %+.4f against all of them, on %s",
+            *(self.name, facts["speed"], facts["mean_layers"], layer_count(student.model)),
+            *(student.task.metric, 0.0 - facts["score_loss"], facts["measured_on"]),
+        )
+        if self.speed == "auto" and not facts["speed"]:
+            logger.warning(
+                "%s: every speed loses more than the tolerance of %g, so all layers run; train the branches longer, "
+                "or raise the tolerance",
+                *(self.name, self.tolerance),
+            )
 
     def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
         """Return the model with new branches around it."""
