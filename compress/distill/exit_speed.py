@@ -86,7 +86,8 @@ def first_exit(logits: Tensor, speed: float) -> Tensor:
 def every_answer(model: TaskModel, examples: Examples) -> Tensor:
     """Return the logits of every classifier for each example, float32 ``[N, exits, C]``, the last one's included."""
     features = model.encoder.encode(examples)
-    device, found = next(model.model.parameters()).device, {}
+    device = next(model.model.parameters()).device
+    found: dict[int, Tensor] = {}
     for rows in batches_by_length([len(feature.ids) for feature in features], 32):
         inputs = model.encoder.collate([features[row] for row in rows])
         with evaluating(model.model):
