@@ -9,17 +9,19 @@ import torch
 import torch_pruning as tp
 from torch import Tensor, nn
 
-from compress.prune.head_importance import BATCH, summed_loss
+from compress.sample_loss import SampleLoss
 from eval.errors import UserError
 from eval.inference import batches_by_length
 from eval.task import Examples
 from teachers.encoder import layer_parts, layers, model_inputs, word_embeddings
 from teachers.features import labelled
 from teachers.heads import is_linear
+from teachers.objective import TaskLoss
 from teachers.scoring import rows_of
 from teachers.taskmodel import TaskModel
 
 Scorer = Literal["taylor", "magnitude", "random"]
+BATCH = 32
 TRACED = 8
 """Tokens of the input that the graph is traced with."""
 
@@ -114,13 +116,14 @@ def roots(network: Any) -> dict[str, list[str]]:
 
 
 def add_gradients(student: TaskModel, examples: Examples, seed: int) -> None:
-    """Leave the gradient of the mean loss over these examples in every parameter, without dropout."""
+    """Leave the gradient of the loss over all these examples in every parameter, without dropout."""
     rows = rows_of(student, labelled(student.task, examples), seed)
     student.model.eval().requires_grad_(True)
-    for indices in batches_by_length(rows.lengths, BATCH):
-        batch = rows.batch(indices).to(student.model.device)
+    batches = [rows.batch(indices).to(student.model.device) for indices in batches_by_length(rows.lengths, BATCH)]
+    loss = SampleLoss(student, TaskLoss().bind(student, rows), batches)
+    for number in range(len(loss)):
         with torch.enable_grad():
-            (summed_loss(student, rows, batch) / len(rows)).backward()  # type: ignore[no-untyped-call]
+            loss.of(number).backward()  # type: ignore[no-untyped-call]
 
 
 def best(scores: Tensor, count: int) -> list[int]:

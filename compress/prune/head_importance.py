@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from compress.prune.heads import Importance
+from compress.sample_loss import SampleLoss
 from eval.inference import batches_by_length
 from eval.task import Examples
 from teachers.axes import Axis, layer_axes, split
 from teachers.encoder import layer_names, layer_parts, layers
-from teachers.features import Batch, Rows, labelled
+from teachers.features import Batch, labelled
 from teachers.heads import head_counts, head_size, shared_layers
 from teachers.objective import TaskLoss
-from teachers.observing import Signals, Wanted, observe
+from teachers.observing import Wanted, observe
 from teachers.scoring import rows_of
 from teachers.taskmodel import TaskModel
 
@@ -31,8 +32,8 @@ def example_scores(gradients: Tensor, mask: Tensor) -> Tensor:
     """Return ``|dL/dxi|`` of each text and head, the gate's gradient summed over the tokens first; ``[B, h]``.
 
     Args:
-        gradients: Gradient of each text's loss by the gate of each token and head, ``[B, L, h]``; it is the product
-            of what the head gives and its gradient, summed over the head's channels.
+        gradients: Gradient of what each text adds to the loss, by the gate of each token and head, ``[B, L, h]``; it is
+            the product of what the head gives and its gradient, summed over the head's channels.
         mask: 1 for real tokens, ``[B, L]``.
     """
     return (gradients * mask[..., None]).sum(dim=1).abs()
@@ -83,6 +84,8 @@ def normalised(scores: Scores) -> Scores:
 def measured(student: TaskModel, examples: Examples, importance: Importance, seed: int) -> Scores:
     """Return the scores of all heads, without dropout; the network stays as it is.
 
+    But for ``entropy`` they are of the loss over all examples, to which each text adds what its labels weigh.
+
     Args:
         student: The network.
         examples: Texts; all but ``entropy`` read their labels.
@@ -101,40 +104,28 @@ def measured(student: TaskModel, examples: Examples, importance: Importance, see
         batches = [rows.batch(indices).to(device) for indices in batches_by_length(rows.lengths, BATCH)]
         if importance == "entropy":
             return _entropies(student, batches, len(rows.features))
-        if importance == "taylor":
-            return _taylor(student, rows, batches)
-        return _gates(student, rows, batches, importance)
+        loss = SampleLoss(student, TaskLoss().bind(student, rows), batches)
+        return _taylor(loss) if importance == "taylor" else _gates(loss, importance)
     finally:
         student.model.train(training)
 
 
-def summed_loss(student: TaskModel, rows: Rows, batch: Batch) -> Tensor:
-    """Return the loss of every text by itself, added up, so that it does not depend on batch mates."""
-    loss = TaskLoss().bind(student, rows)
-    pieces = batch.split(len(batch))
-    logits = torch.split(observe(student.model, batch.inputs).logits, [len(piece.rows) for piece in pieces])
-    terms = [value for own, piece in zip(logits, pieces, strict=True) for value in loss(Signals(own), piece).values()]
-    return torch.stack(terms).sum()
-
-
-def _gates(student: TaskModel, rows: Rows, batches: Sequence[Batch], importance: Importance) -> Scores:
+def _gates(loss: SampleLoss, importance: Importance) -> Scores:
+    student, texts, tokens = loss.student, sum(map(len, loss.batches)), sum(int(b.mask.sum()) for b in loss.batches)
     score = token_scores if importance == "code" else example_scores
     counts = [head_counts(student.model)[group[0]] for group in shared_layers(student.model)]
     device = next(student.model.parameters()).device
     total = [torch.zeros(count, dtype=torch.float64, device=device) for count in counts]
-    tokens = 0
-    for batch in batches:
+    for number, batch in enumerate(loss.batches):
         gates = [torch.ones(*batch.mask.shape, count, device=device, requires_grad=True) for count in counts]
         with torch.enable_grad(), _gated(student.model, gates):
-            loss = summed_loss(student, rows, batch)
-            gradients = torch.autograd.grad(loss, gates)
+            gradients = torch.autograd.grad(loss.of(number), gates)
         for layer, gradient in zip(total, gradients, strict=True):
             layer += score(gradient.double(), batch.mask).sum(dim=0)
-        tokens += int(batch.mask.sum())
-    divisors = [len(rows)] * len(total)
-    if importance == "code":  # there, only the last layer is divided by the texts
-        divisors = [tokens] * (len(total) - 1) + [len(rows)]
-    return [layer.cpu() / divisor for layer, divisor in zip(total, divisors, strict=True)]
+    factors = [1.0] * len(total)
+    if importance == "code":  # there, all but the last layer are divided by the tokens in the place of the texts
+        factors = [texts / tokens] * (len(total) - 1) + [1.0]
+    return [layer.cpu() * factor for layer, factor in zip(total, factors, strict=True)]
 
 
 @contextlib.contextmanager
@@ -174,8 +165,8 @@ def _entropies(student: TaskModel, batches: Sequence[Batch], texts: int) -> Scor
     return total
 
 
-def _taylor(student: TaskModel, rows: Rows, batches: Sequence[Batch]) -> Scores:
-    model = student.model
+def _taylor(loss: SampleLoss) -> Scores:
+    model = loss.student.model
     axes = {name: found for name, found in layer_axes(model).items() if found and _is_of_heads(found[0])}
     owned = {name: parameter for name, parameter in model.named_parameters() if axes.get(name)}
     flags = [parameter.requires_grad for parameter in owned.values()]
@@ -183,11 +174,11 @@ def _taylor(student: TaskModel, rows: Rows, batches: Sequence[Batch]) -> Scores:
     try:
         for parameter in owned.values():
             parameter.requires_grad_(True)
-        for batch in batches:
+        for number in range(len(loss)):
             with torch.enable_grad():
-                gradients = torch.autograd.grad(summed_loss(student, rows, batch), list(owned.values()))
+                gradients = torch.autograd.grad(loss.of(number), list(owned.values()))
             for name, gradient in zip(owned, gradients, strict=True):
-                total[name] += gradient / len(rows)
+                total[name] += gradient
     finally:
         for parameter, flag in zip(owned.values(), flags, strict=True):
             parameter.requires_grad_(flag)

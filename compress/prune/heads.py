@@ -61,6 +61,7 @@ class HeadPruning(Technique):
     """
 
     name: ClassVar[str] = "prune.heads"
+    version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"calibration"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     not_after: ClassVar[Mapping[str, str]] = dict.fromkeys(

@@ -27,7 +27,10 @@ class StructuredPruning(Surgery):
 
     torch-pruning's dependency graph (DepGraph) finds the weights that belong to a channel, such as a row of one layer
     with the column of the next, or a channel of the residual stream in every layer. A channel's importance is the mean
-    over its group of ``|sum w · dL/dw|``-like Taylor scores, or of squared weights, divided by the group's mean.
+    over the matrices and norms of its group of ``sum |w · dL/dw|`` (``taylor``) or ``sum w²`` (``magnitude``), each sum
+    over the channel's own row or column, divided by the mean over all channels of the group. L is the task's loss over
+    the calibration examples. The absolute value stands inside of the sum, as in torch-pruning: a channel whose weights
+    each matter is worth something even where their first-order effects cancel. Biases are not counted.
     Where the width changes, the attention's heads get ``hidden / heads`` channels again, the best of each, and queries
     are scaled by ``sqrt(new / old channels of a head)``, so that attention scores keep their size.
 
@@ -54,10 +57,12 @@ class StructuredPruning(Surgery):
         cut alike in all layers, of stock networks only.
 
     Source:
-        Fang, Ma, Song, Mi, Wang 2023, arXiv 2301.12900; Taylor: Molchanov et al. 2019, arXiv 1906.10771.
+        Fang, Ma, Song, Mi, Wang 2023, arXiv 2301.12900; Taylor: Molchanov et al. 2019, arXiv 1906.10771, whose
+        ``(w · dL/dw)²`` torch-pruning replaces by the absolute value.
     """
 
     name: ClassVar[str] = "prune.structured"
+    version: ClassVar[int] = 2
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     not_after: ClassVar[Mapping[str, str]] = {
         "share.lowrank": "channels can only be cut where layers are ordinary linear ones; put it before",

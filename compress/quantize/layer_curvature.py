@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from compress.quantize.hessian import Curvature, top_eigenvalue
+from compress.sample_loss import SampleLoss
 from compress.technique import Inputs
 from eval.task import Examples
 from eval.writing import write_beside
 from teachers.encoder import layers
-from teachers.features import Batch, labelled
-from teachers.objective import Loss
-from teachers.observing import observe
+from teachers.features import labelled
 from teachers.scoring import rows_of
 from teachers.taskmodel import TaskModel
 
@@ -92,16 +91,12 @@ def _losses(
     generator: torch.Generator,
     device: torch.device,
 ) -> list[Callable[[], Tensor]]:
-    """Return one function a batch; their sum is the mean loss of the portion."""
+    """Return one function a batch; their sum is the loss of the whole portion."""
     rows = rows_of(student, portion, generator.initial_seed())
     loss = technique.make_objective(inputs).bind(student, rows)
     loss.modules.to(device)
     size = technique.training.batch_size
     order = sorted(range(len(rows)), key=lambda row: rows.lengths[row])
     batches = [rows.batch(order[start : start + size]).to(device) for start in range(0, len(order), size)]
-    return [partial(_loss, student, loss, batch, len(batch) / len(rows)) for batch in batches]
-
-
-def _loss(student: TaskModel, loss: Loss, batch: Batch, share: float) -> Tensor:
-    signals = observe(student.model, batch.inputs, loss.reads)
-    return share * torch.stack(list(loss(signals, batch).values())).sum()
+    sample = SampleLoss(student, loss, batches)
+    return [partial(sample.of, number) for number in range(len(sample))]

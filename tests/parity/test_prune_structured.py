@@ -64,6 +64,25 @@ def test_magnitude_is_the_squares_of_row_and_column(family):
     torch.testing.assert_close(found, expected.detach().double(), rtol=1e-4, atol=1e-6)
 
 
+def test_taylor_adds_up_absolute_values_and_not_what_cancels():
+    model = tiny_taskmodel("bert")
+    into, out = (layer_parts(model.model, layers(model.model)[0])[role] for role in ("ffn_in", "ffn_out"))
+    draw = torch.Generator().manual_seed(5)
+    for parameter in model.model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=draw)
+    with torch.no_grad():  # the first neuron's effects cancel out, weight by weight
+        into.weight[0], out.weight[:, 0] = 1.0, 1.0
+        into.weight.grad[0], out.weight.grad[:, 0] = (torch.tensor([3.0, -3.0]).repeat(16) for _ in range(2))
+    found = Dependencies(model.model).scores("ffn", roots(model.model)["ffn"][0], "taylor")
+    outside, inside = [], []
+    for neuron in range(FFN):
+        row, column = (into.weight * into.weight.grad)[neuron], (out.weight * out.weight.grad)[:, neuron]
+        outside.append((row.sum().abs().item() + column.sum().abs().item()) / 2)
+        inside.append((sum(abs(x) for x in row.tolist()) + sum(abs(x) for x in column.tolist())) / 2)
+    assert found.tolist() == pytest.approx((np.array(inside) / np.mean(inside)).tolist(), rel=1e-4)
+    assert (found.argmax(), np.argmin(outside)) == (0, 0), "the other formula would drop this one first"
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("uniform", [True, False])
 def test_neurons_that_are_cut_are_neurons_set_to_nothing(family, uniform, tmp_path):
