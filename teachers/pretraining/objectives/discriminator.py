@@ -42,7 +42,7 @@ def sample_rows(logits: Tensor, counts: Tensor, seeds: Tensor) -> Tensor:
         Token ids ``[N]``.
     """
     chances = (torch.Generator().manual_seed(seed) for seed in seeds.tolist())
-    return torch.cat([sample(own, chance) for own, chance in zip(logits.split(counts.tolist()), chances, strict=True)])
+    return torch.cat([sample(own, chance) for own, chance in zip(torch.split(logits, counts.tolist()), chances, strict=True)])
 
 
 def replaced(ids: Tensor, labels: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
