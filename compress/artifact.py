@@ -10,10 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from compress.architectures import prepare
 from eval.errors import UserError
 from eval.task import Task, TaskSpec
-from teachers.taskmodel import TaskModel, load_taskmodel, with_head
+from teachers.taskmodel import TaskModel, with_head
 
 SOURCE = "source"
 """The technique name of the first record of every lineage: the model as it came in."""
@@ -97,22 +96,11 @@ class Artifact(TaskModel):
         Raises:
             UserError: If the folder is missing, damaged, incomplete, or its lineage does not fit its weights.
         """
-        from compress.store import is_artifact, load
+        from compress.store import load_model
 
         spec = task.spec if isinstance(task, Task) else task
-        if is_artifact(source):
-            artifact = load(source)
-            if spec is not None and spec.kind != artifact.task.kind:
-                return artifact.with_task(spec, seed)
-            if spec is not None and spec.labels != artifact.task.labels:
-                raise UserError(
-                    f"{source}: the model answers {list(artifact.task.labels)}, the task asks for {list(spec.labels)}"
-                )
-            return artifact
-        prepare(source)
-        return cls.from_model(
-            load_taskmodel(source, spec, seed=seed, accept_incomplete=accept_incomplete), origin=str(source)
-        )
+        found = load_model(source, spec, seed, accept_incomplete=accept_incomplete)
+        return cls.from_model(found, origin=str(source))
 
     @classmethod
     def from_model(cls, model: TaskModel, origin: str = "memory") -> Artifact:

@@ -279,12 +279,12 @@ class TeacherBlock(Block):
             UserError: If there can be no such network.
         """
         head = head or (self.finetune.head if self.finetune is not None else None)
-        if self.shape is None and head is None and not self.accept_incomplete:
-            return model
-        from teachers.taskmodel import load_taskmodel
+        from compress.store import is_artifact, load_model
 
+        if self.shape is None and head is None and not self.accept_incomplete and not is_artifact(model):
+            return model
         drawn = seed if self.shape is None else 0
-        base = load_taskmodel(model, task, seed=drawn, accept_incomplete=self.accept_incomplete)
+        base = load_model(model, task, drawn, accept_incomplete=self.accept_incomplete)
         try:
             base = base if self.shape is None else self.shape.build(base, seed=seed)
         except UserError as error:

@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compress.ablation import ablations
-from compress.architectures import prepare as prepare_architecture
 from compress.artifact import Artifact
 from compress.engine import run
 from compress.preparation import Prepared, prepare, refuse_several
 from compress.recipe import Recipe, recipe_to_yaml
-from compress.store import is_artifact, load, write_card
+from compress.store import is_artifact, load, load_model, write_card
 from eval.errors import CompressError, UserError
 from eval.latency import LatencyPlan
 from eval.result import Result
 from eval.together import measure_together
 from eval.writing import write_beside
 from teachers.processes import how_many
-from teachers.taskmodel import load_taskmodel
 
 if TYPE_CHECKING:
     from eval.inference import Predictor
@@ -184,8 +182,7 @@ def evaluate(
     if block.against == "teacher":
         reference = prepared.reference
     elif block.against != "none":
-        prepare_architecture(block.against)
-        reference = load_taskmodel(block.against, task.spec)
+        reference = load_model(block.against, task.spec, new_head=False)
     models: list[Predictor] = [artifact]
     if block.baseline:
         models.append(replace(_baseline(recipe, prepared, out), name="no teacher"))

@@ -10,17 +10,16 @@ from compress.artifact import Artifact
 from compress.distill.augment.training_set import training_set
 from compress.engine import problems
 from compress.recipe import Recipe
-from compress.store import is_artifact
+from compress.store import load_model
 from compress.technique import Inputs
 from eval.errors import UserError
 from teachers.ensemble import EnsembleTeacher
 from teachers.signals import ModelTeacher, TeacherSource
-from teachers.taskmodel import load_taskmodel
 
 if TYPE_CHECKING:
     from compress.blocks import TeacherBlock
     from eval.inference import Predictor
-    from eval.task import Task, TaskSpec
+    from eval.task import Task
     from teachers.taskmodel import TaskModel
 
 CALIBRATION = 512
@@ -112,19 +111,12 @@ def _teachers(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
 
 def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, name: str) -> TaskModel:
     if block.finetune is not None and task is not None:
-        return block.finetune.teach(partial(_start, block, source), task, seed=seed, name=name)[0]
+        return block.finetune.teach(partial(block.start, source), task, seed=seed, name=name)[0]
     spec = None if task is None else task.spec
-    start = _start(block, source, spec, seed)
-    if isinstance(start, str):
-        start = load_taskmodel(start, spec, accept_incomplete=block.accept_incomplete)
-    return replace(start, name=name)
-
-
-def _start(block: TeacherBlock, source: str, spec: TaskSpec | None, seed: int) -> str | TaskModel:
     start = source if spec is None else block.start(source, spec, seed)
-    if isinstance(start, str) and is_artifact(start):
-        return Artifact.from_pretrained(start, spec, seed=seed)
-    return start
+    if isinstance(start, str):
+        start = load_model(start, spec, accept_incomplete=block.accept_incomplete)
+    return replace(start, name=name)
 
 
 def _source(teachers: tuple[TaskModel, ...]) -> TeacherSource | None:

@@ -73,14 +73,15 @@ def _refuse_lesson(recipe: Recipe, task: Task, base: TaskModel) -> None:
 
 def _unreadable_models(recipe: Recipe) -> list[str]:
     """Return what is wrong with the models by themselves, which wrong data would hide."""
-    from teachers.taskmodel import load_taskmodel
+    from compress.store import is_artifact, load_model
 
     found: list[str] = []
     if recipe.teacher is None:
         return found
     for source in dict.fromkeys(recipe.teacher.models):
         try:
-            load_taskmodel(source, TaskSpec(kind="masked-lm"), accept_incomplete=recipe.teacher.accept_incomplete)
+            task = None if is_artifact(source) else TaskSpec(kind="masked-lm")
+            load_model(source, task, accept_incomplete=recipe.teacher.accept_incomplete)
         except UserError as error:
             found += error.problems
     return found

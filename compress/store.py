@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +15,14 @@ from compress.artifact import Artifact, Record
 from compress.restructured import is_restructured, load_restructured, writer_for
 from eval.errors import UserError
 from eval.writing import whole_folder, write_beside
-from teachers.taskmodel import load_taskmodel, save_taskmodel
+from teachers.folder_task import in_own_order
+from teachers.pooling import check_pooling
+from teachers.taskmodel import AUTO_CLASSES, load_taskmodel, save_taskmodel
 
 if TYPE_CHECKING:
     from eval.result import Result
+    from eval.task import TaskSpec
+    from teachers.taskmodel import TaskModel
 
 LINEAGE = "lineage.json"
 FORMAT = 1
@@ -77,6 +82,53 @@ def load(folder: str | Path) -> Artifact:
             f"({model.digest[:12]}, recorded {records[-1].weights_after[:12]}); a file was changed or mixed up"
         )
     return Artifact(model.model, model.tokenizer, model.task, name=folder.name, folder=folder, lineage=records)
+
+
+def load_model(
+    source: str | Path,
+    task: TaskSpec | None = None,
+    seed: int = 0,
+    *,
+    accept_incomplete: bool = False,
+    new_head: bool = True,
+) -> TaskModel:
+    """Load whatever a folder or hub name holds: an artifact with its lineage, or a standard Hugging Face model.
+
+    Everything that takes a model by its name loads it here, so what one block of a recipe opens, all do.
+
+    Args:
+        source: The folder or hub name.
+        task: What is asked; None takes what the model was made for.
+        seed: Seeds a new head.
+        accept_incomplete: Whether weights that are missing, unexpected, of another shape or not finite are only
+            logged; for standard Hugging Face models alone.
+        new_head: Whether a model without a head for the task gets a random one, to be trained.
+
+    Raises:
+        UserError: If the model is missing, damaged or incomplete, does not answer the task, or would need a new head
+            that ``new_head`` does not allow.
+    """
+    if not is_artifact(source):
+        prepare(source)
+        found = load_taskmodel(source, task, seed=seed, accept_incomplete=accept_incomplete)
+        made_for = (found.model.config.architectures or ["a model without a head"])[0]
+        if not new_head and not made_for.endswith(AUTO_CLASSES[found.task.kind].removeprefix("AutoModel")):
+            raise UserError(_headless(source, made_for, found.task.kind))
+        return found
+    artifact = load(source)
+    if task is None:
+        return artifact
+    if task.kind != artifact.task.kind:
+        if not new_head:
+            raise UserError(_headless(source, f"a model for {artifact.task.kind}", task.kind))
+        return artifact.with_task(task, seed)
+    if task.kind == "embedding":
+        check_pooling(Path(source), task)
+    return replace(artifact, task=in_own_order(str(source), artifact.model.config, task))
+
+
+def _headless(source: str | Path, made_for: str, kind: str) -> str:
+    return f"{source}: is {made_for}, without a trained head for {kind}; fine-tune it first, with compress teach"
 
 
 def _read_lineage(file: Path) -> tuple[Record, ...]:

@@ -16,7 +16,6 @@ from eval.errors import UserError
 if TYPE_CHECKING:
     from compress.prediction import Prediction
     from compress.width import Inheritance
-    from eval.task import TaskSpec
     from teachers.taskmodel import TaskModel
 
     Model = TypeVar("Model", bound=TaskModel)
@@ -106,11 +105,11 @@ class Student(BaseModel):
         """Return the model that gives shape and weights: the teacher, or what ``from`` names, of the same class."""
         if self.from_ == "teacher":
             return teacher
-        if hasattr(teacher, "lineage"):
-            from compress.artifact import Artifact
+        from compress.artifact import Artifact
+        from compress.store import load_model
 
-            return Artifact.from_pretrained(self.from_, teacher.task)  # type: ignore[return-value]
-        return _load(self.from_, teacher.task)  # type: ignore[return-value]
+        found = load_model(self.from_, teacher.task)
+        return Artifact.from_model(found, origin=self.from_) if isinstance(teacher, Artifact) else found  # type: ignore[return-value]
 
     def kept_layers(self, source: TaskModel) -> tuple[int, ...]:
         """Return the layers of ``source`` that the student starts with; none if its layers are new."""
@@ -250,9 +249,3 @@ def _family(source: TaskModel) -> str:
     from teachers.encoder import family_of
 
     return family_of(source.model).model_type
-
-
-def _load(source: str, task: TaskSpec) -> TaskModel:
-    from teachers.taskmodel import load_taskmodel
-
-    return load_taskmodel(source, task)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compress.store import load_model
 from eval.errors import UserError
 from teachers.multitask import finetune_together, share_encoders
 from teachers.objective import TaskLoss
-from teachers.taskmodel import load_taskmodel
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -96,7 +96,7 @@ def starts(recipe: Recipe, tasks: Mapping[str, Task], source: str, seed: int) ->
         spec = tasks[name].spec
         try:
             start = recipe.teacher.start(source, spec, seed, block.head) if recipe.teacher is not None else source
-            model = load_taskmodel(start, spec, seed=seed) if isinstance(start, str) else start
+            model = load_model(start, spec, seed) if isinstance(start, str) else start
             models[name] = replace(model, name=name)
         except UserError as error:
             problems += [f"tasks.{name}: {problem}" for problem in error.problems]

@@ -20,7 +20,7 @@ from eval.errors import UserError
 from teachers.config import Training
 from teachers.encoder import copy_layer, layer_count, layers, replace_layers
 from teachers.parts import layer_differences, rerouted
-from teachers.taskmodel import TaskModel, load_taskmodel
+from teachers.taskmodel import TaskModel
 
 
 class Theseus(HealedTechnique):
@@ -139,7 +139,9 @@ class Theseus(HealedTechnique):
         return {"layers": list(choose_layers(total, len(self.sizes(total)), self.pick))}
 
     def _begin(self, successor: TaskModel) -> None:
-        given = load_taskmodel(str(self.start), successor.task).model
+        from compress.store import load_model
+
+        given = load_model(str(self.start), successor.task).model
         own = layers(successor.model)
         if layer_count(given) < len(own):
             raise UserError(f"{self.start}: has {layer_count(given)} layers, and {len(own)} are to start from them")

@@ -15,7 +15,7 @@ from compress.distill.augment.tagger import open_tagger
 from compress.distill.augment.tinybert import TinyBertRule
 from eval.errors import UserError
 from eval.task import TaskSpec
-from teachers.taskmodel import TaskModel, load_taskmodel
+from teachers.taskmodel import TaskModel
 
 LENGTH = 512
 """Most pieces of a text in which words are predicted."""
@@ -47,7 +47,9 @@ def open_masked(source: str) -> TaskModel:
     Raises:
         UserError: If it has no trained head; a new one would propose words at random.
     """
-    model = load_taskmodel(source, TaskSpec(kind="masked-lm", metric="masked_accuracy", max_length=LENGTH))
+    from compress.store import load_model
+
+    model = load_model(source, TaskSpec(kind="masked-lm", metric="masked_accuracy", max_length=LENGTH))
     config = model.model.config
     architecture = str((config.architectures or ["no head"])[0])
     # What ELECTRA calls pretraining tells replaced words from others and predicts none.
