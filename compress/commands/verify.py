@@ -14,7 +14,13 @@ from compress.commands.run import Json
 from eval.errors import CompressError, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from compress.export.verify import Verified
+
+
+TORCH = "torch model"
+"""What ``--against`` is called in the table."""
 
 
 def verify(
@@ -25,7 +31,11 @@ def verify(
     data: Annotated[str | None, typer.Option(help="Data for --against; without it, made-up text.")] = None,
     json: Json = False,
 ) -> None:
-    """Run an export's conformance file through every installed runtime; fail if one answers otherwise."""
+    """Run an export's conformance file through every installed runtime.
+
+    It fails if one answers otherwise or cannot run the export, and if none is installed: what did not run has not been
+    verified.
+    """
     if not is_export(export):
         raise UserError(f"{export}: no export.json here; give a folder that 'compress export' wrote")
     if data is not None and against is None:
@@ -59,9 +69,17 @@ def verify(
             "result",
         )
         table(heads, [_row(each) for each in found])
-    failed = [f"{each.runtime}: {'; '.join(each.problems)}" for each in found if each.ran and not each.passed]
+    failed = [each for each in found if not each.passed and (each.version is not None or not _any_ran(found))]
     if failed:
-        raise CompressError(f"{export}: " + "\n".join(failed))
+        told = "" if _any_ran(found) else "not verified, for no runtime could run it\n"
+        raise CompressError(
+            f"{export}: {told}" + "\n".join(f"{each.runtime}: {'; '.join(each.problems)}" for each in failed)
+        )
+
+
+def _any_ran(found: Sequence[Verified]) -> bool:
+    """Whether a runtime answered; the torch model is none."""
+    return any(each.ran for each in found if each.runtime != TORCH)
 
 
 def _row(each: Verified) -> tuple[str, ...]:

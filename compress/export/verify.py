@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,9 +15,9 @@ import numpy as np
 
 from compress.export.conformance import FILE, FORMAT
 from compress.export.engines import ENGINES as LIBRARIES
-from compress.export.engines import MODEL_FILES, first_line
+from compress.export.engines import MODEL_FILES, first_line, open_engine
 from compress.export.gate import BATCH, TOLERANCE, Seen, compare
-from compress.export.runtime import Runtime, target_of
+from compress.export.runtime import Runtime, read_manifest, target_of
 from eval.encoding import Array, Feature, Inputs, TextEncoder
 from eval.errors import UserError
 
@@ -77,9 +78,9 @@ def verify(folder: str | Path) -> list[Verified]:
         UserError: If the export has no such file, or one of another format.
         ExportError: If the export is damaged.
     """
-    export = Runtime(folder, threads=1, spinning=False)
+    target = target_of(read_manifest(Path(folder)))
+    export = Runtime(folder, engine=_Deferred(target, Path(folder)))
     known = _read(export.folder)
-    target = target_of(export.manifest)
     own = {LIBRARIES[target][0]: (LIBRARIES[target][1], _own)}
     engines = ENGINES if target == "onnx" else own
     return [_verified(name, package, engine, export, known) for name, (package, engine) in engines.items()]
@@ -160,6 +161,8 @@ def _compared(blank: Verified, engine: Engine, export: Runtime, rows: Sequence[M
     batch = _in_batches(engine, encoder, features, alone)
     agreement = close.agreement(2 * limit)
     problems = list(dict.fromkeys(close.problems))
+    if not rows:
+        problems.append(f"{FILE} holds no inputs, so nothing was compared; export it again")
     if not close.largest <= limit:
         problems.append(f"logits differ by up to {close.largest:.3g}, allowed is {limit:.3g}")
     if agreement < 1:
@@ -191,6 +194,18 @@ def _in_batches(engine: Engine, encoder: TextEncoder, features: Sequence[Feature
 def _shares_ranges(export: Runtime) -> bool:
     """Whether the rows of a batch share one range of activations, so that they depend on each other by design."""
     return (export.manifest.get("int8") or {}).get("activations") == "tensor"
+
+
+class _Deferred:
+    """An export's own library, which opens the network when it is asked first: it may be missing, and others run it."""
+
+    session = None
+
+    def __init__(self, target: str, folder: Path) -> None:
+        self.open = cache(partial(open_engine, target, folder, threads=1, spinning=False))
+
+    def run(self, inputs: Inputs) -> dict[str, Array]:
+        return self.open().run(inputs)
 
 
 def _own(export: Runtime) -> Engine:

@@ -1,9 +1,11 @@
 """Every runtime against the answers that an export carries, for every family; and runtimes that answer otherwise."""
 
 import json
+import sys
 
 import pytest
 
+from compress.cli import main
 from compress.export import verify as module
 from compress.export.conformance import FILE
 from compress.export.onnx import export_onnx
@@ -105,3 +107,72 @@ def test_the_torch_model_is_compared_once_more(tmp_path):
     assert (found.passed, found.rows, found.agreement) == (True, len(task.validation), 1.0)
     with pytest.raises(UserError, match="was made from other weights"):
         against_model(folder, tiny_taskmodel("bert", task.spec, seed=9))
+
+
+def test_the_library_of_the_export_may_be_missing(tmp_path, monkeypatch):
+    folder, *_ = exported(tmp_path)
+    monkeypatch.setitem(module.ENGINES, "ONNX Runtime", ("no_such_package", module._own))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    found = {each.runtime: each for each in verify(folder)}
+    assert found["ONNX Runtime"].problems == ("not installed; pip install no_such_package",)
+    assert found["onnx's reference"].passed
+
+
+def forget(folder, **changes):
+    """Change the conformance file of an export, and take its digest out of the manifest."""
+    known = json.loads((folder / FILE).read_text()) | changes
+    (folder / FILE).write_text(json.dumps(known))
+    manifest = json.loads((folder / "export.json").read_text())
+    del manifest["files"][FILE]
+    (folder / "export.json").write_text(json.dumps(manifest))
+
+
+def absent(export):
+    raise AssertionError("it is not installed")
+
+
+def broken(export):
+    raise RuntimeError("no such operator")
+
+
+NONE = {"one": ("no_such_package", absent), "two": ("another_package", absent)}
+
+
+@pytest.mark.parametrize("json_flag", [(), ("--json",)])
+def test_what_did_not_run_has_not_been_verified(tmp_path, monkeypatch, capsys, json_flag):
+    folder, *_ = exported(tmp_path)
+    monkeypatch.setattr(module, "ENGINES", NONE)
+    assert main(["verify", str(folder), *json_flag]) == 1
+    assert capsys.readouterr().err == (
+        f"{folder}: not verified, for no runtime could run it\n"
+        "one: not installed; pip install no_such_package\n"
+        "two: not installed; pip install another_package\n"
+    )
+
+
+def test_a_runtime_that_is_not_installed_is_no_failure_beside_one_that_agrees(tmp_path, monkeypatch, capsys):
+    folder, *_ = exported(tmp_path)
+    monkeypatch.setattr(module, "ENGINES", NONE | {"own": ("onnxruntime", module._own)})
+    assert main(["verify", str(folder)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("others", [{}, {"own": ("onnxruntime", module._own)}])
+def test_an_installed_runtime_that_cannot_run_it_is_a_failure(tmp_path, monkeypatch, capsys, others):
+    folder, *_ = exported(tmp_path)
+    monkeypatch.setattr(module, "ENGINES", others | {"bad": ("numpy", broken)})
+    assert main(["verify", str(folder)]) == 1
+    assert "bad: cannot run it: no such operator" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("changes", "says"), [({"rows": []}, "holds no inputs"), (None, "gives other tokens")])
+def test_an_export_of_which_nothing_was_compared_fails(tmp_path, capsys, changes, says):
+    folder, *_ = exported(tmp_path)
+    if changes is None:
+        rows = json.loads((folder / FILE).read_text())["rows"]
+        for row in rows:
+            row["inputs"]["input_ids"][1] += 1
+        changes = {"rows": rows}
+    forget(folder, **changes)
+    assert main(["verify", str(folder)]) == 1
+    assert says in capsys.readouterr().err
