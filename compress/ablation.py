@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compress.artifact import Artifact
-from compress.engine import problems, run
-from compress.store import is_artifact, load
+from compress.engine import run
+from compress.store import load
+from eval.errors import UserError
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -52,16 +53,14 @@ def ablations(recipe: Recipe, student: Artifact, inputs: Inputs, out: Path) -> I
     for number, step in enumerate(recipe.steps):
         name = f"without {step.name}" + (f" {number + 1}" if names.count(step.name) > 1 else "")
         folder = out / "without" / f"{number + 1}-{step.name}"
-        if is_artifact(folder / "model"):
-            yield Ablation(name, folder, replace(load(folder / "model"), name=name))
-            continue
         before = load(out / "steps" / f"{number}-{names[number - 1]}") if number else student
         rest = recipe.model_copy(update={"steps": recipe.steps[number + 1 :], "seed": recipe.seed + number + 1})
-        if found := problems(rest.steps, before, inputs):
-            logger.warning("%s: cannot run (%s)", name, "; ".join(found))
-            yield Ablation(name, folder, reason="; ".join(found))
-            continue
         logger.info("%s: started", name)
-        artifact = replace(run(rest, before, inputs, folder=folder / "steps", rehearse=False), name=name)
+        try:
+            artifact = replace(run(rest, before, inputs, folder=folder / "steps", anew=True), name=name)
+        except UserError as error:
+            logger.warning("%s: cannot run (%s)", name, "; ".join(error.problems))
+            yield Ablation(name, folder, reason="; ".join(error.problems))
+            continue
         artifact.save(folder / "model")
         yield Ablation(name, folder, artifact)

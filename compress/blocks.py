@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Block(BaseModel):
     """Base of the blocks of a recipe: values that do not change, and no unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class TaskBlock(Block):

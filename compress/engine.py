@@ -7,8 +7,9 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from compress.store import is_artifact, load, save
 from compress.technique import Inputs, Outcome, Technique
 from eval.errors import CompressError, UserError
 from eval.inference import predict
+from eval.task import Examples
 from teachers.encoder import layer_count
 from teachers.taskmodel import TaskModel
 
@@ -41,6 +43,7 @@ def run(
     *,
     folder: str | Path | None = None,
     rehearse: bool = True,
+    anew: bool = False,
 ) -> Artifact:
     """Apply the steps of a recipe to ``student``, which stays as it is.
 
@@ -49,7 +52,9 @@ def run(
         student: The model to start from.
         inputs: Data and teacher for the steps.
         folder: Where every step is kept, and where an interrupted training goes on; None keeps nothing.
-        rehearse: Whether the whole recipe first runs with one update a step, to fail early.
+        rehearse: Whether the whole recipe first runs with one optimizer step a step, to fail early.
+        anew: Whether a step that ``folder`` keeps, but that was made from something else, is made anew; else it is
+            refused, for what was trained is not thrown away unasked.
 
     Returns:
         The result with its lineage.
@@ -63,44 +68,96 @@ def run(
     found = problems(recipe.steps, artifact, inputs)
     if found:
         raise UserError(*found)
-    if rehearse and recipe.steps and not _all_done(recipe, folder):
-        logger.info("rehearsing %d steps", len(recipe.steps))
-        _rehearse(recipe, artifact, inputs)
+    places = None if folder is None else step_folders(recipe, folder)
+    if rehearse and recipe.steps and not (places and all(is_artifact(place) for place in places)):
+        _, found_late = rehearsed(recipe, artifact, inputs)
+        if found_late:
+            raise UserError(*(sentence for _, sentence in found_late))
     for index, step in enumerate(recipe.steps):
-        place = None if folder is None else Path(folder) / f"{index + 1}-{step.name}"
-        artifact = _step(step, artifact, inputs, recipe.seed + index, place)
+        place = None if places is None else places[index]
+        artifact = _step(step, artifact, inputs, recipe.seed + index, place, anew)
     return artifact
+
+
+def step_folders(recipe: Recipe, folder: str | Path) -> list[Path]:
+    """Return where ``run`` keeps the result of each step."""
+    return [Path(folder) / f"{index + 1}-{step.name}" for index, step in enumerate(recipe.steps)]
 
 
 def problems(steps: Sequence[Technique], student: TaskModel, inputs: Inputs) -> list[str]:
     """Return every reason why these steps cannot run on this model; nothing is computed."""
+    return [sentence for _, sentence in placed_problems(steps, student, inputs)]
+
+
+def placed_problems(steps: Sequence[Technique], student: TaskModel, inputs: Inputs) -> list[tuple[int, str]]:
+    """Return what ``problems`` does, each with the number of its step, counted from 0."""
     have = {name for name in ("train", "calibration", "teacher") if getattr(inputs, name) is not None}
-    found = [sentence for _, sentence in step_problems(list(enumerate(steps)), have)]
+    found = [(int(place[-1]), sentence) for place, sentence in step_problems(list(enumerate(steps)), have)]
     for index, step in enumerate(steps):
         if not step.takes_any and not layer_count(student.model):
-            found.append(f"step {index + 1}, {step.name}: works on transformer layers, and {student.name} has none")
+            sentence = f"step {index + 1}, {step.name}: works on transformer layers, and {student.name} has none"
+            found.append((index, sentence))
             continue
         try:
-            found += [f"step {index + 1}, {sentence}" for sentence in step.check(student, inputs)]
+            found += [(index, f"step {index + 1}, {sentence}") for sentence in step.check(student, inputs)]
         except UserError as error:  # the teacher has not what the step asks it for
-            found += [f"step {index + 1}, {step.name}: {sentence}" for sentence in error.problems]
+            found += [(index, f"step {index + 1}, {step.name}: {sentence}") for sentence in error.problems]
     return found
 
 
-def _rehearse(recipe: Recipe, artifact: Artifact, inputs: Inputs) -> None:
-    train, calibration = (None if split is None else split[:REHEARSED] for split in (inputs.train, inputs.calibration))
-    small = Inputs(train=train, calibration=calibration, teacher=inputs.teacher)
-    model: TaskModel = artifact
+def rehearsed(
+    recipe: Recipe, artifact: Artifact, inputs: Inputs, left_out: Collection[int] = ()
+) -> tuple[Artifact, list[tuple[int, str]]]:
+    """Run the steps on a few examples with one optimizer step each, as a dry run.
+
+    Args:
+        recipe: Its steps and seed.
+        artifact: The model to start from, which stays as it is.
+        inputs: Data and teacher.
+        left_out: Steps, counted from 0, that are known to be impossible; the others run without them.
+
+    Returns:
+        A model of the shape that the result will have, with records of config and structure alone; and what is
+        impossible, each with the number of its step, counted from 0.
+
+    Raises:
+        CompressError: If a step gives a model that is not sound.
+    """
+    logger.info("rehearsing %d steps", len(recipe.steps))
+    small = Inputs(train=_few(inputs.train), calibration=_few(inputs.calibration), teacher=inputs.teacher)
+    found: list[tuple[int, str]] = []
     for index, step in enumerate(recipe.steps):
+        if index in left_out:
+            continue
+        where = f"step {index + 1}, {step.name} (in the rehearsal)"
         try:
-            model = _apply(step.rehearsal(), model, small, recipe.seed + index).student
-            _verify(step, model, inputs)
+            outcome = _apply(step.rehearsal(), artifact, small, recipe.seed + index)
+            _verify(step, outcome.student, inputs)
+        except UserError as error:
+            found += [(index, f"{where}: {sentence}") for sentence in error.problems]
+            continue
         except CompressError as error:
-            raise type(error)(f"step {index + 1}, {step.name} (in the rehearsal): {error}") from error
+            raise type(error)(f"{where}: {error}") from error
+        config = step.model_dump(mode="json")
+        record = Record(technique=step.name, config=config, structure=outcome.structure, weights_after="")
+        artifact = _with_record(artifact, outcome.student, record)
+    return artifact, found
 
 
-def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place: Path | None) -> Artifact:
-    found = None if place is None else _kept(place, step, artifact, inputs, seed)
+def _few(examples: Examples | None) -> Examples | None:
+    """Return the first examples of a split, those with labels if some have any: what learns from them finds them."""
+    if examples is None:
+        return None
+    told = list(islice((example for example in examples if example.get("label") is not None), REHEARSED))
+    return Examples(told, examples.name) if told else examples[:REHEARSED]
+
+
+def _with_record(artifact: Artifact, made: TaskModel, record: Record) -> Artifact:
+    return Artifact(made.model, made.tokenizer, made.task, name=artifact.name, lineage=(*artifact.lineage, record))
+
+
+def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place: Path | None, anew: bool) -> Artifact:
+    found = None if place is None else _kept(place, step, artifact, inputs, seed, anew)
     if found is not None:
         logger.info("%s: already there", step.name)
         return found
@@ -121,7 +178,7 @@ def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place:
         libraries=library_versions(),
         seconds=round(seconds, 3),
     )
-    result = Artifact(fresh.model, fresh.tokenizer, fresh.task, name=artifact.name, lineage=(*artifact.lineage, record))
+    result = _with_record(artifact, fresh, record)
     logger.info("%s: done in %.1f s", step.name, seconds)
     if place is not None and working is not None:
         save(result, place)
@@ -158,25 +215,24 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
     }
 
 
-def _kept(place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> Artifact | None:
-    """Return the result of this very step from an earlier run, or None; another step's result is refused."""
+def _kept(place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed: int, anew: bool) -> Artifact | None:
+    """Return the result of this very step from an earlier run, or None; another step's is refused or made anew."""
     if not is_artifact(place):
         return None
     found = load(place)
     wanted = identity(step, artifact, inputs, seed)
     last = found.lineage[-1].model_dump(mode="json")
     differing = sorted(key for key in wanted if json.dumps(last[key]) != json.dumps(wanted[key]))
+    if differing and anew:
+        logger.info("%s: was made from something else (%s differ)", place, ", ".join(differing))
+        return None
     if differing:
         raise UserError(
             f"{place}: holds the result of another run ({', '.join(differing)} differ); choose another --out, "
-            "or remove the folder to run the step anew"
+            "or remove this folder and those of the steps after it to run them anew; whatever was made from them "
+            "(exports, baseline, results) is then made anew as well"
         )
     return replace(found, name=artifact.name)
-
-
-def _all_done(recipe: Recipe, folder: str | Path | None) -> bool:
-    places = [Path(folder or "") / f"{i + 1}-{step.name}" for i, step in enumerate(recipe.steps)]
-    return folder is not None and all(is_artifact(place) for place in places)
 
 
 def _verify(step: Technique, model: TaskModel, inputs: Inputs) -> None:

@@ -69,6 +69,8 @@ def _demand(detail: Any, context: Mapping[str, Any], annotation: Any, bounds: li
     if detail["type"] == "string_too_short":
         return "must not be empty"
     wanted = expected(annotation, bounds)
+    if detail["type"] == "finite_number":
+        wanted = wanted.replace("a number", "a finite number", 1)
     if wanted == "a value of another kind":
         return str(detail["msg"][:1]).lower() + str(detail["msg"][1:])
     return (

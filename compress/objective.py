@@ -39,7 +39,7 @@ class ObjectiveTerm(BaseModel):
         weight: What the loss is multiplied by.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     technique: SerializeAsAny[TrainedTechnique]
     weight: float = Field(default=1.0, ge=0)
@@ -55,7 +55,7 @@ class ObjectiveBlock(BaseModel):
         terms: The losses.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     terms: tuple[ObjectiveTerm, ...] = Field(min_length=1)
 

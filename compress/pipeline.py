@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,21 +12,23 @@ from typing import TYPE_CHECKING, Any
 from compress.ablation import ablations
 from compress.artifact import Artifact
 from compress.engine import run
+from compress.foresight import BASELINE, foresee, result_name, without_teacher
+from compress.made_from import content_of, digest_of, export_made_from
 from compress.preparation import Prepared, prepare, refuse_several
-from compress.recipe import Recipe, recipe_to_yaml
-from compress.store import is_artifact, load, load_model, write_card
-from eval.errors import CompressError, UserError
+from compress.recipe import Recipe
+from compress.run_folder import MODEL, PAGE, RESULTS, RESULTS_FILE, refuse_other_run, save_result, take
+from compress.store import load_model, write_card
+from eval.errors import UserError
 from eval.latency import LatencyPlan
-from eval.result import Result
+from eval.result import RESULT_FILE, Result
 from eval.together import measure_together
 from eval.writing import write_beside
 from teachers.processes import how_many
 
 if TYPE_CHECKING:
+    from compress.preview import Preview
     from eval.inference import Predictor
     from eval.task import Task
-
-RECIPE_FILE = "recipe.yaml"
 
 
 @dataclass(frozen=True)
@@ -66,41 +69,31 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
             "teacher, which the run then finds: torchrun … -m compress teach --recipe …"
         )
     refuse_several(recipe)
-    _claim(recipe, out, resume)
-    prepared = prepare(recipe)
-    artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps")
-    artifact = replace(artifact, name=recipe.name, folder=out / "model")
-    artifact.save(out / "model")
+    refuse_other_run(recipe, out, resume)
+    take(out)
+    prepared = _prepared(recipe, foresee(recipe, out / "steps"), out)
+    artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps", rehearse=False)
+    artifact = replace(artifact, name=recipe.name, folder=out / MODEL)
+    save_result(artifact, out)
     exports = _export(recipe, artifact, prepared.task, out)
     results: tuple[Result, ...] = ()
     page = None
     if recipe.evaluate is not None and prepared.task is not None:
         others, notes = _ablated(recipe, prepared, out)
         results = evaluate(recipe, prepared, artifact, exports, out, others)
-        write_card(artifact, out / "model", _of(results, artifact.name))
+        write_card(artifact, out / MODEL, _of(results, artifact.name))
         page = _report(recipe, artifact, results, out, [*_notes(recipe, prepared), *notes])
     return Run(artifact, out, exports, results, page)
 
 
-def _claim(recipe: Recipe, out: Path, resume: bool) -> None:
-    """Take ``out`` for this recipe, or refuse."""
-    text = recipe_to_yaml(recipe)
-    mark = out / RECIPE_FILE
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: is a file; --out takes a folder")
-    if out.is_dir() and any(out.iterdir()):
-        if not resume:
-            raise UserError(
-                f"{out}: is not empty; add --resume to go on with the run it holds, or choose another --out"
-            )
-        if not mark.is_file() or mark.read_text(encoding="utf-8") != text:
-            raise UserError(f"{out}: holds a run of another recipe (see {RECIPE_FILE} there); choose another --out")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if not mark.is_file() or mark.read_text(encoding="utf-8") != text:
-            write_beside(mark, text.encode())
-    except OSError as error:
-        raise CompressError(f"{out}: cannot be written ({error})") from error
+def _prepared(recipe: Recipe, seen: Preview, out: Path) -> Prepared:
+    """Take ``out`` for this recipe, and make what its steps need: a trained teacher, further examples."""
+    take(out, recipe)
+    teacher = recipe.teacher
+    trains = teacher is not None and (teacher.finetune is not None or teacher.pretrain is not None)
+    if seen.prepared is not None and not trains and recipe.augment is None:
+        return seen.prepared
+    return prepare(recipe, task=seen.task)
 
 
 def _runs(export: Path) -> bool:
@@ -111,28 +104,28 @@ def _runs(export: Path) -> bool:
 
 
 def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) -> dict[str, Path]:
-    """Write every export that the recipe asks for; int8 stands beside fp32, so that the two can be compared."""
+    """Write every export that the recipe asks for, unless it is there and was made from the same model, data, settings.
+
+    The model lies in ``out`` too. int8 stands beside fp32, so that the two can be compared.
+    """
     from compress.export.int8 import scheme_of
     from compress.export.targets import export_to
 
     exports: dict[str, Path] = {}
-    examples = task.validation if task is not None else ()
+    examples = task.validation if task is not None else None
+    content = content_of(out / MODEL)
     quantized = scheme_of(artifact.lineage) is not None
     for block in recipe.export:
         target, settings = block.target, block.settings
         wanted = {target: False} | ({f"{target}-int8": True} if settings.int8 or quantized else {})
         for name, int8 in wanted.items():
-            folder = out / name
-            if name not in exports and not (folder / "export.json").is_file():
-                export_to(target)(
-                    artifact,
-                    folder,
-                    int8=int8,
-                    examples=examples,
-                    name=f"{recipe.name} {name}",
-                    agreement=settings.agreement,
-                )
-            exports[name] = folder
+            if name in exports:
+                continue
+            exports[name] = folder = out / name
+            how: dict[str, Any] = {"int8": int8, "name": f"{recipe.name} {name}", "agreement": settings.agreement}
+            made_from = digest_of(model=content, examples=None if examples is None else examples.digest, **how)
+            if export_made_from(folder) != made_from:
+                export_to(target)(artifact, folder, examples=examples or (), made_from=made_from, **how)
     return exports
 
 
@@ -178,22 +171,28 @@ def evaluate(
     block, task = recipe.evaluate, prepared.task
     if block is None or task is None:
         return ()
-    reference: Predictor | None = None
+    reference: Any = None
     if block.against == "teacher":
         reference = prepared.reference
     elif block.against != "none":
         reference = load_model(block.against, task.spec, new_head=False)
     models: list[Predictor] = [artifact]
     if block.baseline:
-        models.append(replace(_baseline(recipe, prepared, out), name="no teacher"))
+        models.append(replace(_baseline(recipe, prepared, out), name=BASELINE))
     models += [Runtime(folder, name=name, spinning=False) for name, folder in exports.items() if _runs(folder)]
     models += others
+    if reference is not None and result_name(reference.name) in {result_name(model.name) for model in models}:
+        reference = replace(reference, name=f"{reference.name} (reference)")
     plan = None
     if block.latency is not None:
         plan = LatencyPlan(batch=block.latency.batch, lengths=(block.latency.lengths,))
     results = measure_together(models, task, reference, block.split, block.margin, plan, recipe.seed)
-    for result in results:
-        result.save(out / "results" / result.name.replace(", ", "-").replace(" ", "-"))
+    named = {result_name(result.name): result for result in results}
+    for name, result in named.items():
+        result.save(out / RESULTS / name)
+    for left in (out / RESULTS).iterdir():
+        if left.name not in named and (left / RESULT_FILE).is_file():
+            shutil.rmtree(left)  # of a model that the recipe no longer measures
     return tuple(results)
 
 
@@ -203,20 +202,11 @@ def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
     Nothing of ``augment`` is there either: most of it needs a teacher that answers it. So the baseline says what
     teacher and augmentation brought together; it also makes fewer updates, as an epoch is shorter.
     """
-    steps = tuple(step.without_teacher() for step in recipe.steps)
     train = None if prepared.task is None else prepared.task.train
     inputs = replace(prepared.inputs, teacher=None, train=train)
-    folder = out / "baseline"
-    if is_artifact(folder):
-        return load(folder)
-    found = run(
-        recipe.model_copy(update={"steps": steps}),
-        prepared.student,
-        inputs,
-        folder=out / "baseline-steps",
-        rehearse=False,
-    )
-    found.save(folder)
+    alone = without_teacher(recipe)
+    found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", rehearse=False, anew=True)
+    found.save(out / "baseline")
     return found
 
 
@@ -248,8 +238,8 @@ def _report(
         for number, record in enumerate(artifact.lineage)
         if record.facts.get("history")
     }
-    page = out / "report.html"
+    page = out / PAGE
     write_page(page, title=recipe.name, results=results, curves=curves, lineage=records, notes=notes)
     figures = [result.model_dump(mode="json", exclude={"kept"}) for result in results]
-    write_beside(out / "results.json", (json.dumps(figures, indent=1) + "\n").encode())
+    write_beside(out / RESULTS_FILE, (json.dumps(figures, indent=1) + "\n").encode())
     return page

@@ -48,7 +48,7 @@ class Prepared:
         return EnsembleTeacher.of(self.teachers) if len(self.teachers) > 1 else next(iter(self.teachers), None)
 
 
-def prepare(recipe: Recipe, *, keep_labels: bool | None = None) -> Prepared:
+def prepare(recipe: Recipe, *, task: Task | None = None) -> Prepared:
     """Read the data, load or fine-tune the teacher, build the student, and check every step against them.
 
     What ``augment`` adds is for the steps alone: the teacher is fine-tuned, and ranges of activations are taken, on the
@@ -56,15 +56,36 @@ def prepare(recipe: Recipe, *, keep_labels: bool | None = None) -> Prepared:
 
     Args:
         recipe: What to do.
-        keep_labels: Whether the texts of an embedding task keep their labels; by default if a teacher learns from them.
+        task: Its data, if that was read before.
 
     Raises:
         UserError: With every reason why the recipe cannot run.
     """
+    prepared = assemble(recipe, read_task(recipe) if task is None else task)
+    found = problems(recipe.steps, prepared.student, prepared.inputs)
+    if found:
+        raise UserError(*found)
+    return augmented(recipe, prepared)
+
+
+def read_task(recipe: Recipe) -> Task | None:
+    """Read the data of a recipe; texts of an embedding task keep their labels if a teacher learns from them.
+
+    Raises:
+        UserError: With every mistake of the data.
+    """
     refuse_several(recipe)
-    if keep_labels is None:
-        keep_labels = recipe.teacher is not None and recipe.teacher.finetune is not None
-    task = None if recipe.task is None else recipe.task.load(recipe.seed, keep_labels)
+    if recipe.task is None:
+        return None
+    return recipe.task.load(recipe.seed, recipe.teacher is not None and recipe.teacher.finetune is not None)
+
+
+def assemble(recipe: Recipe, task: Task | None) -> Prepared:
+    """Load or fine-tune the teacher and build the student; the steps are not looked at, and nothing is augmented.
+
+    Raises:
+        UserError: If a model cannot be loaded or built.
+    """
     teachers = _teachers(recipe, task)
     student = _student(recipe, next(iter(teachers), None), task)
     train = task.train if task is not None and len(task.train) else None
@@ -75,14 +96,21 @@ def prepare(recipe: Recipe, *, keep_labels: bool | None = None) -> Prepared:
         teacher=_source(teachers),
         reports_validation=recipe.evaluate is not None and recipe.evaluate.split == "validation",
     )
-    found = problems(recipe.steps, student, inputs)
-    if found:
-        raise UserError(*found)
-    if recipe.augment is not None and task is not None and train is not None:
-        mask_word = teachers[0].tokenizer.mask_token if teachers else None
-        more = training_set(recipe.augment, train, task.spec, recipe.seed, mask_word)
-        inputs = replace(inputs, train=more)
     return Prepared(task, teachers, student, inputs)
+
+
+def augmented(recipe: Recipe, prepared: Prepared) -> Prepared:
+    """Add what ``augment`` asks for to the examples of the steps.
+
+    Raises:
+        UserError: If a model or a file that it names is missing or unfit.
+    """
+    task, train, teachers = prepared.task, prepared.inputs.train, prepared.teachers
+    if recipe.augment is None or task is None or train is None:
+        return prepared
+    mask_word = teachers[0].tokenizer.mask_token if teachers else None
+    more = training_set(recipe.augment, train, task.spec, recipe.seed, mask_word)
+    return replace(prepared, inputs=replace(prepared.inputs, train=more))
 
 
 def refuse_several(recipe: Recipe) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,24 @@ if TYPE_CHECKING:
     from compress.preparation import Prepared
     from compress.recipe import Recipe
     from eval.task import Task
-    from teachers.taskmodel import TaskModel
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a recipe would start from, as far as it could be loaded.
+
+    Attributes:
+        task: The data; None without a task, or if it cannot be read.
+        prepared: Models and inputs, with what stands for a teacher that is still to be trained; None if they cannot be
+            loaded.
+        impossible: Steps that cannot run on these models, counted from 0.
+        problems: Every reason why the recipe cannot run, with its line if the recipe came from a file.
+    """
+
+    task: Task | None
+    prepared: Prepared | None
+    impossible: frozenset[int]
+    problems: tuple[str, ...]
 
 
 def preview(recipe: Recipe) -> Prepared:
@@ -26,21 +44,36 @@ def preview(recipe: Recipe) -> Prepared:
     Raises:
         UserError: With every reason why the recipe cannot run, those of data and of models together.
     """
-    from compress.distill.augment.training_set import expected
-    from compress.preparation import prepare
+    found = look(recipe)
+    if found.problems or found.prepared is None:
+        raise UserError(*found.problems)
+    return found.prepared
 
-    learns = recipe.teacher is not None and recipe.teacher.finetune is not None
+
+def look(recipe: Recipe) -> Preview:
+    """Do what ``preview`` does, and return its problems beside whatever could be loaded."""
+    from compress.engine import placed_problems
+    from compress.preparation import assemble, read_task
+
+    task, prepared = None, None
+    problems: list[str] = []
+    impossible: frozenset[int] = frozenset()
     with tempfile.TemporaryDirectory() as scratch:
-        untrained = recipe.model_copy(update={"augment": None, "teacher": _untrained(recipe, Path(scratch))})
         try:
-            prepared = prepare(untrained, keep_labels=learns)
+            untrained = recipe.model_copy(update={"augment": None, "teacher": _untrained(recipe, Path(scratch))})
         except UserError as error:
-            raise UserError(*error.problems, *_unreadable_models(untrained)) from error
-    if learns and prepared.task is not None:
-        _refuse_lesson(recipe, prepared.task, prepared.teachers[0])
-    if recipe.augment is not None and prepared.task is not None:
-        expected(recipe.augment, prepared.task.train, prepared.task.spec)
-    return prepared
+            return Preview(None, None, impossible, error.problems)
+        try:
+            task = read_task(recipe)
+            prepared = assemble(untrained, task)
+        except UserError as error:
+            problems += [*error.problems, *_unreadable_models(untrained)]
+    if prepared is not None:
+        steps = placed_problems(recipe.steps, prepared.student, prepared.inputs)
+        impossible = frozenset(index for index, _ in steps)
+        problems += [f"{recipe.where(('steps', index))}{sentence}" for index, sentence in steps]
+        problems += _lesson_problems(recipe, prepared)
+    return Preview(task, prepared, impossible, tuple(problems))
 
 
 def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:
@@ -59,16 +92,42 @@ def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:
     return block
 
 
-def _refuse_lesson(recipe: Recipe, task: Task, base: TaskModel) -> None:
+def _lesson_problems(recipe: Recipe, prepared: Prepared) -> list[str]:
+    """Return why the teacher cannot learn its task, and why its examples cannot be augmented."""
+    task, problems = prepared.task, []
+    for refuse in (_refuse_lesson, _refuse_augmentation):
+        try:
+            if task is not None:
+                refuse(recipe, task, prepared)
+        except UserError as error:
+            problems += error.problems
+    return problems
+
+
+def _refuse_lesson(recipe: Recipe, task: Task, prepared: Prepared) -> None:
     """Refuse examples from which the teacher's loss learns nothing, and a head that cannot answer them."""
     from compress.architectures.answer_network import unanswerable
     from teachers.objective import TaskLoss
 
     block = recipe.teacher.finetune if recipe.teacher is not None else None
-    if block is not None and block.head is not None and (problems := unanswerable(base, task.spec)):
+    if block is None:
+        return
+    if block.head is not None and (problems := unanswerable(prepared.teachers[0], task.spec)):
         raise UserError(*problems)
-    if block is not None and len(task.train):
-        (TaskLoss() if block.loss is None else block.loss.objective).select(task.spec, task.train)
+    if not len(task.train):
+        raise UserError(
+            f"{recipe.where(('teacher', 'finetune'))}teacher.finetune: {task.source or 'the data'} has no train split "
+            "to fine-tune on"
+        )
+    (TaskLoss() if block.loss is None else block.loss.objective).select(task.spec, task.train)
+
+
+def _refuse_augmentation(recipe: Recipe, task: Task, prepared: Prepared) -> None:
+    from compress.distill.augment.training_set import expected
+
+    del prepared
+    if recipe.augment is not None:
+        expected(recipe.augment, task.train, task.spec)
 
 
 def _unreadable_models(recipe: Recipe) -> list[str]:

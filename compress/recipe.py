@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from compress.block_reader import BlockReader
 from compress.blocks import Block, EvaluateBlock, ExportBlock, SharedTaskBlock, TaskBlock, TeacherBlock
@@ -30,7 +31,7 @@ from compress.technique import Technique
 from compress.techniques import get
 from compress.variables import escape
 from compress.wording import shown
-from compress.yaml_places import TAG, Document, decode, read_yaml
+from compress.yaml_places import TAG, Document, Location, decode, read_yaml
 from eval.errors import UserError, did_you_mean
 from teachers.config import Training
 
@@ -56,6 +57,17 @@ BLOCKS: dict[str, type] = {
 """Fields of a recipe that are one block each."""
 TaskName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=100)]
 """It names a folder, and stands before the names of losses and scores."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The document that a recipe was read from; it is no part of what the recipe says, so all are equal."""
+
+    document: Document | None = field(compare=False)
+
+    def place(self, location: Location) -> str:
+        """Return file and line of what stands at ``location``, with a colon; nothing without a document."""
+        return "" if self.document is None else f"{self.document.place(location)}: "
 
 
 class Recipe(Block):
@@ -89,6 +101,11 @@ class Recipe(Block):
     export: tuple[ExportBlock, ...] = ()
     evaluate: EvaluateBlock | None = None
     ablate: bool = False
+    _written: Written = PrivateAttr(default_factory=lambda: Written(None))
+
+    def where(self, location: Location) -> str:
+        """Return file and line of a part of the recipe, as messages begin; nothing if it was made in Python."""
+        return self._written.place(location)
 
     @field_validator("name")
     @classmethod
@@ -220,7 +237,9 @@ class _Reading:
             values["steps"] = tuple(step for _, step in steps)
         if "export" in self.data:
             values["export"] = tuple(exports)
-        return Recipe(**values)
+        recipe = Recipe(**values)
+        recipe._written = Written(self.reader.document)
+        return recipe
 
     def _steps(self) -> list[tuple[int, Technique]]:
         found = []

@@ -73,7 +73,7 @@ def load(folder: str | Path) -> Artifact:
         raise UserError(
             f"{folder}: holds no {LINEAGE}, so it is no artifact; Artifact.from_pretrained takes stock model folders"
         )
-    records = _read_lineage(folder / LINEAGE)
+    records = read_lineage(folder / LINEAGE)
     prepare(folder)
     model = load_restructured(folder) if is_restructured(folder) else load_taskmodel(folder)
     if model.digest != records[-1].weights_after:
@@ -131,7 +131,12 @@ def _headless(source: str | Path, made_for: str, kind: str) -> str:
     return f"{source}: is {made_for}, without a trained head for {kind}; fine-tune it first, with compress teach"
 
 
-def _read_lineage(file: Path) -> tuple[Record, ...]:
+def read_lineage(file: Path) -> tuple[Record, ...]:
+    """Read the records of an artifact.
+
+    Raises:
+        UserError: If they are damaged, or one is missing.
+    """
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         if values["format"] != FORMAT:

@@ -52,7 +52,7 @@ class Student(BaseModel):
             ``{intra_bottleneck_size: 128, normalization_type: no_norm}`` of MobileBERT.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
     from_: str = Field(default="teacher", alias="from", min_length=1)
     layers: Positive | tuple[int, ...] | None = None

@@ -86,7 +86,7 @@ class Technique(BaseModel):
         source: Authors, year and arXiv id.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
@@ -226,6 +226,8 @@ class TrainedTechnique(Technique):
         from eval.task import Examples
         from teachers.training import train
 
+        # A checkpoint of another teacher, or one that other examples chose, is none of this training.
+        others = [None if part is None else part.digest for part in (inputs.teacher, inputs.validation)]
         return train(
             student,
             inputs.train or Examples((), "train"),
@@ -234,7 +236,7 @@ class TrainedTechnique(Technique):
             seed=generator.initial_seed(),
             validation=inputs.validation,
             folder=inputs.folder / stage if inputs.folder is not None else None,
-            identity=f"{self.name} {self.version} {stage} {self.model_dump_json()}",
+            identity=f"{self.name} {self.version} {stage} {self.model_dump_json()} {others}",
             teacher=inputs.teacher,
         )
 

@@ -35,7 +35,7 @@ class LatencyPlan(BaseModel):
         seconds: Time for each model at each batch size and length.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     batch: tuple[int, ...] = Field(default=(1, 8, 32), min_length=1)
     lengths: tuple[Lengths, ...] = Field(default=("data",), min_length=1)
@@ -149,15 +149,19 @@ def _check(predictors: Mapping[str, Predictor], examples: Sequence[Any], lengths
         problems.append("latency: no model was given")
     if not len(examples):
         problems.append("latency: there are no examples to time on")
-    for name, model in predictors.items():
-        most = model.encoder.settings.max_length
-        problems += [
-            f"latency of {name}: {length} tokens are more than the {most} it takes; choose {most} or fewer"
-            for length in lengths
-            if length != "data" and length > most
-        ]
+    problems += [problem for name, model in predictors.items() for problem in length_problems(name, model, lengths)]
     if problems:
         raise UserError(*problems)
+
+
+def length_problems(name: str, model: Predictor, lengths: Sequence[Lengths]) -> list[str]:
+    """Return a sentence for each fixed length that is longer than a model takes."""
+    most = model.encoder.settings.max_length
+    return [
+        f"latency of {name}: {length} tokens are more than the {most} it takes; choose {most} or fewer"
+        for length in lengths
+        if length != "data" and length > most
+    ]
 
 
 @dataclass(frozen=True)

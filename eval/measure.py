@@ -70,11 +70,11 @@ def measure(
         UserError: The split is missing, empty or without labels, the model was made for another task, or the
             reference was measured on other examples.
     """
-    examples = _examples(task, split)
+    examples = scored_examples(task, split)
     models = [model] if against is None or isinstance(against, Result) else [model, against]
     problems = [problem for one in models for problem in _mismatches(one, task.spec)]
-    if not margin >= 0:
-        problems.append(f"margin={margin} must be 0 or more, in units of the metric, such as 0.01")
+    if not 0 <= margin < np.inf:
+        problems.append(f"margin={margin} must be a number of 0 or more, in units of the metric, such as 0.01")
     if isinstance(against, Result):
         problems += _unpaired(against, task.spec, examples.digest)
     if problems:
@@ -173,7 +173,12 @@ def _unpaired(result: Result, spec: TaskSpec, digest: str) -> list[str]:
     return problems
 
 
-def _examples(task: Task, split: str) -> Examples:
+def scored_examples(task: Task, split: str) -> Examples:
+    """Return the examples of a split, all of which have what an answer is scored against.
+
+    Raises:
+        UserError: If the split is missing, empty or without labels, or the kind of task has no scores.
+    """
     if task.spec.kind not in GOLD:
         raise UserError(f"measure: a {task.spec.kind} task has no answers to score; allowed: {', '.join(GOLD)}")
     examples = task.splits.get(split)

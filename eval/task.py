@@ -46,7 +46,7 @@ class TaskSpec(BaseModel):
         normalize: For embedding: whether vectors are scaled to length 1.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: Kind
     labels: tuple[str, ...] = ()

@@ -148,6 +148,11 @@ def _workplace(place: Path) -> Iterator[Path]:
             os.close(held)
 
 
+def is_unfinished(path: Path) -> bool:
+    """Whether a path is what a killed process left of a file or folder that it was writing, or its lock."""
+    return path.name.startswith(".") and path.name.endswith((f".{WRITING}", ".lock"))
+
+
 def _literal(name: str) -> str:
     """Return a name so that a pattern of ``glob`` means just it."""
     return re.sub(r"([*?[])", r"[\1]", name)

@@ -42,7 +42,7 @@ class Training(BaseModel):
             whose epochs are long.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     epochs: float = Field(default=3.0, gt=0, le=10_000)
     max_steps: int | None = Field(default=None, ge=1)
@@ -83,7 +83,7 @@ class AuxiliaryLM(BaseModel):
             to the other.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     start: float = Field(default=0.2, gt=0)
     end: float = Field(default=0.1, gt=0)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class NamedLoss(BaseModel):
     """Base of the losses that can be named: the fields of a loss, and the loss once rows are known."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the examples that this loss learns from.

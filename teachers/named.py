@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 class NamedBlock(BaseModel):
     """Fields that are blocks of their own, each with defaults, so that the bare name is enough."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

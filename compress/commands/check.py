@@ -22,7 +22,7 @@ def check(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Find every mistake of a recipe, its data and its models at once; nothing is trained."""
+    """Find every mistake of a recipe, its data and its models at once; steps only run on a few examples."""
     try:
         found = _look(recipe, overrides, file_only)
     except UserError as error:
@@ -48,15 +48,16 @@ def _look(recipe: Any, overrides: list[str] | None, file_only: bool) -> dict[str
     if wanted.tasks:
         return found | _look_at_several(wanted)
 
-    from compress.preview import preview
+    from compress.foresight import foresee
 
-    prepared = preview(wanted)
-    if prepared.task is not None:
-        found["data"] = [f"{name} {len(split):,}" for name, split in prepared.task.splits.items()]
-        skipped = sum(split.skipped for split in prepared.task.splits.values())
+    seen = foresee(wanted)
+    if seen.task is not None:
+        found["data"] = [f"{name} {len(split):,}" for name, split in seen.task.splits.items()]
+        skipped = sum(split.skipped for split in seen.task.splits.values())
         found["data"] += [f"{skipped:,} bad lines skipped"] if skipped else []
-        found["labels"] = list(prepared.task.spec.labels)
-    found["student"] = f"{prepared.student.size().parameters:,} parameters"
+        found["labels"] = list(seen.task.spec.labels)
+    if seen.prepared is not None:
+        found["student"] = f"{seen.prepared.student.size().parameters:,} parameters"
     return found
 
 

@@ -36,10 +36,8 @@ def write_executorch(model: TaskModel, beside: Path, scheme: Int8 | None) -> Wri
         CompressError: If the model cannot be converted.
     """
     optional("executorch.exir", "executorch")
-    if hasattr(model.model, "stops"):
-        raise UserError(f"{model.name}: leaves early, which ExecuTorch cannot express; export it to onnx")
-    if model.task.kind == "qa":
-        raise UserError(f"{model.name}: ExecuTorch fixes the batch of a qa head when it lowers it; export it to onnx")
+    if problems := refused(model):
+        raise UserError(*problems)
     network = model.model if scheme is None else copy.deepcopy(in_float(model.model))
     with ready(network) as lent:
         float_bytes = 4 * sum(parameter.numel() for parameter in lent.parameters())
@@ -51,6 +49,16 @@ def write_executorch(model: TaskModel, beside: Path, scheme: Int8 | None) -> Wri
     with (beside / MODEL_FILES["executorch"][0]).open("wb") as stream:
         program.write_to_file(stream)
     return Written("executorch", float_bytes, quantized=quantized)
+
+
+def refused(model: TaskModel) -> list[str]:
+    """Return why ExecuTorch cannot express a model; nothing if it can."""
+    found = []
+    if hasattr(model.model, "stops"):
+        found.append(f"{model.name}: leaves early, which ExecuTorch cannot express; export it to onnx")
+    if model.task.kind == "qa":
+        found.append(f"{model.name}: ExecuTorch fixes the batch of a qa head when it lowers it; export it to onnx")
+    return found
 
 
 def _lowered(network: Any, model: TaskModel) -> Any:

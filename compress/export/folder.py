@@ -87,6 +87,7 @@ def write_export(
     name: str | None = None,
     tolerance: float = TOLERANCE,
     agreement: float = AGREEMENT,
+    made_from: str | None = None,
 ) -> ExportReport:
     """Write an export that its ``Runtime`` answers from as the model does, or nothing.
 
@@ -104,6 +105,7 @@ def write_export(
         name: What reports call the export; by default the model's name.
         tolerance: For float32, the largest difference of a logit relative to the largest logit.
         agreement: For int8, and for a network that rounds activations itself, the least share of equal decisions.
+        made_from: Digest of all that decides the export, which its manifest keeps.
 
     Raises:
         UserError: If the folder holds something else, a pattern names no module, the model is too large, or the target
@@ -117,6 +119,7 @@ def write_export(
     with whole_folder(folder, "the export") as beside:
         written = write(model, beside, scheme)
         manifest = _write_rest(model, beside, target, scheme, name or model.name, written)
+        manifest["source"]["made_from"] = made_from
         exact = scheme is None and not rounds(model.model)
         limits = {"tolerance": tolerance} if exact else {"tolerance": None, "agreement": agreement}
         try:
@@ -188,7 +191,14 @@ def occupied(folder: Path) -> list[str]:
 
 
 def _check(model: TaskModel, folder: Path, scheme: Int8 | None) -> None:
-    problems = occupied(folder)
+    problems = [*occupied(folder), *model_problems(model, scheme)]
+    if problems:
+        raise UserError(*problems)
+
+
+def model_problems(model: TaskModel, scheme: Int8 | None) -> list[str]:
+    """Return why a model cannot be exported to anything; nothing is computed."""
+    problems = []
     if scheme is not None:
         problems += unmatched(scheme.exclude, [module for module, _ in model.model.named_modules()])
     if getattr(model.model.config, "quantization_config", None) is not None:
@@ -199,8 +209,7 @@ def _check(model: TaskModel, folder: Path, scheme: Int8 | None) -> None:
     weights = 4 * sum(parameter.numel() for parameter in model.model.parameters())
     if weights > LARGEST:
         problems.append(f"{model.name}: {weights / 1e9:.1f} GB of weights; one ONNX file holds at most 2 GB")
-    if problems:
-        raise UserError(*problems)
+    return problems
 
 
 def _spread(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

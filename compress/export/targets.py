@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,6 +33,16 @@ NEXT = {
 """The command that tries what was written; that of onnx where there is no other."""
 
 
+NEEDS: dict[str, tuple[str, ...]] = {
+    "onnx": ("onnx", "onnxruntime"),
+    "ort": ("onnx", "onnxruntime"),
+    "openvino": ("onnx", "openvino"),
+    "executorch": ("executorch",),
+    "web": ("onnx", "onnxruntime"),
+}
+"""Packages without which a target is neither written nor compared with its model."""
+
+
 class Export(Protocol):
     """What exporting to any target takes; see ``folder.write_export``."""
 
@@ -44,9 +55,34 @@ class Export(Protocol):
         examples: Sequence[Mapping[str, Any]] = (),
         name: str | None = None,
         agreement: float = ...,
+        made_from: str | None = None,
     ) -> ExportReport:
         """Write an export of ``model`` into ``folder``."""
         ...
+
+
+def not_installed(target: str) -> list[str]:
+    """Return a sentence for each package that a target needs and that is not installed."""
+    missing = [package for package in NEEDS[target] if find_spec(package) is None]
+    return [f"{name} is not installed; run: pip install {_distribution(name)}" for name in missing]
+
+
+def _distribution(package: str) -> str:
+    return f"'nlp-compress[{package}]'" if package in ("openvino", "executorch") else package
+
+
+def refused(target: str, model: TaskModel, scheme: Int8 | None) -> list[str]:
+    """Return why a model cannot be exported to a target, as far as its network and task say it; nothing is computed.
+
+    Args:
+        target: A key of ``TARGETS``.
+        model: What would be exported.
+        scheme: Its 8-bit scheme; None for float32.
+    """
+    from compress.export.folder import model_problems
+
+    own = getattr(import_module(TARGETS[target].partition(":")[0]), "refused", None)
+    return [*model_problems(model, scheme), *([] if own is None else own(model))]
 
 
 def export_to(target: str) -> Export:

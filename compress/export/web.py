@@ -55,6 +55,7 @@ def export_web(
     name: str | None = None,
     agreement: float = AGREEMENT,
     assets: str | Path | None = None,
+    made_from: str | None = None,
 ) -> ExportReport:
     """Write a folder that transformers.js loads, with a page that answers typed text and asks no other host.
 
@@ -70,6 +71,7 @@ def export_web(
         agreement: As in ``export_onnx``.
         assets: A ``node_modules`` folder with the packages in ``PACKAGES``; by default the one in the current folder.
             Without any, all but ``lib`` is written, and the README says how to add it.
+        made_from: As ``write_export`` takes it.
 
     Raises:
         UserError: If the kind of task is not for this format, the folder holds something else, or ``assets`` lacks a
@@ -95,6 +97,7 @@ def export_web(
                 "model": MODELS[report.scheme],
                 "encoder": model.encoder.settings.to_dict(),
                 "packages": versions,
+                "source": manifest["source"] | {"made_from": made_from},
                 "files": _listed(beside),
             }
             write_json(beside / MANIFEST, manifest)
@@ -112,14 +115,19 @@ def missing_assets(modules: Path) -> list[str]:
 
 
 def _check(model: TaskModel, folder: Path, assets: str | Path | None) -> None:
-    problems = occupied(folder)
-    kind = model.task.kind
-    if kind in REFUSED:
-        problems.append(f"{model.name}: {kind} is not for the browser: {REFUSED[kind]}; export it to onnx")
+    problems = [*occupied(folder), *refused(model)]
     if assets is not None and (missing := missing_assets(Path(assets))):
         problems.append(f"{assets}: lacks {', '.join(missing)}; name a node_modules folder filled by: {FETCH}")
     if problems:
         raise UserError(*problems)
+
+
+def refused(model: TaskModel) -> list[str]:
+    """Return why a model is not for the browser; nothing if it is."""
+    kind = model.task.kind
+    if kind not in REFUSED:
+        return []
+    return [f"{model.name}: {kind} is not for the browser: {REFUSED[kind]}; export it to onnx"]
 
 
 def _write_model(model: TaskModel, exported: Path, beside: Path, scheme: str) -> None:

@@ -17,7 +17,7 @@ Names = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class _Block(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
 
 class TokenizerBlock(_Block):

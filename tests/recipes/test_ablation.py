@@ -66,7 +66,10 @@ def test_it_goes_on_where_it_stopped(recipe, tmp_path, monkeypatch):
 
 
 def test_what_cannot_run_without_a_step_is_said(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("compress.ablation.problems", lambda *_: ["step 1 needs what was left out"])
+    def impossible(*_args, **_kwargs):
+        raise UserError("step 1 needs what was left out")
+
+    monkeypatch.setattr("compress.ablation.run", impossible)
     done = run_recipe(recipe, tmp_path / "out")
     assert not any(result.name.startswith("without") for result in done.results)
     assert "cannot run: step 1 needs what was left out" in done.page.read_text()

@@ -45,7 +45,7 @@ class PretextObjective(BaseModel):
         weight: What its loss is multiplied by.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     changes: ClassVar[bool] = False
     """Whether it changes what the model sees; such objectives ask first, and the others see what they have taken."""
