@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ from compress.store import is_artifact, load, save
 from compress.technique import Inputs, Outcome, Technique
 from eval.errors import CompressError, UserError
 from eval.inference import predict
-from eval.task import Examples
 from teachers.encoder import layer_count
 from teachers.taskmodel import TaskModel
 
@@ -124,7 +122,8 @@ def rehearsed(
         CompressError: If a step gives a model that is not sound.
     """
     logger.info("rehearsing %d steps", len(recipe.steps))
-    small = Inputs(train=_few(inputs.train), calibration=_few(inputs.calibration), teacher=inputs.teacher)
+    train, calibration = (None if split is None else split[:REHEARSED] for split in (inputs.train, inputs.calibration))
+    small = Inputs(train=train, calibration=calibration, teacher=inputs.teacher)
     found: list[tuple[int, str]] = []
     for index, step in enumerate(recipe.steps):
         if index in left_out:
@@ -142,14 +141,6 @@ def rehearsed(
         record = Record(technique=step.name, config=config, structure=outcome.structure, weights_after="")
         artifact = _with_record(artifact, outcome.student, record)
     return artifact, found
-
-
-def _few(examples: Examples | None) -> Examples | None:
-    """Return the first examples of a split, those with labels if some have any: what learns from them finds them."""
-    if examples is None:
-        return None
-    told = list(islice((example for example in examples if example.get("label") is not None), REHEARSED))
-    return Examples(told, examples.name) if told else examples[:REHEARSED]
 
 
 def _with_record(artifact: Artifact, made: TaskModel, record: Record) -> Artifact:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.engine import placed_problems, rehearsed, step_folders
+from compress.engine import problems, rehearsed, step_folders
 from compress.export.int8 import Int8, scheme_of
 from compress.export.targets import not_installed, refused
 from compress.preview import Preview, look
@@ -51,9 +51,9 @@ def foresee(recipe: Recipe, steps: Path | None = None) -> Preview:
         made = _result(recipe, seen.prepared, seen.impossible, steps, found)
     found += _export_problems(recipe, made)
     found += _evaluate_problems(recipe, seen.task, seen.prepared, made)
-    problems = [*seen.problems, *(f"{recipe.where(place)}{sentence}" for place, sentence in found)]
-    if problems or seen.prepared is None:
-        raise UserError(*problems)
+    everything = [*seen.problems, *(f"{recipe.where(place)}{sentence}" for place, sentence in found)]
+    if everything or seen.prepared is None:
+        raise UserError(*everything)
     return seen
 
 
@@ -128,11 +128,7 @@ def _evaluate_problems(
 
 def _baseline(recipe: Recipe, prepared: Prepared) -> list[str]:
     """Return why the recipe cannot run on the labels alone."""
-    alone = without_teacher(recipe)
-    inputs = replace(prepared.inputs, teacher=None)
-    found = placed_problems(alone.steps, prepared.student, inputs)
-    _, late = rehearsed(alone, prepared.student, inputs, frozenset(index for index, _ in found))
-    return [sentence for _, sentence in [*found, *late]]
+    return problems(without_teacher(recipe).steps, prepared.student, replace(prepared.inputs, teacher=None))
 
 
 def _name_problems(recipe: Recipe, block: EvaluateBlock) -> Iterator[Found]:

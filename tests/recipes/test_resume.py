@@ -1,0 +1,281 @@
+"""What a run keeps is found again only while what it was made from is the same; what trains nothing may change."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compress.cli import main
+from compress.pipeline import run_recipe
+from compress.recipe import parse_recipe
+from compress.store import load
+from eval.data import load_task
+from eval.result import Result
+from teachers.taskmodel import save_taskmodel
+from tests.recipes.test_recipes import write_data
+from tests.tiny import tiny_task, tiny_taskmodel
+
+ROOT = Path(__file__).parents[2]
+RECIPE = """\
+name: small
+task: {kind: classification, data: data, max_length: 32}
+teacher: {model: teacher}
+student: {from: teacher, layers: [0, 2]}
+training: {max_steps: 2, learning_rate: 1.0e-3, batch_size: 8}
+steps: [distill.logits: {alpha: 0.9}]
+export: [onnx: {int8: true, agreement: 0.0}]
+evaluate: {latency: null, baseline: true}
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with data, a teacher, a recipe, and its whole run in ``out``."""
+    scene = tmp_path_factory.mktemp("finished")
+    task = tiny_task("classification")
+    write_data(task, scene / "data")
+    (scene / "teacher").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", task.spec), scene / "teacher")
+    (scene / "recipe.yaml").write_text(RECIPE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(scene)
+        patch.setenv("COMPRESS_HOME", str(scene / "home"))
+        assert main(["run", "recipe.yaml", "--out", "out"]) == 0
+    return scene
+
+
+@pytest.fixture
+def scene(finished, tmp_path, monkeypatch):
+    """A copy of it to change, and the working folder."""
+    shutil.copytree(finished, tmp_path / "scene")
+    monkeypatch.chdir(tmp_path / "scene")
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "scene" / "home"))
+    return tmp_path / "scene"
+
+
+def resume(scene, recipe=RECIPE):
+    (scene / "recipe.yaml").write_text(recipe)
+    return main(["run", "recipe.yaml", "--out", "out", "--resume"])
+
+
+def change_data(scene, split):
+    """Give every third example of a split the other label."""
+    file = scene / "data" / f"{split}.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in rows[::3]:
+        row["label"] = {"bad": "good", "good": "bad"}[row["label"]]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def change_teacher(scene):
+    save_taskmodel(tiny_taskmodel("bert", tiny_task("classification").spec, seed=9), scene / "teacher")
+
+
+def manifests(scene):
+    return {name: json.loads((scene / "out" / name / "export.json").read_text()) for name in ("onnx", "onnx-int8")}
+
+
+def all_is_of(scene, digest):
+    """Assert that whatever stands in the run is of one model and of the data as they are now."""
+    out, task = scene / "out", load_task("classification", data=scene / "data", max_length=32)
+    assert load(out / "model").digest == digest
+    assert {one["source"]["weights"] for one in manifests(scene).values()} == {digest}
+    (record,) = [one for one in load(out / "baseline").lineage if one.technique == "distill.labels"]
+    assert record.data == {"train": task.train.digest, "validation": task.validation.digest}
+    names = ["teacher", "small", "no teacher", "onnx", "onnx-int8"]
+    figures = json.loads((out / "results.json").read_text())
+    assert [one["name"] for one in figures] == names
+    assert {one["digest"] for one in figures} == {task.validation.digest}
+    kept = [Result.load(folder) for folder in (out / "results").iterdir()]
+    assert {one.name: one.scores for one in kept} == {one["name"]: one["scores"] for one in figures}
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"), [(lambda scene: change_data(scene, "train"), "data"), (change_teacher, "teacher")]
+)
+def test_nothing_of_the_old_model_stands_beside_a_new_one(scene, capsys, change, differs):
+    before = load(scene / "out" / "model").digest
+    change(scene)
+    assert resume(scene) == 2
+    assert f"({differs}" in capsys.readouterr().err
+    assert load(scene / "out" / "model").digest == before
+    shutil.rmtree(scene / "out" / "steps" / "1-distill.logits")  # as the message says
+    assert resume(scene) == 0, capsys.readouterr().err
+    after = load(scene / "out" / "model").digest
+    assert after != before
+    all_is_of(scene, after)
+
+
+def test_what_the_new_recipe_no_longer_asks_for_goes_with_the_old_model(scene):
+    change_data(scene, "train")
+    shutil.rmtree(scene / "out" / "steps")
+    less = "".join(line for line in RECIPE.splitlines(keepends=True) if not line.startswith(("export", "evaluate")))
+    assert resume(scene, less) == 0
+    assert sorted(path.name for path in (scene / "out").iterdir()) == [
+        *("baseline", "baseline-steps", "model", "recipe.yaml", "steps")
+    ]
+
+
+def test_new_examples_to_judge_by_give_new_exports_and_results(scene, monkeypatch):
+    cut = RECIPE.replace("distill.logits: {alpha: 0.9}", "prune.layers: {keep: [0]}").replace(", baseline: true", "")
+    shutil.rmtree(scene / "out")
+    assert resume(scene, cut) == 0
+    before, model = manifests(scene), load(scene / "out" / "model").digest
+    change_data(scene, "validation")
+    monkeypatch.setattr("compress.engine._apply", lambda *_: pytest.fail("the model does not depend on them"))
+    assert resume(scene, cut) == 0
+    assert load(scene / "out" / "model").digest == model
+    for name, manifest in manifests(scene).items():
+        assert manifest["source"]["made_from"] != before[name]["source"]["made_from"]
+    digest = load_task("classification", data=scene / "data").validation.digest
+    assert {one["digest"] for one in json.loads((scene / "out" / "results.json").read_text())} == {digest}
+
+
+def untouched(scene):
+    """What was made, by its file and the time it was written; exports and steps that are kept are not written anew."""
+    kept = [*(scene / "out" / "steps").rglob("*"), *(scene / "out").glob("onnx*/*")]
+    return {str(path): path.stat().st_mtime_ns for path in kept}
+
+
+def test_where_nothing_changed_nothing_is_made_anew(scene, monkeypatch):
+    before = untouched(scene)
+    monkeypatch.setattr("compress.engine._apply", lambda *_: pytest.fail("a step ran again"))
+    assert resume(scene) == 0
+    assert untouched(scene) == before
+
+
+@pytest.mark.parametrize("old", ["export: [onnx: {int8: true, agreement: 0.0}]"])
+def test_other_export_settings_make_that_export_anew_and_train_nothing(scene, monkeypatch, old):
+    monkeypatch.setattr("compress.engine._apply", lambda *_: pytest.fail("a step ran again"))
+    before, kept = manifests(scene), untouched(scene)
+    assert resume(scene, RECIPE.replace(old, "export: [onnx: {int8: true, agreement: 0.1}, ort]")) == 0
+    assert manifests(scene)["onnx-int8"]["gate"]["agreement_needed"] == 0.1
+    assert before["onnx-int8"]["gate"]["agreement_needed"] == 0.0
+    assert (scene / "out" / "ort" / "model.ort").is_file()
+    steps = {name: time for name, time in untouched(scene).items() if "/steps/" in name}
+    assert steps == {name: time for name, time in kept.items() if "/steps/" in name}
+
+
+def test_another_way_to_judge_trains_nothing_and_forgets_results_that_are_not_asked_for(scene, monkeypatch):
+    monkeypatch.setattr("compress.engine._apply", lambda *_: pytest.fail("a step ran again"))
+    before = untouched(scene)
+    other = RECIPE.replace("{latency: null, baseline: true}", "{latency: null, split: test, against: out/baseline}")
+    assert resume(scene, other) == 0
+    assert untouched(scene) == before
+    figures = json.loads((scene / "out" / "results.json").read_text())
+    assert [(one["name"], one["split"]) for one in figures] == [
+        *(("baseline", "test"), ("small", "test"), ("onnx", "test"), ("onnx-int8", "test"))
+    ]
+    assert {path.name for path in (scene / "out" / "results").iterdir()} == {one["name"] for one in figures}
+
+
+def test_a_damaged_or_strange_export_is_made_anew(scene):
+    manifest = scene / "out" / "onnx" / "export.json"
+    good = json.loads(manifest.read_text())
+    for damaged in (
+        "",
+        "[]",
+        "{",
+        json.dumps(good | {"source": None}),
+        json.dumps(good | {"source": {"made_from": 5}}),
+    ):
+        manifest.write_text(damaged)
+        run_recipe(parse_recipe(RECIPE.replace("evaluate: {latency: null, baseline: true}\n", "")), "out", resume=True)
+        assert manifests(scene)["onnx"]["source"] == good["source"]
+
+
+@pytest.mark.parametrize(
+    ("part", "old", "new"),
+    [
+        ("seed", "name: small\n", "name: small\nseed: 14\n"),
+        ("steps", "alpha: 0.9", "alpha: 0.8"),
+        ("training", "max_steps: 2", "max_steps: 3"),
+        ("task", "max_length: 32", "max_length: 31"),
+    ],
+)
+def test_what_trains_another_model_is_another_run(scene, capsys, part, old, new):
+    before = (scene / "out" / "recipe.yaml").read_text()
+    assert resume(scene, RECIPE.replace(old, new)) == 2, part
+    assert "holds a run of another recipe" in capsys.readouterr().err
+    assert (scene / "out" / "recipe.yaml").read_text() == before
+
+
+def test_a_recipe_that_was_refused_can_be_mended_and_run(scene, capsys):
+    shutil.rmtree(scene / "out")
+    (scene / "recipe.yaml").write_text(RECIPE.replace("latency: null", "latency: {lengths: 99}"))
+    assert main(["run", "recipe.yaml", "--out", "out"]) == 2
+    assert "recipe.yaml:8: evaluate.latency.lengths: " in capsys.readouterr().err
+    (scene / "recipe.yaml").write_text(RECIPE.replace("export: [onnx: {int8: true, agreement: 0.0}]\n", ""))
+    assert main(["run", "recipe.yaml", "--out", "out"]) == 0
+
+
+KILLED = """
+import os, signal, sys
+from eval import writing
+from compress.cli import main
+settle = writing._settle
+def killed(folder, mode=None):
+    if (folder / sys.argv[1]).exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    settle(folder, mode)
+writing._settle = killed
+main(["run", "recipe.yaml", "--out", "out", *sys.argv[2:]])
+"""
+"""Kills itself once a file of a name is written, before it or its folder gets its place."""
+
+
+def killed(scene, while_writing, *more):
+    """Run the recipe until a file of this name is written, and not yet in its place; there it is killed."""
+    command = [sys.executable, "-c", KILLED, while_writing, *more]
+    done = subprocess.run(
+        command, cwd=scene, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False
+    )
+    assert done.returncode == -9, done.stderr
+
+
+def test_killed_while_the_recipe_is_written_first(scene):
+    shutil.rmtree(scene / "out")
+    killed(scene, "recipe.yaml")
+    assert [path.name for path in (scene / "out").iterdir() if not path.name.startswith(".")] == []
+    for recipe in (RECIPE.replace("export: [onnx: {int8: true, agreement: 0.0}]\n", ""),):
+        assert resume(scene, recipe) == 0
+    assert not list((scene / "out").glob(".*"))
+
+
+def test_killed_while_the_recipe_is_written_on_resume(scene, monkeypatch):
+    before = (scene / "out" / "recipe.yaml").read_text()
+    changed = RECIPE.replace("agreement: 0.0", "agreement: 0.1")
+    (scene / "recipe.yaml").write_text(changed)
+    killed(scene, "recipe.yaml", "--resume")
+    assert (scene / "out" / "recipe.yaml").read_text() == before
+    monkeypatch.setattr("compress.engine._apply", lambda *_: pytest.fail("a step ran again"))
+    assert resume(scene, changed) == 0
+    assert not list((scene / "out").glob(".*"))
+
+
+def test_killed_while_an_export_is_written_anew(scene):
+    before = manifests(scene)
+    changed = RECIPE.replace("agreement: 0.0", "agreement: 0.1")
+    (scene / "recipe.yaml").write_text(changed)
+    killed(scene, "predict.py", "--resume")
+    assert manifests(scene) == before
+    assert resume(scene, changed) == 0
+    assert manifests(scene)["onnx"]["source"]["made_from"] != before["onnx"]["source"]["made_from"]
+    assert not list((scene / "out").glob(".*"))
+
+
+def test_an_empty_recipe_of_an_earlier_version_is_no_obstacle(scene, monkeypatch):
+    (scene / "out" / "recipe.yaml").write_text("")
+    monkeypatch.setattr("compress.engine._apply", lambda *_: pytest.fail("a step ran again"))
+    assert resume(scene) == 0
+    assert "distill.logits" in (scene / "out" / "recipe.yaml").read_text()
+
+
+def test_a_folder_without_a_recipe_is_none_of_ours(scene, capsys):
+    (scene / "out" / "recipe.yaml").unlink()
+    assert resume(scene) == 2
+    assert "recipe.yaml: cannot be read" in capsys.readouterr().err
