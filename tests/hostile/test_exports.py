@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.forking import Ending
+from tests.forking import ROOT, Ending
 from tests.hostile.case import Case, table
 from tests.hostile.damage import Damage, flip, json_drop, json_set, link, remove, truncate, write
 
@@ -97,7 +97,7 @@ CASES = [
         "no runtime can be loaded",
         VERIFY,
         (broken("onnxruntime"), broken("onnx")),
-        env={"PYTHONPATH": "broken"},
+        env={"PYTHONPATH": f"broken:{ROOT}"},
         fresh=True,
         code=1,
         says="not verified, for no runtime could run it.*its library is missing",
