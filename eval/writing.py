@@ -28,8 +28,8 @@ except ImportError:  # no such locks on this system, so what a killed process le
 
 logger = logging.getLogger("eval.writing")
 
-WRITING = "writing"
-"""Ends the name of what is not whole yet."""
+WRITING, OLD = "writing", "old"
+"""Ends the name of what is not whole yet, and of what makes room for it."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -134,6 +134,10 @@ def _workplace(place: Path) -> Iterator[Path]:
         if (held := _lock(left)) is not None:
             shutil.rmtree(left, ignore_errors=True)
             os.close(held)
+    for left in place.parent.glob(f".{_literal(place.name)}.*.{OLD}"):
+        if (held := _lock(left)) is not None:  # killed after it made room
+            shutil.rmtree(left, ignore_errors=True) if place.exists() else os.replace(left, place)
+            os.close(held)
     while True:
         folder = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.{WRITING}")
         folder.mkdir()
@@ -150,7 +154,7 @@ def _workplace(place: Path) -> Iterator[Path]:
 
 def is_unfinished(path: Path) -> bool:
     """Whether a path is what a killed process left of a file or folder that it was writing, or its lock."""
-    return path.name.startswith(".") and path.name.endswith((f".{WRITING}", ".lock"))
+    return path.name.startswith(".") and path.name.endswith((f".{WRITING}", f".{OLD}", ".lock"))
 
 
 def _literal(name: str) -> str:
@@ -227,14 +231,19 @@ def _replace(new: Path, folder: Path) -> None:
         return
     if _exchange(new, folder):
         return  # what was old stands in the workplace now, and goes with it
-    old = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.old")
-    os.replace(folder, old)
+    old = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.{OLD}")
+    held = _lock(folder)  # of the folder itself, whatever its name
     try:
-        os.replace(new, folder)
-    except OSError:
-        os.replace(old, folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        os.replace(folder, old)
+        try:
+            os.replace(new, folder)
+        except OSError:
+            os.replace(old, folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        if held is not None:
+            os.close(held)
 
 
 def _exchange(one: Path, other: Path) -> bool:

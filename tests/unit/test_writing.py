@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from time import sleep
 
 import pytest
@@ -188,6 +189,36 @@ def test_there_is_no_moment_without_a_folder(tmp_path):
 def test_where_names_cannot_be_exchanged_the_old_folder_makes_room(tmp_path, monkeypatch):
     monkeypatch.setattr(writing, "_exchange", lambda *_: False)
     test_a_folder_gets_its_name_when_it_is_whole(tmp_path)
+
+
+MADE_ROOM = """
+import os, signal, sys
+from pathlib import Path
+from eval import writing
+writing._exchange = lambda *_: False
+replace = os.replace
+def killed(source, target):
+    if Path(target).name == "place":
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+os.replace = killed
+with writing.whole_folder(Path(sys.argv[1]) / "place", "the thing") as beside:
+    (beside / "file").write_text("new")
+"""
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_where_names_cannot_be_exchanged_a_kill_loses_nothing_either(tmp_path, fails):
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / "file").write_text("old")
+    subprocess.run([sys.executable, "-c", MADE_ROOM, str(tmp_path)], check=False)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".old", ".writing"}
+    with suppress(ZeroDivisionError), whole_folder(tmp_path / "place", "the thing") as beside:
+        assert (tmp_path / "place" / "file").read_text() == "old"
+        (beside / "file").write_text("newer")
+        assert 1 / (not fails)
+    assert [path.name for path in tmp_path.iterdir()] == ["place"]
+    assert (tmp_path / "place" / "file").read_text() == ("old" if fails else "newer")
 
 
 def test_everything_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
