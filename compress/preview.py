@@ -94,7 +94,8 @@ def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:
 
 def _lesson_problems(recipe: Recipe, prepared: Prepared) -> list[str]:
     """Return why the teacher cannot learn its task, and why its examples cannot be augmented."""
-    task, problems = prepared.task, []
+    task = prepared.task
+    problems: list[str] = []
     for refuse in (_refuse_lesson, _refuse_augmentation):
         try:
             if task is not None:

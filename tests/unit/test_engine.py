@@ -4,6 +4,7 @@ import copy
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,25 @@ def test_another_recipe_does_not_take_over_a_folder(teacher, inputs, tmp_path):
     run(Recipe(steps=CUT_AND_DISTIL), teacher, inputs, folder=tmp_path / "run")
     with pytest.raises(UserError, match="holds the result of another run"):
         run(Recipe(seed=99, steps=CUT_AND_DISTIL), teacher, inputs, folder=tmp_path / "run")
+
+
+def test_a_kept_step_of_something_else_is_made_anew_if_that_is_wanted(teacher, inputs, tmp_path):
+    first = run(Recipe(steps=CUT_AND_DISTIL[:1]), teacher, inputs, folder=tmp_path)
+    other = Recipe(steps=(LayerPruning(keep=(1,)),))
+    with pytest.raises(UserError, match=r"another run \(config differ\)"):
+        run(other, teacher, inputs, folder=tmp_path)
+    again = run(other, teacher, inputs, folder=tmp_path, anew=True)
+    assert again.digest == load(tmp_path / "1-prune.layers").digest != first.digest
+
+
+def test_a_checkpoint_of_another_teacher_or_other_validation_is_of_another_training(teacher, inputs, task, monkeypatch):
+    told = []
+    monkeypatch.setattr("teachers.training.train", lambda *_args, **more: told.append(more["identity"]) or [])
+    other = ModelTeacher(tiny_taskmodel("bert", task.spec, seed=9))
+    for given in (inputs, inputs, replace(inputs, teacher=other), replace(inputs, validation=task.validation[:5])):
+        LogitDistillation().train(teacher, given, None, torch.Generator())
+    assert told[0] == told[1]
+    assert len(set(told)) == 3
 
 
 def test_an_interrupted_training_counts_its_earlier_updates(teacher, inputs):

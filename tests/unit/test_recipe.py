@@ -268,6 +268,16 @@ def test_every_recipe_survives_the_way_to_yaml_and_back(recipe):
     assert parse_recipe(recipe_to_yaml(recipe)) == recipe
 
 
+def test_a_recipe_knows_its_lines_which_are_no_part_of_what_it_says():
+    first = parse_recipe("student: {from: m}\nname: a\nsteps: [prune.layers: {count: 1}]\n", "one.yaml")
+    second = parse_recipe("name: a\nstudent: {from: m}\nsteps: [prune.layers: {count: 1}]\n", "two.yaml")
+    assert first.where(("steps", 0)) == "one.yaml:3: "
+    assert first.model_copy(update={"seed": 2}).where(("student", "from")) == "one.yaml:1: "
+    assert second.where(("name",)) == "two.yaml:1: "
+    assert first == second
+    assert Recipe().where(("name",)) == ""
+
+
 def test_every_target_is_a_block_of_its_own():
     from compress.blocks import ExportBlock, TargetBlock
     from compress.export.targets import TARGETS
