@@ -1,8 +1,8 @@
-"""The gradient of a sample's loss, batch by batch, against the loss of the whole sample, with the weights of classes."""
+"""The gradient of a sample's loss, batch by batch, against that of the whole sample, with the weights of classes."""
 
 import pytest
 import torch
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from compress.prune.dependency import add_gradients
 from compress.prune.head_importance import measured

@@ -42,7 +42,8 @@ def sample_rows(logits: Tensor, counts: Tensor, seeds: Tensor) -> Tensor:
         Token ids ``[N]``.
     """
     chances = (torch.Generator().manual_seed(seed) for seed in seeds.tolist())
-    return torch.cat([sample(own, chance) for own, chance in zip(torch.split(logits, counts.tolist()), chances, strict=True)])
+    rows = torch.split(logits, counts.tolist())
+    return torch.cat([sample(own, chance) for own, chance in zip(rows, chances, strict=True)])
 
 
 def replaced(ids: Tensor, labels: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
