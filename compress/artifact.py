@@ -10,14 +10,19 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from compress.restructured import writer_for
 from eval.errors import UserError
 from eval.task import Task, TaskSpec
+from teachers.file_digests import digests_of
 from teachers.taskmodel import TaskModel, with_head
 
 SOURCE = "source"
 """The technique name of the first record of every lineage: the model as it came in."""
 HEAD = "head"
 """The technique name of a record of a new head for another kind of task."""
+SAVED = "saved"
+"""The technique name of a record of files that were written otherwise than the record before says, as by another
+version of a library, or that no record covers yet."""
 
 
 class Record(BaseModel):
@@ -25,7 +30,7 @@ class Record(BaseModel):
 
     Attributes:
         technique: Name such as ``prune.layers``; ``source`` for the model that came in, ``student`` for a new shape,
-            ``head`` for a new task.
+            ``head`` for a new task, ``saved`` for files that other libraries wrote.
         version: Version of the technique.
         config: Every hyper-parameter.
         data: Digests of the examples that were used, by role (train, validation, calibration).
@@ -37,6 +42,8 @@ class Record(BaseModel):
         size_after: Size of the model that came out.
         weights_before: Digest of the weights that went in; None for the first record.
         weights_after: Digest of the weights that came out.
+        files: Digests of what came out beside the weights (config, tokenizer, task, structure), by the name of its
+            file; empty in records of earlier versions.
         libraries: Versions of the libraries that computed.
         seconds: How long the process took that finished it.
     """
@@ -55,6 +62,7 @@ class Record(BaseModel):
     size_after: dict[str, Any] = {}
     weights_before: str | None = None
     weights_after: str
+    files: dict[str, str] = {}
     libraries: dict[str, str] = {}
     seconds: float = 0.0
 
@@ -107,13 +115,7 @@ class Artifact(TaskModel):
         """Start a lineage at a model that was not made here."""
         if isinstance(model, cls):
             return model
-        record = Record(
-            technique=SOURCE,
-            config={"origin": origin},
-            size_after=size_of(model),
-            weights_after=model.digest,
-            libraries=library_versions(),
-        )
+        record = Record(technique=SOURCE, config={"origin": origin}, **outcome_of(model))
         return cls(model.model, model.tokenizer, model.task, name=model.name, folder=model.folder, lineage=(record,))
 
     def with_task(self, task: TaskSpec, seed: int = 0) -> Artifact:
@@ -140,10 +142,8 @@ class Artifact(TaskModel):
             config={"kind": task.kind, "labels": list(task.labels), "from": self.task.kind},
             seed=seed,
             size_before=self.lineage[-1].size_after,
-            size_after=size_of(model),
             weights_before=self.lineage[-1].weights_after,
-            weights_after=model.digest,
-            libraries=library_versions(),
+            **outcome_of(model),
             seconds=round(time.perf_counter() - started, 3),
         )
         return Artifact(model.model, model.tokenizer, task, name=self.name, lineage=(*self.lineage, record))
@@ -173,6 +173,16 @@ def size_of(model: TaskModel) -> dict[str, Any]:
     from dataclasses import asdict
 
     return asdict(model.size())
+
+
+def outcome_of(model: TaskModel) -> dict[str, Any]:
+    """Return what a record says of the model that came out; its weights must not change any more."""
+    return {
+        "size_after": size_of(model),
+        "weights_after": model.digest,
+        "files": digests_of(model, writer_for(model.model)),
+        "libraries": library_versions(),
+    }
 
 
 def library_versions() -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from compress.artifact import Artifact, Record, library_versions, size_of
+from compress.artifact import Artifact, Record, outcome_of
 from compress.export.runtime import sha256
 from compress.recipe_check import step_problems
 from compress.store import is_artifact, load, save
@@ -164,9 +164,7 @@ def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place:
         structure=outcome.structure,
         facts=outcome.facts,
         size_before=artifact.lineage[-1].size_after,
-        size_after=size_of(fresh),
-        weights_after=fresh.digest,
-        libraries=library_versions(),
+        **outcome_of(fresh),
         seconds=round(seconds, 3),
     )
     result = _with_record(artifact, fresh, record)
@@ -214,6 +212,9 @@ def _kept(place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed
     wanted = identity(step, artifact, inputs, seed)
     last = found.lineage[-1].model_dump(mode="json")
     differing = sorted(key for key in wanted if json.dumps(last[key]) != json.dumps(wanted[key]))
+    given, before = artifact.lineage[-1].files, found.lineage[-2].files
+    changed = sorted(name for name in given.keys() | before.keys() if given.get(name) != before.get(name))
+    differing += [f"{name} of the model before" for name in changed if before]  # earlier versions recorded none
     if differing and anew:
         logger.info("%s: was made from something else (%s differ)", place, ", ".join(differing))
         return None

@@ -34,10 +34,10 @@ def is_restructured(folder: str | Path) -> bool:
     return (Path(folder) / FILE).is_file()
 
 
-def writer_for(network: Any) -> Callable[[Any, Path], None] | None:
-    """Return what writes a network that is not stock; None for one that is."""
+def writer_for(network: Any) -> Callable[[Any, Path, bool], None] | None:
+    """Return what writes a network that is not stock, with or without its weights; None for one that is."""
     structure = structure_of(network)
-    return (lambda model, folder: _write(model, structure, folder)) if structure else None
+    return (lambda model, folder, weights: _write(model, structure, folder, weights)) if structure else None
 
 
 def load_restructured(folder: Path) -> TaskModel:
@@ -57,12 +57,16 @@ def load_restructured(folder: Path) -> TaskModel:
     return load_taskmodel(folder, config=config, read=read)
 
 
-def _write(network: Any, structure: Structure, folder: Path) -> None:
-    network.config.architectures = [type(network).__name__]
+def _write(network: Any, structure: Structure, folder: Path, weights: bool) -> None:
     values = json.loads(network.config.to_json_string(use_diff=True))
-    values["model_type"] = PREFIX + network.config.model_type
+    values |= {"architectures": [type(network).__name__], "model_type": PREFIX + network.config.model_type}
     (folder / "config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
     (folder / FILE).write_text(json.dumps(structure, indent=1), encoding="utf-8")
+    if weights:
+        _write_weights(network, folder)
+
+
+def _write_weights(network: Any, folder: Path) -> None:
     sparse = {
         f"{path}.{name}" for path, part in network.named_modules() for name in getattr(part, "sparse_tensors", ())
     }

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from compress.architectures import form_of, prepare
-from compress.artifact import Artifact, Record
+from compress.artifact import SAVED, Artifact, Record, library_versions
+from compress.lineage import ANEW, read_lineage, write_lineage
+from compress.lineage import FILE as LINEAGE
 from compress.restructured import is_restructured, load_restructured, writer_for
 from eval.errors import UserError
 from eval.writing import whole_folder, write_beside
-from teachers.folder_task import in_own_order
+from teachers.file_digests import differences, file_digests
+from teachers.folder_task import in_own_order, require_beside
 from teachers.pooling import check_pooling
 from teachers.taskmodel import AUTO_CLASSES, load_taskmodel, save_taskmodel
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from eval.task import TaskSpec
     from teachers.taskmodel import TaskModel
 
-LINEAGE = "lineage.json"
-FORMAT = 1
-"""Version of ``lineage.json``."""
+logger = logging.getLogger("compress.store")
 
 
 def is_artifact(folder: str | Path) -> bool:
@@ -37,16 +35,39 @@ def is_artifact(folder: str | Path) -> bool:
 def save(artifact: Artifact, folder: str | Path) -> Path:
     """Write an artifact with its model card; whatever stood in ``folder`` is replaced only once all is written.
 
+    Where the files beside the weights are not those that the last record says, as when it was loaded from a folder that
+    another version of a library wrote, what is saved has a record ``saved`` more.
+
     Raises:
         CompressError: If the disk refuses; the old folder stays.
     """
     folder = Path(folder)
-    records = [record.model_dump(mode="json") for record in artifact.lineage]
     with whole_folder(folder, "the model") as beside:
         save_taskmodel(artifact, beside, writer_for(artifact.model))
-        (beside / LINEAGE).write_text(json.dumps({"format": FORMAT, "records": records}, indent=1), encoding="utf-8")
-        write_card(artifact, beside)
+        require_beside(beside, LINEAGE)
+        written = _covered(artifact, file_digests(beside))
+        write_lineage(written.lineage, beside / LINEAGE)
+        write_card(written, beside)
     return folder
+
+
+def _covered(artifact: Artifact, files: dict[str, str]) -> Artifact:
+    """Return an artifact whose last record covers these files."""
+    last = artifact.lineage[-1]
+    if last.files == files:
+        return artifact
+    changed = sorted(name for name in files.keys() | last.files.keys() if files.get(name) != last.files.get(name))
+    record = Record(
+        technique=SAVED,
+        facts={"files": changed},
+        size_before=last.size_after,
+        size_after=last.size_after,
+        weights_before=last.weights_after,
+        weights_after=last.weights_after,
+        files=files,
+        libraries=library_versions(),
+    )
+    return replace(artifact, lineage=(*artifact.lineage, record))
 
 
 def write_card(artifact: Artifact, folder: Path, result: Result | None = None) -> None:
@@ -61,10 +82,11 @@ def write_card(artifact: Artifact, folder: Path, result: Result | None = None) -
 
 
 def load(folder: str | Path) -> Artifact:
-    """Load an artifact and check its weights against its lineage.
+    """Load an artifact and check its weights, and the files beside them, against its lineage.
 
     Raises:
-        UserError: If a file is missing or damaged, a record is missing, or the weights are not those recorded.
+        UserError: If a file is missing or damaged, a record is missing or was changed, or the weights, config,
+            tokenizer or task are not those recorded.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -74,6 +96,16 @@ def load(folder: str | Path) -> Artifact:
             f"{folder}: holds no {LINEAGE}, so it is no artifact; Artifact.from_pretrained takes stock model folders"
         )
     records = read_lineage(folder / LINEAGE)
+    recorded = records[-1].files
+    if changed := differences(folder, recorded, LINEAGE):
+        raise UserError(*(f"{problem}; {ANEW}" for problem in changed))
+    if not recorded:
+        logger.warning(
+            "%s: was written by an earlier version, whose %s covers the weights alone; a changed config, tokenizer or "
+            "task would go unnoticed until it is saved again",
+            folder,
+            LINEAGE,
+        )
     prepare(folder)
     model = load_restructured(folder) if is_restructured(folder) else load_taskmodel(folder)
     if model.digest != records[-1].weights_after:
@@ -129,26 +161,3 @@ def load_model(
 
 def _headless(source: str | Path, made_for: str, kind: str) -> str:
     return f"{source}: is {made_for}, without a trained head for {kind}; fine-tune it first, with compress teach"
-
-
-def read_lineage(file: Path) -> tuple[Record, ...]:
-    """Read the records of an artifact.
-
-    Raises:
-        UserError: If they are damaged, or one is missing.
-    """
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        if values["format"] != FORMAT:
-            raise UserError(f"{file}: format {values['format']}, this version reads format {FORMAT}")
-        records = tuple(Record.model_validate(record) for record in values["records"])
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise UserError(f"{file}: not a lineage ({str(error).splitlines()[0]})") from error
-    if not records:
-        raise UserError(f"{file}: holds no record")
-    for number, (before, after) in enumerate(pairwise(records), start=2):
-        if after.weights_before != before.weights_after:
-            raise UserError(
-                f"{file}: record {number} ({after.technique}) does not follow from the one before; one is missing"
-            )
-    return records

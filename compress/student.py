@@ -96,10 +96,11 @@ class Student(BaseModel):
             "name": "student",
             "folder": None,
         }
-        if hasattr(source, "lineage"):
-            seconds = time.perf_counter() - started
-            changes["lineage"] = (*source.lineage, self._record(source, built, inherited, seed, seconds))
-        return replace(teacher, **changes)
+        student = replace(teacher, **changes)
+        if not hasattr(source, "lineage"):
+            return student
+        record = self._record(source, student, inherited, seed, time.perf_counter() - started)
+        return replace(student, lineage=(*source.lineage, record))  # type: ignore[call-arg]
 
     def source(self, teacher: Model) -> Model:
         """Return the model that gives shape and weights: the teacher, or what ``from`` names, of the same class."""
@@ -227,8 +228,8 @@ class Student(BaseModel):
             logger.warning("not in the teacher, so random: %s", ", ".join(inherited.new))
         return built, inherited
 
-    def _record(self, source: Any, built: TaskModel, inherited: Inheritance, seed: int, seconds: float) -> Any:
-        from compress.artifact import Record, library_versions, size_of
+    def _record(self, source: Any, student: TaskModel, inherited: Inheritance, seed: int, seconds: float) -> Any:
+        from compress.artifact import Record, outcome_of, size_of
 
         return Record(
             technique="student",
@@ -237,10 +238,8 @@ class Student(BaseModel):
             structure={"layers": list(self.kept_layers(source))},
             facts={"copied": len(inherited.copied), "cut": len(inherited.cut), "random": inherited.new},
             size_before=size_of(source),
-            size_after=size_of(built),
             weights_before=source.lineage[-1].weights_after,
-            weights_after=built.digest,
-            libraries=library_versions(),
+            **outcome_of(student),
             seconds=round(seconds, 3),
         )
 

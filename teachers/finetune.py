@@ -19,6 +19,7 @@ from eval.task import Examples, Task
 from teachers.auxiliary_lm import VERSION as AUXILIARY_LM
 from teachers.auxiliary_lm import WithLanguageModel
 from teachers.config import AuxiliaryLM, Training
+from teachers.file_digests import differences, file_digests, has_config
 from teachers.frozen_features import kept_features
 from teachers.home import home
 from teachers.losses import NamedLoss, named
@@ -85,14 +86,11 @@ def finetune(
         identity["features"] = True
     if "encoder" in training.freeze:  # once the pooler was frozen with it
         identity["pooler"] = "trained"
-    if isinstance(base, TaskModel):
-        identity["config"] = config_identity(base)
-    key = key_of(identity)
-    folder = home() / "teachers" / f"{task.spec.kind}-{key}"
+    folder = kept_place(f"{task.spec.kind}-", identity, model)
     student = replace(model, name=name)
 
     def teach(working: Path) -> list[dict[str, Any]]:
-        logger.info("training teacher %s in %s", key, folder)
+        logger.info("training teacher %s in %s", folder.name, folder)
         objective = loss if auxiliary_lm is None else WithLanguageModel(loss or TaskLoss(), auxiliary_lm)
         with kept_features(student, _scored_texts(task)) if features else contextlib.nullcontext():
             return train(
@@ -145,6 +143,23 @@ def config_identity(model: TaskModel) -> dict[str, Any]:
     return {key: config[key] for key in config if key not in ("transformers_version", "_name_or_path")}
 
 
+def kept_place(prefix: str, identity: dict[str, Any], model: TaskModel) -> Path:
+    """Return where what is trained from a network is kept, and add its config to the identity.
+
+    Earlier versions left the config of a base folder out; what they kept is taken if it has this very config.
+
+    Args:
+        prefix: Begins the folder's name.
+        identity: What else tells trainings apart.
+        model: What is trained, with its task set.
+    """
+    earlier = home() / "teachers" / f"{prefix}{key_of(identity)}"
+    if (earlier / FACTS).is_file() and has_config(earlier, model):
+        return earlier
+    identity["config"] = config_identity(model)
+    return home() / "teachers" / f"{prefix}{key_of(identity)}"
+
+
 def key_of(identity: Mapping[str, Any]) -> str:
     """Return the name by which a finished training is found again."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -158,7 +173,8 @@ def keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:
     """
     save_taskmodel(model, folder)
     digest = weights_digest(model.model)
-    (folder / FACTS).write_text(json.dumps({**facts, "weights": digest}, indent=2) + "\n", encoding="utf-8")
+    kept = {**facts, "weights": digest, "files": file_digests(folder)}
+    (folder / FACTS).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     try:
         kept_teacher(folder, model.name)
     except UserError as error:
@@ -169,10 +185,13 @@ def kept_teacher(folder: Path, name: str) -> TaskModel:
     """Load a teacher that was kept.
 
     Raises:
-        UserError: If its weights are not those that were trained.
+        UserError: If its weights are not those that were trained, or a file beside them was changed.
     """
+    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    if changed := differences(folder, facts.get("files", {}), FACTS):
+        raise UserError(*(f"{problem}; remove the folder to train it anew" for problem in changed))
     model = replace(load_taskmodel(folder), name=name)
-    recorded = json.loads((folder / FACTS).read_text(encoding="utf-8")).get("weights")
+    recorded = facts.get("weights")
     if recorded not in (None, model.digest):  # teachers that were kept before digests were have none
         raise UserError(
             f"{folder}: the weights of this kept teacher are not those that {FACTS} records ({model.digest[:12]}, "

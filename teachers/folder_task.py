@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +10,51 @@ from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.pooling import said_by
 
+FILE = "task.json"
+BESIDE = "beside"
+"""The field that lists other files of the folder; it is none of a task."""
 _NEW_HEAD = (
     "for a new head on its encoder, save AutoModel.from_pretrained(…) in a folder of its own, with the tokenizer"
 )
 
 
-def own_task(folder: Path, config: Any) -> TaskSpec:
-    """Return the task that a model was trained for: ``task.json``, or what ``config.json`` says of its head and labels.
+def require_beside(folder: Path, name: str) -> None:
+    """Write into ``task.json`` of a folder that another file belongs to it, without which it is not used."""
+    file = folder / FILE
+    values = json.loads(file.read_text(encoding="utf-8")) | {BESIDE: [name]}
+    file.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
+def read_task(folder: Path) -> TaskSpec | None:
+    """Return the task that ``task.json`` of a folder describes; None if there is no such file.
 
     Raises:
-        UserError: If ``task.json`` is damaged, or the model has no head that says it.
+        UserError: If it is damaged, or a file that it says belongs to the folder is missing.
     """
-    file = folder / "task.json"
-    if file.is_file():
-        try:
-            return TaskSpec.model_validate_json(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{file}: not a task description ({error})") from error
+    file = folder / FILE
+    if not file.is_file():
+        return None
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        beside = values.pop(BESIDE, [])
+        task = TaskSpec.model_validate(values)
+        missing = [str(name) for name in beside if not (folder / str(name)).is_file()]
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{file}: not a task description ({error})") from error
+    if missing:
+        raise UserError(
+            f"{folder}: lacks {', '.join(missing)}, which {FILE} says belongs to it; "
+            "copy the folder anew from where it was made"
+        )
+    return task
+
+
+def own_task(folder: Path, config: Any) -> TaskSpec:
+    """Return the task that a model without ``task.json`` was trained for: what its config says of head and labels.
+
+    Raises:
+        UserError: If the model has no head that says it.
+    """
     labels = tuple(config.id2label[i] for i in sorted(config.id2label))
     architecture = (config.architectures or [""])[0]
     if architecture.endswith("ForTokenClassification"):

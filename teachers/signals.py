@@ -22,6 +22,7 @@ from eval.task import Examples
 from eval.writing import alone, whole_folder
 from teachers.encoder import attention_width, has_plain_attention, shape_of
 from teachers.features import Batch, Rows
+from teachers.file_digests import config_values
 from teachers.heads import has_all_heads
 from teachers.home import home
 from teachers.observing import INNER, NOTHING, Signals, Wanted, observe
@@ -102,9 +103,10 @@ class ModelTeacher:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over weights, tokenizer and settings."""
+        """SHA-256 over weights, config, tokenizer and settings."""
         encoder = self.model.encoder
         digest = hashlib.sha256(self.model.digest.encode())
+        digest.update(json.dumps(config_values(self.model), sort_keys=True).encode())
         digest.update(encoder.tokenizer.to_str().encode())
         digest.update(json.dumps(encoder.settings.to_dict(), sort_keys=True).encode())
         if self.model.task.kind == "embedding":

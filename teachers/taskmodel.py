@@ -22,7 +22,7 @@ from eval.task import TaskSpec
 from teachers.choices import read_rows
 from teachers.encoder import base_encoder, family_of, max_tokens, model_inputs
 from teachers.families import FAMILIES
-from teachers.folder_task import in_own_order, own_task
+from teachers.folder_task import in_own_order, own_task, read_task
 from teachers.padding import silence
 from teachers.pooling import check_pooling, pooled, save_pooling, set_pooling
 from teachers.weights import complain, not_finite, read_stock
@@ -251,7 +251,8 @@ def load_taskmodel(
         )
     config = config or loaded_part(source, "configuration", lambda: _config(source))
     family_of(config)
-    task = task or own_task(where, config)
+    said = read_task(where)
+    task = task or said or own_task(where, config)
     check_kind(config, task)
     if task.kind == "embedding":
         check_pooling(where, task)
@@ -311,24 +312,37 @@ def load_tokenizer(source: str, **settings: Any) -> Any:
     return tokenizer
 
 
-def save_taskmodel(model: TaskModel, folder: str | Path, write: Callable[[Any, Path], None] | None = None) -> None:
+def save_taskmodel(
+    model: TaskModel,
+    folder: str | Path,
+    write: Callable[[Any, Path, bool], None] | None = None,
+    *,
+    weights: bool = True,
+) -> None:
     """Write a plain Hugging Face folder and ``task.json`` into ``folder``, which must exist.
 
     Args:
         model: What is saved.
         folder: Where to.
-        write: Writes the network in the place of transformers.
+        write: Writes the network in the place of transformers; it is told whether its weights are wanted.
+        weights: Whether they are; without them everything else is the same.
     """
     folder = Path(folder)
     with quiet():
-        if write is None:
-            model.model.save_pretrained(folder)
-        else:
-            write(model.model, folder)
+        (write or _write_stock)(model.model, folder, weights)
         model.tokenizer.save_pretrained(folder)
     if model.task.kind == "embedding":
         save_pooling(folder, model.model.config, model.task)
     (folder / "task.json").write_text(model.task.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def _write_stock(network: Any, folder: Path, weights: bool) -> None:
+    if weights:
+        network.save_pretrained(folder)
+        return
+    config = copy.deepcopy(network.config)
+    config.architectures = [type(network).__name__]
+    config.save_pretrained(folder)
 
 
 @contextlib.contextmanager

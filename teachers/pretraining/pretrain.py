@@ -19,6 +19,7 @@ from eval.errors import UserError
 from eval.sources import Source, find_sources
 from eval.writing import write_beside
 from teachers.encoder import family_of, layer_count, max_tokens, model_inputs
+from teachers.file_digests import config_values, has_config
 from teachers.home import home
 from teachers.lessons import Bound
 from teachers.pooling import FIELD as POOLING
@@ -66,7 +67,7 @@ def pretrain(block: Pretraining, *, seed: int = 13, name: str = "network") -> Pa
         DivergedError: If training fails.
     """
     run = _Run(block, seed)
-    folder = home() / "teachers" / f"pretrained-{run.key}"
+    folder = _place(run.key)
 
     def write(facts: dict[str, Any], beside: Path) -> None:
         run.save(beside)
@@ -77,6 +78,14 @@ def pretrain(block: Pretraining, *, seed: int = 13, name: str = "network") -> Pa
     logger.info("pretrained network %s: %s", run.key, folder)
     trained_once(folder, "the pretrained network", (folder / RECORD).is_file, run.train, write)
     return folder
+
+
+def _key_of(identity: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _place(key: str) -> Path:
+    return home() / "teachers" / f"pretrained-{key}"
 
 
 class _Run:
@@ -101,7 +110,9 @@ class _Run:
             identity.append(self.watched.folder.name)
         if self.earlier.digest:
             identity.append(self.earlier.digest)
-        self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        self.key = _key_of(identity)
+        if not ((_place(self.key) / RECORD).is_file() and has_config(_place(self.key), self.student)):
+            self.key = _key_of([*identity, config_values(self.student)])  # which earlier versions left out
 
     def train(self, working: Path) -> dict[str, Any]:
         """Run every stage and return what is worth knowing."""

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from compress.engine import run
 from compress.recipe import Recipe, parse_recipe, recipe_to_yaml
+from compress.store import load
 from compress.techniques import TECHNIQUES, get, names
 from eval.errors import UserError
 from eval.inference import predict
@@ -147,7 +148,8 @@ def reloaded(signals, tmp_path_factory):
             result = made.get((name, family))
             if result is None:
                 result = run(Recipe(steps=(instance(name),)), source, inputs_for(task, source, signals), rehearse=False)
-            result.save(root / f"{name}-{family}")
+            folder = result.save(root / f"{name}-{family}")
+            assert load(folder).lineage == result.lineage  # so what was recorded is what was written
             own[f"{name}-{family}"] = np.stack(predict(result, [{"text": text} for text in texts]).logits)
     code = (
         "import sys, json, numpy as np\nfrom pathlib import Path\nfrom compress import load\n"

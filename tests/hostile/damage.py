@@ -162,3 +162,13 @@ def _parent(top: Any, key: str) -> tuple[Any, Any]:
     for part in way:
         top = top[part]
     return top, last
+
+
+def json_update(name: str, change: Callable[[Any], Any]) -> Damage:
+    """Replace what a JSON file holds by what ``change`` returns for it."""
+
+    def act(scene: Path) -> None:
+        path = scene / name
+        path.write_text(json.dumps(change(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
+
+    return act
