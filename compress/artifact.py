@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from compress.restructured import writer_for
 from eval.errors import UserError
+from eval.naming import public_name
 from eval.task import Task, TaskSpec
 from teachers.file_digests import digests_of
 from teachers.taskmodel import TaskModel, with_head
@@ -108,7 +109,7 @@ class Artifact(TaskModel):
 
         spec = task.spec if isinstance(task, Task) else task
         found = load_model(source, spec, seed, accept_incomplete=accept_incomplete)
-        return cls.from_model(found, origin=str(source))
+        return cls.from_model(found, origin=public_name(str(source)))
 
     @classmethod
     def from_model(cls, model: TaskModel, origin: str = "memory") -> Artifact:

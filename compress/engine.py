@@ -7,7 +7,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from compress.store import is_artifact, load, save
 from compress.technique import Inputs, Outcome, Technique
 from eval.errors import CompressError, UserError
 from eval.inference import predict
+from eval.naming import without_paths
 from teachers.encoder import layer_count
 from teachers.taskmodel import TaskModel
 
@@ -162,7 +163,7 @@ def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place:
     record = Record(
         **identity(step, artifact, inputs, seed),
         structure=outcome.structure,
-        facts=outcome.facts,
+        facts=without_paths(outcome.facts),
         size_before=artifact.lineage[-1].size_after,
         **outcome_of(fresh),
         seconds=round(seconds, 3),
@@ -192,16 +193,28 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
     }
     if step.chooses and inputs.selection is not None:
         used["selection"] = inputs.selection.digest
-    used |= {str(path): sha256(path) for path in step.reads() if path.is_file()}
+    used |= _files({path: sha256(path) for path in step.reads() if path.is_file()})
     return {
         "technique": step.name,
         "version": step.version,
-        "config": step.model_dump(mode="json"),
+        "config": without_paths(step.model_dump(mode="json")),
         "data": used,
         "teacher": inputs.teacher.digest if inputs.teacher is not None and "teacher" in step.needed() else None,
         "seed": seed,
         "weights_before": artifact.lineage[-1].weights_after,
     }
+
+
+def _files(digests: Mapping[Path, str]) -> dict[str, str]:
+    """Return digests by the names of their files, numbered where two have one name."""
+    found: dict[str, str] = {}
+    for path, digest in digests.items():
+        name, number = path.name, 1
+        while name in found:
+            number += 1
+            name = f"{path.name} ({number})"
+        found[name] = digest
+    return found
 
 
 def _kept(place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed: int, anew: bool) -> Artifact | None:

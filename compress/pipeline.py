@@ -20,6 +20,7 @@ from compress.run_folder import MODEL, PAGE, RESULTS, RESULTS_FILE, refuse_other
 from compress.store import load_model, write_card
 from eval.errors import UserError
 from eval.latency import LatencyPlan
+from eval.naming import public_name
 from eval.result import RESULT_FILE, Result
 from eval.together import measure_together
 from eval.writing import write_beside
@@ -219,7 +220,7 @@ def _notes(recipe: Recipe, prepared: Prepared) -> list[str]:
     if recipe.augment is None or task is None or train is None:
         return []
     rule = f"copies of them by the rule {recipe.augment.rule}, " if recipe.augment.rule else ""
-    text = f"unlabelled texts of {recipe.augment.unlabelled}, " if recipe.augment.unlabelled else ""
+    text = f"unlabelled texts of {public_name(recipe.augment.unlabelled)}, " if recipe.augment.unlabelled else ""
     note = f"The steps learned from {len(train):,} examples: the {len(task.train):,} of the task, {rule}{text}"
     note = f"{note.removesuffix(', ')}."
     if recipe.evaluate is not None and recipe.evaluate.baseline:

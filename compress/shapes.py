@@ -10,6 +10,7 @@ from eval.errors import did_you_mean
 from teachers.conversion import convertible
 from teachers.encoder import Shape, attention_width, family_of, shape_of
 from teachers.families import FAMILIES, Family
+from teachers.limits import layer_problems, parameter_problems, size_problems
 
 if TYPE_CHECKING:
     from compress.student import Student
@@ -35,6 +36,8 @@ def shape_problems(student: Student, source: TaskModel) -> list[str]:
     if found:
         return found
     config, before = student.config(source), config
+    if large := size_problems(config, "student"):
+        return large
     found += _division(shape_of(config), attention_width(config), family)
     if family.model_type == "mobilebert" and source.task.kind == "masked-lm":
         found += _mobilebert_words(shape_of(config))
@@ -47,6 +50,7 @@ def shape_problems(student: Student, source: TaskModel) -> list[str]:
 
 def _layers(student: Student, own: Shape) -> Iterator[str]:
     layers, last = student.layers, own.layers - 1
+    yield from layer_problems(layers if isinstance(layers, int) else 0, "student.layers")
     if isinstance(layers, tuple):
         if student.new_layers:
             yield (
@@ -121,7 +125,7 @@ def _unbuildable(config: Any, task: TaskSpec) -> Iterator[str]:
     from compress.prediction import predicted_cost
 
     try:
-        predicted_cost(config, task)
+        yield from parameter_problems(predicted_cost(config, task).parameters, "student.options")
     except Exception as error:  # any class of any layer of the network
         yield f"student.options: transformers cannot run a network with these values ({_reason(error)})"
 

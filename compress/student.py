@@ -230,10 +230,11 @@ class Student(BaseModel):
 
     def _record(self, source: Any, student: TaskModel, inherited: Inheritance, seed: int, seconds: float) -> Any:
         from compress.artifact import Record, outcome_of, size_of
+        from eval.naming import without_paths
 
         return Record(
             technique="student",
-            config=self.model_dump(mode="json", by_alias=True),
+            config=without_paths(self.model_dump(mode="json", by_alias=True)),
             seed=seed,
             structure={"layers": list(self.kept_layers(source))},
             facts={"copied": len(inherited.copied), "cut": len(inherited.cut), "random": inherited.new},

@@ -36,6 +36,10 @@ SHOWN_LABELS = 10
 """Allowed labels that a message names."""
 
 
+MOST_HINTS = 100
+"""Unknown labels for which the nearest allowed one is looked for."""
+
+
 class BadItemError(Exception):
     """An item that cannot be used; the message says why, without its place."""
 
@@ -49,7 +53,6 @@ class Checker:
         label_map: New name of each label in the files, or its number where a number is asked for; others stay.
 
     Attributes:
-        labels: Labels that are allowed; None allows all.
         pair: Whether texts come in pairs, as in the first good item; None before it. For embedding only items with a
             label count.
     """
@@ -58,8 +61,19 @@ class Checker:
         self.kind = kind
         self.columns = columns
         self.label_map = label_map
-        self.labels: Sequence[str] | None = None
+        self._labels: Sequence[str] | None = None
+        self._known: frozenset[str] = frozenset()
+        self._hints = 0
         self.pair: bool | None = None
+
+    @property
+    def labels(self) -> Sequence[str] | None:
+        """Labels that are allowed; None allows all."""
+        return self._labels
+
+    @labels.setter
+    def labels(self, labels: Sequence[str] | None) -> None:
+        self._labels, self._known = labels, frozenset(labels or ())
 
     def has_truth(self, row: Row) -> bool:
         """Whether a row holds the truth, whatever its form."""
@@ -160,8 +174,10 @@ class Checker:
             raise BadItemError(f"a label must be a string or a whole number, not {_shown(value)}")
         name = _text("label", str(value))
         name = self.label_map.get(name, name)
-        if self.labels is not None and name not in self.labels:
-            raise BadItemError(f"unknown label {name!r}{_allowed(name, self.labels)}")
+        if self.labels is not None and name not in self._known:
+            self._hints += 1
+            hint = _allowed(name, self.labels) if self._hints <= MOST_HINTS else ""
+            raise BadItemError(f"unknown label {_shown(name)}{hint}")
         return name
 
 

@@ -222,10 +222,11 @@ def _weights(spec: TaskSpec, given: Weights | None, train: Iterable[Example]) ->
                 f"class_weights: balanced needs every label in the train split; missing: {', '.join(never)}"
             )
         return tuple(counts.total() / (len(spec.labels) * counts[label]) for label in spec.labels)
+    known = frozenset(spec.labels)
     problems = [
         f"class_weights: there is no label {label!r}{did_you_mean(label, spec.labels)}"
         for label in given
-        if label not in spec.labels
+        if label not in known
     ]
     problems += [
         f"class_weights: {label}: got {weight!r}; must be a finite number above 0"

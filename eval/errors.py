@@ -5,6 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MOST_COMPARED = 1000
+"""Allowed names among which the nearest is looked for; each costs time."""
+SHOWN = 10
+"""Allowed names that a message lists where there are more than that."""
+LONGEST = 200
+"""Characters of a name that are compared."""
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory", "bad_alloc")
+
 
 class CompressError(Exception):
     """Something went wrong that is not the user's mistake: a full disk, a diverged training, a bug of ours.
@@ -36,6 +44,12 @@ class DivergedError(CompressError):
     """Training produced a loss that is not a number, or a model that collapsed."""
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that there was not enough memory, whatever library found it out."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(words in text for words in _NO_MEMORY)
+
+
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest allowed name, or the list of names when none is near.
 
@@ -44,7 +58,9 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
         allowed: The names that would have been accepted.
     """
     names = [str(name) for name in allowed]
-    near = difflib.get_close_matches(str(given), names, n=1, cutoff=0.6)
+    if len(names) > MOST_COMPARED:
+        return f"; allowed: {', '.join(sorted(names)[:SHOWN])} and {len(names) - SHOWN:,} more"
+    near = difflib.get_close_matches(str(given)[:LONGEST], names, n=1, cutoff=0.6)
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; allowed: {', '.join(sorted(names))}" if names else ""

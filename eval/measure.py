@@ -16,6 +16,7 @@ from eval.latency import LatencyPlan, LatencyRow
 from eval.latency import latency as time_models
 from eval.machine import machine
 from eval.metrics import per_example, resampler, score
+from eval.naming import public_name
 from eval.result import Comparison, Result
 from eval.size import Size, file_bytes, folder_bytes, onnx_size
 from eval.slices import confusion, groups, slices
@@ -237,7 +238,7 @@ def _answered(
     result = Result(
         name=name,
         task=spec,
-        source=task.source,
+        source=public_name(task.source),
         split=split,
         digest=examples.digest,
         examples=len(examples),

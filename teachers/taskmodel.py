@@ -17,12 +17,13 @@ import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
 
 from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
-from eval.errors import UserError
+from eval.errors import UserError, is_out_of_memory
 from eval.task import TaskSpec
 from teachers.choices import read_rows
 from teachers.encoder import base_encoder, family_of, max_tokens, model_inputs
 from teachers.families import FAMILIES
 from teachers.folder_task import in_own_order, own_task, read_task
+from teachers.limits import size_problems
 from teachers.padding import silence
 from teachers.pooling import check_pooling, pooled, save_pooling, set_pooling
 from teachers.weights import complain, not_finite, read_stock
@@ -189,6 +190,8 @@ def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, 
     """
     check_kind(config, task)
     set_task(config, task)
+    if large := size_problems(config, name):
+        raise UserError(*large)
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(seed)
         model = getattr(transformers, AUTO_CLASSES[task.kind]).from_config(config)
@@ -251,6 +254,8 @@ def load_taskmodel(
         )
     config = config or loaded_part(source, "configuration", lambda: _config(source))
     family_of(config)
+    if large := size_problems(config, f"{source}: config.json"):
+        raise UserError(*large)
     said = read_task(where)
     task = task or said or own_task(where, config)
     check_kind(config, task)
@@ -368,6 +373,8 @@ def loaded_part(source: str, part: str, load: Any) -> Any:
     except UserError:
         raise
     except Exception as error:  # libraries raise a dozen kinds for a damaged or missing file
+        if is_out_of_memory(error):
+            raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         if not Path(source).exists():
             raise UserError(

@@ -11,6 +11,7 @@ from compress.commands.models import AcceptIncomplete, is_export, open_model, sp
 from compress.commands.output import as_json, plain, write_json
 from compress.commands.run import Json
 from eval.errors import UserError, did_you_mean
+from eval.naming import distinct_names, public_name
 
 if TYPE_CHECKING:
     from compress.export.arithmetic import Arithmetic
@@ -34,10 +35,7 @@ def evaluate(
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one page.")] = None,
 ) -> None:
     """Measure a model on data: score, size, latency, and the paired difference to another model."""
-    # The last part of a path is name enough, unless both models have the same.
-    given = [model] if against is None else [model, against]
-    short = [Path(name).resolve().name for name in given]
-    names = short if len(set(short)) == len(short) else given
+    names = distinct_names([model] if against is None else [model, against])
     if arithmetic is not None:
         names[0] += f" on {arithmetic}"
     candidate = open_model(
@@ -62,7 +60,7 @@ def evaluate(
     if html is not None:
         from eval.report.page import write_page
 
-        write_page(html, title=f"{model} on {data}", results=results)
+        write_page(html, title=f"{names[0]} on {public_name(data)}", results=results)
     figures = as_json([plain(result) for result in results])
     if str(json) == "-":
         typer.echo(figures)

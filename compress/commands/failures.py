@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -13,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from eval.errors import CompressError, UserError
+from eval.errors import CompressError, UserError, is_out_of_memory
 from teachers.processes import is_first
 
 INTERRUPTED = 130
@@ -74,14 +75,20 @@ def _lines(error: Exception, debug: bool) -> list[str]:
         return [*error.problems, *([f"{count} mistakes"] if count > 1 else [])]
     if isinstance(error, CompressError):
         return [str(error)]
-    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
-        return [f"out of memory ({_first_line(error)}); a smaller batch_size, or accumulation, needs less"]
+    if is_out_of_memory(error):
+        return [f"out of memory ({_needed(error)}); a smaller batch_size, accumulation or a smaller model needs less"]
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return [f"the disk is full{_at(error)}; free some space, then go on with --resume or the same command"]
     if isinstance(error, OSError) and error.filename is not None:
         return [f"{error.filename}: {error.strerror}"]
     where = "" if debug else f"; the traceback is in {_keep_traceback(error)}, and --debug shows it here"
     return [f"unexpected error, most likely a bug: {type(error).__name__}: {_first_line(error)}{where}"]
+
+
+def _needed(error: Exception) -> str:
+    """Return how much memory was asked for, where the message says it, else its first line."""
+    asked = re.search(r"allocate (\d+) bytes", str(error))
+    return f"{int(asked[1]) / 1e9:.1f} GB were asked for" if asked else _first_line(error)
 
 
 def _at(error: OSError) -> str:

@@ -12,6 +12,7 @@ import typer
 from compress.commands.output import table
 from compress.commands.run import Overrides
 from eval.errors import UserError
+from eval.naming import public_name
 from teachers.processes import is_first
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _keep(teacher: TaskModel, folder: Path, source: str, place: Path | None) -> 
     if not is_first():
         return
     if place is not None:
-        Artifact.from_model(teacher, origin=source).save(place)
+        Artifact.from_model(teacher, origin=public_name(source)).save(place)
         shutil.copy(folder / "teacher.json", place)
     typer.echo(f"teacher: {place or folder}")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.export.engines import ENGINES, MODEL_FILES
+from eval.report.markdown import escape, labels_line
 
 PARTS = (
     "eval.encoding",
@@ -93,15 +94,17 @@ def readme(manifest: dict[str, Any]) -> str:
     task, gate = manifest["task"], manifest.get("gate") or {}
     line = LINES["pair" if task.get("pair") and task["kind"] != "embedding" else task["kind"]]
     kind = f"{'An' if task['kind'] == 'embedding' else 'A'} {task['kind']}"
-    labels = f"Labels: {', '.join(task['labels'])}.\n" if task.get("labels") else ""
+    labels = labels_line(task.get("labels") or ())
     library, package, _ = ENGINES[manifest["target"]]
     names = MODEL_FILES[manifest["target"]]
     size = sum(manifest["files"][file]["bytes"] for file in names) / 1e6
     opset = f", opset {manifest['opset']}" if manifest["opset"] else ""
-    return f"""# {manifest["name"]}
+    return f"""# {escape(manifest["name"])}
 
 {kind} model for {library}: {manifest["scheme"]}{opset}, {size:.1f} MB.
+
 {labels}
+
 | file | what it is |
 |---|---|
 | {", ".join(f"`{file}`" for file in names)} | the network |

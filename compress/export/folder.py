@@ -15,7 +15,7 @@ from compress.export.conformance import write_conformance
 from compress.export.engines import MODEL_FILES, ExportError
 from compress.export.gate import TOLERANCE, GateReport, compare
 from compress.export.int8 import Int8, scheme_of, unmatched
-from compress.export.runtime import FILES, FORMAT, MANIFEST, Runtime, sha256
+from compress.export.runtime import FILES, FORMAT, MANIFEST, Runtime, sha256, with_digest
 from compress.modules.fake_quant import rounds
 from eval.errors import CompressError, UserError
 from eval.machine import machine
@@ -26,6 +26,8 @@ AGREEMENT = 0.97
 """Least share of decisions that an int8 export must share with its model."""
 GATE_EXAMPLES = 256
 """Most examples the gate looks at; evenly spread over those given."""
+BESIDE = ("config.json", "predict.py")
+"""Files that no answer of ``Runtime`` depends on; ``compress verify`` checks them too. The README may be edited."""
 ADJUSTABLE = ("onnx", "ort")
 """Targets in which an input of the graph may be left out, as ``speed`` is; OpenVINO fixes it."""
 LARGEST = 2 * 1024**3 - 1024**2
@@ -131,7 +133,7 @@ def write_export(
         except ExportError as error:
             raise CompressError(f"{model.name}: the export does not run: {error}; nothing was written") from error
         manifest |= {"gate": gate.to_dict(), "files": manifest["files"] | {CONFORMANCE: _known(beside / CONFORMANCE)}}
-        write_json(beside / MANIFEST, manifest)
+        write_manifest(beside, manifest)
         (beside / "README.md").write_text(readme(manifest), encoding="utf-8")
     size = sum(manifest["files"][file]["bytes"] for file in MODEL_FILES[target])
     seconds = time.perf_counter() - start
@@ -164,9 +166,10 @@ def _write_rest(
         "speed": getattr(model.model.config, "speed", None) if target in ADJUSTABLE else None,
         "source": {"name": model.name, "weights": model.digest},
         "files": files,
+        "beside": {file: _known(beside / file) for file in BESIDE},
         "machine": machine(),
     }
-    write_json(beside / MANIFEST, manifest)
+    write_manifest(beside, manifest)
     return manifest
 
 
@@ -221,6 +224,11 @@ def _refusal(name: str, gate: GateReport, scheme: Int8 | None) -> str:
     advice = "" if scheme is None else "; exclude the modules that need float32, or lower agreement if that is enough"
     found = "; ".join(gate.problems)
     return f"{name}: the export does not answer as the model does: {found}{advice}; nothing was written"
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write ``export.json``, with its own digest."""
+    write_json(folder / MANIFEST, with_digest(manifest))
 
 
 def write_json(file: Path, values: Mapping[str, Any]) -> None:

@@ -253,9 +253,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ExportError(f"{folder}: an export for {target!r}, which this cannot run; README.md there says what can")
     problems = [f"does not list {name}" for name in (*MODEL_FILES[target], *FILES) if name not in files]
     for name, known in files.items():
-        problems += _wrong_file(folder, name, known)
+        problems += wrong_file(folder, name, known)
     if target == "onnx" and not problems and _has_weights_elsewhere(folder / MODEL_FILES[target][0]):
         problems.append("model.onnx keeps weights in other files, which no export does")
+    if not problems and manifest.get("digest", "") not in ("", with_digest(manifest)["digest"]):
+        problems.append(f"{MANIFEST} was changed")  # earlier versions wrote none
     if problems:
         raise ExportError(f"{folder}: damaged export: {'; '.join(problems)}; copy or export it again")
     return manifest
@@ -266,7 +268,15 @@ def target_of(manifest: Mapping[str, Any]) -> str:
     return str(manifest.get("target", "onnx"))
 
 
-def _wrong_file(folder: Path, name: str, known: Any) -> list[str]:
+def with_digest(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest, as in JSON, with the digest of the rest of it."""
+    values = json.loads(json.dumps({key: value for key, value in manifest.items() if key != "digest"}))
+    text = json.dumps(values, sort_keys=True)
+    return {**values, "digest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def wrong_file(folder: Path, name: str, known: Any) -> list[str]:
+    """Return what is wrong with a file of a folder, by the size and digest that are known of it."""
     if not name or name != Path(name).name or "\\" in name or name == "..":
         return [f"{name!r} is no plain file name"]
     file = folder / name

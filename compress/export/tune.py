@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from compress.export.folder import ExportReport, write_json
+from compress.export.folder import ExportReport, write_manifest
 from compress.export.int8 import Int8, scheme_of
 from compress.export.runtime import MANIFEST, Runtime, default_threads
 from compress.export.targets import export_to
@@ -214,10 +214,9 @@ def _keep(source: Path, folder: Path, goal: str, chosen: Trial, trials: Sequence
     """Put the chosen export in place, with the table and its number of threads in the manifest."""
     with whole_folder(folder, "the export") as beside:
         shutil.copytree(source, beside, dirs_exist_ok=True)
-        file = beside / MANIFEST
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+        manifest = json.loads((beside / MANIFEST).read_text(encoding="utf-8"))
         manifest["tuned"] = {"goal": goal, "threads": chosen.threads, "trials": [asdict(trial) for trial in trials]}
-        write_json(file, manifest)
+        write_manifest(beside, manifest)
 
 
 Choice = Int8 | Literal[False] | str

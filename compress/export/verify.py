@@ -17,7 +17,7 @@ from compress.export.conformance import FILE, FORMAT
 from compress.export.engines import ENGINES as LIBRARIES
 from compress.export.engines import MODEL_FILES, first_line, open_engine
 from compress.export.gate import BATCH, TOLERANCE, Seen, compare
-from compress.export.runtime import Runtime, read_manifest, target_of
+from compress.export.runtime import ExportError, Runtime, read_manifest, target_of, wrong_file
 from eval.encoding import Array, Feature, Inputs, TextEncoder
 from eval.errors import UserError
 
@@ -80,6 +80,10 @@ def verify(folder: str | Path) -> list[Verified]:
     """
     target = target_of(read_manifest(Path(folder)))
     export = Runtime(folder, engine=_Deferred(target, Path(folder)))
+    beside = export.manifest.get("beside", {})
+    changed = [problem for name in beside for problem in wrong_file(export.folder, name, beside[name])]
+    if changed:
+        raise ExportError(f"{folder}: damaged export: {'; '.join(changed)}; copy or export it again")
     known = _read(export.folder)
     own = {LIBRARIES[target][0]: (LIBRARIES[target][1], _own)}
     engines = ENGINES if target == "onnx" else own

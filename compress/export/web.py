@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.export.conformance import FILE as CONFORMANCE
-from compress.export.folder import AGREEMENT, ExportReport, occupied, write_json
+from compress.export.folder import AGREEMENT, ExportReport, occupied, write_json, write_manifest
 from compress.export.int8 import Int8
 from compress.export.onnx import export_onnx
 from compress.export.runtime import MANIFEST, sha256
@@ -99,8 +99,9 @@ def export_web(
                 "packages": versions,
                 "source": manifest["source"] | {"made_from": made_from},
                 "files": _listed(beside),
+                "beside": {},
             }
-            write_json(beside / MANIFEST, manifest)
+            write_manifest(beside, manifest)
             (beside / "README.md").write_text(
                 web_readme(manifest, model.model.config.model_type, FETCH), encoding="utf-8"
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from eval.report.markdown import escape
+
 KNOWN = {
     "classification": (
         *("albert", "bert", "deberta-v2", "distilbert", "electra"),
@@ -43,7 +45,7 @@ def web_readme(manifest: dict[str, Any], family: str, fetch: str) -> str:
     kind, pair = settings["kind"], settings["pair"]
     example = EXAMPLES.get("pair" if pair else kind, '"a text"')
     size = manifest["files"][manifest["model"]]["bytes"] / 1e6
-    return f"""# {manifest["name"]}
+    return f"""# {escape(manifest["name"])}
 
 {"An" if kind == "embedding" else "A"} {kind} model for the browser and Node.js: {manifest["scheme"]}, {size:.1f} MB.
 

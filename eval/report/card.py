@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import yaml
 
+from eval.report.markdown import escape, labels_line
 from eval.report.markup import plain
 from eval.report.summary import count, difference, headline, number, short, verdict, with_reference
 from eval.report.tables import listed
@@ -45,14 +45,6 @@ ANSWERS = {
     "multiple-choice": "the place, from 0, of the choice that fits its text best",
 }
 LIBRARIES = {"transformers": "transformers", "compress": "nlp-compress", "module": "nlp-compress", "onnx": "onnx"}
-MOST_LABELS = 50
-RISKY = re.compile(
-    r"""[^\w\s.,%()\-+/'\u0080-\U0010ffff]  # whatever may begin markup, an address or a mention
-    | (?<![A-Za-z0-9])_ | _(?![A-Za-z0-9])  # underscores that could mean emphasis
-    | ^[-+] | (?<=^\d)\.  # the start of a list""",
-    re.VERBOSE,
-)
-"""Characters that are written as numeric entities, which are never markup."""
 
 
 def model_card(
@@ -87,7 +79,7 @@ def model_card(
         "## Intended use",
         f"{spec.kind.capitalize()}: it answers with {ANSWERS[spec.kind]}. Inputs are cut to {spec.max_length} tokens"
         + (", in overlapping windows." if spec.kind in ("qa", "tagging") else "."),
-        _labels(spec),
+        labels_line(spec.labels),
         "## How to load it",
         _loading(spec, form),
         "## Evaluation",
@@ -100,11 +92,6 @@ def model_card(
         _data(results, data_licence),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def escape(text: object, longest: int = 300) -> str:
-    """Return text from data as one line of markdown that shows exactly that text, in a table too."""
-    return RISKY.sub(lambda found: f"&#{ord(found[0])};", plain(text, longest)).strip()
 
 
 def _escaped(result: Result) -> Result:
@@ -125,14 +112,6 @@ def _front(spec: TaskSpec, lineage: Sequence[Mapping[str, Any]], form: Form, bas
     if base_model:
         values["base_model"] = plain(base_model)
     return f"---\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True).strip()}\n---"
-
-
-def _labels(spec: TaskSpec) -> str:
-    if not spec.labels:
-        return ""
-    shown = ", ".join(escape(label, 80) for label in spec.labels[:MOST_LABELS])
-    more = len(spec.labels) - MOST_LABELS
-    return f"Labels ({len(spec.labels)}): {shown}" + (f", and {more} more." if more > 0 else ".")
 
 
 def _loading(spec: TaskSpec, form: Form) -> str:

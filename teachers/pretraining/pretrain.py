@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from eval.errors import UserError
+from eval.naming import without_paths
 from eval.sources import Source, find_sources
 from eval.writing import write_beside
 from teachers.encoder import family_of, layer_count, max_tokens, model_inputs
@@ -142,7 +143,7 @@ class _Run:
             wait_for_all()
             found.append(facts)
         block = self.block.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        return {"block": block, "seed": self.seed, "text": self.text.facts, "stages": found}
+        return {"block": without_paths(block), "seed": self.seed, "text": self.text.facts, "stages": found}
 
     def save(self, folder: Path) -> None:
         """Write the network as a stock folder, a pooler where stock code looks for it, and the heads."""

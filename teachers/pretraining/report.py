@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.machine import machine
+from eval.report.markdown import escape
 from eval.report.markup import data_uri, element
 from eval.report.page import document
 from eval.report.plots import render, training_curves
@@ -55,14 +56,14 @@ def write_report(folder: Path, name: str, facts: Mapping[str, Any], family: str,
     speed = stages[-1]["speed"]
     rows = [_row(number, stage["history"][-1]) for number, stage in enumerate(stages, start=1)]
     card = CARD.format(
-        name=name,
+        name=escape(name),
         family=family,
         layers=layers,
         tokens=facts["text"]["tokens"],
         documents=facts["text"]["documents"],
-        text=", ".join(Path(text).name for text in facts["block"]["text"]),
+        text=", ".join(escape(Path(text).name) for text in facts["block"]["text"]),
         table="\n".join(["| stage | updates | losses | on validation text |", "|---|---|---|---|", *rows]),
-        device=device,
+        device=escape(device),
         seed=facts["seed"],
         **{key: speed[key] for key in ("tokens_per_second", "utilisation")},
     )

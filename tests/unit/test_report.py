@@ -15,8 +15,9 @@ from markdown_it import MarkdownIt
 from eval.errors import UserError
 from eval.latency import LatencyRow
 from eval.measure import measure
-from eval.report.card import escape, model_card
+from eval.report.card import model_card
 from eval.report.console import to_text
+from eval.report.markdown import escape
 from eval.report.markup import element, plain
 from eval.report.page import POLICY, page, write_page
 from eval.report.plots import DARK, LIGHT, Point, darkened, render, tradeoff, training_curves

@@ -14,7 +14,7 @@ import pytest
 from compress.export.bundle import PARTS, predict_program
 from compress.export.onnx import export_onnx
 from compress.export.program import main, read_lines
-from compress.export.runtime import ExportError, Runtime, default_threads, example
+from compress.export.runtime import ExportError, Runtime, default_threads, example, with_digest
 from eval.inference import predict
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -296,7 +296,7 @@ def test_main_writes_json_lines(made, tmp_path, capsysbinary):
 
 def edit(folder, **changes):
     file = folder / "export.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    file.write_text(json.dumps(with_digest(json.loads(file.read_text()) | changes)))
 
 
 def test_every_damage_is_told_at_once(folder):

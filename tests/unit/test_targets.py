@@ -13,7 +13,7 @@ import pytest
 
 from compress.export.engines import ENGINES, MODEL_FILES
 from compress.export.int8 import Int8
-from compress.export.runtime import ExportError, Runtime, sha256
+from compress.export.runtime import ExportError, Runtime, sha256, with_digest
 from compress.export.targets import TARGETS, export_to
 from compress.quantize.static import StaticQuantization
 from compress.technique import Inputs
@@ -186,7 +186,7 @@ def edit(folder, **changes):
     names = [*MODEL_FILES.get(manifest["target"], ()), "tokenizer.json", "encoder.json"]
     there = [folder / name for name in names if (folder / name).is_file()]
     manifest["files"] = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in there}
-    (folder / "export.json").write_text(json.dumps(manifest))
+    (folder / "export.json").write_text(json.dumps(with_digest(manifest)))
 
 
 def relabel(folder, target):

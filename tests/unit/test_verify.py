@@ -9,6 +9,7 @@ from compress.cli import main
 from compress.export import verify as module
 from compress.export.conformance import FILE
 from compress.export.onnx import export_onnx
+from compress.export.runtime import with_digest
 from compress.export.verify import against_model, verify
 from eval.errors import UserError
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
@@ -84,7 +85,7 @@ def test_another_tokenizer_is_noticed(tmp_path):
     (folder / FILE).write_text(json.dumps(known))
     manifest = json.loads((folder / "export.json").read_text())
     del manifest["files"][FILE]
-    (folder / "export.json").write_text(json.dumps(manifest))
+    (folder / "export.json").write_text(json.dumps(with_digest(manifest)))
     assert "the tokenizer gives other tokens" in ran(verify(folder))["ONNX Runtime"].problems[0]
 
 
@@ -92,7 +93,7 @@ def test_exports_of_another_version_are_refused(tmp_path):
     folder, *_ = exported(tmp_path)
     manifest = json.loads((folder / "export.json").read_text())
     del manifest["files"][FILE]
-    (folder / "export.json").write_text(json.dumps(manifest))
+    (folder / "export.json").write_text(json.dumps(with_digest(manifest)))
     (folder / FILE).write_text(json.dumps({"format": 9}))
     with pytest.raises(UserError, match="format 9; this version knows format 1"):
         verify(folder)

@@ -1,0 +1,62 @@
+"""How large a network may be: said from its config alone, before anything of it is built."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from eval.errors import UserError
+from teachers.encoder import attention_width, shape_of
+
+MOST_PARAMETERS = 2_000_000_000
+"""More weigh 8 GB in float32; the largest encoders of these families have 1.5 billion."""
+MOST_LAYERS = 256
+VARIABLE = "COMPRESS_MAX_PARAMETERS"
+"""Names another limit."""
+
+
+def parameters_about(config: Any) -> int:
+    """Return about how many parameters a network of this config has: tables, attention and feed-forward networks."""
+    shape = shape_of(config)
+    hidden, width = shape.hidden_size or 0, attention_width(config) or 0
+    layers = min(shape.layers or 0, getattr(config, "num_hidden_groups", None) or shape.layers or 0)
+    tables = (shape.vocab_size or 0) * (shape.embedding_size or hidden) + (shape.max_positions or 0) * hidden
+    return tables + layers * (4 * width * width + 2 * width * (shape.intermediate_size or 0))
+
+
+def size_problems(config: Any, where: str) -> list[str]:
+    """Return why a network of this config is too large to be built, one sentence each.
+
+    Args:
+        config: A transformers config of a supported family.
+        where: Begins the sentences.
+
+    Raises:
+        UserError: If the limit in the environment is no number.
+    """
+    return [*layer_problems(shape_of(config).layers or 0, where), *parameter_problems(parameters_about(config), where)]
+
+
+def layer_problems(layers: int, where: str) -> list[str]:
+    """Return why there cannot be so many layers; nothing if there can."""
+    return [f"{where}: {layers:,} layers; at most {MOST_LAYERS} are possible"] if layers > MOST_LAYERS else []
+
+
+def parameter_problems(parameters: int, where: str) -> list[str]:
+    """Return why there cannot be so many parameters; nothing if there can."""
+    most = _most()
+    if parameters <= most:
+        return []
+    return [
+        f"{where}: about {parameters / 1e9:,.1f} billion parameters, which are {4 * parameters / 1e9:,.0f} GB in "
+        f"float32; at most {most / 1e9:g} billion are possible, or what the variable {VARIABLE} says"
+    ]
+
+
+def _most() -> int:
+    given = os.environ.get(VARIABLE)
+    if given is None:
+        return MOST_PARAMETERS
+    if not (given.isascii() and given.isdigit()):
+        raise UserError(f"{VARIABLE}: got {given[:50]!r}; must be a whole number, such as {MOST_PARAMETERS}")
+    return int(given[:30])
