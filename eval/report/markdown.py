@@ -11,7 +11,8 @@ MOST_LABELS = 50
 RISKY = re.compile(
     r"""[^\w\s.,%()\-+/'\u0080-\U0010ffff]  # whatever may begin markup, an address or a mention
     | (?<![A-Za-z0-9])_ | _(?![A-Za-z0-9])  # underscores that could mean emphasis
-    | ^[-+] | (?<=^\d)\.  # the start of a list""",
+    | ^[-+] | (?<=^\d)\.  # the start of a list
+    | (?<=[wW]{3})\.  # an address without http""",
     re.VERBOSE,
 )
 """Characters that are written as numeric entities, which are never markup."""

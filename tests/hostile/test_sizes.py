@@ -9,7 +9,7 @@ from tests.hostile.case import Case, table
 from tests.hostile.damage import Damage, json_set, remove, write
 
 CHECKS = {"check": "check recipe.yaml", "plan": "plan recipe.yaml", "run": "run recipe.yaml --out out"}
-LIMITS = {"seconds": 30, "megabytes": 1500}
+LIMITS = {"seconds": 120, "megabytes": 1500}
 RANDOM = "--set student.init=random"
 SHAPES = {
     "a wide layer": (f"{RANDOM} --set student.layers=3 --set student.hidden_size=20000", r"billion parameters"),
@@ -155,9 +155,9 @@ CASES = [
                 + json.dumps({"text": "b", "label": "bad"}),
             ),
             code=code,
-            seconds=60,
-            megabytes=3000,
-            slow=name != "words",
+            seconds=300,
+            megabytes=6000,
+            slow=True,
         )
         for name, text in {"words": "a word ", "one word": "x", "spaces": " ", "signs": "!"}.items()
         for words, code in ((READS["eval"], 0), ("check recipe.yaml", 0))
