@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compress.export.runtime import MANIFEST, sha256
-from compress.store import LINEAGE, read_lineage
+from compress.lineage import FILE as LINEAGE
+from compress.lineage import read_lineage
 from eval.errors import UserError
 
 if TYPE_CHECKING:
