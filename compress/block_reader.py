@@ -86,10 +86,14 @@ class BlockReader:
         self.report((*location, *inside), f"{where}: {sentence}" if where else sentence)
 
 
-def _as_written(location: Location, given: Mapping[str, Any]) -> Location:
-    """Return where a field of ``training`` stands if it was written beside the block's own fields."""
-    short = len(location) > 1 and location[0] == "training" and location[1] in given
-    return location[1:] if short and location[1] not in (given.get("training") or {}) else location
+def _as_written(location: Location, given: Any) -> Location:
+    """Return where a field stands; those of a ``training`` block may be written beside the fields around it."""
+    if not location or not isinstance(given, Mapping):
+        return location
+    first, *rest = location
+    if first == "training" and rest and rest[0] in given and rest[0] not in (given.get("training") or {}):
+        return tuple(rest)
+    return (first, *_as_written(tuple(rest), given.get(first)))
 
 
 def _quietly(model: type[Model], given: Mapping[str, Any]) -> Model | None:

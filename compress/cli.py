@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,8 +23,12 @@ from compress.commands import (
     techniques,
     verify,
 )
-from compress.commands.failures import Command
+from compress.commands.failures import INTERRUPTED, Command, report
+from eval.errors import shortened
+from eval.streams import guard_streams
 
+UsageError: Any = typer.BadParameter.__mro__[2]
+"""``ClickException``, of click or of typer itself, as its version has it."""
 app = typer.Typer(
     help="Make a BERT-class encoder smaller, prove what it lost, and export it for any runtime.",
     no_args_is_help=True,
@@ -75,8 +80,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 when done; 2 for a mistake in the recipe, the data, the model or the arguments; 130 after Ctrl-C; else 1.
     """
+    if problem := guard_streams():
+        typer.echo(problem, err=True)
+        return 1
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="compress")
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-    return 0
+        code = app(args=None if arguments is None else list(arguments), prog_name="compress", standalone_mode=False)
+        sys.stdout.flush()
+    except UsageError as error:
+        error.message = shortened(error.message)
+        error.show()
+        return int(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("stopped", err=True)
+        return INTERRUPTED
+    except SystemExit as stop:  # nobody reads what is printed
+        return stop.code if isinstance(stop.code, int) else 1
+    except OSError as error:  # of a stream: commands report all others
+        return report(error)
+    return code if isinstance(code, int) else 0

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, Field
 
 from compress.artifact import Record
 from eval.errors import UserError
+from eval.typed_json import read_values, typed
 
 FILE = "lineage.json"
 FORMAT = 2
@@ -19,6 +20,14 @@ FORMAT = 2
 PLAIN = 1
 """The version whose records had no digests."""
 ANEW = "copy the folder anew from where it was made"
+
+
+class Lineage(BaseModel):
+    """What the file holds, before the records are looked at."""
+
+    format: int
+    records: list[dict[str, Any]] = Field(min_length=1)
+    last: str | None = None
 
 
 def write_lineage(records: Sequence[Record], file: Path) -> None:
@@ -37,18 +46,13 @@ def read_lineage(file: Path) -> tuple[Record, ...]:
     Raises:
         UserError: If it is damaged or of a later version, or a record was changed or is missing.
     """
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        if values["format"] not in (PLAIN, FORMAT):
-            raise UserError(f"{file}: format {values['format']}, this version reads format {FORMAT} and before")
-        rows = values["records"]
-        if values["format"] == FORMAT:
-            rows = _unchained(rows, values["last"], file)
-        records = tuple(Record.model_validate(row) for row in rows)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
-        raise UserError(f"{file}: not a lineage ({str(error).splitlines()[0]}); {ANEW}") from error
-    if not records:
-        raise UserError(f"{file}: holds no record; {ANEW}")
+    values = read_values(file, ANEW)
+    version = values.get("format") if isinstance(values, dict) else None
+    if version is not None and version not in (PLAIN, FORMAT):
+        raise UserError(f"{file}: format {repr(version)[:60]}; this version reads format {FORMAT} and before")
+    lineage: Lineage = typed(values, Lineage, str(file), ANEW)
+    rows = lineage.records if version == PLAIN else _unchained(lineage.records, lineage.last, file)
+    records: tuple[Record, ...] = typed(rows, tuple[Record, ...], f"{file}: records", ANEW)
     for number, record in enumerate(records, start=1):
         if record.weights_before != (records[number - 2].weights_after if number > 1 else None):
             raise UserError(_gap(file, number, record.technique))
@@ -61,10 +65,10 @@ def _unchained(rows: Sequence[Mapping[str, Any]], last: str | None, file: Path) 
     plain = []
     for number, row in enumerate(rows, start=1):
         values = dict(row)
-        technique, digest = str(values["technique"])[:60], values.pop("digest")
+        technique, digest = str(values.get("technique"))[:60], values.pop("digest", None)
         if digest != _digest(values):
             raise UserError(f"{file}: record {number}, {technique}, was changed after it was written; {ANEW}")
-        if values.pop("previous") != previous:
+        if values.pop("previous", None) != previous:
             raise UserError(_gap(file, number, technique))
         previous = digest
         plain.append(values)

@@ -35,7 +35,7 @@ class ObjectiveTerm(BaseModel):
     """One term of an objective.
 
     Attributes:
-        technique: What gives the loss; its ``training`` block is not used.
+        technique: What gives the loss; with a ``training`` block of its own it is refused, for that of the step counts.
         weight: What the loss is multiplied by.
     """
 
@@ -43,6 +43,13 @@ class ObjectiveTerm(BaseModel):
 
     technique: SerializeAsAny[TrainedTechnique]
     weight: float = Field(default=1.0, ge=0)
+
+    @model_validator(mode="after")
+    def _trains_with_the_step(self) -> ObjectiveTerm:
+        if "training" in self.technique.model_fields_set:
+            said = ", ".join(sorted(self.technique.training.model_fields_set)) or "training"
+            raise ValueError(f"{said}: a term of an objective is trained with its step; write it beside the objective")
+        return self
 
 
 class ObjectiveBlock(BaseModel):
@@ -143,10 +150,13 @@ def _term(name: str, given: Any) -> ObjectiveTerm:
         raise ValueError(f"{name}: got {shown(given)}, must be a mapping of its fields")
     fields = dict(given or {})
     weight = fields.pop("weight", 1.0)
+    known: type[BaseModel] = technique
     try:
-        term = ObjectiveTerm(technique=technique.model_validate(fields), weight=weight)
+        own = technique.model_validate(fields)
+        known, fields = ObjectiveTerm, {"technique": own, "weight": weight}
+        term = ObjectiveTerm(technique=own, weight=weight)
     except ValidationError as error:
-        sentences = [mistake.sentence for mistake in mistakes_in(error, technique, fields, ("weight",))]
+        sentences = [mistake.sentence for mistake in mistakes_in(error, known, fields, ("weight",))]
         raise ValueError(f"{name}: {'; '.join(sentences)}") from error
     if problem := term.technique.term_problem():
         raise ValueError(f"{name}: {problem}")

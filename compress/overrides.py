@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compress.wording import shown
-from compress.yaml_places import Document, Location, read_yaml
+from compress.yaml_places import DEEPEST, Document, Location, read_yaml
 from eval.errors import UserError, did_you_mean
 
 
@@ -22,6 +22,9 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> None:
         path, equals, text = override.partition("=")
         source = f"--set {override}"
         keys = path.strip().split(".")
+        if len(keys) > DEEPEST:
+            document.problems.append(f"{source}: a path has at most {DEEPEST} parts")
+            continue
         if not equals or not all(keys):
             document.problems.append(f"{source}: write path=value, such as training.epochs=1")
             continue
@@ -93,7 +96,7 @@ def _next_key(data: Any, location: Location, keys: list[str]) -> tuple[str | int
                 return ".".join(keys[:used]), used
         return keys[0], 1
     if keys[0].isdecimal():
-        if int(keys[0]) < len(data):
+        if len(keys[0]) < 10 and int(keys[0]) < len(data):
             return int(keys[0]), 1
         raise UserError(f"{'.'.join(map(str, location))} has {len(data)} items, counted from 0; there is no {keys[0]}")
     return _by_name(data, location, keys)

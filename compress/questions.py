@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eval.json_text import read_json
+
 KINDS = {
     "classification": "one label for a text or a pair of texts",
     "regression": "one number for a text or a pair of texts",
@@ -51,12 +53,12 @@ class Answers:
 def teacher_facts(teacher: str) -> dict[str, Any]:
     """Return what the config of a local model folder says: ``layers`` and ``trained``; empty if it says nothing."""
     try:
-        config = json.loads((Path(teacher) / "config.json").read_text(encoding="utf-8"))
+        config = read_json(Path(teacher) / "config.json")
         layers = config.get("num_hidden_layers") or config.get("n_layers") or config.get("n_layer")
         trained = any(str(name).endswith(HEADS) for name in config.get("architectures") or ())
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
-    return {"trained": trained} | ({"layers": layers} if isinstance(layers, int) else {})
+    return {"trained": trained} | ({"layers": layers} if isinstance(layers, int) and layers > 0 else {})
 
 
 def recipe_text(answers: Answers, file: str) -> str:

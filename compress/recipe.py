@@ -221,7 +221,9 @@ class _Reading:
 
     def recipe(self) -> Recipe:
         rest = {key: value for key, value in self.data.items() if key not in BLOCKS and key not in ("steps", "export")}
-        header = self.reader.block(Recipe, {key: rest[key] for key in rest if rest[key] is not None}, (), "")
+        header = self.reader.block(
+            Recipe, {key: rest[key] for key in rest if rest[key] is not None or key not in Recipe.model_fields}, (), ""
+        )
         blocks = {
             key: self.reader.block(model, self.data[key], (key,), key)
             for key, model in BLOCKS.items()

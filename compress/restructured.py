@@ -19,6 +19,7 @@ from torch import Tensor
 from compress.structure import Structure, restructured, structure_of, tensors_of
 from eval.errors import UserError
 from eval.size import sparse_bytes
+from eval.typed_json import read_values
 from teachers.taskmodel import TaskModel, load_taskmodel
 
 FILE = "structure.json"
@@ -138,10 +139,7 @@ def _config(folder: Path) -> Any:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: cannot be read ({error})") from error
+    values = read_values(file, "copy the model folder anew")
     if not isinstance(values, dict):
         raise UserError(f"{file}: must be a JSON object")
     return values

@@ -78,7 +78,13 @@ class Checker:
     def has_truth(self, row: Row) -> bool:
         """Whether a row holds the truth, whatever its form."""
         truth = TRUTH.get(self.kind)
-        return truth is not None and row.values.get(self.columns.get(truth, truth)) is not None
+        return truth is not None and self._given(row, truth) is not None
+
+    def _given(self, row: Row, name: str) -> Any:
+        """Return what a row holds in a field; an empty cell of a text table holds no truth."""
+        value = row.values.get(self.columns.get(name, name))
+        empty = row.written and name == TRUTH.get(self.kind) and isinstance(value, str) and not value.strip()
+        return None if empty else value
 
     def check(self, row: Row, labelled: bool) -> dict[str, Any]:
         """Return the example that a row holds.
@@ -92,7 +98,7 @@ class Checker:
         """
         if row.problem:
             raise BadItemError(row.problem)
-        found = {name: row.values.get(self.columns.get(name, name)) for name in FIELDS[self.kind]}
+        found = {name: self._given(row, name) for name in FIELDS[self.kind]}
         values = {name: value for name, value in found.items() if value is not None}
         if row.written:
             values = {name: _parsed(self._answered_as(values), name, value) for name, value in values.items()}
@@ -174,6 +180,8 @@ class Checker:
             raise BadItemError(f"a label must be a string or a whole number, not {_shown(value)}")
         name = _text("label", str(value))
         name = self.label_map.get(name, name)
+        if not name.strip():
+            raise BadItemError("a label must not be empty")
         if self.labels is not None and name not in self._known:
             self._hints += 1
             hint = _allowed(name, self.labels) if self._hints <= MOST_HINTS else ""
@@ -192,7 +200,7 @@ def _parsed(kind: str, name: str, value: str) -> Any:
     """Return the value of a cell of a text table: words split at white space, scores as numbers."""
     if name in ("tokens", "tags"):
         return value.split()
-    if (kind, name) == ("regression", "label"):
+    if (kind, name) == ("regression", "label") and "_" not in value:  # which float() would take
         try:
             return float(value)
         except ValueError:
@@ -222,16 +230,20 @@ def _text(name: str, value: Any) -> str:
 
 
 def _score(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, (int, float)) else float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
         raise BadItemError(f"'label' must be a finite number, not {_shown(value)}")
-    return float(value)
+    return number
 
 
 def _place(value: Any, choices: int) -> int:
     """Return the place of the right choice from 0; a letter from A counts as its place in the alphabet."""
     if isinstance(value, str):
         letter = len(value) == 1 and "A" <= value <= "Z"
-        value = ord(value) - ord("A") if letter else int(value) if value.isdecimal() else value
+        value = ord(value) - ord("A") if letter else int(value) if _short_number(value) else value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < choices:
@@ -240,6 +252,10 @@ def _place(value: Any, choices: int) -> int:
             f"not {_shown(value)}"
         )
     return value
+
+
+def _short_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10
 
 
 def _answers(value: Any, context: str) -> list[dict[str, Any]]:
@@ -265,5 +281,8 @@ def _answers(value: Any, context: str) -> list[dict[str, Any]]:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "a value that is nested too deeply"
     return text if len(text) <= 60 else text[:57] + "..."

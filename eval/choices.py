@@ -48,8 +48,15 @@ def _swag(values: Mapping[str, Any]) -> dict[str, Any]:
     names = takewhile(lambda name: values.get(name) is not None, (f"ending{number}" for number in count()))
     whole = "startphrase" if "startphrase" in values else "text"
     first, start = ("sent1", values.get("sent2") or "") if "sent1" in values else (whole, "")
-    found = {"text": values.get(first), "choices": [f"{start} {values[name]}".strip() for name in names]}
+    found = {"text": values.get(first), "choices": [_after(start, values[name]) for name in names]}
     return _labelled(found, values.get("label"))
+
+
+def _after(start: Any, ending: Any) -> Any:
+    """Return an ending behind the start of its sentence; what is no text stays, for the check to refuse it."""
+    if not isinstance(start, str):
+        return start
+    return f"{start} {ending}".strip() if isinstance(ending, str) else ending
 
 
 def _race(row: Row) -> Iterator[Row]:

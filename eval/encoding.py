@@ -1,19 +1,22 @@
 """From examples to the inputs of a model: tokens, windows, padded arrays; with numpy and tokenizers alone.
 
-It imports nothing of the toolkit: an export carries a copy of it.
+Of the toolkit it imports no more than what an export carries a copy of.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+
+from eval.encoder_settings import EncoderSettings as EncoderSettings
+from eval.json_text import parse_json, read_json
 
 Array = NDArray[Any]
 Inputs = dict[str, Array]
@@ -24,47 +27,6 @@ SEVERAL = ("embedding", "multiple-choice")
 """Kinds of which an example gives several inputs, each for itself: one a text, or one a choice."""
 WINDOWED = ("qa", "tagging", "masked-lm")
 """Kinds whose long inputs are cut into windows; other texts are shortened."""
-
-
-@dataclass(frozen=True)
-class EncoderSettings:
-    """All that is needed, beside ``tokenizer.json``, to turn an example into the inputs of one model.
-
-    Attributes:
-        kind: Task kind: classification, regression, tagging, qa, masked-lm, embedding or multiple-choice.
-        labels: Class names or tags by id.
-        pair: Whether the network reads two texts at once: pairs, or a text with one of its choices.
-        max_length: Most tokens of an input, special tokens counted.
-        stride: Tokens shared by neighbouring windows of a long input (qa, tagging).
-        truncation: longest_first, only_first or only_second (of the two).
-        truncation_side: left or right.
-        inputs: Names of the arrays the model takes, among input_ids, attention_mask, token_type_ids.
-        pad_id: Token id that fills short rows.
-        pad_type_id: Token type of the padding.
-        pad_side: left or right.
-    """
-
-    kind: str
-    labels: tuple[str, ...] = ()
-    pair: bool = False
-    max_length: int = 128
-    stride: int = 32
-    truncation: str = "longest_first"
-    truncation_side: str = "right"
-    inputs: tuple[str, ...] = ("input_ids", "attention_mask")
-    pad_id: int = 0
-    pad_type_id: int = 0
-    pad_side: str = "right"
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> EncoderSettings:
-        """Build settings from JSON values; lists become tuples."""
-        fields: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in values.items()}
-        return cls(**fields)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
-        return asdict(self)
 
 
 @dataclass(slots=True)
@@ -138,7 +100,11 @@ class TextEncoder:
     def from_folder(cls, folder: str | Path) -> TextEncoder:
         """Load ``tokenizer.json`` and ``encoder.json`` from an export folder."""
         folder = Path(folder)
-        settings = EncoderSettings.from_dict(json.loads((folder / "encoder.json").read_text(encoding="utf-8")))
+        try:
+            values = read_json(folder / "encoder.json")
+            settings = EncoderSettings.from_dict(values if isinstance(values, dict) else {})
+        except ValueError as error:
+            raise ValueError(f"encoder.json: {error}") from error
         return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), settings)
 
     def save(self, folder: str | Path) -> None:
@@ -286,7 +252,7 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 def _with_prefix_space(text: str) -> str:
     """Make a byte-level tokenizer put a space before each given word, as running text has it."""
-    values = json.loads(text)
+    values = parse_json(text)
     whole = values.get("pre_tokenizer") or {}
     stages = whole.get("pretokenizers", [whole])
     kinds = [stage.get("type") for stage in stages]

@@ -5,13 +5,23 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 2_000
+"""Characters of one sentence of a message."""
 MOST_COMPARED = 1000
 """Allowed names among which the nearest is looked for; each costs time."""
 SHOWN = 10
 """Allowed names that a message lists where there are more than that."""
-LONGEST = 200
+LONGEST_NAME = 200
 """Characters of a name that are compared."""
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory", "bad_alloc")
+
+
+def shortened(text: str) -> str:
+    """Return a sentence without its middle if it is longer than anyone would read: its end says what to do."""
+    if len(text) <= LONGEST:
+        return text
+    kept = LONGEST // 3
+    return f"{text[:kept]} … ({len(text) - 2 * kept:,} characters left out) … {text[-kept:]}"
 
 
 class CompressError(Exception):
@@ -30,13 +40,13 @@ class UserError(CompressError):
         problems: One sentence each: where, what was given, what is allowed, what to do.
 
     Attributes:
-        problems: The same sentences, in order, without repeats.
+        problems: The same sentences, in order, without repeats, each short enough to be read.
     """
 
     exit_code = 2
 
     def __init__(self, *problems: str) -> None:
-        self.problems = tuple(dict.fromkeys(problems))
+        self.problems = tuple(dict.fromkeys(map(shortened, problems)))
         super().__init__("\n".join(self.problems))
 
 
@@ -60,7 +70,7 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     names = [str(name) for name in allowed]
     if len(names) > MOST_COMPARED:
         return f"; allowed: {', '.join(sorted(names)[:SHOWN])} and {len(names) - SHOWN:,} more"
-    near = difflib.get_close_matches(str(given)[:LONGEST], names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(str(given)[:LONGEST_NAME], names, n=1, cutoff=0.6)
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; allowed: {', '.join(sorted(names))}" if names else ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
+from eval.json_text import parse_json
 from eval.writing import write_beside
 
 PREDICTIONS_FILE = "predictions.jsonl"
@@ -53,7 +54,7 @@ class Kept:
         data = path.read_bytes() if path.is_file() else b""
         if hashlib.sha256(data).hexdigest() != digest:
             raise UserError(f"{path}: does not belong to the result beside it; measure again")
-        rows = [json.loads(line) for line in data.split(b"\n") if line]
+        rows = [parse_json(line) for line in data.decode().split("\n") if line]
         logits = [row["logits"] for row in rows] if rows and "logits" in rows[0] else None
         return cls(
             [row["answer"] for row in rows], [row["gold"] for row in rows], [row["value"] for row in rows], logits

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
+from eval.json_text import JsonError, parse_json
 from eval.rows import NOT_UTF8, Row, text_lines
 from eval.tables import read_csv, read_parquet, read_tsv
 
@@ -64,14 +65,18 @@ def read_jsonl(path: Path) -> Iterator[Row]:
 
 def _json_row(where: str, line: str) -> Row:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return Row(where, problem=f"is not JSON ({error})")
+        value = parse_json(line)
+    except JsonError as error:
+        return Row(where, problem=str(error))
     return Row(where, value) if isinstance(value, dict) else Row(where, problem=_not_object(value))
 
 
 def _not_object(value: Any) -> str:
-    return f"must be a JSON object {{...}}, not {json.dumps(value, ensure_ascii=False)[:40]}"
+    try:
+        shown = json.dumps(value, ensure_ascii=False)[:40]
+    except RecursionError:
+        shown = "a value that is nested too deeply"
+    return f"must be a JSON object {{...}}, not {shown}"
 
 
 def read_json(path: Path) -> Iterator[Row]:
@@ -86,9 +91,9 @@ def read_json(path: Path) -> Iterator[Row]:
         yield from (Row(where, problem=NOT_UTF8) for where in broken)
         return
     try:
-        value = json.loads("\n".join(line or "" for _, line in texts))
-    except (ValueError, RecursionError) as error:
-        yield Row(str(path), problem=f"is not JSON ({error})")
+        value = parse_json("\n".join(line or "" for _, line in texts))
+    except JsonError as error:
+        yield Row(str(path), problem=str(error))
         return
     if isinstance(value, list):
         for number, item in enumerate(value, start=1):
@@ -102,8 +107,8 @@ def read_json(path: Path) -> Iterator[Row]:
 
 def _is_record(line: str) -> bool:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
+        value = parse_json(line)
+    except JsonError:
         return False
     return isinstance(value, dict) and not isinstance(value.get("data"), list)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError, did_you_mean
+from eval.places import user_path
 from eval.readers import FORMATS, format_of, read
 from eval.rows import Row
 from eval.tables import read_dataset
@@ -51,7 +52,7 @@ def find_sources(data: str | Path | None, files: Mapping[str, str | Path]) -> di
     """
     if data is None and not files:
         raise UserError("load_task: say where the data is: data (a folder, a file or a hub name) or files, one a split")
-    path = None if data is None else Path(data).expanduser()
+    path = None if data is None else user_path(data)
     if path is not None and not path.exists():
         found = _dataset_sources(_from_hub(str(data)), str(data), files)
     elif path is not None and any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
@@ -64,7 +65,7 @@ def find_sources(data: str | Path | None, files: Mapping[str, str | Path]) -> di
 
 def _file_sources(path: Path | None, files: Mapping[str, str | Path]) -> dict[str, Source]:
     folder = path.parent if path is not None and path.is_file() else path
-    named = {split: _place(folder, Path(file).expanduser()) for split, file in files.items()}
+    named = {split: _place(folder, user_path(file)) for split, file in files.items()}
     problems = [f"files: {split}: there is no file {file}" for split, file in named.items() if not file.is_file()]
     if path is not None and path.is_file():
         found = {_split_of(path) if _split_of(path) in SPLITS else "validation": path}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from eval.errors import UserError
 from eval.rows import NOT_UTF8, Row, text_lines
 
+SHOWN_COLUMNS = 10
 BATCH = 1000
 """Rows of a parquet file in memory at a time."""
 
@@ -37,6 +40,7 @@ def _csv_cells(path: Path) -> Iterator[tuple[str, list[str] | str | None]]:
                 unreadable.append(where)
             yield "\n" if line is None else line + "\n"
 
+    csv.field_size_limit(sys.maxsize)  # as long as a line of any other format may be
     reader = csv.reader(lines(), strict=True)
     while True:
         try:
@@ -61,8 +65,12 @@ def _table(rows: Iterable[tuple[str, list[str] | str | None]]) -> Iterator[Row]:
             yield Row(where, problem=cells)
         elif header is None:
             header = [name.strip() for name in cells]
+            if twice := [name for name, count in Counter(header).items() if name and count > 1]:
+                named = ", ".join(map(repr, twice))
+                raise UserError(f"{where}: the header names {named} twice; give each column a name of its own")
         elif len(cells) != len(header):
-            problem = f"has {len(cells)} cells, but the header names {len(header)} columns: {', '.join(header)}"
+            named = ", ".join(header[:SHOWN_COLUMNS]) + (", ..." if len(header) > SHOWN_COLUMNS else "")
+            problem = f"has {len(cells)} cells, but the header names {len(header)} columns: {named}"
             yield Row(where, problem=problem)
         else:
             yield Row(where, dict(zip(header, cells, strict=True)), written=True)
@@ -76,17 +84,23 @@ def read_parquet(path: Path) -> Iterator[Row]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             batches = (row for batch in file.iter_batches(BATCH) for row in batch.to_pylist())
-            yield from _named(batches, _features(file.schema_arrow), str(path))
-    except pyarrow.ArrowException as error:
+            yield from _named(batches, _features(file.schema_arrow, path), str(path))
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:  # a date before the year 1, for one
         raise UserError(f"{path}: cannot be read: {error}") from error
 
 
-def _features(schema: Any) -> Mapping[str, Any]:
+def _features(schema: Any, path: Path) -> Mapping[str, Any]:
     if b"huggingface" not in (schema.metadata or {}):
         return {}
     from datasets import Features
 
-    return dict(Features.from_arrow_schema(schema))
+    try:
+        return dict(Features.from_arrow_schema(schema))
+    except Exception as error:  # the library believes whatever stands there
+        raise UserError(
+            f"{path}: its metadata for the datasets library ('huggingface') cannot be read "
+            f"({type(error).__name__}: {error}); write the file anew"
+        ) from error
 
 
 def read_dataset(dataset: Any, where: str) -> Iterator[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import os
 import re
@@ -62,7 +63,7 @@ def whole_file(path: Path) -> Iterator[Path]:
             with written.open("rb") as source, _open_stream(path) as stream:
                 shutil.copyfileobj(source, stream)
         return
-    place = path.resolve()
+    place = _place(path)
     with _workplace(place) as beside, _library_errors(path):
         yield beside / place.name
         _settle(beside, stat.S_IMODE(place.stat().st_mode) if place.exists() else None)
@@ -111,8 +112,8 @@ def whole_folder(folder: Path, what: str) -> Iterator[Path]:
     Raises:
         CompressError: If the disk refuses.
     """
-    place = folder.resolve()
     try:
+        place = _place(folder)
         with _workplace(place) as beside, _library_errors(folder):
             yield beside
             _settle(beside)
@@ -155,6 +156,14 @@ def _workplace(place: Path) -> Iterator[Path]:
 def is_unfinished(path: Path) -> bool:
     """Whether a path is what a killed process left of a file or folder that it was writing, or its lock."""
     return path.name.startswith(".") and path.name.endswith((f".{WRITING}", f".{OLD}", ".lock"))
+
+
+def _place(path: Path) -> Path:
+    """Return what a path names, links followed."""
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # what Python before 3.13 says of a loop of links
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
 
 
 def _literal(name: str) -> str:

@@ -14,8 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from eval.errors import CompressError, UserError
 from eval.task import Examples, Task
+from eval.typed_json import read_typed
 from teachers.auxiliary_lm import VERSION as AUXILIARY_LM
 from teachers.auxiliary_lm import WithLanguageModel
 from teachers.config import AuxiliaryLM, Training
@@ -181,13 +184,32 @@ def keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:
         raise CompressError(f"the trained teacher could not be read again, so it was not kept: {error}") from error
 
 
+class Facts(BaseModel):
+    """What of ``teacher.json`` is read again."""
+
+    model_config = ConfigDict(extra="allow")
+
+    history: list[dict[str, Any]] = []
+    weights: str | None = None
+    files: dict[str, str] = {}
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return what ``teacher.json`` says of a kept teacher.
+
+    Raises:
+        UserError: If it is damaged.
+    """
+    return read_typed(folder / FACTS, Facts, f"remove {folder} to train it anew").model_dump(exclude_unset=True)
+
+
 def kept_teacher(folder: Path, name: str) -> TaskModel:
     """Load a teacher that was kept.
 
     Raises:
         UserError: If its weights are not those that were trained, or a file beside them was changed.
     """
-    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    facts = read_facts(folder)
     if changed := differences(folder, facts.get("files", {}), FACTS):
         raise UserError(*(f"{problem}; remove the folder to train it anew" for problem in changed))
     model = replace(load_taskmodel(folder), name=name)

@@ -8,9 +8,11 @@ from typing import Any
 
 from eval.errors import UserError
 from eval.task import TaskSpec
+from eval.typed_json import read_values, typed
 from teachers.pooling import said_by
 
 FILE = "task.json"
+ANEW = "copy the model folder anew"
 BESIDE = "beside"
 """The field that lists other files of the folder; it is none of a task."""
 _NEW_HEAD = (
@@ -34,13 +36,10 @@ def read_task(folder: Path) -> TaskSpec | None:
     file = folder / FILE
     if not file.is_file():
         return None
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        beside = values.pop(BESIDE, [])
-        task = TaskSpec.model_validate(values)
-        missing = [str(name) for name in beside if not (folder / str(name)).is_file()]
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{file}: not a task description ({error})") from error
+    values = read_values(file, ANEW)
+    beside = values.pop(BESIDE, []) if isinstance(values, dict) else []
+    task: TaskSpec = typed(values, TaskSpec, str(file), ANEW)
+    missing = [name for name in typed(beside, list[str], f"{file}: {BESIDE}", ANEW) if not (folder / name).is_file()]
     if missing:
         raise UserError(
             f"{folder}: lacks {', '.join(missing)}, which {FILE} says belongs to it; "

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from eval.places import user_path
+
 
 def home() -> Path:
     """Return ``COMPRESS_HOME``, by default a folder among the user's caches."""
     given = os.environ.get("COMPRESS_HOME")
     if given:
-        return Path(given).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "nlp-compress"
+        return user_path(given)
+    return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "nlp-compress"

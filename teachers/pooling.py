@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.errors import UserError
+from eval.json_text import read_json
 from eval.task import TaskSpec
 from teachers.encoder import classifier_place, max_tokens, shape_of
 
@@ -57,10 +58,10 @@ def said_by(folder: Path) -> dict[str, Any] | None:
     if not (folder / "modules.json").is_file():
         return None
     try:
-        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        modules = read_json(folder / "modules.json")
         kinds = {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
         file = folder / kinds.get("Pooling", "1_Pooling") / "config.json"
-        chosen = _chosen(json.loads(file.read_text(encoding="utf-8")))
+        chosen = _chosen(read_json(file))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{folder}: modules.json and the pooling it names cannot be read ({error})") from error
     extra = sorted(kinds.keys() - {"Transformer", "Pooling", "Normalize"})

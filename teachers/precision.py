@@ -9,16 +9,35 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import nn
 
+from eval.errors import UserError, did_you_mean
+
 LAUNCHED = "ACCELERATE_MIXED_PRECISION"
-"""What ``accelerate launch --mixed_precision`` sets: no, bf16 or fp16."""
+"""What ``accelerate launch --mixed_precision`` sets."""
+ALLOWED = ("no", "bf16", "fp16")
+
+
+def launched_precision() -> str:
+    """Return the precision that the process was launched with; empty if it says none.
+
+    Raises:
+        UserError: If it is none of those that a training knows.
+    """
+    asked = os.environ.get(LAUNCHED, "")
+    if asked and asked not in ALLOWED:
+        raise UserError(f"{LAUNCHED}: got {asked!r}{did_you_mean(asked, ALLOWED)}; allowed: {', '.join(ALLOWED)}")
+    return asked
 
 
 def mixed_precision(precision: str) -> str:
-    """Return what accelerate calls a precision: ``no``, ``bf16`` or ``fp16``; see ``teachers.config.Training``."""
+    """Return what accelerate calls a precision: ``no``, ``bf16`` or ``fp16``; see ``teachers.config.Training``.
+
+    Raises:
+        UserError: As ``launched_precision`` does.
+    """
+    asked = launched_precision()
     if precision != "auto":
         return "no" if precision == "fp32" else precision
-    asked = os.environ.get(LAUNCHED, "")
-    if asked in ("no", "bf16", "fp16"):
+    if asked:
         return asked
     return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"
 

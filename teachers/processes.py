@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 
+from eval.errors import UserError
+
 
 def is_first() -> bool:
     """Whether this is the process that writes and speaks, of one or several."""
-    return int(os.environ.get("RANK", "0")) == 0
+    return _number("RANK", 0) == 0
 
 
 def how_many() -> int:
     """Return how many processes train together."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return _number("WORLD_SIZE", 1)
 
 
 def wait_for_all() -> None:
@@ -21,3 +23,19 @@ def wait_for_all() -> None:
 
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
+
+
+def _number(variable: str, alone: int) -> int:
+    """Return what a launcher has set.
+
+    Raises:
+        UserError: If it is no whole number.
+    """
+    given = os.environ.get(variable)
+    if given is None:
+        return alone
+    if not (given.isascii() and given.isdecimal() and len(given) < 10):
+        raise UserError(
+            f"{variable}: got {given!r}, must be a whole number, as torchrun sets it; unset it for one process"
+        )
+    return int(given)

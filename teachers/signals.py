@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+from pydantic import PositiveInt
 
 from eval.encoding import TextEncoder
 from eval.errors import UserError
 from eval.inference import Answer, batches_by_length, predict
 from eval.task import Examples
+from eval.typed_json import read_values, typed
 from eval.writing import alone, whole_folder
 from teachers.encoder import attention_width, has_plain_attention, shape_of
 from teachers.features import Batch, Rows
@@ -35,6 +37,10 @@ VERSION = 3
 
 BUDGET_BYTES = 4 * 2**30
 """Most bytes one cache of signals may take unless the teacher says otherwise; beyond it the teacher runs live."""
+
+
+Layout = dict[Literal["logits", "hidden_states", "queries", "keys", "values"], list[Literal["L"] | PositiveInt]]
+"""Shape of each signal of a row, by its name; L is the row's tokens."""
 
 
 class Reader(Protocol):
@@ -266,7 +272,9 @@ class CachedReader:
     def __init__(self, folder: Path, rows: Rows, wanted: Wanted) -> None:
         self.rows, self.wanted = rows, wanted
         try:
-            layout: dict[str, list[Any]] = json.loads((folder / "layout.json").read_text(encoding="utf-8"))
+            cure = "remove the folder"
+            found = read_values(folder / "layout.json", cure)
+            layout: dict[str, list[Any]] = typed(found, Layout, f"{folder}/layout.json", cure)
             self.arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in layout}
         except (OSError, ValueError) as error:
             raise UserError(

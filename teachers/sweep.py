@@ -217,14 +217,18 @@ def _member(
     except DivergedError as error:
         logger.warning("%s", error)
         return None, Path()
-    history = json.loads((folder / "teacher.json").read_text(encoding="utf-8"))["history"]
+    from teachers.finetune import read_facts
+
+    history = read_facts(folder)["history"]
     scores = [entry["score"] for entry in history]
     return float(max(scores) if training.keep == "best" else scores[-1]), folder
 
 
 def _kept(found: Sweep) -> Sweep:
+    from teachers.finetune import read_facts
+
     file = found.folder / "teacher.json"
-    facts = json.loads(file.read_text(encoding="utf-8")) | {"sweep": found.facts()}
+    facts = read_facts(found.folder) | {"sweep": found.facts()}
     write_beside(file, (json.dumps(facts, indent=2) + "\n").encode())
     return found
 

@@ -285,7 +285,7 @@ def load_taskmodel(
 
 def _config(source: str) -> Any:
     try:
-        return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
     except ValueError as error:
         if "trust_remote_code" not in str(error):
             raise
@@ -293,6 +293,10 @@ def _config(source: str) -> Any:
             f"{source}: its config.json asks for code that comes with the model (auto_map), and code of a model folder "
             f"is never run; supported are the families {', '.join(FAMILIES)}"
         ) from error
+    names = config.architectures or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UserError(f"{source}: config.json: architectures must be a list of names; copy the folder anew")
+    return config
 
 
 def load_tokenizer(source: str, **settings: Any) -> Any:

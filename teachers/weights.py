@@ -6,7 +6,6 @@ tensors, for a model with a random layer answers, too, only worse.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from eval.errors import UserError
+from eval.json_text import read_json
 from teachers.encoder import base_encoder, family_of
 
 logger = logging.getLogger("teachers.weights")
@@ -105,8 +105,8 @@ def refuse_unsafe(folder: Path) -> None:
 
 def _check_index(file: Path) -> None:
     try:
-        parts = set(json.loads(file.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        parts = set(read_json(file)["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file}: cannot be read ({str(error)[:200]}); copy the folder anew") from error
     wrong = sorted(str(part)[:100] for part in parts if not _is_beside(file, part))
     if wrong:

@@ -13,11 +13,14 @@ import contextlib
 import json
 import os
 import resource
+import runpy
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,17 +93,22 @@ class Forker:
         seconds: float = 60,
         megabytes: int = 3000,
         fresh: bool = False,
+        streams: Mapping[str, str] | None = None,
+        interrupt: float | None = None,
     ) -> Ending:
         """Run ``compress ARGUMENTS`` and return how it ended.
 
         Args:
-            arguments: What stands after ``compress``.
+            arguments: What stands after ``compress``; or a Python file, ending in ``.py``, and what stands after it.
             cwd: Its working folder.
             env: Variables to set.
             stdin: What it reads.
             seconds: After so long it is ended by SIGALRM.
             megabytes: How much address space it may take beyond what the loaded process has.
             fresh: Run it in a process that has loaded nothing.
+            streams: What ``stdin``, ``stdout`` and ``stderr`` are: a file of the working folder, ``closed``, or
+                ``broken``, a pipe that nobody reads.
+            interrupt: After so many seconds it gets what Ctrl-C sends.
         """
         started = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
@@ -113,11 +121,16 @@ class Forker:
                 "seconds": seconds,
                 "bytes": megabytes * 2**20,
                 "fresh": fresh,
+                "interrupt": interrupt,
                 **names,
+                **(streams or {}),
             }
             answer = self._ask(request)
-            streams = [Path(names[name]).read_text("utf-8", errors="replace") for name in ("stdout", "stderr")]
-        return Ending(answer["code"], *streams, time.perf_counter() - started, answer["megabytes"])
+            said = [
+                Path(names[name]).read_text("utf-8", errors="replace") if name not in (streams or {}) else ""
+                for name in ("stdout", "stderr")
+            ]
+        return Ending(answer["code"], *said, time.perf_counter() - started, answer["megabytes"])
 
     def _ask(self, request: Any) -> Any:
         assert self._server.stdin is not None
@@ -152,24 +165,39 @@ def _forked(request: dict[str, Any]) -> dict[str, float]:
         try:
             _limit(request)
             code = _command(request)
+        except BaseException:  # as Python ends a program
+            with contextlib.suppress(OSError):
+                traceback.print_exc()
         finally:
-            with contextlib.suppress(Exception):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
+            os._exit(_flushed(code))
+    interrupting = threading.Timer(request["interrupt"] or 0, os.kill, (child, signal.SIGINT))
+    if request["interrupt"]:
+        interrupting.start()
     _, status, usage = os.wait4(child, 0)
+    interrupting.cancel()
     return {"code": os.waitstatus_to_exitcode(status), "megabytes": usage.ru_maxrss / 1024}
+
+
+def _flushed(code: int) -> int:
+    """Return the exit code as Python gives it once it has flushed the streams."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            return 120
+    return code
 
 
 def _limit(request: dict[str, Any]) -> None:
     """Give this process its folder, streams, environment, and limits."""
     os.setpgid(0, 0)
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        os.dup2(os.open(request[name], os.O_RDWR | os.O_CREAT), number)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (the process ends with it)
     os.chdir(request["cwd"])
     os.environ.update(request["env"])
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        _give_stream(number, name, request[name])
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job ignores
     signal.setitimer(signal.ITIMER_REAL, request["seconds"])
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + request["bytes"]
@@ -177,14 +205,50 @@ def _limit(request: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def _give_stream(number: int, name: str, what: str) -> None:
+    """Open a standard stream, as a shell does, and make Python's object of it, as Python does."""
+    if what == "closed":
+        os.close(number)
+        stream = None
+    else:
+        opened = _broken_pipe() if what == "broken" else os.open(what, os.O_RDWR | os.O_CREAT)
+        os.dup2(opened, number)
+        os.close(opened)
+        encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
+        errors = "backslashreplace" if name == "stderr" else "strict"
+        stream = open(  # noqa: SIM115 (the process ends with it)
+            number, "w" if number else "r", 1 if number == 2 else -1, encoding, errors, closefd=False
+        )
+    setattr(sys, name, stream)
+    setattr(sys, f"__{name}__", stream)
+
+
+def _broken_pipe() -> int:
+    read, written = os.pipe()
+    os.close(read)
+    return written
+
+
 def _command(request: dict[str, Any]) -> int:
     if request["fresh"]:
         os.environ.pop("OMP_NUM_THREADS", None)
         os.environ.update(request["env"])
-        os.execv(sys.executable, [sys.executable, "-m", "compress", *request["arguments"]])
+        program = [] if request["arguments"][0].endswith(".py") else ["-m", "compress"]
+        os.execv(sys.executable, [sys.executable, *program, *request["arguments"]])
+    if request["arguments"][0].endswith(".py"):
+        return _program(request["arguments"])
     from compress.cli import main
 
     return main(request["arguments"])
+
+
+def _program(arguments: list[str]) -> int:
+    sys.argv = arguments
+    try:
+        runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
+    return 0
 
 
 if __name__ == "__main__":

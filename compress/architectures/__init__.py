@@ -6,10 +6,11 @@ registers all three, so that the Auto classes, saving, loading and ``TaskModel``
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from eval.json_text import read_json
 
 if TYPE_CHECKING:
     from eval.report.card import Form
@@ -28,10 +29,10 @@ def prepare(folder: str | Path) -> None:
     """Import what defines the model in ``folder``, if it is one of ours; anything else is left to transformers."""
     file = Path(folder) / "config.json"
     try:
-        model_type = json.loads(file.read_text(encoding="utf-8")).get("model_type")
+        model_type = read_json(file).get("model_type")
     except (OSError, ValueError, AttributeError):
         return  # the loader says what is wrong with it
-    if model_type in ARCHITECTURES:
+    if isinstance(model_type, str) and model_type in ARCHITECTURES:
         import_module(ARCHITECTURES[model_type])
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compress.commands.models import AcceptIncomplete, is_export, open_model, spec_of, task_for
+from compress.commands.options import finite
 from compress.commands.output import as_json, plain, write_json
 from compress.commands.run import Json
 from eval.errors import UserError, did_you_mean
@@ -24,7 +25,9 @@ def evaluate(
     against: Annotated[str | None, typer.Option(metavar="MODEL", help="The model it is compared with.")] = None,
     split: Annotated[str, typer.Option(help="Which examples.")] = "validation",
     metric: Annotated[str | None, typer.Option(help="The score that decides.")] = None,
-    margin: Annotated[float, typer.Option(min=0.0, help="Loss of the score that still counts as no worse.")] = 0.01,
+    margin: Annotated[
+        float, typer.Option(min=0.0, callback=finite, help="Loss of the score that still counts as no worse.")
+    ] = 0.01,
     latency: Annotated[bool, typer.Option("--latency/--no-latency", help="Measure milliseconds too.")] = True,
     arithmetic: Annotated[
         str | None, typer.Option(help="Compute the 8-bit products of an export as another processor does: avx2, vnni.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compress.commands.models import AcceptIncomplete, is_export, spec_of, task_for
+from compress.commands.options import finite
 from compress.commands.output import megabytes, table, write_json
 from compress.commands.run import Json
 from compress.export.targets import NEXT, TARGETS, export_to
@@ -39,10 +40,12 @@ def export(
     ] = None,
     agreement: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, help="Least share of equal decisions of 8 bits; 0.97, tuning 0.98."),
+        typer.Option(
+            min=0.0, max=1.0, callback=finite, help="Least share of equal decisions of 8 bits; 0.97, tuning 0.98."
+        ),
     ] = None,
     least_score: Annotated[
-        float | None, typer.Option(help="For --tune: the least score that a variant may have.")
+        float | None, typer.Option(callback=finite, help="For --tune: the least score that a variant may have.")
     ] = None,
     assets: Annotated[
         Path | None, typer.Option(help="For web: the node_modules folder with onnxruntime-web and its tokenizer.")

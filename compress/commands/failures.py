@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import re
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
-from eval.errors import CompressError, UserError, is_out_of_memory
+from eval.errors import CompressError, UserError, is_out_of_memory, shortened
 from teachers.processes import is_first
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
 LOGGERS = ("compress", "teachers", "eval")
+READ = 20_000
+"""Characters of problems after which the others are only counted."""
 LONG = ("run", "teach", "augment", "export", "eval")
 """Commands that tell what they are doing; the others only warn."""
 
@@ -31,9 +33,9 @@ class Command(TyperCommand):
         """Run the function of the command."""
         debug = bool(ctx.find_root().params.get("debug"))
         handler = _Messages(logging.INFO if ctx.info_name in LONG else logging.WARNING)
-        if is_first():
-            handler.attach()
         try:
+            if is_first():
+                handler.attach()
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
@@ -58,23 +60,21 @@ def report(error: Exception, debug: bool = False) -> int:
     Returns:
         The exit code: 2 for a user's mistake, else 1.
     """
-    if isinstance(error, BrokenPipeError):
-        # Whoever read the output has gone; without this, Python complains once more when it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # whoever read the output has gone
         return 1
     if debug:
         typer.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     for line in _lines(error, debug):
-        typer.echo(line, err=True)
+        typer.echo(shortened(line), err=True)
     return error.exit_code if isinstance(error, CompressError) else 1
 
 
 def _lines(error: Exception, debug: bool) -> list[str]:
     if isinstance(error, UserError):
         count = len(error.problems)
-        return [*error.problems, *([f"{count} mistakes"] if count > 1 else [])]
+        return [*_first(error.problems), *([f"{count:,} mistakes"] if count > 1 else [])]
     if isinstance(error, CompressError):
-        return [str(error)]
+        return str(error).splitlines()
     if is_out_of_memory(error):
         return [f"out of memory ({_needed(error)}); a smaller batch_size, accumulation or a smaller model needs less"]
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -89,6 +89,16 @@ def _needed(error: Exception) -> str:
     """Return how much memory was asked for, where the message says it, else its first line."""
     asked = re.search(r"allocate (\d+) bytes", str(error))
     return f"{int(asked[1]) / 1e9:.1f} GB were asked for" if asked else _first_line(error)
+
+
+def _first(problems: Sequence[str]) -> list[str]:
+    """Return as many problems as a person may read."""
+    found: list[str] = []
+    for problem in problems:
+        if sum(map(len, found)) > READ:
+            return [*found, f"and {len(problems) - len(found):,} more"]
+        found.append(problem)
+    return found
 
 
 def _at(error: OSError) -> str:
@@ -114,7 +124,7 @@ class _Messages(logging.Handler):
     """Sends what the toolkit logs to standard error while a command runs."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(self.format(record), err=True)
+        typer.echo(shortened(self.format(record)), err=True)
 
     def attach(self) -> None:
         for name in LOGGERS:

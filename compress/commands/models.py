@@ -76,7 +76,12 @@ def spec_of(model: Any) -> TaskSpec:
     from eval.task import TaskSpec
 
     task = model.task
-    return task if isinstance(task, TaskSpec) else TaskSpec.model_validate(task)
+    if isinstance(task, TaskSpec):
+        return task
+    from eval.typed_json import typed
+
+    found: TaskSpec = typed(task, TaskSpec, f"{model.folder}/{EXPORT_FILE}: task", "copy or export it again")
+    return found
 
 
 def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | None = None) -> Task:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from compress.commands.options import finite
 from eval.errors import UserError
 
 
@@ -21,7 +22,8 @@ def predict(
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Inputs of a batch.")] = 32,
     speed: Annotated[
-        float | None, typer.Option(help="Of a model with early exits: 0 runs every layer, 1 one; as exported.")
+        float | None,
+        typer.Option(callback=finite, help="Of a model with early exits: 0 runs every layer, 1 one; as exported."),
     ] = None,
 ) -> None:
     """Answer lines of text with an export: one JSON object a line, in the order of the lines.

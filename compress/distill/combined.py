@@ -17,7 +17,7 @@ class CombinedDistillation(HealedTechnique):
 
     Attributes:
         objective: The terms, by technique, each with its own fields and a ``weight`` (1 by default).
-        training: How weights are updated; the terms' own training blocks are not used.
+        training: How weights are updated; the terms have no training of their own.
 
     Needs:
         Training examples, and a teacher if a term needs one.

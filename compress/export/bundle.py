@@ -11,6 +11,9 @@ from compress.export.engines import ENGINES, MODEL_FILES
 from eval.report.markdown import escape, labels_line
 
 PARTS = (
+    "eval.streams",
+    "eval.json_text",
+    "eval.encoder_settings",
     "eval.encoding",
     "eval.inference",
     "compress.export.engines",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, FiniteFloat, field_validator
 
 from compress.export.gate import LEAST_LIMIT, TOLERANCE
 from compress.export.probes import made_up_examples, odd_examples
@@ -25,6 +26,43 @@ CHANNELS = 64
 INT8_MARGIN = 0.05
 """Largest difference between runtimes of an 8-bit graph, relative to the largest logit: the last bit of a float, which
 another order of additions changes, decides a whole step."""
+
+
+Numbers = list[FiniteFloat] | list[Annotated[list[FiniteFloat], Field(min_length=1)]]
+Ids = list[Annotated[int, Field(ge=0, lt=2**31)]]
+
+
+class ConformanceRow(BaseModel):
+    """One input; see ``write_conformance``."""
+
+    example: dict[str, Any]
+    window: int = Field(ge=0)
+    inputs: dict[str, Ids]
+    logits: Numbers
+    torch: Numbers
+
+    @field_validator("inputs")
+    @classmethod
+    def _has_ids(cls, inputs: dict[str, Ids]) -> dict[str, Ids]:
+        if "input_ids" not in inputs:
+            raise ValueError("input_ids is missing")
+        return inputs
+
+    @field_validator("logits", "torch")
+    @classmethod
+    def _even(cls, numbers: Any) -> Any:
+        if len({len(row) for row in numbers if isinstance(row, list)}) > 1:
+            raise ValueError("its rows must be of one length")
+        return numbers
+
+
+class Conformance(BaseModel):
+    """What ``conformance.json`` holds."""
+
+    format: Literal[1]
+    exact: bool
+    limit: FiniteFloat = Field(ge=0)
+    rows: list[ConformanceRow] = Field(min_length=1)
 
 
 def write_conformance(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from compress.export.runtime import ExportError, Runtime
+from eval.streams import guard_streams
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells give it."""
 
 
 def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
@@ -21,19 +25,21 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         arguments: Without the name of the program; None takes those of the process.
 
     Returns:
-        The exit code: 0, or 2 after a user's mistake, which is told on standard error.
+        The exit code: 0; 2 after a user's mistake, which is told on standard error; 130 after Ctrl-C; 1 if the answers
+        could not be written.
     """
+    if problem := guard_streams():
+        sys.stderr.write(f"{problem}\n")
+        return 1
     parser = argparse.ArgumentParser(description="Answer texts: one JSON object a line, in the order of the texts.")
     parser.add_argument("text", nargs="*", help="a line (see README.md); without any, standard input is read")
     parser.add_argument("--file", type=Path, help="a UTF-8 file with one line a text")
-    parser.add_argument("--batch-size", type=int, default=32, help="inputs of a batch (32)")
-    parser.add_argument("--threads", type=int, default=None, help="threads (the physical cores)")
+    parser.add_argument("--batch-size", type=_count, default=32, help="inputs of a batch (32)")
+    parser.add_argument("--threads", type=_count, default=None, help="threads (the physical cores)")
     parser.add_argument("--speed", type=float, default=None, help="early exits: 0 runs all layers, 1 one (as exported)")
     given = parser.parse_args(arguments)
     if given.text and given.file:
         parser.error("give texts or --file, not both")
-    if given.batch_size < 1 or (given.threads is not None and given.threads < 1):
-        parser.error("--batch-size and --threads must be 1 or more")
     try:
         model = Runtime(folder, given.threads, speed=given.speed)
         if given.file:
@@ -42,13 +48,23 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         else:
             _write(model, given.text or read_lines(sys.stdin.buffer), given.batch_size)
         return 0
-    except BrokenPipeError:
-        # Whoever read the output has gone; without this, Python complains once more when it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read the output has gone
         return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        return INTERRUPTED
     except (ExportError, OSError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            sys.stderr.write(f"the disk is full ({error.filename})\n")
+            return 1
         sys.stderr.write(f"{error}\n")
         return 2
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
+        raise argparse.ArgumentTypeError(f"got {text[:20]!r}, must be a whole number of 1 or more")
+    return int(text)
 
 
 def read_lines(stream: BinaryIO) -> Iterator[str]:

@@ -20,12 +20,28 @@ from compress.export.engines import MODEL_FILES, Engine, first_line, open_engine
 from compress.export.engines import ExportError as ExportError
 from eval.encoding import Array, Inputs, TextEncoder
 from eval.inference import Answer, Predictions, predict
+from eval.json_text import JsonError, parse_json, read_json
 
 FORMAT = 1
 """Version of the export folder; a folder of a later version is refused."""
 MANIFEST = "export.json"
 FILES = ("tokenizer.json", "encoder.json")
 """What prediction needs beside the network and the manifest, which holds the size and digest of each file."""
+REQUIRED = ("name", "task", "files")
+KINDS: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "task": (dict,),
+    "files": (dict,),
+    "target": (str,),
+    "scheme": (str,),
+    "source": (dict,),
+    "int8": (dict,),
+    "gate": (dict,),
+    "tuned": (dict,),
+    "speed": (int, float),
+}
+"""Fields of the manifest, as JSON values."""
+MOST_THREADS = 1024
 PAIR = ("text_a", "text_b")
 """Fields of an example of two texts."""
 FIELDS = {
@@ -88,6 +104,10 @@ class Runtime:
             raise ExportError(f"{self.folder}: the tokenizer cannot be read ({first_line(error)})") from error
         if speed is not None and self.manifest.get("speed") is None:
             raise ExportError(f"{self.folder}: has no early exits whose speed can be set")
+        if threads is not None and not 0 <= threads <= MOST_THREADS:
+            raise ExportError(
+                f"threads: got {threads}, allowed are 1 to {MOST_THREADS:,}, or 0 for the library's choice"
+            )
         if speed is not None and not 0 <= speed <= 1:
             raise ExportError(f"speed: got {speed}, allowed are 0 (every layer) to 1 (the first exit)")
         self.settings: Inputs = {} if speed is None else {"speed": np.array(speed, dtype=np.float32)}
@@ -97,8 +117,8 @@ class Runtime:
 
     def _threads(self) -> int:
         cores, tuned = default_threads(), self.manifest.get("tuned")
-        found = tuned.get("threads") if isinstance(tuned, dict) and "OMP_NUM_THREADS" not in os.environ else None
-        return min(found, cores or found) if isinstance(found, int) else cores
+        found = (tuned or {}).get("threads") if "OMP_NUM_THREADS" not in os.environ else None
+        return min(found, cores or found) if isinstance(found, int) and 0 < found <= MOST_THREADS else cores
 
     def forward(self, inputs: Inputs) -> Array:
         """Return float32 logits ``[rows, C]``, or ``[rows, length, C]`` for tagging, qa (C = start, end), masked-lm.
@@ -194,8 +214,8 @@ def _fields_of(line: str, fields: tuple[str, ...], others: tuple[str, ...]) -> d
     """Return the fields of a line; ``others`` tell an object from a lone text too."""
     if line.lstrip().startswith("{"):
         try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
+            found = parse_json(line)
+        except JsonError:
             found = None
         # A lone text may look like JSON; two texts in one line never do.
         if isinstance(found, dict) and (len(fields) > 1 or not found.keys().isdisjoint({fields[0], *others})):
@@ -236,21 +256,28 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         raise ExportError(f"{folder}: no {MANIFEST} here; an export is a folder that 'compress export' wrote")
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ExportError(f"{file}: not JSON ({error}); copy or export it again") from error
-    expected = {"name": str, "task": dict, "files": dict}
+        manifest = read_json(file)
+    except JsonError as error:
+        raise ExportError(f"{file}: {error}; copy or export it again") from error
     if not isinstance(manifest, dict) or "format" not in manifest:
         raise ExportError(f"{file}: not the manifest of an export")
     if manifest["format"] != FORMAT:
         found = manifest["format"]
-        raise ExportError(f"{file}: format {found!r}; this reader knows format {FORMAT}, so use a matching version")
-    wrong = [key for key, kind in expected.items() if not isinstance(manifest.get(key), kind)]
+        raise ExportError(
+            f"{file}: format {repr(found)[:60]}; this reader knows format {FORMAT}, so use a matching version"
+        )
+    wrong = [
+        key
+        for key, kinds in KINDS.items()
+        if not isinstance(manifest.get(key), kinds if key in REQUIRED else (*kinds, type(None)))
+    ]
     if wrong:
         raise ExportError(f"{file}: {' and '.join(wrong)} missing or of another type; export it again")
     files, target = manifest["files"], target_of(manifest)
     if target not in MODEL_FILES:
-        raise ExportError(f"{folder}: an export for {target!r}, which this cannot run; README.md there says what can")
+        raise ExportError(
+            f"{folder}: an export for {target[:60]!r}, which this cannot run; README.md there says what can"
+        )
     problems = [f"does not list {name}" for name in (*MODEL_FILES[target], *FILES) if name not in files]
     for name, known in files.items():
         problems += wrong_file(folder, name, known)
@@ -282,9 +309,8 @@ def wrong_file(folder: Path, name: str, known: Any) -> list[str]:
     file = folder / name
     if not file.is_file():
         return [f"{name} is missing"]
-    try:
-        size, digest = int(known["bytes"]), str(known["sha256"])
-    except (KeyError, TypeError, ValueError):
+    size, digest = (known.get("bytes"), known.get("sha256")) if isinstance(known, dict) else (None, None)
+    if not isinstance(size, int) or not isinstance(digest, str):
         return [f"{name} has no size and digest"]
     if file.stat().st_size != size:
         return [f"{name} has {file.stat().st_size} bytes instead of {size}"]
@@ -306,9 +332,9 @@ def sha256(file: Path) -> str:
 
 
 def default_threads() -> int:
-    """Return ``OMP_NUM_THREADS`` if it is set, else the physical cores this process may use (0: ask ONNX Runtime)."""
+    """Return ``OMP_NUM_THREADS`` if it is a number of threads, else the physical cores (0: ask ONNX Runtime)."""
     given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdigit() and int(given):
+    if given.isascii() and given.isdecimal() and len(given) < 6 and 0 < int(given) <= MOST_THREADS:
         return int(given)
     try:
         cores = set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -22,6 +21,7 @@ from compress.export.targets import export_to
 from compress.modules.fake_quant import rounds
 from compress.technique import Inputs
 from eval.errors import CompressError, UserError, did_you_mean
+from eval.json_text import read_json
 from eval.latency import latency, stream
 from eval.measure import measure
 from eval.task import Task
@@ -214,7 +214,7 @@ def _keep(source: Path, folder: Path, goal: str, chosen: Trial, trials: Sequence
     """Put the chosen export in place, with the table and its number of threads in the manifest."""
     with whole_folder(folder, "the export") as beside:
         shutil.copytree(source, beside, dirs_exist_ok=True)
-        manifest = json.loads((beside / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(beside / MANIFEST)
         manifest["tuned"] = {"goal": goal, "threads": chosen.threads, "trials": [asdict(trial) for trial in trials]}
         write_manifest(beside, manifest)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -12,20 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import BaseModel, Field
 
-from compress.export.conformance import FILE, FORMAT
+from compress.export.conformance import FILE, FORMAT, Conformance, ConformanceRow
 from compress.export.engines import ENGINES as LIBRARIES
 from compress.export.engines import MODEL_FILES, first_line, open_engine
 from compress.export.gate import BATCH, TOLERANCE, Seen, compare
 from compress.export.runtime import ExportError, Runtime, read_manifest, target_of, wrong_file
 from eval.encoding import Array, Feature, Inputs, TextEncoder
 from eval.errors import UserError
+from eval.typed_json import read_typed, typed
 
 if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
 
 Engine = Callable[[Inputs], Array]
 """Inputs -> logits ``[rows, C]`` or ``[rows, length, C]``."""
+
+
+class Gated(BaseModel):
+    """What of the gate in a manifest decides how the export is compared again."""
+
+    limit: float | None
+    agreement_needed: float = Field(ge=0, le=1)
 
 
 @dataclass(frozen=True)
@@ -109,9 +117,10 @@ def against_model(folder: str | Path, model: TaskModel, examples: Sequence[Mappi
         raise UserError(
             f"{folder}: was made from other weights than those of {model.name}; give the model it came from"
         )
-    written = export.manifest["gate"]
-    exact = written["limit"] is not None
-    limits = {"tolerance": TOLERANCE} if exact else {"tolerance": None, "agreement": written["agreement_needed"]}
+    cure = "copy or export it again"
+    written: Gated = typed(export.manifest.get("gate"), Gated, f"{export.folder}/export.json: gate", cure)
+    exact = written.limit is not None
+    limits = {"tolerance": TOLERANCE} if exact else {"tolerance": None, "agreement": written.agreement_needed}
     gate = compare(export, model, examples, **limits)
     return Verified(
         "torch model",
@@ -126,40 +135,38 @@ def against_model(folder: str | Path, model: TaskModel, examples: Sequence[Mappi
     )
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read(folder: Path) -> Conformance:
     if not (folder / FILE).is_file():
         raise UserError(f"{folder}: has no {FILE}; it was written by an earlier version, so export it again")
-    known: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    if known.get("format") != FORMAT:
-        raise UserError(f"{folder / FILE}: format {known.get('format')!r}; this version knows format {FORMAT}")
-    return known
+    return read_typed(folder / FILE, Conformance, "copy or export it again", FORMAT)
 
 
 def _verified(
-    name: str, package: str, load: Callable[[Runtime], Engine], export: Runtime, known: Mapping[str, Any]
+    name: str, package: str, load: Callable[[Runtime], Engine], export: Runtime, known: Conformance
 ) -> Verified:
     if find_spec(package) is None:
         return Verified(name, None, problems=(f"not installed; pip install {package}",))
     version = metadata.version(package)
     try:
-        return _compared(Verified(name, version, limit=float(known["limit"])), load(export), export, known["rows"])
+        return _compared(Verified(name, version, limit=known.limit), load(export), export, known.rows)
     except Exception as error:  # every runtime has its own kinds
         return Verified(name, version, problems=(f"cannot run it: {first_line(error)}",))
 
 
-def _compared(blank: Verified, engine: Engine, export: Runtime, rows: Sequence[Mapping[str, Any]]) -> Verified:
+def _compared(blank: Verified, engine: Engine, export: Runtime, rows: Sequence[ConformanceRow]) -> Verified:
     encoder, limit = export.encoder, blank.limit
     close, model = Seen(encoder.settings), Seen(encoder.settings)
     features: list[Feature] = []
     alone: list[Array] = []
     for row in rows:
-        feature = encoder.encode([row["example"]])[row["window"]]
-        if feature.ids != row["inputs"]["input_ids"]:
+        found = encoder.encode([row.example])
+        if row.window >= len(found) or found[row.window].ids != row.inputs["input_ids"]:
             close.problems.append("the tokenizer gives other tokens than where the export was written")
             continue
+        feature = found[row.window]
         features.append(feature)
         alone.append(engine(encoder.collate([feature]))[0])
-        for seen, expected in ((close, row["logits"]), (model, row["torch"])):
+        for seen, expected in ((close, row.logits), (model, row.torch)):
             logits = np.array([expected], np.float32)
             seen.add([feature], encoder, logits, alone[-1][None, ..., : logits.shape[-1]], decide=True)
     batch = _in_batches(engine, encoder, features, alone)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from compress.export.conformance import FILE as CONFORMANCE
 from compress.export.folder import AGREEMENT, ExportReport, occupied, write_json, write_manifest
 from compress.export.int8 import Int8
@@ -18,6 +19,8 @@ from compress.export.onnx import export_onnx
 from compress.export.runtime import MANIFEST, sha256
 from compress.export.web_readme import web_readme
 from eval.errors import UserError
+from eval.json_text import read_json
+from eval.typed_json import read_typed
 from eval.writing import whole_folder
 from teachers.taskmodel import TaskModel
 
@@ -44,6 +47,13 @@ REFUSED = {
     "multiple-choice": "its page takes one text or two, not a list of choices",
 }
 """Kinds that this format does not have, and why."""
+
+
+class Package(BaseModel):
+    """What of a ``package.json`` is read."""
+
+    name: str
+    version: str
 
 
 def export_web(
@@ -87,7 +97,7 @@ def export_web(
             model, exported, int8=int8, examples=examples, name=name or model.name, agreement=agreement
         )
         with whole_folder(folder, "the export") as beside:
-            manifest = json.loads((exported / MANIFEST).read_text(encoding="utf-8"))
+            manifest = read_json(exported / MANIFEST)
             _write_model(model, exported, beside, report.scheme)
             missing = missing_assets(modules)
             versions = None if missing else _write_assets(modules, beside / "lib")
@@ -136,7 +146,7 @@ def _write_model(model: TaskModel, exported: Path, beside: Path, scheme: str) ->
     (beside / "onnx").mkdir()
     shutil.move(exported / "model.onnx", beside / MODELS[scheme])
     shutil.move(exported / CONFORMANCE, beside / CONFORMANCE)
-    config = json.loads((exported / "config.json").read_text(encoding="utf-8"))
+    config = read_json(exported / "config.json")
     config.setdefault("architectures", [type(model.model).__name__])
     write_json(beside / "config.json", config | {"transformers.js_config": {"dtype": DTYPES[scheme]}})
     # As it is used, not as it was given: in running text, too, a tagger's words then begin as they did in training.
@@ -156,8 +166,9 @@ def _write_assets(modules: Path, lib: Path) -> dict[str, str]:
     lib.mkdir()
     for name, (package, file) in ASSETS.items():
         shutil.copyfile(modules / package / file, lib / name)
-    packages = (json.loads((modules / name / "package.json").read_text(encoding="utf-8")) for name in PACKAGES)
-    return {package["name"]: package["version"] for package in packages}
+    places = {name: modules / name / "package.json" for name in PACKAGES}
+    packages = {name: read_typed(place, Package, "install it anew") for name, place in places.items()}
+    return {package.name: package.version for package in packages.values()}
 
 
 def _write_page(beside: Path) -> None:

@@ -14,6 +14,7 @@ from compress.quantize.hessian import Curvature, top_eigenvalue
 from compress.sample_loss import SampleLoss
 from compress.technique import Inputs
 from eval.task import Examples
+from eval.typed_json import read_values, typed
 from eval.writing import write_beside
 from teachers.encoder import layers
 from teachers.features import labelled
@@ -40,7 +41,8 @@ def layer_eigenvalues(
     """
     file = None if inputs.folder is None else inputs.folder / KEPT
     if file is not None and file.is_file():
-        known: list[list[float]] = json.loads(file.read_text(encoding="utf-8"))
+        cure = f"remove {file}"
+        known: list[list[float]] = typed(read_values(file, cure), list[list[float]], str(file), cure)
         return known
     network = student.model
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+from eval.report.markup import plain
+from eval.variables import without_variable
+from eval.writing import write_beside
+
+with without_variable("MPLBACKEND"):  # what it names may not be installed here, and none of it is used
+    import matplotlib
+
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-from eval.report.markup import plain
-from eval.writing import write_beside
 
 LONGEST_LABEL = 28
 LOG_FROM = 6.0

@@ -13,14 +13,16 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, PositiveInt
 from tokenizers import Tokenizer
 
 from eval.errors import UserError
 from eval.sources import Source
+from eval.typed_json import read_typed
 from eval.writing import alone, whole_folder
 from teachers.pretraining.documents import Counts, documents
 
@@ -37,6 +39,21 @@ Array = NDArray[Any]
 BEGINS, CAPITAL = 1, 2
 """Flags of a token: it begins a word; the word begins with a capital in the text."""
 KINDS = {"flags": "uint8", "labels": "int64", "sentence_starts": "int64", "document_starts": "int64"}
+
+
+class Facts(BaseModel):
+    """What of ``corpus.json`` is read again."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["uint16", "uint32"]
+    tokens: PositiveInt
+    sentences: PositiveInt
+    documents: PositiveInt
+    labels: list[str]
+    read: dict[str, Any]
+
+
 Segmenter = Callable[[str], Sequence[tuple[int, int]]]
 """From a text to the first character of each word and the one after its last, for scripts without spaces."""
 Reader = Callable[[Sequence[Source], Counts], Iterator[tuple[list[str], str]]]
@@ -120,7 +137,7 @@ class Corpus:
         file = folder / FACTS
         if not file.is_file():
             raise UserError(f"{folder}: is no corpus, for it has no {FACTS}")
-        facts = json.loads(file.read_text(encoding="utf-8"))
+        facts = dict(read_typed(file, Facts, f"remove {folder} to make it anew"))
         kinds = {"tokens": facts["kind"], **KINDS}
         counts = {"tokens": facts["tokens"], "flags": facts["tokens"], "labels": facts["documents"]}
         counts |= {"sentence_starts": facts["sentences"] + 1, "document_starts": facts["documents"] + 1}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from compress.distill.augment.vocabulary import SPARE, others_than, whole_words
 from eval.errors import UserError
+from eval.places import user_path
 from teachers.encoder import word_embeddings
 from teachers.taskmodel import TaskModel
 
@@ -79,7 +80,7 @@ def vectors_of_file(path: str | Path) -> WordVectors:
     Raises:
         UserError: If the file cannot be read or is of another form.
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     words: list[str] = []
     rows: list[Floats] = []
     try:

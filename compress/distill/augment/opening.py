@@ -14,6 +14,7 @@ from compress.distill.augment.rule import Rule
 from compress.distill.augment.tagger import open_tagger
 from compress.distill.augment.tinybert import TinyBertRule
 from eval.errors import UserError
+from eval.places import user_path
 from eval.task import TaskSpec
 from teachers.taskmodel import TaskModel
 
@@ -70,7 +71,7 @@ def identity_of(block: AugmentBlock, rule: Rule) -> dict[str, Any]:
         tokenizer = model.tokenizer.backend_tokenizer.to_str()
         found["model"] = [model.digest, hashlib.sha256(tokenizer.encode()).hexdigest()]
         if block.vectors is not None:
-            found["vectors"] = _digest(Path(block.vectors).expanduser())
+            found["vectors"] = _digest(user_path(block.vectors))
     if isinstance(rule, BilstmRule):
         found["mask_word"] = rule.mask_word
         pipeline = getattr(rule.tagger, "pipeline", None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from eval.checking import BadItemError, Checker
 from eval.errors import UserError, did_you_mean
+from eval.places import user_path
 from eval.rows import Row
 from eval.sources import Source, find_sources
 from eval.task import Example, TaskSpec
@@ -54,7 +54,7 @@ def read_examples(data: str, split: str = "train", kind: str | None = None) -> l
 
 def _source(data: str, split: str) -> Source:
     sources = find_sources(data, {})
-    if Path(data).expanduser().is_file():
+    if user_path(data).is_file():
         (source,) = sources.values()
         return source
     if split not in sources:

@@ -1,0 +1,99 @@
+"""How one model wants its inputs: the settings in ``encoder.json``, checked when they are read.
+
+Like the other parts of ``predict.py`` it imports nothing of the toolkit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+CHOICES = {
+    "kind": ("classification", "regression", "tagging", "qa", "masked-lm", "embedding", "multiple-choice"),
+    "truncation": ("longest_first", "only_first", "only_second"),
+    "truncation_side": ("left", "right"),
+    "inputs": ("input_ids", "attention_mask", "token_type_ids"),
+    "pad_side": ("left", "right"),
+}
+"""Values that settings may have."""
+LEAST = {"max_length": 4}
+"""Least values, where it is not 0."""
+HIGHEST = 2**31
+"""Above every number of the settings."""
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """All that is needed, beside ``tokenizer.json``, to turn an example into the inputs of one model.
+
+    Attributes:
+        kind: Task kind: classification, regression, tagging, qa, masked-lm, embedding or multiple-choice.
+        labels: Class names or tags by id.
+        pair: Whether the network reads two texts at once: pairs, or a text with one of its choices.
+        max_length: Most tokens of an input, special tokens counted.
+        stride: Tokens shared by neighbouring windows of a long input (qa, tagging).
+        truncation: longest_first, only_first or only_second (of the two).
+        truncation_side: left or right.
+        inputs: Names of the arrays the model takes, among input_ids, attention_mask, token_type_ids.
+        pad_id: Token id that fills short rows.
+        pad_type_id: Token type of the padding.
+        pad_side: left or right.
+    """
+
+    kind: str
+    labels: tuple[str, ...] = ()
+    pair: bool = False
+    max_length: int = 128
+    stride: int = 32
+    truncation: str = "longest_first"
+    truncation_side: str = "right"
+    inputs: tuple[str, ...] = ("input_ids", "attention_mask")
+    pad_id: int = 0
+    pad_type_id: int = 0
+    pad_side: str = "right"
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> EncoderSettings:
+        """Build settings from JSON values; lists become tuples.
+
+        Raises:
+            ValueError: If fields are unknown, missing, or of another type; all of them at once.
+        """
+        kinds = {each.name: str if each.name == "kind" else type(each.default) for each in fields(cls)}
+        found: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        problems = [f"{str(name)[:60]} is unknown" for name in found if name not in kinds]
+        problems += [] if "kind" in found else ["kind is missing"]
+        problems += [
+            f"{name} must be {_wanted(name, kind)}"
+            for name, kind in kinds.items()
+            if name in found and not _fits(found[name], name, kind)
+        ]
+        if problems:
+            raise ValueError(", ".join(problems))
+        return cls(**found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values."""
+        return asdict(self)
+
+
+def _fits(value: Any, name: str, kind: type) -> bool:
+    """Whether a value is one that a field of the settings may have."""
+    if type(value) is not kind:
+        return False
+    if isinstance(value, int) and kind is int:
+        return LEAST.get(name, 0) <= value < HIGHEST
+    texts: Any = value if kind is tuple else (value,) if kind is str else ()
+    return all(isinstance(text, str) and text in CHOICES.get(name, (text,)) for text in texts)
+
+
+def _wanted(name: str, kind: type) -> str:
+    if kind is int:
+        return f"a whole number of {LEAST.get(name, 0)} or more, below {HIGHEST:,}"
+    words = {bool: "true or false", str: "one", tuple: "a list"}[kind]
+    if kind is bool:
+        return words
+    return f"{words} of {', '.join(CHOICES[name])}" if name in CHOICES else f"{words} of texts"
