@@ -17,6 +17,7 @@ import torch
 
 from compress.artifact import Artifact, Record, outcome_of
 from compress.export.runtime import sha256
+from compress.modules.masked import masked_parts
 from compress.recipe_check import step_problems
 from compress.store import is_artifact, load, save
 from compress.technique import Inputs, Outcome, Technique
@@ -92,7 +93,12 @@ def placed_problems(steps: Sequence[Technique], student: TaskModel, inputs: Inpu
     """Return what ``problems`` does, each with the number of its step, counted from 0."""
     have = {name for name in ("train", "calibration", "teacher") if getattr(inputs, name) is not None}
     found = [(int(place[-1]), sentence) for place, sentence in step_problems(list(enumerate(steps)), have)]
+    pruned = masked_parts(student.model) if layer_count(student.model) else frozenset()
     for index, step in enumerate(steps):
+        found += [
+            (index, f"step {index + 1}, {step.name}: cannot follow what has pruned {student.name}: {reason}")
+            for reason in dict.fromkeys(reason for part, reason in step.remade().items() if part in pruned)
+        ]
         if not step.takes_any and not layer_count(student.model):
             sentence = f"step {index + 1}, {step.name}: works on transformer layers, and {student.name} has none"
             found.append((index, sentence))

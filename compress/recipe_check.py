@@ -75,7 +75,7 @@ def step_problems(steps: Sequence[tuple[int, Technique]], have: Collection[str])
     for index, step in steps:
         for need in sorted(step.needed() - set(have)):
             yield ("steps", index), f"step {index + 1}, {step.name}: needs {HINTS[need]}, and there is none"
-    for index, problem in order_problems([(index, type(step)) for index, step in steps]):
+    for index, problem in order_problems(steps):
         yield ("steps", index), problem.sentence
 
 
@@ -95,18 +95,18 @@ class OrderProblem:
     sentence: str
 
 
-def order_problems(steps: Sequence[tuple[int, type[Technique]]]) -> Iterator[tuple[int, OrderProblem]]:
-    """Find steps that cannot follow an earlier one, whatever their fields are.
+def order_problems(steps: Sequence[tuple[int, Technique | type[Technique]]]) -> Iterator[tuple[int, OrderProblem]]:
+    """Find steps that cannot follow an earlier one.
 
     Args:
-        steps: Classes of techniques with their places among the steps, counted from 0.
+        steps: Techniques with their places among the steps, counted from 0; of a class its defaults count.
 
     Yields:
         The place of the later step and what is wrong.
     """
-    frozen: tuple[int, type[Technique]] | None = None
-    made: tuple[int, type[Technique]] | None = None
-    last: tuple[int, type[Technique]] | None = None
+    frozen: tuple[int, Technique | type[Technique]] | None = None
+    made: tuple[int, Technique | type[Technique]] | None = None
+    last: tuple[int, Technique | type[Technique]] | None = None
     for index, step in steps:
         where = f"step {index + 1}, {step.name}"
         if step.trains and frozen is not None:
@@ -122,8 +122,8 @@ def order_problems(steps: Sequence[tuple[int, type[Technique]]]) -> Iterator[tup
                 OrderProblem("last", "the other must be the last step; put it before", f"{sentence}; put it before"),
             )
         for number, before in steps:
-            if number < index and before.name in step.not_after:
-                reason = step.not_after[before.name]
+            reasons = _reasons_against(before, step) if number < index else ()
+            for reason in reasons:
                 sentence = f"{where}: cannot follow step {number + 1}, {before.name}: {reason}"
                 yield index, OrderProblem("after", reason, sentence)
         if made is not None and not step.takes_any:
@@ -137,6 +137,16 @@ def order_problems(steps: Sequence[tuple[int, type[Technique]]]) -> Iterator[tup
             frozen = (index, step)
         if step.last and last is None:
             last = (index, step)
+
+
+def _reasons_against(before: Technique | type[Technique], step: Technique | type[Technique]) -> Iterator[str]:
+    """Yield why a step cannot follow one before it, for its name or for the zeros that it leaves."""
+    if before.name in step.not_after:
+        yield step.not_after[before.name]
+    zeros = before.zeros if isinstance(before, type) else before.leaves_zeros()
+    yield from dict.fromkeys(
+        reason for part, reason in (step.remakes if isinstance(step, type) else step.remade()).items() if part in zeros
+    )
 
 
 def block_problems(

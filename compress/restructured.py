@@ -68,19 +68,28 @@ def _write(network: Any, structure: Structure, folder: Path, weights: bool) -> N
 
 
 def _write_weights(network: Any, folder: Path) -> None:
-    sparse = {
-        f"{path}.{name}" for path, part in network.named_modules() for name in getattr(part, "sparse_tensors", ())
-    }
+    sparse = _sparse(network)
     tensors: dict[str, Tensor] = {}
     for name, tensor in tensors_of(network).items():
         dense = tensor.detach().cpu().contiguous()
-        tensors |= _without_zeros(name, dense) if name in sparse else {name: dense.clone()}
+        tensors |= _without_zeros(name, dense, sparse[name]) if name in sparse else {name: dense.clone()}
     save_file(tensors, folder / WEIGHTS, {"format": "pt"})
 
 
-def _without_zeros(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    if sparse_bytes(tensor) == tensor.numel() * tensor.element_size():
+def _sparse(network: Any) -> dict[str, Any]:
+    """Return name -> the module that has this tensor, for those that are saved without zeros."""
+    parts = network.named_modules()
+    return {f"{path}.{name}": part for path, part in parts for name in getattr(part, "sparse_tensors", ())}
+
+
+def _without_zeros(name: str, tensor: Tensor, part: Any) -> dict[str, Tensor]:
+    packs = hasattr(part, "without_zeros")
+    size = part.saved_bytes(name.rpartition(".")[2]) if packs else sparse_bytes(tensor)
+    if size == tensor.numel() * tensor.element_size():
         return {name: tensor.clone()}
+    if packs:
+        kept, values = part.without_zeros()
+        return {name + BITS: packed_bits(kept.cpu()), name + VALUES: values.cpu()}
     flat = tensor.reshape(-1)
     kept = (flat != 0) | flat.signbit()  # -0.0 is kept, so that every bit comes back
     return {name + BITS: packed_bits(kept), name + VALUES: flat[kept]}
@@ -106,22 +115,31 @@ def _fill(network: Any, file: Path) -> None:
     given = {name.removesuffix(BITS).removesuffix(VALUES) for name in saved}
     if missing := sorted(wanted.keys() ^ given):
         raise UserError(f"{file}: does not hold the tensors of {FILE} ({', '.join(missing[:3])})")
+    sparse = _sparse(network)
     with torch.no_grad():
-        for name, tensor in wanted.items():
-            tensor.copy_(_with_zeros(saved, name, tensor, file))
+        for name, tensor in sorted(wanted.items(), key=lambda item: item[0] not in saved):  # zero points before codes
+            if name in saved:
+                found = saved[name]
+                if found.shape != tensor.shape or found.dtype != tensor.dtype:
+                    raise UserError(f"{file}: {name} is {tuple(found.shape)}, {FILE} says {tuple(tensor.shape)}")
+                tensor.copy_(found)
+                continue
+            try:
+                _with_zeros(saved, name, tensor, sparse[name])
+            except (KeyError, ValueError, RuntimeError, IndexError) as error:
+                raise UserError(f"{file}: {name}, which is saved without its zeros, does not fit: {error}") from error
 
 
-def _with_zeros(saved: dict[str, Tensor], name: str, like: Tensor, file: Path) -> Tensor:
-    if name in saved:
-        found = saved[name]
-    else:
-        kept, values = unpacked_bits(saved[name + BITS], like.numel()), saved[name + VALUES]
-        if int(kept.sum()) != len(values):
-            raise UserError(f"{file}: {name} has {len(values)} values for {int(kept.sum())} places")
-        found = torch.zeros(like.numel(), dtype=like.dtype).masked_scatter_(kept, values).reshape(like.shape)
-    if found.shape != like.shape or found.dtype != like.dtype:
-        raise UserError(f"{file}: {name} is {tuple(found.shape)}, {FILE} says {tuple(like.shape)}")
-    return found
+def _with_zeros(saved: dict[str, Tensor], name: str, tensor: Tensor, part: Any) -> None:
+    bits, values = saved[name + BITS], saved[name + VALUES]
+    packs = hasattr(part, "with_zeros")
+    kept = unpacked_bits(bits, part.weight_count()[0] if packs else tensor.numel())
+    if packs:
+        part.with_zeros(kept, values)
+        return
+    if int(kept.sum()) != len(values) or values.dtype != tensor.dtype:
+        raise ValueError(f"it has {len(values)} values for {int(kept.sum())} places")
+    tensor.copy_(torch.zeros(tensor.numel(), dtype=tensor.dtype).masked_scatter_(kept, values).reshape(tensor.shape))
 
 
 def _config(folder: Path) -> Any:

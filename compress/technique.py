@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Need = Literal["train", "calibration", "teacher"]
 Measure = Literal["parameters", "nonzero", "bytes", "macs", "export_bytes"]
+Part = Literal["layers", "embeddings", "pooler"]
+PARTS: tuple[Part, ...] = ("layers", "embeddings", "pooler")
+"""What holds matrices: the linear layers inside of the layers, the table of words, the dense layer of a pooler."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ class Technique(BaseModel):
         freezes: Whether the result can no longer be trained.
         last: Whether no step may follow, for the result holds integers or ranges that fit this very network.
         not_after: Technique -> why this one cannot follow it, and what to do.
+        zeros: Parts that its defaults leave with pruned weights, which stay 0 in whatever follows.
+        remakes: Part -> why its defaults make new weights of it, so that pruned ones would come back, and what to do.
         makes: What the result is, if it is no longer an encoder with transformer layers, such as ``a BiLSTM``.
         takes_any: Whether it also works on such a result.
         source: Authors, year and arXiv id.
@@ -97,6 +102,8 @@ class Technique(BaseModel):
     freezes: ClassVar[bool] = False
     last: ClassVar[bool] = False
     not_after: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    zeros: ClassVar[frozenset[Part]] = frozenset()
+    remakes: ClassVar[Mapping[Part, str]] = MappingProxyType({})
     makes: ClassVar[str] = ""
     takes_any: ClassVar[bool] = False
     source: ClassVar[str] = ""
@@ -109,6 +116,14 @@ class Technique(BaseModel):
     def chooses(self) -> bool:
         """Whether this very config chooses something on ``Inputs.selection``."""
         return False
+
+    def leaves_zeros(self) -> frozenset[Part]:
+        """Return the parts that this very config leaves with pruned weights."""
+        return self.zeros
+
+    def remade(self) -> Mapping[Part, str]:
+        """Return the parts of which this very config makes new weights, with the reason and what to do."""
+        return self.remakes
 
     def reads(self) -> tuple[Path, ...]:
         """Return the files, besides data and models, whose contents decide the outcome."""

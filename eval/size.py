@@ -48,7 +48,7 @@ def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -
     Args:
         module: A transformers model. Of its parts, one that packs several weights into a byte says how many it has in
             ``weight_count() -> (all, not zero)``, and one whose tensors are saved without their zeros names them in
-            ``sparse_tensors``.
+            ``sparse_tensors``; if such a tensor holds packed weights, ``saved_bytes(name)`` says what it takes.
         macs_length: Tokens of the input whose multiply-accumulates are counted; None leaves them out.
 
     Note:
@@ -62,10 +62,15 @@ def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -
         zeros = sum(p.numel() - int(torch.count_nonzero(p)) for p in floats)
         plain = model_size(_unquantized(module), macs_length)
         return replace(plain, nonzero=plain.parameters - zeros, bytes=stored_bytes)
-    packing: list[Any] = [part for part in module.modules() if hasattr(part, "weight_count")]
+    parts: list[Any] = list(module.modules())
+    packing = [part for part in parts if hasattr(part, "weight_count")]
     counted: list[tuple[int, int]] = [part.weight_count() for part in packing]
     packed = {id(buffer) for part in packing for buffer in part.buffers()}
-    sparse = {id(getattr(part, name)) for part in module.modules() for name in getattr(part, "sparse_tensors", ())}
+    sparse = {
+        id(getattr(part, name)): part.saved_bytes(name) if hasattr(part, "saved_bytes") else None
+        for part in parts
+        for name in getattr(part, "sparse_tensors", ())
+    }
     weights: list[torch.Tensor] = list(module.parameters())
     buffers = list(_persistent_buffers(module))
     # Quantized layers keep their weights as integer codes in buffers.
@@ -75,7 +80,10 @@ def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -
     return Size(
         parameters=sum(tensor.numel() for tensor in weights) + sum(all_of for all_of, _ in counted),
         nonzero=nonzero + sum(kept for _, kept in counted),
-        bytes=sum(sparse_bytes(t) if key in sparse else t.numel() * t.element_size() for key, t in stored.items()),
+        bytes=sum(
+            (sparse[key] or sparse_bytes(t)) if key in sparse else t.numel() * t.element_size()
+            for key, t in stored.items()
+        ),
         macs=None if macs_length is None else macs(module, length=macs_length),
         macs_length=macs_length or MACS_LENGTH,
     )

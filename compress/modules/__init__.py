@@ -2,7 +2,9 @@
 
 A module of our own is an ``nn.Module`` with ``describe() -> dict``, the arguments of its class, all plain JSON. Its
 parameters and persistent buffers are what is saved. If many of its numbers are 0, it may name them in
-``sparse_tensors``; they are then written without their zeros.
+``sparse_tensors``; they are then written without their zeros, if that takes fewer bytes. A module that packs several
+numbers into a byte writes and reads them itself: ``saved_bytes(name)``, ``without_zeros() -> (which are not 0, those)``
+and ``with_zeros(which, those)``.
 """
 
 from __future__ import annotations

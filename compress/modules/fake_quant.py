@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from compress.export.int8 import LEVELS
+from compress.modules.masked import is_masked, masked, without_gradient_of_zeros
 from teachers.parts import replace_parts
 
 LEAST = 1e-12
@@ -96,7 +97,7 @@ class MovingRange(nn.Module):
 
 
 class FakeQuantLinear(nn.Linear):
-    """A linear layer in training, with rounded weights, inputs and, if wanted, outputs.
+    """A linear layer in training, with rounded weights, inputs and, if wanted, outputs; pruned weights stay 0.
 
     Args:
         linear: Its parameters are taken over, not copied.
@@ -109,14 +110,15 @@ class FakeQuantLinear(nn.Linear):
     def __init__(self, linear: nn.Linear, levels: int, per_channel: bool, decay: float, rounds_output: bool) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight, self.bias = linear.weight, linear.bias
+        self.weight, self.bias, self.pruned = linear.weight, linear.bias, is_masked(linear)
         self.levels, self.per_channel = levels, per_channel
         self.input_range = MovingRange(decay)
         self.output_range = MovingRange(decay) if rounds_output else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the rounded product of rounded numbers; the bias is rounded when the layer is frozen."""
-        weight = fake_quantize(self.weight, largest_of(self.weight, self.per_channel), self.levels)
+        weight = without_gradient_of_zeros(self.weight) if self.pruned else self.weight
+        weight = fake_quantize(weight, largest_of(self.weight, self.per_channel), self.levels)
         y = F.linear(self.input_range(x), weight, self.bias)
         return y if self.output_range is None else self.output_range(y)
 
@@ -129,7 +131,7 @@ class FakeQuantLinear(nn.Linear):
         if not bool(self.input_range.largest > 0):
             plain = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
             plain.weight, plain.bias = self.weight, self.bias
-            return plain
+            return masked(plain) if self.pruned else plain
         new = Int8Linear(
             self.in_features, self.out_features, self.bias is not None, self.per_channel, self.output_range is not None
         )
@@ -152,13 +154,14 @@ class FakeQuantEmbedding(nn.Embedding):
     def __init__(self, table: nn.Embedding, levels: int, per_channel: bool) -> None:
         nn.Module.__init__(self)
         self.__dict__.update({name: value for name, value in vars(table).items() if not name.startswith("_")})
-        self.weight = table.weight
+        self.weight, self.pruned = table.weight, is_masked(table)
         self.levels, self.per_channel = levels, per_channel
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return rounded rows; only those looked up are rounded."""
-        largest = largest_of(self.weight, self.per_channel)
-        return fake_quantize(super().forward(ids), largest[ids] if self.per_channel else largest, self.levels)
+        largest, rows = largest_of(self.weight, self.per_channel), super().forward(ids)
+        rows = without_gradient_of_zeros(rows) if self.pruned else rows
+        return fake_quantize(rows, largest[ids] if self.per_channel else largest, self.levels)
 
     def frozen(self, known: dict[int, Codes]) -> nn.Module:
         """Return the table with its codes."""
@@ -173,6 +176,7 @@ class Int8Linear(nn.Module):
     Sums are those of integers, so they do not depend on the order in which a machine adds.
     """
 
+    sparse_tensors = ("codes",)
     codes: Tensor
     scale: Tensor
     input_step: Tensor
@@ -216,6 +220,7 @@ class Int8Linear(nn.Module):
 class Int8Embedding(nn.Module):
     """A frozen embedding table: int8 codes and one scale, or one a row."""
 
+    sparse_tensors = ("codes",)
     codes: Tensor
     scale: Tensor
 

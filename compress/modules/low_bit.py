@@ -75,13 +75,32 @@ def asymmetric(matrix: Tensor, bits: int, height: int, clip: float = 0.0) -> tup
     Returns:
         Both ``[groups, 1]``. The step of a group whose weights are all equal is 1.
     """
-    groups = row_groups(matrix, height)
-    if clip:
-        low, high = groups.quantile(clip, dim=1, keepdim=True), groups.quantile(1 - clip, dim=1, keepdim=True)
-    else:
-        low, high = groups.amin(dim=1, keepdim=True), groups.amax(dim=1, keepdim=True)
+    low, high = _range(row_groups(matrix, height), clip)
     step = (high - low) / (2**bits - 1)
     return torch.where(step > 0, step, torch.ones_like(step)), low
+
+
+def with_zero(matrix: Tensor, bits: int, height: int, clip: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return step and zero point of the grid of every group of rows that has an exact 0.
+
+    ``x̂ = (q - z) · D`` with ``D = (max - min) / (2^bits - 1)`` and ``z = round(-min / D)``, a range without 0 being
+    widened to it: the grid of ``asymmetric``, moved by at most half a step. The arguments are those of it.
+
+    Returns:
+        Both ``[groups, 1]``. The step of a group of zeros is 1.
+    """
+    groups = row_groups(matrix, height)
+    low, high = _range(groups, clip)
+    low, high = low.clamp_max(0), high.clamp_min(0)
+    step = (high - low) / (2**bits - 1)
+    step = torch.where(step > 0, step, torch.ones_like(step))
+    return step, (-low / step).round().clamp(0, 2**bits - 1)
+
+
+def _range(groups: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    if clip:
+        return groups.quantile(clip, dim=1, keepdim=True), groups.quantile(1 - clip, dim=1, keepdim=True)
+    return groups.amin(dim=1, keepdim=True), groups.amax(dim=1, keepdim=True)
 
 
 def symmetric(matrix: Tensor, bits: int, width: int) -> Tensor:
@@ -95,14 +114,18 @@ def symmetric(matrix: Tensor, bits: int, width: int) -> Tensor:
     return torch.where(largest > 0, largest / (2 ** (bits - 1) - 1), torch.ones_like(largest))
 
 
-def fake_quantized(matrix: Tensor, bits: int, height: int, clip: float = 0.0) -> Tensor:
+def fake_quantized(matrix: Tensor, bits: int, height: int, clip: float = 0.0, zero: bool = False) -> Tensor:
     """Return every weight at the nearest value of its group's grid; the gradient passes as if nothing had happened.
 
-    ``x̂ = round((x - min) / D) · D + min``.
+    ``x̂ = round((x - min) / D) · D + min``; with ``zero`` the grid has an exact 0, see ``with_zero``.
     """
     with torch.no_grad():
-        step, low = (
-            ranges.repeat_interleave(height, 0)[: len(matrix)] for ranges in asymmetric(matrix, bits, height, clip)
+        step, start = (
+            ranges.repeat_interleave(height, 0)[: len(matrix)]
+            for ranges in (with_zero if zero else asymmetric)(matrix, bits, height, clip)
         )
-        rounded = ((matrix - low) / step).round().clamp(0, 2**bits - 1) * step + low
+        if zero:
+            rounded = ((matrix / step + start).round().clamp(0, 2**bits - 1) - start) * step
+        else:
+            rounded = ((matrix - start) / step).round().clamp(0, 2**bits - 1) * step + start
     return matrix + (rounded - matrix).detach()

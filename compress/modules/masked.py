@@ -3,6 +3,9 @@
 The zeros are the mask, so there is nothing beside the weight that could be lost or come out of step with it: a copy, a
 saved folder and a checkpoint hold the mask because they hold the weight. A zero gets no gradient, and an optimizer that
 starts anew leaves a number without gradient where it is: AdamW's moments of it are 0, and so is the decay of 0.
+
+What takes the place of such a layer asks ``is_masked`` and keeps its zeros: by ``without_gradient_of_zeros`` while it
+is trained, and by a grid with an exact 0 where it rounds.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+from torch.nn.utils import parametrize
 
 
 class MaskedLinear(nn.Linear):
@@ -25,7 +29,7 @@ class MaskedLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's own name)
         """Return ``[…, out]`` of ``[…, in]``."""
-        return F.linear(input, without_gradient_of_zeros(self.weight), self.bias)
+        return F.linear(input, without_gradient_of_zeros(self.weight, _own_weight(self)), self.bias)
 
 
 class MaskedEmbedding(nn.Embedding):
@@ -43,15 +47,48 @@ class MaskedEmbedding(nn.Embedding):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's own name)
         """Return the rows ``[…, width]`` of ``[…]``."""
-        return without_gradient_of_zeros(super().forward(input))
+        values, own = super().forward(input), _own_weight(self)
+        return without_gradient_of_zeros(values, None if own is None else F.embedding(input, own))
 
 
-def without_gradient_of_zeros(values: Tensor) -> Tensor:
-    """Return the same numbers, of which those that are 0 pass no gradient on; in an exported graph nothing is added."""
+LINEAR = (nn.Linear, MaskedLinear)
+TABLE = (nn.Embedding, MaskedEmbedding)
+"""The kinds of layers that hold one matrix in float, pruned or not."""
+
+
+def is_masked(module: nn.Module) -> bool:
+    """Whether the zeros of a layer's weight are pruned, and stay."""
+    return isinstance(module, MaskedLinear | MaskedEmbedding)
+
+
+def masked_parts(network: Any) -> frozenset[str]:
+    """Return the parts of a transformer that hold pruned matrices: ``layers``, ``embeddings``, ``pooler``."""
+    from teachers.parts import matrices
+
+    found = {part: matrices(network, part).values() for part in ("layers", "embeddings", "pooler")}
+    return frozenset(part for part, modules in found.items() if any(map(is_masked, modules)))
+
+
+def without_gradient_of_zeros(values: Tensor, own: Tensor | None = None) -> Tensor:
+    """Return the same numbers, of which those that are pruned pass no gradient on; an exported graph gets nothing more.
+
+    Args:
+        values: What is computed with.
+        own: The weights themselves, whose zeros are the pruned ones, if values are made from them, such as by rounding;
+            of the same shape. A weight that is rounded to 0 is trained on.
+    """
     traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
     if traced or torch.compiler.is_exporting() or not values.requires_grad:
         return values
-    return torch.where(values != 0, values, 0.0)
+    return torch.where((values if own is None else own) != 0, values, 0.0)
+
+
+def _own_weight(module: nn.Module) -> Tensor | None:
+    """Return the weight that a parametrization makes another one of; None without one."""
+    if not parametrize.is_parametrized(module, "weight"):
+        return None
+    own: Tensor = module.parametrizations.weight.original  # type: ignore[union-attr, assignment]
+    return own
 
 
 def masked(module: nn.Module, keep: Tensor | None = None) -> MaskedLinear | MaskedEmbedding:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from compress.modules.low_bit import asymmetric, pack, row_bytes, symmetric, unpack
+from compress.modules.low_bit import asymmetric, pack, row_bytes, symmetric, unpack, with_zero
+from compress.modules.masked import is_masked
 
 NBITS = (2, 4)
 """Bits of a weight for which a product becomes ONNX Runtime's MatMulNBits. It takes 8 too, but is then far slower than
 the same codes unpacked: 0.26 (16 tokens) to 0.63 (128) of float32's speed on one thread of an x86 with AVX-512."""
 
 
+Ranges = tuple[Tensor, Tensor | None, Tensor | None]
+"""Scale, offset and zero point of some groups; those that a form does not have are None."""
+
+
 class Packed(nn.Module):
     """A matrix ``[rows, columns]`` as codes with a range for every group of rows, or for every block of a row.
 
-    ``w = code · scale + offset``; symmetric: ``w = (code - 2^(bits - 1)) · scale``, without an offset.
+    ``w = code · scale + offset``; symmetric: ``w = (code - 2^(bits - 1)) · scale``; with zero points:
+    ``w = (code - zero) · scale``. The last two have an exact 0, and are saved without the codes that stand for it where
+    that takes fewer bytes.
 
     Args:
         rows: Outputs of a linear layer, or words of a table.
@@ -28,11 +36,13 @@ class Packed(nn.Module):
         width: Columns that share a range; None for all of a row. Rows are filled up to a multiple of it.
         symmetric: Whether there is no offset.
         ranges: Type in which scales and offsets are kept: ``float32`` or ``float16``.
+        zero_points: Whether every group has the code that stands for 0, in the place of an offset.
     """
 
     codes: Tensor
     scale: Tensor
     offset: Tensor | None
+    zero: Tensor | None
 
     def __init__(
         self,
@@ -43,26 +53,70 @@ class Packed(nn.Module):
         width: int | None = None,
         symmetric: bool = False,
         ranges: str = "float32",
+        zero_points: bool = False,
     ) -> None:
         super().__init__()
         self.rows, self.columns, self.bits, self.height, self.width = rows, columns, bits, height, width
-        self.symmetric, self.ranges = symmetric, ranges
+        self.symmetric, self.ranges, self.zero_points = symmetric, ranges, zero_points
+        self.sparse_tensors = ("codes",) if symmetric or zero_points else ()
         self.blocks = 1 if width is None else -(-columns // width)
         self.stored = columns if width is None else self.blocks * width
         shape, dtype = (-(-rows // height), self.blocks), getattr(torch, ranges)
         self.register_buffer("codes", torch.zeros(rows, row_bytes(self.stored, bits), dtype=torch.uint8))
         self.register_buffer("scale", torch.ones(shape, dtype=dtype))
-        self.register_buffer("offset", None if symmetric else torch.zeros(shape, dtype=dtype))
+        self.register_buffer("offset", None if symmetric or zero_points else torch.zeros(shape, dtype=dtype))
+        self.register_buffer("zero", torch.zeros(shape, dtype=torch.uint8) if zero_points else None)
 
     def describe(self) -> dict[str, Any]:
         """Return the arguments that all packed modules have."""
-        names = ("bits", "height", "width", "symmetric", "ranges")
+        names = ("bits", "height", "width", "symmetric", "ranges", "zero_points")
         return {name: getattr(self, name) for name in names}
 
     def weight_count(self) -> tuple[int, int]:
         """Return how many weights the codes stand for, and how many of them are not 0."""
         every = self.rows * self.columns
-        return every, every if self.codes.is_meta else int(torch.count_nonzero(self.matrix()))
+        if self.codes.is_meta:
+            return every, every
+        return every, int((self.kept() if self.sparse_tensors else self.matrix()).count_nonzero())
+
+    def saved_bytes(self, name: str) -> int:
+        """Return the bytes of the codes in a file: of all, or a bit for each and those of weights that are not 0."""
+        del name
+        count, left = self.weight_count()
+        return min(self.codes.numel(), -(-count // 8) + row_bytes(left, self.bits))
+
+    def kept(self) -> Tensor:
+        """Return which codes do not stand for 0, ``[rows · columns]``; only where there is an exact 0."""
+        return (unpack(self.codes, self.bits, self.stored) != self._zeros())[:, : self.columns].reshape(-1)
+
+    def without_zeros(self) -> tuple[Tensor, Tensor]:
+        """Return ``kept`` and the codes for which it is true, packed as one row ``[bytes]``."""
+        kept, codes = self.kept(), unpack(self.codes, self.bits, self.stored)[:, : self.columns]
+        return kept, pack(codes.reshape(1, -1)[:, kept], self.bits)[0]
+
+    @torch.no_grad()
+    def with_zeros(self, kept: Tensor, values: Tensor) -> None:
+        """Take the codes from what ``without_zeros`` returned; the zero points are there already.
+
+        Raises:
+            ValueError: If there are not as many codes as places for them.
+        """
+        count = int(kept.sum())
+        if values.shape != (row_bytes(count, self.bits),) or values.dtype != torch.uint8:
+            raise ValueError(f"it has codes of {tuple(values.shape)} bytes for {count} places")
+        codes = self._zeros()
+        inner = codes[:, : self.columns].reshape(-1)
+        inner[kept] = unpack(values[None], self.bits, count)[0]
+        codes[:, : self.columns] = inner.reshape(self.rows, self.columns)
+        self.codes.copy_(pack(codes, self.bits))
+
+    def _zeros(self) -> Tensor:
+        """Return the code that stands for 0 in every place, ``[rows, stored]``."""
+        if self.zero is None:
+            return torch.full(
+                (self.rows, self.stored), 2 ** (self.bits - 1), dtype=torch.uint8, device=self.codes.device
+            )
+        return self._by_row(self.zero).to(torch.uint8).repeat_interleave(self.stored // self.blocks, dim=1)
 
     @torch.no_grad()
     def fill(self, matrix: Tensor, clip: float = 0.0) -> None:
@@ -75,26 +129,35 @@ class Packed(nn.Module):
         matrix = matrix.detach().float()
         if self.symmetric:
             self.scale.copy_(symmetric(matrix, self.bits, self.width or self.columns))
-            scale = self._by_row(self.scale)
-            offset = -(2 ** (self.bits - 1)) * scale
-        else:
+        elif self.zero is not None:
+            step, zero = with_zero(matrix, self.bits, self.height, clip)
+            self.scale.copy_(step)
+            self.zero.copy_(zero)
+        elif self.offset is not None:
             step, low = asymmetric(matrix, self.bits, self.height, clip)
             self.scale.copy_(step)
-            self.offset.copy_(low)  # type: ignore[union-attr]
-            scale, offset = self._by_row(self.scale), self._by_row(self.offset)  # type: ignore[arg-type]
+            self.offset.copy_(low)
+        scale = self._by_row(self.scale)[..., None]
         scale = torch.where(scale > 0, scale, torch.ones_like(scale))  # half precision has no smaller step
         blocks = F.pad(matrix, (0, self.stored - self.columns)).reshape(self.rows, self.blocks, -1)
-        codes = ((blocks - offset[..., None]) / scale[..., None]).round().clamp(0, 2**self.bits - 1)
+        if self.offset is not None:
+            steps = (blocks - self._by_row(self.offset)[..., None]) / scale
+        else:
+            steps = blocks / scale + self._zeros().reshape(blocks.shape)
+        codes = steps.round().clamp(0, 2**self.bits - 1)
         self.codes.copy_(pack(codes.flatten(1).to(torch.uint8), self.bits))
 
     def matrix(self) -> Tensor:
         """Return the weights ``[rows, columns]`` as float32."""
         if self.blocks == 1 and self.rows % self.height == 0:
             shape = (self.rows // self.height, self.height * self.stored)
-            return self._values(self.codes, self.scale, self.offset, shape)
-        scale = self._by_row(self.scale)[..., None]
-        offset = None if self.offset is None else self._by_row(self.offset)[..., None]
-        return self._values(self.codes, scale, offset, (self.rows, self.blocks, self.stored // self.blocks))
+            return self._values(self.codes, self._ranges(lambda each: each), shape)
+        ranges = self._ranges(lambda each: self._by_row(each)[..., None])
+        return self._values(self.codes, ranges, (self.rows, self.blocks, self.stored // self.blocks))
+
+    def _ranges(self, of: Callable[[Tensor], Tensor]) -> Ranges:
+        """Return scale, offset and zero point, each as ``of`` makes it from that of all groups."""
+        return of(self.scale), *(None if each is None else of(each) for each in (self.offset, self.zero))  # type: ignore[return-value]
 
     def _by_row(self, ranges: Tensor) -> Tensor:
         """Return ranges of groups ``[groups, blocks]`` as float32 ranges of rows ``[rows, blocks]``."""
@@ -102,13 +165,14 @@ class Packed(nn.Module):
             ranges = ranges[:, None].expand(-1, self.height, -1).reshape(-1, self.blocks)[: self.rows]
         return ranges.float()
 
-    def _values(self, codes: Tensor, scale: Tensor, offset: Tensor | None, shape: tuple[int, ...]) -> Tensor:
+    def _values(self, codes: Tensor, ranges: Ranges, shape: tuple[int, ...]) -> Tensor:
         """Return the weights ``[rows, columns]`` of codes ``[rows, bytes]``, as ``shape`` where ranges meet them."""
+        scale, offset, zero = ranges
         values = unpack(codes, self.bits, self.stored).float()
         plain = shape[1:] == (self.stored,)
         values = values if plain else values.reshape(shape)
         if offset is None:
-            values = (values - 2 ** (self.bits - 1)) * scale.float()
+            values = (values - (2 ** (self.bits - 1) if zero is None else zero.float())) * scale.float()
         else:
             values = values * scale.float() + offset.float()
         values = values if plain else values.reshape(-1, self.stored)
@@ -135,8 +199,8 @@ class PackedLinear(Packed):
 
     @classmethod
     def of(cls, linear: nn.Linear, clip: float = 0.0, **packing: Any) -> PackedLinear:
-        """Return a linear layer with its weight packed; the bias is the same parameter."""
-        made = cls(linear.in_features, linear.out_features, linear.bias is not None, **packing)
+        """Return a linear layer with its weight packed, pruned ones as an exact 0; the bias is the same parameter."""
+        made = cls(linear.in_features, linear.out_features, linear.bias is not None, **_keeping(linear, packing))
         made.fill(linear.weight, clip)
         made.bias = linear.bias
         return made.train(linear.training)
@@ -176,8 +240,8 @@ class PackedEmbedding(Packed):
 
     @classmethod
     def of(cls, table: nn.Embedding, clip: float = 0.0, **packing: Any) -> PackedEmbedding:
-        """Return a table with its rows packed."""
-        made = cls(table.num_embeddings, table.embedding_dim, table.padding_idx, **packing)
+        """Return a table with its rows packed, pruned numbers as an exact 0."""
+        made = cls(table.num_embeddings, table.embedding_dim, table.padding_idx, **_keeping(table, packing))
         made.fill(table.weight, clip)
         return made.train(table.training)
 
@@ -195,12 +259,19 @@ class PackedEmbedding(Packed):
         """Return the vectors ``[…, embedding_dim]`` of ids ``[…]``."""
         flat = ids.reshape(-1)
         group = flat if self.height == 1 else torch.div(flat, self.height, rounding_mode="trunc")
-        scale, offset = self.scale[group], None if self.offset is None else self.offset[group]
         shape: tuple[int, ...] = (-1, self.stored)
+        ranges = self._ranges(lambda each: each[group])
         if self.blocks > 1:
-            scale, offset = scale[..., None], None if offset is None else offset[..., None]
-            shape = (-1, self.blocks, self.stored // self.blocks)
-        return self._values(self.codes[flat], scale, offset, shape).reshape(*ids.shape, self.columns)
+            shape, ranges = (
+                (-1, self.blocks, self.stored // self.blocks),
+                self._ranges(lambda each: each[group][..., None]),
+            )
+        return self._values(self.codes[flat], ranges, shape).reshape(*ids.shape, self.columns)
+
+
+def _keeping(module: nn.Module, packing: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with zero points where the grid would have no 0 and weights are pruned."""
+    return packing | {"zero_points": is_masked(module) and not packing.get("symmetric", False)}
 
 
 class _MatMulNBits(torch.autograd.Function):

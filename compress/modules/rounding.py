@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from compress.modules.low_bit import fake_quantized
+from compress.modules.masked import is_masked
 
 
 class Rounding:
@@ -24,10 +25,13 @@ class Rounding:
         self.hooks: list[Any] = []
 
     def weights(self, module: nn.Module, bits: int, height: int, clip: float) -> None:
-        """Round the weight of a linear layer or table, with one range for ``height`` rows; of a shared one, once."""
+        """Round the weight of a linear layer or table, with one range for ``height`` rows; of a shared one, once.
+
+        Where weights are pruned the grid has an exact 0.
+        """
         if any(module is known for known in self.modules):
             return
-        parametrize.register_parametrization(module, "weight", _Grid(bits, height, clip))
+        parametrize.register_parametrization(module, "weight", _Grid(bits, height, clip, is_masked(module)))
         self.modules.append(module)
 
     def inputs(self, module: nn.Module, bits: int) -> None:
@@ -88,12 +92,12 @@ class MovingGrid(nn.Module):
 
 
 class _Grid(nn.Module):
-    def __init__(self, bits: int, height: int, clip: float) -> None:
+    def __init__(self, bits: int, height: int, clip: float, zero: bool) -> None:
         super().__init__()
-        self.bits, self.height, self.clip = bits, height, clip
+        self.bits, self.height, self.clip, self.zero = bits, height, clip, zero
 
     def forward(self, weight: Tensor) -> Tensor:
-        return fake_quantized(weight, self.bits, self.height, self.clip)
+        return fake_quantized(weight, self.bits, self.height, self.clip, self.zero)
 
 
 def _rounded_input(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

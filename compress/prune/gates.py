@@ -1,10 +1,15 @@
-"""Layers whose masks still change: weights under a mask stay as they are, and come back with it."""
+"""Layers whose masks still change: weights under a mask stay as they are, and come back with it.
+
+What an earlier step has pruned does not: of a masked layer the zeros stay, whatever the mask says.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+from compress.modules.masked import is_masked, without_gradient_of_zeros
 
 
 class GatedLinear(nn.Linear):
@@ -17,12 +22,13 @@ class GatedLinear(nn.Linear):
 
     def __init__(self, module: nn.Linear) -> None:
         super().__init__(module.in_features, module.out_features, module.bias is not None, device="meta")
-        self.weight, self.bias = module.weight, module.bias
+        self.weight, self.bias, self.pruned = module.weight, module.bias, is_masked(module)
         self.register_buffer("mask", torch.ones_like(self.weight, dtype=torch.bool))
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's own name)
         """Return ``[…, out]`` of ``[…, in]``."""
-        return F.linear(input, self.weight * self.mask, self.bias)
+        weight = without_gradient_of_zeros(self.weight) if self.pruned else self.weight
+        return F.linear(input, weight * self.mask, self.bias)
 
 
 class GatedEmbedding(nn.Embedding):
@@ -32,12 +38,13 @@ class GatedEmbedding(nn.Embedding):
 
     def __init__(self, module: nn.Embedding) -> None:
         super().__init__(module.num_embeddings, module.embedding_dim, module.padding_idx, device="meta")
-        self.weight = module.weight
+        self.weight, self.pruned = module.weight, is_masked(module)
         self.register_buffer("mask", torch.ones_like(self.weight, dtype=torch.bool))
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's own name)
         """Return the rows ``[…, width]`` of ``[…]``."""
-        return super().forward(input) * self.mask[input]
+        rows = super().forward(input)
+        return (without_gradient_of_zeros(rows) if self.pruned else rows) * self.mask[input]
 
 
 Gated = GatedLinear | GatedEmbedding

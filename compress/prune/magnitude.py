@@ -15,7 +15,7 @@ from compress.prune.gates import Gated, gated
 from compress.prune.matrices import mask_away, prunable, sparsity, unmask, with_tied
 from compress.prune.ranking import cubic, keep_in_groups, keep_largest, keep_largest_together
 from compress.surgery import Surgery
-from compress.technique import Inputs, Measure, Outcome
+from compress.technique import PARTS, Inputs, Measure, Outcome, Part
 from teachers.config import Training
 from teachers.parts import exchange
 from teachers.taskmodel import TaskModel
@@ -29,10 +29,12 @@ class MagnitudePruning(Surgery):
     ``W' = M · W`` with ``M = 0`` for the ``round(s · numel)`` smallest ``|w|``. ``gradual``: while the model is
     trained, ``s(t) = s_f - s_f · (1 - (t - t0) / (t1 - t0))³`` rises from 0 to the sparsity ``s_f``, M is chosen anew
     every ``every`` updates, and a weight whose mask comes back has its old value. ``once``: M is chosen before the
-    training. Either way M stays as it is from then on, through every later step.
+    training. Either way M stays as it is from then on, through every later step: steps that train or round the weights
+    keep the zeros, a second pruning adds to them, and steps that would make new weights of them are refused.
 
     Attributes:
-        sparsity: Share of the weights of the matrices that becomes 0. Default 0.4, up to which the paper found no loss.
+        sparsity: Share of the weights of the matrices that is 0 at the end, what an earlier step has pruned included.
+            Default 0.4, up to which the paper found no loss.
         pattern: ``n:m``, such as ``2:4``: of every m neighbours of a row the n largest stay; in the place of sparsity.
         ranking: ``local``: each matrix gets the same sparsity, as in the paper; ``global``: all are ranked together.
         parts: What is pruned: ``layers`` (their linear layers), ``embeddings`` (the table of words), ``pooler``. All,
@@ -65,15 +67,15 @@ class MagnitudePruning(Surgery):
     """
 
     name: ClassVar[str] = "prune.magnitude"
+    version: ClassVar[int] = 2
     reduces: ClassVar[frozenset[Measure]] = frozenset({"nonzero", "bytes"})
+    zeros: ClassVar[frozenset[Part]] = frozenset(PARTS)
     source: ClassVar[str] = "Gordon, Duh, Andrews 2020, arXiv 2002.08307; Zhu, Gupta 2017, arXiv 1710.01878 (schedule)"
 
     sparsity: float | None = Field(default=None, ge=0, lt=1)
     pattern: str | None = Field(default=None, pattern=r"^\d{1,3}:\d{1,3}$")
     ranking: Literal["local", "global"] = "local"
-    parts: tuple[Literal["layers", "embeddings", "pooler"], ...] = Field(
-        default=("layers", "embeddings", "pooler"), min_length=1
-    )
+    parts: tuple[Part, ...] = Field(default=PARTS, min_length=1)
     schedule: Literal["gradual", "once"] = "gradual"
     begin: float = Field(default=0.0, ge=0, lt=1)
     until: float = Field(default=0.5, gt=0, le=1)
@@ -105,6 +107,10 @@ class MagnitudePruning(Surgery):
         """The sparsity at the end."""
         kept, of = self.kept_of
         return 1 - kept / of if self.pattern else DEFAULT_SPARSITY if self.sparsity is None else self.sparsity
+
+    def leaves_zeros(self) -> frozenset[Part]:
+        """Return the pruned parts; with ``stock`` nothing keeps their zeros."""
+        return frozenset() if self.stock or not self.target else frozenset(self.parts)
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse parts that this model has not, and patterns that do not divide the rows."""

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from compress.modules.masked import MaskedEmbedding, MaskedLinear, masked, plain
+from compress.modules.masked import LINEAR, TABLE, MaskedEmbedding, MaskedLinear, masked, plain
 from teachers.parts import exchange, matrices
 
-KINDS = (nn.Linear, nn.Embedding, MaskedLinear, MaskedEmbedding)
+KINDS = (*LINEAR, *TABLE)
 """What can be masked; other kinds of linear layers keep their weights in a form of their own."""
 
 

@@ -13,7 +13,7 @@ from compress.companion import Accompanied
 from compress.objective import HealedTechnique
 from compress.prune.matrices import mask_away, prunable, sparsity
 from compress.prune.scores import Method, ScoredLinear, course
-from compress.technique import Inputs, Measure, Need, Outcome
+from compress.technique import Inputs, Measure, Need, Outcome, Part
 from teachers.config import Training
 from teachers.parts import exchange, matrix_roles
 from teachers.taskmodel import TaskModel
@@ -28,7 +28,8 @@ class MovementPruning(HealedTechnique):
 
     v falls from 1 to ``keep``, tau rises from 0 to ``threshold``: ``end + (start - end) · (1 - progress)³``, after
     ``waits`` times the warm-up of the learning rate, until ``cools`` times the warm-up before the end. lambda rises
-    with tau: ``penalty · tau(t) / tau``. At the end the masks are laid over the weights, for every later step too.
+    with tau: ``penalty · tau(t) / tau``. At the end the masks are laid over the weights, for every later step too. What
+    an earlier step has pruned stays 0 and ranks last, so it counts among the weights that are not kept.
 
     Attributes:
         method: ``hard`` (MvP) or ``soft`` (SMvP).
@@ -62,8 +63,10 @@ class MovementPruning(HealedTechnique):
     """
 
     name: ClassVar[str] = "prune.movement"
+    version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"nonzero", "bytes"})
+    zeros: ClassVar[frozenset[Part]] = frozenset({"layers"})
     source: ClassVar[str] = "Sanh, Wolf, Rush 2020, arXiv 2005.07683; Lagunas et al. 2021, arXiv 2109.04838 (blocks)"
 
     method: Method = "hard"

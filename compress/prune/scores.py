@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
+from compress.modules.masked import is_masked, without_gradient_of_zeros
 from compress.prune.ranking import cubic, keep_largest
 
 Method = Literal["hard", "soft"]
@@ -20,7 +21,8 @@ class ScoredLinear(nn.Linear):
     """A linear layer with the effective weight ``M(S) · W``; the scores S ``[out / rows, in / columns]`` begin at 0.
 
     ``dL/dW = dL/dW' · M``, and for all entries, pruned ones too, ``dL/dS = dL/dW' · W``, summed over a block. It has
-    the parameters of another layer, and exists only while a network is trained.
+    the parameters of another layer, and exists only while a network is trained. Weights that an earlier step has pruned
+    stay 0, and are the first to go: they count among those that are not kept.
 
     Args:
         module: The layer.
@@ -34,7 +36,7 @@ class ScoredLinear(nn.Linear):
 
     def __init__(self, module: nn.Linear, block: tuple[int, int], method: Method, rate: float) -> None:
         super().__init__(module.in_features, module.out_features, module.bias is not None, device="meta")
-        self.weight, self.bias = module.weight, module.bias
+        self.weight, self.bias, self.pruned = module.weight, module.bias, is_masked(module)
         self.block, self.method, self.rate = block, method, rate
         sizes = (module.out_features // block[0], module.in_features // block[1])
         self.scores = nn.Parameter(torch.zeros(sizes, device=module.weight.device))
@@ -46,7 +48,12 @@ class ScoredLinear(nn.Linear):
 
     def choose(self, value: float) -> None:
         """Choose the mask by the present scores."""
-        self.mask.copy_(chosen(self.scores, self.method, value))
+        self.mask.copy_(chosen(self.scores, self.method, value, self._alive() if self.pruned else None))
+
+    def _alive(self) -> Tensor:
+        """Return whether there is anything left in each block."""
+        sizes = [size for pair in zip(self.scores.shape, self.block, strict=True) for size in pair]
+        return (self.weight.detach() != 0).reshape(sizes).transpose(1, 2).flatten(2).any(dim=2)
 
     def keep(self) -> Tensor:
         """Return True where a weight stays, ``[out, in]``."""
@@ -56,17 +63,21 @@ class ScoredLinear(nn.Linear):
         """Return ``[…, out]`` of ``[…, in]``."""
         # The difference is 0 and carries the gradient: the backward pass of the mask is the identity on the scores.
         mask = self.mask + (self.scores - self.scores.detach())
-        return F.linear(input, self.weight * spread(mask, self.block), self.bias)
+        weight = without_gradient_of_zeros(self.weight) if self.pruned else self.weight
+        return F.linear(input, weight * spread(mask, self.block), self.bias)
 
 
-def chosen(scores: Tensor, method: Method, value: float) -> Tensor:
+def chosen(scores: Tensor, method: Method, value: float, alive: Tensor | None = None) -> Tensor:
     """Return True for the scores that keep their weights.
 
     Args:
         scores: Of one matrix.
         method: See ``ScoredLinear``.
         value: Share that is kept, or threshold.
+        alive: False where there is nothing left to keep, which ranks last; by default nowhere.
     """
+    if alive is not None:
+        scores = scores.detach().masked_fill(~alive, -torch.inf)
     if method == "hard":
         return keep_largest(scores, round(value * scores.numel()))
     kept = scores.detach().sigmoid() > value

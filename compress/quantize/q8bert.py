@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from compress.objective import HealedTechnique
 from compress.technique import Inputs, Measure, Need, Outcome
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from teachers.taskmodel import TaskModel
 
+ATTENTION = ("query", "key", "value", "query_key_value")
+"""Roles of the linear layers whose outputs attention multiplies."""
 ANSWERS = ("classifier", "qa", "mlm_decoder")
 """Parts of a head whose outputs are the answer."""
 
@@ -24,12 +26,12 @@ class Q8Bert(HealedTechnique):
     """Fine-tune with 8-bit weights and activations, and keep the integers.
 
     ``q = clip(round(x / step), -127, 127)`` with ``step = max / 127``, halves to even, no zero point; the network goes
-    on with ``q · step``. For weights max is that of the present ``|W|``; for inputs and outputs of linear layers it is
-    an exponential moving average, ``m ← decay · m + (1 - decay) · max|x|``, divided by ``1 - decay^t`` after t batches,
-    which stands still outside of training. The division is not in the paper's code, whose average begins with the
-    first batch and with the paper's decay has hardly left it after some hundred optimizer steps. Gradients pass the
-    rounding unchanged, at the ends too. Rows of the embedding tables are rounded as weights are. Softmax,
-    normalization, activation functions and residual sums stay in float32.
+    on with ``q · step``. For weights max is that of the present ``|W|``. For inputs of linear layers and outputs of
+    queries, keys and values it is an exponential moving average, ``m ← decay · m + (1 - decay) · max|x|``, divided by
+    ``1 - decay^t`` after t batches, which stands still outside of training. The division is not in the paper's code,
+    whose average begins with the first batch and with the paper's decay has hardly left it after some hundred optimizer
+    steps. Gradients pass the rounding unchanged, at the ends too. Rows of the embedding tables are rounded as weights
+    are. Softmax, normalization, activation functions and residual sums stay in float32.
 
     At the end the layers are frozen: int8 codes and float32 steps take the place of the float weights, and biases
     become multiples of ``step_w · step_x``. The export has the same codes and the same fixed ranges, in integer
@@ -41,8 +43,10 @@ class Q8Bert(HealedTechnique):
         reduce_range: Weights of 64 steps a side instead of 127. The paper has 127 (``false``); with 64 the export is
             exact on processors without VNNI too.
         per_channel: One range of weights for each output (or word) instead of the paper's one for the matrix.
-        requantize_output: Whether outputs of linear layers are rounded too, so that attention multiplies 8-bit numbers.
-            The answer itself never is.
+        requantize_output: Which outputs of linear layers are rounded too. ``attention``, the default: those of queries,
+            keys and values, so that attention multiplies 8-bit numbers. ``all`` (``true``): also those that are added
+            to the residual stream, whose few large channels then leave few steps for the others. ``none`` (``false``).
+            The answer itself is never rounded.
         head: Whether the last layer of the head is quantized.
         embeddings: Whether embedding tables are.
         exclude: Modules that stay in float32, by name: ``classifier``, ``bert.encoder.layer.5``, ``*.output.dense``.
@@ -69,7 +73,7 @@ class Q8Bert(HealedTechnique):
     """
 
     name: ClassVar[str] = "quantize.q8bert"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
@@ -79,11 +83,17 @@ class Q8Bert(HealedTechnique):
     decay: float = Field(default=0.9999, ge=0, lt=1)
     reduce_range: bool = True
     per_channel: bool = False
-    requantize_output: bool = True
+    requantize_output: Literal["attention", "all", "none"] = "attention"
     head: bool = True
     embeddings: bool = True
     exclude: tuple[str, ...] = ()
     training: Training = Training(learning_rate=2e-5, batch_size=32)
+
+    @field_validator("requantize_output", mode="before")
+    @classmethod
+    def _as_before(cls, value: Any) -> Any:
+        """Take what earlier versions had: true for all outputs, false for none."""
+        return {True: "all", False: "none"}.get(value, value) if isinstance(value, bool) else value
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse attention without layers, integers, and patterns that name no module."""
@@ -137,23 +147,34 @@ class Q8Bert(HealedTechnique):
 
         from compress.export.int8 import LEVELS, REDUCED_LEVELS
         from compress.modules.fake_quant import FakeQuantEmbedding, FakeQuantLinear
+        from compress.modules.masked import LINEAR, TABLE
         from teachers.parts import replace_parts
 
         levels = REDUCED_LEVELS if self.reduce_range else LEVELS
-        left_out, answers = self._left_out(student.model), _answers(student.model)
+        left_out, rounded = self._left_out(student.model), self._rounded(student.model)
         tied = {id(part.weight) for part in student.model.modules() if isinstance(part, nn.Linear)}
 
-        def rounding(part: nn.Module) -> nn.Module | None:
+        def rounding(part: Any) -> nn.Module | None:
             if id(part) in left_out:
                 return None
-            if type(part) is nn.Linear:
-                rounds = self.requantize_output and id(part) not in answers
-                return FakeQuantLinear(part, levels, self.per_channel, self.decay, rounds)
-            if type(part) is nn.Embedding:
+            if type(part) in LINEAR:
+                return FakeQuantLinear(part, levels, self.per_channel, self.decay, id(part) in rounded)
+            if type(part) in TABLE:
                 return FakeQuantEmbedding(part, levels if id(part.weight) in tied else LEVELS, self.per_channel)
             return None
 
         replace_parts(student.model, rounding)
+
+    def _rounded(self, network: Any) -> set[int]:
+        """Return the ids of the parts whose outputs are rounded."""
+        from teachers.encoder import layer_parts, layers
+
+        if self.requantize_output == "all":
+            return {id(part) for part in network.modules()} - _answers(network)
+        if self.requantize_output == "none":
+            return set()
+        every = [layer_parts(network, layer) for layer in layers(network)]
+        return {id(parts[role]) for parts in every for role in ATTENTION if role in parts}
 
     def _left_out(self, network: Any) -> set[int]:
         """Return the ids of the parts that stay in float; of two with the same weight both or none do."""

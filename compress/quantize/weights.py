@@ -55,6 +55,7 @@ class WeightQuantization(Technique):
     """
 
     name: ClassVar[str] = "quantize.weights"
+    version: ClassVar[int] = 2
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
     takes_any: ClassVar[bool] = True
@@ -103,9 +104,8 @@ class WeightQuantization(Technique):
         return Outcome(student, {"packed": self.format}, facts)
 
     def _packs(self, path: str, module: nn.Module) -> bool:
-        from torch import nn
-
         from compress.export.int8 import is_excluded
+        from compress.modules.masked import LINEAR, TABLE
 
-        kinds = (nn.Linear, nn.Embedding) if self.embeddings else (nn.Linear,)
+        kinds = LINEAR + TABLE if self.embeddings else LINEAR
         return type(module) in kinds and min(module.weight.shape) >= SMALLEST and not is_excluded(path, self.exclude)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from compress.companion import Accompanied
 from compress.layer_choice import Pick, choose_layers
 from compress.objective import HealedTechnique
-from compress.technique import Inputs, Measure, Need, Outcome
+from compress.technique import Inputs, Measure, Need, Outcome, Part
 from eval.errors import UserError
 from teachers.config import Training
 from teachers.encoder import copy_layer, layer_count, layers, replace_layers
@@ -91,6 +92,10 @@ class Theseus(HealedTechnique):
     def reads(self) -> tuple[Path, ...]:
         """Return the weights of a local ``start``."""
         return tuple(sorted(Path(self.start).glob("*.safetensors"))) if self.start is not None else ()
+
+    def remade(self) -> Mapping[Part, str]:
+        """Return the layers if they start from other weights."""
+        return {"layers": "the new layers start from weights that are not pruned; put it before"} if self.start else {}
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse families whose layers cannot stand in for each other, and groups that are not all of the layers."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from compress.share.lowrank import largest_rank
 from compress.surgery import Surgery
-from compress.technique import Inputs, Measure, Need, Outcome
+from compress.technique import PARTS, Inputs, Measure, Need, Outcome, Part
 from teachers.config import Training
 
 if TYPE_CHECKING:
@@ -66,6 +66,9 @@ class FactorisedEmbeddings(Surgery):
     name: ClassVar[str] = "share.embeddings"
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes"})
     adds: ClassVar[frozenset[Measure]] = frozenset({"macs"})
+    remakes: ClassVar[Mapping[Part, str]] = {
+        "embeddings": "the factors of the table are new numbers, without its zeros; put it before",
+    }
     source: ClassVar[str] = "Lan et al. 2020, arXiv 1909.11942"
 
     size: int = Field(default=128, ge=1)
@@ -76,6 +79,12 @@ class FactorisedEmbeddings(Surgery):
     def needed(self) -> frozenset[Need]:
         """Return what healing needs, and calibration examples to count words."""
         return super().needed() | (frozenset[Need]({"calibration"}) if self.weighting != "none" else frozenset())
+
+    def remade(self) -> Mapping[Part, str]:
+        """Return the table, and with ``stock`` the whole network."""
+        if not self.stock:
+            return self.remakes
+        return dict.fromkeys(PARTS, "stock: a stock model does not keep pruned weights 0; put it before")
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse a size that saves nothing, heads that read the table otherwise, and stock where it is not exact."""

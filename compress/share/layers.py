@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from compress.surgery import Surgery
-from compress.technique import Inputs, Measure, Need, Outcome
+from compress.technique import PARTS, Inputs, Measure, Need, Outcome, Part
 from eval.errors import UserError
 from teachers.config import Training
 
@@ -26,7 +26,8 @@ class LayerSharing(Surgery):
     Layer l of L belongs to group ``floor(l · groups / L)``. ``share`` says what is one: the whole layer, its attention
     or its feed-forward network, each with its norm. Where the weights come from:
 
-    - ``mean``: the mean of the group's layers, number by number;
+    - ``mean``: the mean of the group's layers, number by number, which is refused where they are pruned: a mean is 0
+      only where all of them are;
     - ``least``: the layer c of the group that changes hidden states least when all its layers use c's weights and the
       other groups stay, ``argmin_c sum over l in the group of E‖h'_l - h_l‖² / E‖h_l‖²``, h_l the output of layer l,
       over the real tokens of the calibration examples;
@@ -70,6 +71,12 @@ class LayerSharing(Surgery):
     not_after: ClassVar[Mapping[str, str]] = {
         "prune.heads": "layers with different numbers of heads cannot be one; put it before",
     }
+    remakes: ClassVar[Mapping[Part, str]] = {
+        "layers": (
+            "the mean of layers is 0 only where all of them are; take init: least or a layer for each group, "
+            "or put it before"
+        ),
+    }
     source: ClassVar[str] = "Lan et al. 2020, arXiv 1909.11942"
 
     share: Literal["all", "attention", "ffn"] = "all"
@@ -92,6 +99,12 @@ class LayerSharing(Surgery):
     def needed(self) -> frozenset[Need]:
         """Return what healing needs, and calibration examples for ``init: least``."""
         return super().needed() | (frozenset[Need]({"calibration"}) if self.init == "least" else frozenset())
+
+    def remade(self) -> Mapping[Part, str]:
+        """Return the layers if they become means, and with ``stock`` the whole network."""
+        if self.stock:
+            return dict.fromkeys(PARTS, "stock: a stock ALBERT does not keep pruned weights 0; put it before")
+        return self.remakes if self.init == "mean" else {}
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse an ALBERT, groups that share nothing, layers outside of their groups, and what no ALBERT can hold."""

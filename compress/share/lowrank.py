@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from compress.surgery import Surgery
-from compress.technique import Inputs, Measure, Need, Outcome
+from compress.technique import Inputs, Measure, Need, Outcome, Part
 from teachers.config import Training
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class LowRank(Surgery):
         Parameters, non-zeros, bytes and multiply-accumulates of the factorised layers: all by the same part.
 
     Limits:
-        XLNet's attention is no linear layer and stays, and so do layers that another step has pruned or quantized.
+        XLNet's attention is no linear layer and stays, and so do layers that another step has quantized. The factors
+        of a pruned matrix have none of its zeros, so layers that are pruned are refused; the factors can be pruned.
         Stock classes cannot hold the result; ``compress.load`` and ONNX can. Two thin products take longer than their
         multiply-accumulates say. Share layers and cut heads or neurons before, not after.
 
@@ -69,6 +70,9 @@ class LowRank(Surgery):
 
     name: ClassVar[str] = "share.lowrank"
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
+    remakes: ClassVar[Mapping[Part, str]] = {
+        "layers": "the factors of a matrix are new weights, without its zeros; put it before",
+    }
     source: ClassVar[str] = (
         "Chen, Yu, Dhillon, Hsieh 2021 (DRONE, NeurIPS); Yuan et al. 2023, arXiv 2312.05821; "
         "Wang et al. 2024, arXiv 2403.07378"

@@ -164,7 +164,7 @@ def test_weights_are_integers_of_seven_or_eight_bits():
         assert {int(part.codes.abs().max()) for part in layers} == {largest}
         assert {int(part.codes.abs().max()) for part in tables} == {127}
         assert not any(isinstance(part, nn.Linear | nn.Embedding) for part in result.model.modules())
-        assert [part.rounds_output for part in layers] == [True] * 19 + [False]
+        assert [part.rounds_output for part in layers] == [*[True, True, True, False, False, False] * 3, False, False]
 
 
 def test_head_embeddings_and_modules_can_stay_in_float():
@@ -247,11 +247,40 @@ def test_what_cannot_be_is_refused_by_name():
         run(Recipe(steps=(Q8Bert(),)), result, Inputs(train=task.train))
 
 
+EVERY = {"query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense", "pooler.dense"}
+
+
+@pytest.mark.parametrize(
+    ("field", "rounded"),
+    [
+        ("attention", {"query", "key", "value"}),
+        (
+            "all",
+            EVERY,
+        ),
+        ("none", set()),
+        (
+            True,
+            EVERY,
+        ),
+        (False, set()),
+    ],
+)
+def test_which_outputs_are_rounded(field, rounded):
+    student = tiny_taskmodel("bert", tiny_task().spec)
+    Q8Bert(requantize_output=field).prepare(student)
+    layers = {path: part for path, part in student.model.named_modules() if isinstance(part, FakeQuantLinear)}
+    assert all(part.input_range is not None for part in layers.values())
+    for path, part in layers.items():
+        assert (part.output_range is not None) == any(path.endswith(f".{name}") for name in rounded), path
+    assert {path for path, part in layers.items() if part.output_range is None} >= {"classifier"}
+
+
 # ---- the export
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "distilbert", "deberta-v2", "modernbert", "mobilebert"])
-@pytest.mark.parametrize("requantize_output", [True, False])
+@pytest.mark.parametrize("requantize_output", ["attention", "all", "none"])
 def test_the_export_computes_the_same_integers(family, requantize_output, tmp_path):
     """Where no number lies on the edge of a step, all is equal; where one does, the answer moves a little."""
     task = tiny_task()
@@ -265,7 +294,7 @@ def test_the_export_computes_the_same_integers(family, requantize_output, tmp_pa
     assert report.gate.mean_abs_difference < 0.005 * report.gate.scale
     manifest = json.loads((tmp_path / "int8" / "export.json").read_text())
     assert manifest["int8"]["activations"] == "static"
-    assert bool(manifest["int8"]["outputs"]) == requantize_output
+    assert bool(manifest["int8"]["outputs"]) == (requantize_output != "none")
     inputs = result.encoder.collate(result.encoder.encode(task.validation[:4]))
     assert check_exact(tmp_path / "int8" / "model.onnx", inputs) == report.quantized["linear"]
 

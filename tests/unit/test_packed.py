@@ -13,6 +13,7 @@ from compress.artifact import Artifact
 from compress.export.onnx import export_onnx
 from compress.modules.low_bit import BITS, pack, row_bytes, unpack
 from compress.modules.packed import PackedEmbedding, PackedLinear
+from compress.restructured import load_restructured
 from compress.structure import structure_of
 from eval.errors import UserError
 from eval.inference import predict
@@ -125,6 +126,8 @@ def test_damaged_codes_are_refused(tmp_path):
     next(iter(values["modules"].values()))["bits"] = 2
     file.write_text(json.dumps(values))
     with pytest.raises(UserError, match=r"structure\.json says"):
+        load_restructured(tmp_path / "a")
+    with pytest.raises(UserError, match=r"structure\.json: is not the file that lineage\.json records"):
         load(tmp_path / "a")
 
 

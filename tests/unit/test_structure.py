@@ -10,7 +10,7 @@ from torch import nn
 
 from compress import load
 from compress.artifact import Artifact
-from compress.restructured import PREFIX, packed_bits, unpacked_bits
+from compress.restructured import PREFIX, load_restructured, packed_bits, unpacked_bits
 from compress.structure import structure_of, tensors_of
 from eval.errors import UserError
 from eval.inference import predict
@@ -165,6 +165,8 @@ def test_a_folder_that_does_not_fit_is_refused(damage, tmp_path):
     saved(narrow(tiny_taskmodel("bert", tiny_task("classification").spec)), tmp_path / "a")
     damage(tmp_path / "a")
     with pytest.raises(UserError, match=DAMAGES[damage]):
+        load_restructured(tmp_path / "a")
+    with pytest.raises(UserError, match=r"lineage\.json records|does not hold the tensors"):
         load(tmp_path / "a")
 
 
