@@ -32,8 +32,7 @@ class SampleLoss:
 
     def __init__(self, student: TaskModel, loss: Loss, batches: Sequence[Batch]) -> None:
         self.student, self.loss, self.batches = student, loss, batches
-        counts = getattr(loss, "counts", None)
-        found = [{"": len(batch)} | (counts(batch) if counts is not None else {}) for batch in batches]
+        found = [{"": len(batch)} | loss.counts(batch) for batch in batches]
         total = {name: max(sum(float(one[name]) for one in found), LEAST) for name in (found[0] if found else ())}
         self.shares = [{name: float(count) / total[name] for name, count in one.items()} for one in found]
 

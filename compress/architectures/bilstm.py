@@ -60,7 +60,8 @@ class BiLstm(nn.Module):
         last = (chosen.long().sum(dim=1, keepdim=True) - 1).clamp(min=0)
         mirrored = (last - torch.arange(ids.shape[1], device=ids.device)).clamp(min=0)
         words = self.words(torch.stack([aligned, aligned.gather(1, mirrored)]))
-        ahead, back = self.ahead(words[0])[0], self.back(words[1])[0]
+        with torch.autocast(words.device.type, enabled=False):  # not every processor has an LSTM in bf16
+            ahead, back = self.ahead(words[0].float())[0], self.back(words[1].float())[0]
         text = torch.cat([at(ahead, last), at(back, last)], dim=-1)[:, 0]
         return text, at(torch.cat([ahead, at(back, mirrored)], dim=-1), places)
 

@@ -62,7 +62,7 @@ class Conformance(BaseModel):
     format: Literal[1]
     exact: bool
     limit: FiniteFloat = Field(ge=0)
-    rows: list[ConformanceRow] = Field(min_length=1)
+    rows: list[ConformanceRow]
 
 
 def write_conformance(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from compress.export.runtime import with_digest
 from tests.forking import ROOT, Ending
 from tests.hostile.case import Case, table
 from tests.hostile.damage import Damage, flip, json_drop, json_set, link, remove, truncate, write
@@ -32,7 +33,7 @@ def conformance(change: Callable[[dict[str, Any]], Any], known: bool = True) -> 
             manifest = scene / "export" / "export.json"
             told = json.loads(manifest.read_text(encoding="utf-8"))
             told["files"]["conformance.json"] = found
-            manifest.write_text(json.dumps(told), encoding="utf-8")
+            manifest.write_text(json.dumps(with_digest(told)), encoding="utf-8")
 
     return act
 

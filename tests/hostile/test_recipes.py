@@ -231,8 +231,8 @@ AGAINST = [
         **evaluate("against: artifact"),
     ),
     bad(
-        "against a model of another kind",
-        r"evaluate\.against: artifact: the model answers",
+        "against a model whose task was changed",
+        r"evaluate\.against: artifact/task\.json: is not the file that lineage\.json records",
         json_set("artifact/task.json", "kind", "regression"),
         json_set("artifact/task.json", "labels", []),
         **evaluate("against: artifact"),

@@ -372,7 +372,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(task, tmp_path, mon
 def test_it_learns(task):
     source = tiny_taskmodel("bert", task.spec)
     inputs = Inputs(train=task.train, teacher=ModelTeacher(source))
-    dual = technique(epochs=20, max_steps=None, learning_rate=5e-3, projection="both", reduction="mean")
+    dual = technique(epochs=40, max_steps=None, learning_rate=5e-3, projection="both", reduction="mean")
     history = run(Recipe(steps=(dual,)), source, inputs, rehearse=False).lineage[-1].facts["history"]
     first, last = history[0]["terms"], history[-1]["terms"]
     assert last.keys() == {"student", "teacher", "down", "up"}

@@ -70,7 +70,7 @@ def test_the_manifest_says_what_how_and_where(bert, examples, tmp_path):
     manifest = json.loads((tmp_path / "out" / "export.json").read_text())
     assert manifest["format"] == 1
     assert manifest["task"] == bert.task.model_dump(mode="json")
-    assert manifest["source"] == {"name": "model", "weights": bert.digest}
+    assert manifest["source"] == {"name": "model", "weights": bert.digest, "made_from": None}
     assert (manifest["scheme"], manifest["exporter"], manifest["opset"]) == ("int8", "tracer", 17)
     assert manifest["int8"] == Int8().model_dump(mode="json")
     assert manifest["quantized"] == {"linear": 19, "tables": 2, "float": ["classifier"]}

@@ -128,7 +128,7 @@ def test_the_block_goes_from_words_to_the_task(home):
         "masked-lm",
     ]
     facts = json.loads((folder / "teacher.json").read_text())
-    assert facts["identity"]["auxiliary_lm"] == {"start": 0.2, "end": 0.1}
+    assert facts["identity"]["auxiliary_lm"] == {"version": 2, "start": 0.2, "end": 0.1}
     assert set(facts["history"][0]["terms"]) == {"task", "language_model"}
     assert facts["identity"]["base"] == in_domain_base(start_of("bert"), task, WORDS, seed=3).digest
     plain = FinetuneBlock(epochs=1, learning_rate=1e-3, batch_size=8).teach(start_of("bert"), task, seed=3, name="t")[0]

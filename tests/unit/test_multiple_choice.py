@@ -21,8 +21,8 @@ from compress.export.onnx import export_onnx
 from compress.export.runtime import ExportError, Runtime
 from compress.export.runtime import example as read_line
 from compress.export.web import export_web
-from compress.prune.head_importance import summed_loss
 from compress.recipe_check import augment_problems
+from compress.sample_loss import SampleLoss
 from compress.technique import Inputs
 from eval.choices import choice_rows, filled
 from eval.data import load_task
@@ -35,7 +35,7 @@ from teachers import taskmodel
 from teachers.choices import IMPOSSIBLE, joined_choices
 from teachers.config import Training
 from teachers.ensemble import EnsembleTeacher
-from teachers.objective import task_loss
+from teachers.objective import TaskLoss, task_loss
 from teachers.scoring import rows_of, scores
 from teachers.signals import ModelTeacher
 from teachers.taskmodel import build_taskmodel, load_taskmodel, save_taskmodel
@@ -230,8 +230,9 @@ def test_a_batch_is_cut_between_examples():
         logits = model.model(**batch.inputs).logits
     parts = zip(logits.split([4, 2, 3]), batch.split(3), strict=True)
     alone = [task_loss(SPEC, own, piece) for own, piece in parts]
-    torch.testing.assert_close(summed_loss(model, rows, batch).detach(), torch.stack(alone).sum())
-    assert float(alone[0]) == 0.0
+    sample = SampleLoss(model, TaskLoss().bind(model, rows), [rows.batch([2]), rows.batch([0, 1])])
+    torch.testing.assert_close((sample.of(0) + sample.of(1)).detach(), torch.stack(alone).sum() / 2)
+    assert float(alone[0]) == 0.0  # it has no label, so two are counted
 
 
 def test_accumulation_leaves_the_update_as_it_is(task):

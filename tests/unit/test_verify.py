@@ -125,7 +125,7 @@ def forget(folder, **changes):
     (folder / FILE).write_text(json.dumps(known))
     manifest = json.loads((folder / "export.json").read_text())
     del manifest["files"][FILE]
-    (folder / "export.json").write_text(json.dumps(manifest))
+    (folder / "export.json").write_text(json.dumps(with_digest(manifest)))
 
 
 def absent(export):
