@@ -155,11 +155,13 @@ def _with_record(artifact: Artifact, made: TaskModel, record: Record) -> Artifac
 
 
 def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place: Path | None, anew: bool) -> Artifact:
+    working = None if place is None else place.with_name(place.name + ".working")
     found = None if place is None else _kept(place, step, artifact, inputs, seed, anew)
     if found is not None:
         logger.info("%s: already there", step.name)
+        if working is not None:  # a kill may have come before it was removed
+            shutil.rmtree(working, ignore_errors=True)
         return found
-    working = None if place is None else place.with_name(place.name + ".working")
     logger.info("%s: started", step.name)
     started = time.perf_counter()
     outcome = _apply(step, artifact, replace(inputs, folder=working), seed)

@@ -14,7 +14,7 @@ from compress.made_from import is_of
 from compress.recipe import Recipe, recipe_to_yaml
 from compress.yaml_places import read_yaml
 from eval.errors import CompressError, UserError
-from eval.writing import is_unfinished, write_beside
+from eval.writing import clear_leftovers, is_unfinished, write_beside
 
 if TYPE_CHECKING:
     from compress.artifact import Artifact
@@ -70,6 +70,7 @@ def take(out: Path, recipe: Recipe | None = None) -> None:
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(out)
         if recipe is not None:
             write_beside(out / RECIPE_FILE, recipe_to_yaml(recipe).encode())
     except OSError as error:

@@ -30,7 +30,8 @@ except ImportError:  # no such locks on this system, so what a killed process le
 logger = logging.getLogger("eval.writing")
 
 WRITING, OLD = "writing", "old"
-"""Ends the name of what is not whole yet, and of what makes room for it."""
+"""Ends the name of what is not whole yet, and of what makes room for it where names cannot be exchanged."""
+_ANY_NUMBER = "[0-9a-f]" * 8
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -81,7 +82,7 @@ def alone(folder: Path) -> Iterator[None]:
         folder: The place; a hidden file beside it is locked, and removed once the folder is made.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+    lock = FileLock(lock_file(folder))
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -90,9 +91,14 @@ def alone(folder: Path) -> Iterator[None]:
     try:
         yield
         with suppress(OSError):  # a system that keeps open files
-            Path(lock.lock_file).unlink()  # two may get in now, and both find the folder
+            lock_file(folder).unlink()  # two may get in now, and both find the folder
     finally:
         lock.release()
+
+
+def lock_file(folder: Path) -> Path:
+    """Return the file that is locked while a folder is made; once it is made, anybody may remove it."""
+    return folder.with_name(f".{folder.name}.lock")
 
 
 @contextmanager
@@ -124,21 +130,32 @@ def whole_folder(folder: Path, what: str) -> Iterator[Path]:
         raise CompressError(message) from error
 
 
+def clear_leftovers(folder: Path, name: str = "*") -> None:
+    """Remove what processes left that were killed while they wrote into a folder: nobody holds its lock.
+
+    Args:
+        folder: Where to look; what lies deeper is left alone.
+        name: Of the files and folders that were being written, as a pattern of ``glob``.
+    """
+    for left in folder.glob(f".{name}.{_ANY_NUMBER}.{WRITING}"):
+        if (held := _lock(left)) is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(held)
+    for left in folder.glob(f".{name}.{_ANY_NUMBER}.{OLD}"):
+        if (held := _lock(left)) is not None:  # the kill came after it had made room
+            place = folder / left.name[1:].rsplit(".", 2)[0]
+            shutil.rmtree(left, ignore_errors=True) if place.exists() else os.replace(left, place)
+            os.close(held)
+
+
 @contextmanager
 def _workplace(place: Path) -> Iterator[Path]:
     """Give a hidden folder beside a place, locked as long as this process writes into it, and removed at the end.
 
-    What a process left that was killed here is removed first: nobody holds its lock.
+    What a process left that was killed here is removed first.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    for left in place.parent.glob(f".{_literal(place.name)}.*.{WRITING}"):
-        if (held := _lock(left)) is not None:
-            shutil.rmtree(left, ignore_errors=True)
-            os.close(held)
-    for left in place.parent.glob(f".{_literal(place.name)}.*.{OLD}"):
-        if (held := _lock(left)) is not None:  # killed after it made room
-            shutil.rmtree(left, ignore_errors=True) if place.exists() else os.replace(left, place)
-            os.close(held)
+    clear_leftovers(place.parent, _literal(place.name))
     while True:
         folder = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.{WRITING}")
         folder.mkdir()

@@ -26,7 +26,7 @@ from teachers.folder_task import in_own_order, own_task, read_task
 from teachers.limits import size_problems
 from teachers.padding import silence
 from teachers.pooling import check_pooling, pooled, save_pooling, set_pooling
-from teachers.weights import complain, not_finite, read_stock
+from teachers.weights import aligned, complain, not_finite, read_stock
 
 if TYPE_CHECKING:
     from eval.size import Size
@@ -280,6 +280,7 @@ def load_taskmodel(
             part.support_avx512bf16_for_cpu = False
     read_rows(model)
     silence(model, tokenizer)
+    aligned(model)
     return TaskModel(model.eval(), tokenizer, task, name=where.name or source, folder=where if where.is_dir() else None)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from eval.writing import alone, whole_folder
+from eval.writing import alone, lock_file, whole_folder
 from teachers.processes import how_many, is_first, wait_for_all
 
 
@@ -31,18 +31,27 @@ def trained_once(
     Raises:
         CompressError: If the disk refuses.
     """
+    working = folder.with_name(folder.name + ".working")
     if how_many() == 1 and is_kept():
+        _clear(working, lock_file(folder))
         return
     with _one_run(folder):
-        if is_kept():
-            return
-        working = folder.with_name(folder.name + ".working")
-        facts = train(working)
+        if not is_kept():
+            facts = train(working)
+            if is_first():
+                with whole_folder(folder, what) as beside:
+                    write(facts, beside)
         if is_first():
-            with whole_folder(folder, what) as beside:
-                write(facts, beside)
-            shutil.rmtree(working, ignore_errors=True)
+            _clear(working)
         wait_for_all()
+
+
+def _clear(*left: Path) -> None:
+    """Remove what nobody needs once the folder is there; an earlier run may have been killed before it did so."""
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 @contextlib.contextmanager

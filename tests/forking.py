@@ -22,11 +22,14 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.interrupting import Interruption, arm
+
 ROOT = Path(__file__).parents[1]
+STREAMS = ("stdin", "stdout", "stderr")
 PRELOADED = (
     "accelerate",
     "compress.cli",
@@ -41,6 +44,36 @@ PRELOADED = (
     "transformers.models.bert.modeling_bert",
     "transformers.models.bert.tokenization_bert",
 )
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command to run.
+
+    Attributes:
+        arguments: What stands after ``compress``; or a Python file, ending in ``.py``, and what stands after it.
+        cwd: Its working folder.
+        env: Variables to set.
+        stdin: What it reads.
+        seconds: After so long it is ended by SIGALRM, which nothing catches, as nothing catches SIGKILL.
+        megabytes: How much address space it may take beyond what the loaded process has.
+        fresh: Run it in a process that has loaded nothing.
+        streams: What ``stdin``, ``stdout`` and ``stderr`` are: a file of the working folder, ``closed``, or ``broken``,
+            a pipe that nobody reads.
+        interrupt: After so many seconds it gets what Ctrl-C sends.
+        interruption: What happens to it when it changes the disk; its clock stands still then.
+    """
+
+    arguments: Sequence[str]
+    cwd: Path
+    env: Mapping[str, str] | None = None
+    stdin: bytes = b""
+    seconds: float = 60
+    megabytes: int = 3000
+    fresh: bool = False
+    streams: Mapping[str, str] | None = None
+    interrupt: float | None = None
+    interruption: Interruption | None = None
 
 
 @dataclass(frozen=True)
@@ -83,54 +116,41 @@ class Forker:
         with self._server:  # closes its streams, which ends it, and waits
             pass
 
-    def run(
-        self,
-        arguments: Sequence[str],
-        *,
-        cwd: Path,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        seconds: float = 60,
-        megabytes: int = 3000,
-        fresh: bool = False,
-        streams: Mapping[str, str] | None = None,
-        interrupt: float | None = None,
-    ) -> Ending:
-        """Run ``compress ARGUMENTS`` and return how it ended.
+    def run(self, arguments: Sequence[str], **more: Any) -> Ending:
+        """Run ``compress ARGUMENTS`` and return how it ended; see ``Call``."""
+        return self.run_together([Call(arguments, **more)])[0]
 
-        Args:
-            arguments: What stands after ``compress``; or a Python file, ending in ``.py``, and what stands after it.
-            cwd: Its working folder.
-            env: Variables to set.
-            stdin: What it reads.
-            seconds: After so long it is ended by SIGALRM.
-            megabytes: How much address space it may take beyond what the loaded process has.
-            fresh: Run it in a process that has loaded nothing.
-            streams: What ``stdin``, ``stdout`` and ``stderr`` are: a file of the working folder, ``closed``, or
-                ``broken``, a pipe that nobody reads.
-            interrupt: After so many seconds it gets what Ctrl-C sends.
-        """
+    def run_together(self, calls: Sequence[Call]) -> list[Ending]:
+        """Run commands that start at the same time, and return how each ended; all take as long as the longest."""
         started = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            names = {name: str(Path(folder) / name) for name in ("stdin", "stdout", "stderr")}
-            Path(names["stdin"]).write_bytes(stdin)
-            request = {
-                "arguments": list(arguments),
-                "cwd": str(cwd),
-                "env": dict(env or {}),
-                "seconds": seconds,
-                "bytes": megabytes * 2**20,
-                "fresh": fresh,
-                "interrupt": interrupt,
-                **names,
-                **(streams or {}),
-            }
-            answer = self._ask(request)
-            said = [
-                Path(names[name]).read_text("utf-8", errors="replace") if name not in (streams or {}) else ""
-                for name in ("stdout", "stderr")
+            files = [{name: str(Path(folder) / f"{number}-{name}") for name in STREAMS} for number in range(len(calls))]
+            for call, names in zip(calls, files, strict=True):
+                Path(names["stdin"]).write_bytes(call.stdin)
+            requests = [
+                {
+                    "arguments": list(call.arguments),
+                    "cwd": str(call.cwd),
+                    "env": dict(call.env or {}),
+                    "seconds": call.seconds,
+                    "bytes": call.megabytes * 2**20,
+                    "fresh": call.fresh,
+                    "interrupt": call.interrupt,
+                    "interruption": call.interruption and asdict(call.interruption),
+                    **names,
+                    **(call.streams or {}),
+                }
+                for call, names in zip(calls, files, strict=True)
             ]
-        return Ending(answer["code"], *said, time.perf_counter() - started, answer["megabytes"])
+            answers = self._ask(requests)
+            said = [
+                [_said(call, names, name) for name in STREAMS[1:]] for call, names in zip(calls, files, strict=True)
+            ]
+        seconds = time.perf_counter() - started
+        return [
+            Ending(answer["code"], *texts, seconds, answer["megabytes"])
+            for answer, texts in zip(answers, said, strict=True)
+        ]
 
     def _ask(self, request: Any) -> Any:
         assert self._server.stdin is not None
@@ -140,6 +160,10 @@ class Forker:
         line = self._server.stdout.readline()
         assert line, "the forking process has died"
         return json.loads(line)
+
+
+def _said(call: Call, names: Mapping[str, str], name: str) -> str:
+    return "" if name in (call.streams or {}) else Path(names[name]).read_text("utf-8", errors="replace")
 
 
 def _serve() -> None:
@@ -154,11 +178,29 @@ def _serve() -> None:
     torch.set_num_threads(1)
     for line in sys.stdin:
         request = json.loads(line)
-        answers.write(json.dumps("ready" if request is None else _forked(request)) + "\n")
+        answers.write(json.dumps("ready" if request is None else _all_forked(request)) + "\n")
         answers.flush()
 
 
-def _forked(request: dict[str, Any]) -> dict[str, float]:
+def _all_forked(requests: list[dict[str, Any]]) -> list[dict[str, float]]:
+    children = [_forked(request) for request in requests]
+    interrupting = [
+        threading.Timer(request["interrupt"], os.kill, (child, signal.SIGINT))
+        for request, child in zip(requests, children, strict=True)
+        if request["interrupt"]
+    ]
+    for timer in interrupting:
+        timer.start()
+    answers = []
+    for child in children:
+        _, status, usage = os.wait4(child, 0)
+        answers.append({"code": os.waitstatus_to_exitcode(status), "megabytes": usage.ru_maxrss / 1024})
+    for timer in interrupting:
+        timer.cancel()
+    return answers
+
+
+def _forked(request: dict[str, Any]) -> int:
     child = os.fork()
     if not child:
         code = 99
@@ -170,12 +212,7 @@ def _forked(request: dict[str, Any]) -> dict[str, float]:
                 traceback.print_exc()
         finally:
             os._exit(_flushed(code))
-    interrupting = threading.Timer(request["interrupt"] or 0, os.kill, (child, signal.SIGINT))
-    if request["interrupt"]:
-        interrupting.start()
-    _, status, usage = os.wait4(child, 0)
-    interrupting.cancel()
-    return {"code": os.waitstatus_to_exitcode(status), "megabytes": usage.ru_maxrss / 1024}
+    return child
 
 
 def _flushed(code: int) -> int:
@@ -239,6 +276,8 @@ def _command(request: dict[str, Any]) -> int:
         return _program(request["arguments"])
     from compress.cli import main
 
+    if request["interruption"]:
+        arm(Interruption(**request["interruption"]))
     return main(request["arguments"])
 
 

@@ -1,4 +1,4 @@
-"""The scene of hostile cases, made once, and the process that runs them."""
+"""The scene of hostile cases, made once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from tests.forking import Forker
 from tests.tiny import tiny_task, tiny_taskmodel
 
 RECIPE = """\
@@ -23,12 +22,6 @@ export:
   - onnx
 evaluate: {against: teacher, latency: null}
 """
-
-
-@pytest.fixture(scope="session")
-def forker():
-    with Forker() as forker:
-        yield forker
 
 
 @pytest.fixture(scope="session")

@@ -1,79 +1,90 @@
-"""A run that is killed at any moment and started again ends with the same weights, bit for bit."""
+"""A run that is killed, at any moment and any number of times, ends with the same bits: weights, exports, report."""
 
-import os
 import random
+import re
+import shutil
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
-from compress.store import load
-from teachers.taskmodel import save_taskmodel
-from tests.recipes.test_recipes import write_data
-from tests.tiny import tiny_task, tiny_taskmodel
+from tests.interrupting import Interruption, contents, differing
+from tests.whole_run import STEADY
 
-ROOT = Path(__file__).parents[2]
-TIMES = 20
-RECIPE = """
-name: killed
-task: {{kind: classification, data: "{data}"}}
-teacher: {{model: "{teacher}", finetune: {{epochs: 6, batch_size: 4, checkpoint_seconds: 0}}}}
-student: {{from: teacher, layers: [0, 2]}}
-training: {{epochs: 6, batch_size: 4, checkpoint_seconds: 0}}
-steps:
-  - prune.layers: {{keep: [0]}}
-  - distill.logits: {{alpha: 0.9}}
-  - distill.distilbert
-"""
+KILLS = 200
+QUICK = 3
+DISTANCE = 60
+"""Most changes to the disk that a run makes before it is killed again; the whole run makes some 500."""
 
 
-def start(recipe, out, home):
-    """Start a run; what it says goes to a file beside its folder."""
-    log = out.with_suffix(".log")
-    with log.open("w") as file:
-        return _start(recipe, out, home, file)
+def assert_the_same(whole, place, how):
+    """Assert that a run left what the uninterrupted one left, byte for byte, and nothing else."""
+    assert differing(contents(place / "out", place / "home"), whole.expected) == [], how
 
 
-def _start(recipe, out, home, file):
-    return subprocess.Popen(
-        [sys.executable, "-m", "compress", "run", str(recipe), "--out", str(out), "--resume"],
-        cwd=ROOT,
-        env={**os.environ, "COMPRESS_HOME": str(home), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=file,
-    )
+def killed_until_it_ends(whole, place, draw):
+    """Kill a run again and again, each time where ``draw`` says, and return what ended each but the last."""
+    endings = []
+    while True:
+        how = draw()
+        ending = whole.go_on(place, **how)
+        if ending.code == 0:
+            assert_the_same(whole, place, endings)
+            return endings
+        assert ending.code in (-signal.SIGKILL, -signal.SIGALRM), (endings, how, ending.err)
+        endings.append(how)
+
+
+@pytest.mark.parametrize("kills", [QUICK, pytest.param(KILLS, marks=pytest.mark.slow)])
+def test_kills_at_random_moments(whole, tmp_path, kills):
+    chance, done, number = random.Random(13), 0, 0
+    while done < kills:
+        place = whole.copy(tmp_path / str(number))
+        done += len(killed_until_it_ends(whole, place, lambda: {"seconds": chance.uniform(0.1, whole.seconds)}))
+        shutil.rmtree(place)
+        number += 1
+
+
+@pytest.mark.parametrize("kills", [QUICK, pytest.param(KILLS, marks=pytest.mark.slow)])
+def test_kills_between_two_changes_to_the_disk(whole, tmp_path, kills):
+    chance, done, number = random.Random(13), 0, 0
+    most = DISTANCE if kills > QUICK else 4 * DISTANCE
+    while done < kills:
+        place = whole.copy(tmp_path / str(number))
+        at = lambda: {"interruption": Interruption(at=chance.randint(1, most))}  # noqa: E731
+        done += len(killed_until_it_ends(whole, place, at))
+        shutil.rmtree(place)
+        number += 1
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_with_the_same_weights(tmp_path):
-    task = tiny_task("classification")
-    write_data(task, tmp_path / "data")
-    (tmp_path / "teacher").mkdir()
-    save_taskmodel(tiny_taskmodel("bert", task.spec), tmp_path / "teacher")
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(RECIPE.format(data=tmp_path / "data", teacher=tmp_path / "teacher"))
-    began = time.perf_counter()
-    whole = start(recipe, tmp_path / "whole", tmp_path / "home")
-    assert whole.wait() == 0, (tmp_path / "whole.log").read_text()
-    seconds = time.perf_counter() - began
-    expected = load(tmp_path / "whole" / "model")
-    chance = random.Random(13)
-    kills = 0
-    for number in range(TIMES):
-        out, home = tmp_path / f"out{number}", tmp_path / f"home{number}"
-        killed = start(recipe, out, home)
-        # Most of a run is loading libraries; kill in the later part, where there is something to lose.
-        time.sleep(seconds * chance.uniform(0.4, 1.0))
-        if killed.poll() is None:
-            killed.send_signal(signal.SIGKILL)
-            kills += 1
-        killed.wait()
-        again = start(recipe, out, home)
-        assert again.wait() == 0, out.with_suffix(".log").read_text()
-        found = load(out / "model")
-        assert found.digest == expected.digest, f"run {number}"
-        assert [r.weights_after for r in found.lineage] == [r.weights_after for r in expected.lineage]
-    assert kills >= TIMES // 2, "most runs ended before they were killed"
+def test_every_state_of_the_disk_is_one_to_go_on_from(whole, tmp_path):
+    place = whole.copy(tmp_path / "place")
+    assert whole.go_on(place, Interruption(states=str(tmp_path / "states")), seconds=600).code == 0
+    seen, wrong = set(), []
+    for state in sorted((tmp_path / "states").iterdir()):
+        found = contents(state / "out", state / "home")
+        known = frozenset((re.sub(r"\.[0-9a-f]{8}\.", ".", name), data) for name, data in found.items())
+        if known not in seen:
+            seen.add(known)
+            ending = whole.go_on(state)
+            left = differing(contents(state / "out", state / "home"), whole.expected)
+            if ending.code or left:
+                wrong.append((whole.changes[int(state.name) - 1], ending.err[-500:] if ending.code else left))
+        shutil.rmtree(state)
+    assert len(seen) > 200
+    assert wrong == []
+
+
+def test_everything_is_written_beside_its_place(whole):
+    opened = [change.removeprefix("open ") for change in whole.changes if change.startswith("open ")]
+    assert len(opened) > 50
+    assert [path for path in opened if not re.search(r"\.writing/|\.lock$", path)] == []
+
+
+def test_a_run_that_has_ended_changes_nothing(whole, tmp_path):
+    place = whole.copy(tmp_path / "place")
+    shutil.copytree(whole.scene.parent / "whole", place, dirs_exist_ok=True)
+    log = tmp_path / "changes.txt"
+    assert whole.go_on(place, Interruption(log=str(log))).code == 0
+    assert_the_same(whole, place, STEADY)
+    assert "steps" not in log.read_text()

@@ -13,7 +13,7 @@ import pytest
 
 from eval import writing
 from eval.errors import CompressError
-from eval.writing import alone, whole_file, whole_folder, write_beside
+from eval.writing import alone, clear_leftovers, whole_file, whole_folder, write_beside
 
 
 def test_a_folder_gets_its_name_when_it_is_whole(tmp_path):
@@ -164,6 +164,44 @@ def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_there(tmp
         with whole_folder(tmp_path / "folder", "the thing"):
             assert len(list(tmp_path.glob(".*.writing"))) == 2, "nobody takes what another is writing"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+KILLED_BETWEEN = """
+import os, signal, sys
+from pathlib import Path
+from eval import writing
+writing._exchange = lambda *_: False
+replace, left = os.replace, int(sys.argv[2])
+def counted(*paths):
+    global left
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+    replace(*paths)
+os.replace = counted
+writing.shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+with writing.whole_folder(Path(sys.argv[1]) / "folder", "the thing") as beside:
+    (beside / "new").touch()
+"""
+
+
+@pytest.mark.parametrize(("renames", "kept"), [(0, "old"), (1, "old"), (2, "new")])
+def test_a_kill_while_names_are_changed_loses_no_folder(tmp_path, renames, kept):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "old").touch()
+    (tmp_path / ".folder.mine.old").touch()  # not one of ours
+    subprocess.run([sys.executable, "-c", KILLED_BETWEEN, str(tmp_path), str(renames)], check=False)
+    assert (tmp_path / "folder").exists() == (renames != 1)
+    clear_leftovers(tmp_path)
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == [kept]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".folder.mine.old", "folder"]
+
+
+def test_what_another_is_writing_is_no_leftover(tmp_path):
+    with whole_folder(tmp_path / "place", "the thing") as beside:
+        (tmp_path / ".other.0123abcd.writing").mkdir()
+        clear_leftovers(tmp_path)
+        assert list(tmp_path.iterdir()) == [beside]
 
 
 def test_there_is_no_moment_without_a_folder(tmp_path):
