@@ -30,7 +30,9 @@ def init(
         raise UserError(f"{out}: is there already; --force replaces it, --out names another file")
     try:
         answers = _ask(task, data, teacher, finetune, layers, int8)
-    except typer.Abort:
+    except typer.Abort as stop:
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
         if sys.stdin.isatty():
             raise
         raise UserError(

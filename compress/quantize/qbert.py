@@ -72,6 +72,7 @@ class QBert(HealedTechnique):
     """
 
     name: ClassVar[str] = "quantize.qbert"
+    version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True

@@ -394,4 +394,4 @@ CASES = [
         for option, (words, value, says) in CHOICES.items()
     ),
 ]
-test_case = table(CASES, quick=80)
+test_case = table(CASES, quick=30)
