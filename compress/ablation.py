@@ -57,10 +57,11 @@ def ablations(recipe: Recipe, student: Artifact, inputs: Inputs, out: Path) -> I
         rest = recipe.model_copy(update={"steps": recipe.steps[number + 1 :], "seed": recipe.seed + number + 1})
         logger.info("%s: started", name)
         try:
-            artifact = replace(run(rest, before, inputs, folder=folder / "steps", anew=True), name=name)
+            made = run(rest, before, inputs, folder=folder / "steps", anew=True)
         except UserError as error:
             logger.warning("%s: cannot run (%s)", name, "; ".join(error.problems))
             yield Ablation(name, folder, reason="; ".join(error.problems))
             continue
+        artifact = replace(made, name=name, folder=folder / "model")
         artifact.save(folder / "model")
         yield Ablation(name, folder, artifact)

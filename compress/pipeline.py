@@ -208,7 +208,7 @@ def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
     alone = without_teacher(recipe)
     found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", rehearse=False, anew=True)
     found.save(out / "baseline")
-    return found
+    return replace(found, folder=out / "baseline")
 
 
 def _of(results: Sequence[Result], name: str) -> Result | None:

@@ -18,7 +18,7 @@ from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 
 from compress.architectures.early_exit import added, uncertainty
-from compress.export.graph import Model, Node, module_of
+from compress.export.graph import Model, Node, module_of, reads
 from compress.export.tracing import AXES, distinct_inputs, ready, traced
 from eval.errors import CompressError
 from teachers.encoder import family_of
@@ -165,7 +165,7 @@ class _Joiner:
             make_node("Greater", [f"{there}.count", "zero"], [f"{here}.any"]),
         ]
         graph = self.graphs[exit_ + 1]
-        used = {name for node in graph.node for name in node.input}
+        used = {name for node in graph.node for name in reads(node)}
         left = {name: f"{there}.{name}" for name in inputs if f"{there}.{name}" in used}
         body = [
             make_node("Compress", [inputs.get(name, f"{here}.states"), f"{here}.on"], [new], axis=0)

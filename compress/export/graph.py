@@ -73,11 +73,21 @@ def set_nodes(graph: Any, nodes: list[Node]) -> None:
 
 def set_weights(graph: Any, arrays: dict[str, NDArray[Any]]) -> None:
     """Add weights to a graph and drop those that no node uses."""
-    used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    used = {name for node in graph.node for name in reads(node)} | {value.name for value in graph.output}
     kept = [weight for weight in graph.initializer if weight.name in used and weight.name not in arrays]
     del graph.initializer[:]
     graph.initializer.extend(kept)
     graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
+
+
+def reads(node: Node) -> set[str]:
+    """Return the names that a node reads, also within the branches of an If or the body of a Loop."""
+    found = set(node.input)
+    for attribute in node.attribute:
+        for branch in (attribute.g, *attribute.graphs):
+            found.update(value.name for value in branch.output)
+            found.update(*(reads(inner) for inner in branch.node))
+    return found
 
 
 def attributes(node: Node) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from compress.export.graph import Model, attributes, set_nodes, set_weights
+from compress.export.graph import Model, attributes, reads, set_nodes, set_weights
 from eval.encoding import Array
 from eval.onnx_macs import shapes_of
 
@@ -82,6 +82,6 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
     kept, needed = [], {value.name for value in graph.output}
     for node in reversed(graph.node):
         if not needed.isdisjoint(node.output):
-            needed.update(node.input)
+            needed.update(reads(node))
             kept.append(node)
     set_nodes(graph, kept[::-1])

@@ -56,6 +56,14 @@ def test_kills_between_two_changes_to_the_disk(whole, tmp_path, kills):
         number += 1
 
 
+def test_a_kill_before_the_results_are_written(whole, tmp_path):
+    place = whole.copy(tmp_path / "place")
+    at = next(number for number, change in enumerate(whole.changes, start=1) if "out/results" in change)
+    assert whole.go_on(place, Interruption(at=at)).code == -signal.SIGKILL
+    assert whole.go_on(place).code == 0
+    assert_the_same(whole, place, at)
+
+
 @pytest.mark.slow
 def test_every_state_of_the_disk_is_one_to_go_on_from(whole, tmp_path):
     place = whole.copy(tmp_path / "place")

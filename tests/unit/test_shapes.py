@@ -57,6 +57,30 @@ def test_a_computed_shape_becomes_a_constant_and_what_computed_it_goes():
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], x.reshape(4, 9, 2, 4))
 
 
+def test_what_only_a_branch_reads_stays():
+    model = split_into_heads()
+    graph = model.graph
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node(kind, ["y", "twice"], [name])],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)],
+        )
+        for name, kind in (("then_branch", "Add"), ("else_branch", "Sub"))
+    }
+    graph.node.append(helper.make_node("Add", ["one", "one"], ["twice"]))
+    graph.node.append(helper.make_node("If", ["yes"], ["z"], **branches))
+    for name, value in {"one": np.float32(1), "yes": np.array(True)}.items():
+        graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    graph.output[0].name = "z"
+    settle_shapes(model, {"x": np.zeros((2, 11, 8), np.float32)})
+    assert [node.op_type for node in graph.node] == ["Reshape", "Add", "If"]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.ones((4, 9, 8), np.float32)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x.reshape(4, 9, 2, 4) + 2)
+
+
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "deberta-v2"])  # merges batch and heads
 def test_no_family_works_out_how_to_split_into_heads(family):
     graph, _ = onnx_graph(tiny_taskmodel(family, tiny_task().spec), None)
