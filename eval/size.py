@@ -62,14 +62,14 @@ def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -
         zeros = sum(p.numel() - int(torch.count_nonzero(p)) for p in floats)
         plain = model_size(_unquantized(module), macs_length)
         return replace(plain, nonzero=plain.parameters - zeros, bytes=stored_bytes)
-    parts: list[Any] = list(module.modules())
-    packing = [part for part in parts if hasattr(part, "weight_count")]
+    packing: list[Any] = [part for part in module.modules() if hasattr(part, "weight_count")]
     counted: list[tuple[int, int]] = [part.weight_count() for part in packing]
     packed = {id(buffer) for part in packing for buffer in part.buffers()}
-    sparse = {
+    thinned: list[Any] = [part for part in module.modules() if hasattr(part, "sparse_tensors")]
+    sparse: dict[int, int | None] = {
         id(getattr(part, name)): part.saved_bytes(name) if hasattr(part, "saved_bytes") else None
-        for part in parts
-        for name in getattr(part, "sparse_tensors", ())
+        for part in thinned
+        for name in part.sparse_tensors
     }
     weights: list[torch.Tensor] = list(module.parameters())
     buffers = list(_persistent_buffers(module))

@@ -29,6 +29,11 @@ class QBert(HealedTechnique):
     ``D = (max - min) / (2^bits - 1)``. While the model is trained, weights are rounded so at every step and inputs of
     the layers to 8 bits between moving averages of minimum and maximum; gradients pass the rounding unchanged.
 
+    Where an earlier step has pruned weights, the grid of their matrix has an exact 0, which the paper's has not:
+    ``x̂ = (q - z) · D`` with ``z = round(-min / D)``, the same grid moved by at most half a step. Pruned weights stay 0
+    and are not trained; a weight that is rounded to 0 is. The folder then holds one bit for each weight and the codes
+    that are not 0, where that takes fewer bytes.
+
     Attributes:
         bits: One number gives all layers as many. Two, as the paper's 2/3 mixture ``[3, 2]``: the first for the half
             of the layers with the larger Ω, the second for the others.
