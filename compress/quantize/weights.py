@@ -25,8 +25,8 @@ class WeightQuantization(Technique):
     ``q = round(w / scale)`` with ``scale = max|w| / (2^(bits - 1) - 1)`` over the ``block_size`` inputs of a block, so
     int4 is -7 to 7 and int8 -127 to 127, and 0 stays 0. The network multiplies by ``q · scale``; activations are not
     rounded. A folder holds one bit for each weight and the codes that are not 0, where that takes fewer bytes, such as
-    after a step that prunes. In ONNX a linear layer of 4 bits becomes ONNX Runtime's MatMulNBits, with the same codes and scales; one of
-    8 bits is unpacked when the file is loaded, which is faster. A table is looked up packed.
+    after a step that prunes. In ONNX a linear layer of 4 bits becomes ONNX Runtime's MatMulNBits, with the same codes
+    and scales; one of 8 bits is unpacked when the file is loaded, which is faster. A table is looked up packed.
 
     Attributes:
         format: ``int4`` or ``int8``.
