@@ -24,7 +24,7 @@ $(VENV)/installed: pyproject.toml
 	touch $@
 
 demo: install
-	$(BIN)/python -m demo.run runs/demo
+	$(BIN)/python -m demo runs/demo
 
 test: install
 	$(BIN)/python -m pytest -n auto --dist loadfile

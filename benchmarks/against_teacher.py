@@ -19,15 +19,15 @@ from statistics import median
 import torch
 
 from benchmarks.results import DOCS, fill
-from compress.artifact import Artifact
+from compress.artifact.artifact import Artifact
 from compress.export.runtime import Runtime
-from eval.data import load_task
+from eval.cost.latency import latency
+from eval.cost.machine import in_one_line, machine
+from eval.cost.timing import interleave
+from eval.data.loading import load_task
 from eval.inference import Predictor, predict
-from eval.latency import latency
-from eval.machine import in_one_line, machine
-from eval.measure import measure
+from eval.measurement import measure
 from eval.task import Examples, Task
-from eval.timing import interleave
 
 TEACHER = "teacher, torch in eager mode"
 BATCH = 16

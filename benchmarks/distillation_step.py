@@ -19,16 +19,16 @@ from pathlib import Path
 from statistics import median
 
 from compress.distill.logits import LogitDistillation
-from compress.student import Student
+from compress.student.student import Student
 from compress.technique import Inputs
-from eval.data import load_task
-from eval.machine import machine
+from eval.cost.machine import machine
+from eval.data.loading import load_task
 from eval.task import Examples
-from teachers.config import Training
-from teachers.objective import Objective, TaskLoss
-from teachers.signals import ModelTeacher
+from teachers.losses.loss import Objective, TaskLoss
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import TaskModel, load_taskmodel
-from teachers.training import train
+from teachers.training.config import Training
+from teachers.training.loop import train
 
 SENTENCES = 1280
 """Sentences of one round: 40 updates."""

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from compress.artifact import Artifact
+from compress.artifact.artifact import Artifact
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
-from eval.data import load_task
+from eval.cost.machine import machine
+from eval.data.loading import load_task
 from eval.inference import Predictor
-from eval.machine import machine
-from eval.measure import measure
+from eval.measurement import measure
 from eval.task import Examples, Task
 from teachers.taskmodel import TaskModel
 

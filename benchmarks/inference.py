@@ -41,13 +41,13 @@ from benchmarks.inference_report import (
     table,
 )
 from benchmarks.results import DOCS, fill
-from compress.artifact import Artifact
+from compress.artifact.artifact import Artifact
 from compress.export.int8 import Int8
 from compress.export.onnx import export_onnx
 from compress.export.targets import export_to
 from compress.technique import Inputs as TechniqueInputs
-from eval.data import load_task
-from eval.machine import in_one_line, machine
+from eval.cost.machine import in_one_line, machine
+from eval.data.loading import load_task
 from eval.report.plots import render, write_themes
 from eval.task import Examples, Task
 
@@ -253,7 +253,7 @@ def the_model(given: argparse.Namespace, task: Task) -> Artifact:
         return Artifact.from_pretrained(given.model, task)
     model = Artifact.from_pretrained(base(), task)
     if given.shape == "base":
-        from compress.student import Student
+        from compress.student.student import Student
 
         shape = Student(layers=12, hidden_size=768, heads=12, intermediate_size=3072, init="random")
         model = Artifact.from_model(shape.build(model), origin="random weights")

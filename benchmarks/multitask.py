@@ -18,14 +18,14 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from benchmarks.results import DOCS, fill
+from compress.engine.several_tasks import load_tasks, losses_of, starts
 from compress.recipe import Recipe, read_recipe
-from compress.together import load_tasks, losses_of, starts
 from eval.task import Task
-from teachers.config import Training
-from teachers.finetune import finetune
-from teachers.multitask import finetune_together
-from teachers.scoring import scores
+from teachers.finetuning.finetune import finetune
+from teachers.finetuning.multitask import finetune_together
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
+from teachers.training.scoring import scores
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "glue-mtdnn.yaml"
 WAYS = ("alone", "together", "together, then alone")

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import chinese_lists
 from benchmarks.study import MISSING
 from compress.recipe import read_recipe
-from eval.writing import whole_folder
+from eval.files.writing import whole_folder
 from teachers.pretraining.pretrain import RECORD, pretrain
 
 RECIPES = Path(__file__).parents[1] / "recipes"

@@ -25,15 +25,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from eval.machine import machine
-from eval.sources import Source
-from teachers.pretraining.corpus import build
-from teachers.pretraining.drawn import Frame
+from eval.cost.machine import machine
+from eval.data.sources import Source
 from teachers.pretraining.objectives import MaskedWords
-from teachers.pretraining.objectives.objective import Text
-from teachers.pretraining.rows import PretextRows
-from teachers.pretraining.sequences import Packed
-from teachers.pretraining.tokenizers import learnt_tokenizer
+from teachers.pretraining.objectives.base import Text
+from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.text.corpus import build
+from teachers.pretraining.text.sequence import Frame
+from teachers.pretraining.text.sequence_sources import Packed
+from teachers.pretraining.text.tokenizer_training import learnt_tokenizer
 
 LENGTH, BATCH, STEPS = 128, 32, 12
 SPARE = 96 * 2**20
@@ -54,7 +54,7 @@ def bare(network: Any, batches: list[Any]) -> float:
     import torch
     from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-    from teachers.word_head import word_scores
+    from teachers.anatomy.mlm_head import word_scores
 
     network.train()
     decayed = [p for p in network.parameters() if p.ndim >= 2]
@@ -74,11 +74,11 @@ def bare(network: Any, batches: list[Any]) -> float:
 
 def ours(student: Any, rows: PretextRows) -> float:
     """Train through the project's loop and return the seconds of its updates, batches made meanwhile."""
-    from teachers.config import Training
-    from teachers.lessons import Bound
-    from teachers.pretraining.heads import WordHead
-    from teachers.pretraining.lesson import PretextLoss, reads_last
-    from teachers.training import learn
+    from teachers.pretraining.prediction_heads import WordHead
+    from teachers.pretraining.pretraining_task import PretextLoss, reads_last
+    from teachers.training.config import Training
+    from teachers.training.loop import learn
+    from teachers.training.training_task import Bound
 
     class Ready:
         def bind(self, seed: int) -> Bound:
@@ -92,9 +92,9 @@ def ours(student: Any, rows: PretextRows) -> float:
 
 def speeds(rounds: int) -> dict[str, float]:
     """Measure input, loop and bare loop."""
-    from teachers.batches import LengthGroupedBatches
+    from teachers.data.batches import LengthGroupedBatches
     from teachers.pretraining.network import network_for
-    from teachers.pretraining.recipe import NetworkBlock
+    from teachers.pretraining.settings import NetworkBlock
 
     data = Path(os.environ.get("COMPRESS_DATA", "data"))
     sources = [Source.of(data / name / "train.txt.gz") for name in ("wiki_en", "reuters21578")]

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from benchmarks import pretrained, sst2
 from benchmarks.study import MISSING, Study, draw_plots, run_study, table
-from compress.pipeline import run_recipe
+from compress.engine.pipeline import run_recipe
 from compress.recipe import read_recipe
-from eval.writing import write_beside
+from eval.files.writing import write_beside
 
 HERE = Path(__file__).parent
 RECIPES = HERE.parent / "recipes"

@@ -20,14 +20,14 @@ import numpy as np
 
 from benchmarks.distillation_step import base
 from benchmarks.results import DOCS
-from compress.artifact import Artifact
+from compress.artifact.artifact import Artifact
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
-from compress.student import Student
-from eval.machine import machine
+from compress.student.student import Student
+from eval.cost.machine import machine
+from eval.cost.timing import interleave
 from eval.report.plots import plain_ticks, render, write_themes
 from eval.task import TaskSpec
-from eval.timing import interleave
 
 HEAD = 32
 """Channels of a head, as in MiniLM-L6."""

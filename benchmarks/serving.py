@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from eval.machine import machine
+from eval.cost.machine import machine
 
 FIRST = """
 import json, sys

@@ -14,13 +14,13 @@ import logging
 import sys
 from pathlib import Path
 
-from compress.pipeline import Run, run_recipe
+from compress.engine.pipeline import Run, run_recipe
 from compress.recipe import read_recipe
-from eval.measure import pair
+from eval.measurement import pair
 from eval.report.console import to_text
 from eval.result import Result
 from eval.task import Task
-from teachers.finetune import finetune
+from teachers.finetuning.finetune import finetune
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "sst2-distilbert.yaml"
 SEEDS = (13, 14, 15)

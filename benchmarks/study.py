@@ -22,12 +22,12 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from compress.pipeline import run_recipe
+from compress.artifact.store import load
+from compress.engine.pipeline import run_recipe
 from compress.recipe import Recipe, recipe_from_plain
-from compress.store import load
 from compress.yaml_places import read_yaml
 from eval.errors import CompressError
-from eval.measure import pair
+from eval.measurement import pair
 from eval.result import Comparison, Result
 
 logger = logging.getLogger("benchmarks.study")

@@ -19,18 +19,18 @@ from statistics import median
 
 from benchmarks.distillation_step import base, timed
 from compress.distill.tinybert import TinyBertDistillation
-from compress.student import Student
+from compress.student.student import Student
 from compress.technique import Inputs
-from eval.data import load_task
-from eval.machine import machine
-from eval.memory import peak_memory
+from eval.cost.machine import machine
+from eval.cost.memory import peak_memory
+from eval.data.loading import load_task
 from eval.task import Examples
-from teachers.batches import LengthGroupedBatches
-from teachers.objective import Objective, TaskLoss
-from teachers.observing import NOTHING
-from teachers.scoring import rows_of
-from teachers.signals import LiveReader, ModelTeacher
+from teachers.data.batches import LengthGroupedBatches
+from teachers.losses.loss import Objective, TaskLoss
+from teachers.signals.hooks import NOTHING
+from teachers.signals.model_teacher import LiveReader, ModelTeacher
 from teachers.taskmodel import TaskModel, load_taskmodel
+from teachers.training.scoring import rows_of
 
 SENTENCES = 320
 """Sentences of one round: 10 updates."""

@@ -8,19 +8,19 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "Artifact": "compress.artifact",
+    "Artifact": "compress.artifact.artifact",
     "CompressError": "eval.errors",
     "Inputs": "compress.technique",
     "Outcome": "compress.technique",
     "Recipe": "compress.recipe",
-    "Student": "compress.student",
+    "Student": "compress.student.student",
     "Technique": "compress.technique",
     "UserError": "eval.errors",
-    "load": "compress.store",
+    "load": "compress.artifact.store",
     "read_recipe": "compress.recipe",
     "recipe_to_yaml": "compress.recipe",
-    "run": "compress.engine",
-    "run_recipe": "compress.pipeline",
+    "run": "compress.engine.steps",
+    "run_recipe": "compress.engine.pipeline",
 }
 
 __all__ = sorted([*_PUBLIC, "__version__"])

@@ -12,7 +12,7 @@ from compress.mistakes import field_names, mistakes_in, name_of, numbers_from_bo
 from compress.wording import expected, shown
 from compress.yaml_places import Document, Location
 from eval.errors import UserError
-from teachers.config import Training
+from teachers.training.config import Training
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from compress.own_heads import HeadBlock
-from compress.student import Student
+from compress.student.student import Student
 from eval.errors import UserError
 from eval.task import Kind, Pooling
-from teachers.config import AuxiliaryLM, Training
-from teachers.losses import LossBlock
-from teachers.named import OneNamedBlock
-from teachers.pretraining.recipe import Pretraining
-from teachers.strategies import clashes
-from teachers.sweep import SEED, Sweep, checked, run_sweep, settings
+from teachers.finetuning.strategies import clashes
+from teachers.finetuning.sweep import SEED, Sweep, checked, run_sweep, settings
+from teachers.losses.catalogue import LossBlock
+from teachers.named_block import OneNamedBlock
+from teachers.pretraining.settings import Pretraining
+from teachers.training.config import AuxiliaryLM, Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ class Block(BaseModel):
 
 
 class TaskBlock(Block):
-    """What is asked, and where the data is; see ``eval.data.load_task``.
+    """What is asked, and where the data is; see ``eval.data.loading.load_task``.
 
     Attributes:
         kind: The form of the answer.
@@ -84,7 +84,7 @@ class TaskBlock(Block):
             seed: Draws the examples where ``limit`` leaves some out.
             keep_labels: Whether the texts of an embedding task keep their labels, because a model learns from them.
         """
-        from eval.data import load_task
+        from eval.data.loading import load_task
 
         # What was left out keeps the reader's own defaults.
         read = set(TaskBlock.model_fields) - {"kind", "data"}
@@ -118,12 +118,12 @@ class FinetuneBlock(Block):
         auxiliary_lm: If given, a masked-language loss on the task's texts stands beside that of the task (SiATL).
         features: Whether the encoder stays as it is and runs once over all texts, so that training the head alone, on
             what it gave, is quick.
-        loss: What is minimised in the place of the task's own loss (see ``teachers.losses``). For embedding it compares
-            the two texts of a pair, and is chosen by the labels if it is left out.
+        loss: What is minimised in the place of the task's own loss (see ``teachers.losses.catalogue``). For embedding
+            it compares the two texts of a pair, and is chosen by the labels if it is left out.
         head: What answers in the place of the stock head; the model is then loaded by ``compress.load``.
         per_task: With several ``tasks``: how the model of each is then fine-tuned on its own task.
         sweep: Lists of values for fields of ``training`` and for ``seed``: every combination is trained, and the best
-            by validation is the teacher (see ``teachers.sweep``).
+            by validation is the teacher (see ``teachers.finetuning.sweep``).
     """
 
     training: Training = Field(default_factory=Training)
@@ -195,8 +195,8 @@ class FinetuneBlock(Block):
             seed: Seeds head, order and dropout, unless the sweep names its own.
             name: What reports call the teacher.
         """
-        from teachers.finetune import finetune
-        from teachers.in_domain import in_domain_base
+        from teachers.finetuning.finetune import finetune
+        from teachers.finetuning.in_domain import in_domain_base
 
         def base(used: int) -> str | Path | TaskModel:
             if self.in_domain is None:
@@ -279,7 +279,7 @@ class TeacherBlock(Block):
             UserError: If there can be no such network.
         """
         head = head or (self.finetune.head if self.finetune is not None else None)
-        from compress.store import is_artifact, load_model
+        from compress.artifact.store import is_artifact, load_model
 
         if self.shape is None and head is None and not self.accept_incomplete and not is_artifact(model):
             return model

@@ -25,7 +25,7 @@ from compress.commands import (
 )
 from compress.commands.failures import INTERRUPTED, Command, report
 from eval.errors import shortened
-from eval.streams import guard_streams
+from eval.files.streams import guard_streams
 
 UsageError: Any = typer.BadParameter.__mro__[2]
 """``ClickException``, of click or of typer itself, as its version has it."""

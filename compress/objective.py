@@ -27,7 +27,7 @@ from compress.wording import shown
 from eval.errors import UserError
 
 if TYPE_CHECKING:
-    from teachers.objective import Objective
+    from teachers.losses.loss import Objective
     from teachers.taskmodel import TaskModel
 
 
@@ -96,7 +96,7 @@ class ObjectiveBlock(BaseModel):
     def make(self, inputs: Inputs) -> Objective:
         """Return the sum with the teacher in ``inputs``, which is run once for all terms."""
         from compress.weighted_sum import WeightedSum
-        from teachers.signals import SharedTeacher
+        from teachers.signals.model_teacher import SharedTeacher
 
         if inputs.teacher is not None:
             inputs = replace(inputs, teacher=SharedTeacher(inputs.teacher))
@@ -130,7 +130,7 @@ class HealedTechnique(TrainedTechnique):
 
     def make_objective(self, inputs: Inputs) -> Objective:
         """Return the objective with the teacher in ``inputs``."""
-        from teachers.objective import TaskLoss
+        from teachers.losses.loss import TaskLoss
 
         return TaskLoss() if self.objective is None else self.objective.make(inputs)
 

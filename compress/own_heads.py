@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from teachers.named import OneNamedBlock
+from teachers.named_block import OneNamedBlock
 
 if TYPE_CHECKING:
     from eval.task import TaskSpec

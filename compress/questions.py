@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.json_text import read_json
+from eval.files.json_text import read_json
 
 KINDS = {
     "classification": "one label for a text or a pair of texts",

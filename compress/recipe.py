@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
+from compress.augment.block import AugmentBlock
 from compress.block_reader import BlockReader
 from compress.blocks import Block, EvaluateBlock, ExportBlock, SharedTaskBlock, TaskBlock, TeacherBlock
-from compress.distill.augment.block import AugmentBlock
 from compress.overrides import apply_overrides
 from compress.recipe_check import (
     augment_problems,
@@ -26,14 +26,14 @@ from compress.recipe_check import (
     shared_problems,
     step_problems,
 )
-from compress.student import Student
+from compress.student.student import Student
 from compress.technique import Technique
 from compress.techniques import get
 from compress.variables import escape
 from compress.wording import shown
 from compress.yaml_places import TAG, Document, Location, decode, read_yaml
 from eval.errors import UserError, did_you_mean
-from teachers.config import Training
+from teachers.training.config import Training
 
 __all__ = [
     "Recipe",

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from compress.distill.augment.tagger import DATA
+from compress.augment.tagger import DATA
 from compress.yaml_places import Location
 
 if TYPE_CHECKING:
+    from compress.augment.block import AugmentBlock
     from compress.blocks import EvaluateBlock, TaskBlock, TeacherBlock
-    from compress.distill.augment.block import AugmentBlock
     from compress.recipe import Recipe
-    from compress.student import Student
+    from compress.student.student import Student
     from compress.technique import Technique
 
 HINTS = {

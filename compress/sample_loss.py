@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from teachers.features import Batch
-from teachers.objective import Loss
-from teachers.observing import observe
+from teachers.data.encoded_dataset import Batch
+from teachers.losses.loss import Loss
+from teachers.signals.hooks import observe
 from teachers.taskmodel import TaskModel
 
 LEAST = 1e-9

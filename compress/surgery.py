@@ -12,9 +12,9 @@ from compress.technique import Inputs, Need, Outcome
 if TYPE_CHECKING:
     import torch
 
-    from teachers.config import Training
-    from teachers.objective import Objective
+    from teachers.losses.loss import Objective
     from teachers.taskmodel import TaskModel
+    from teachers.training.config import Training
 
 
 class Surgery(HealedTechnique):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from teachers.config import Training
+from teachers.training.config import Training
 
 if TYPE_CHECKING:
     import torch
 
     from eval.task import Examples
-    from teachers.objective import Objective
-    from teachers.signals import TeacherSource
+    from teachers.losses.loss import Objective
+    from teachers.signals.model_teacher import TeacherSource
     from teachers.taskmodel import TaskModel
 
 Need = Literal["train", "calibration", "teacher"]
@@ -239,7 +239,7 @@ class TrainedTechnique(Technique):
             stage: Name of this stage, if the technique trains several times; each resumes by itself.
         """
         from eval.task import Examples
-        from teachers.training import train
+        from teachers.training.loop import train
 
         # A checkpoint of another teacher, or one that other examples chose, is none of this training.
         others = [None if part is None else part.digest for part in (inputs.teacher, inputs.validation)]

@@ -10,9 +10,9 @@ from operator import or_
 from torch import Tensor, nn
 
 from eval.errors import UserError
-from teachers.features import Batch, Rows
-from teachers.objective import Loss, Objective
-from teachers.observing import Signals
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss, Objective
+from teachers.signals.hooks import Signals
 from teachers.taskmodel import TaskModel
 
 Terms = Sequence[tuple[str, float, Loss]]

@@ -7,12 +7,10 @@ The names below load on use, so that importing this package costs nothing. Write
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eval.data import load_task as load_task
+    from eval.data.loading import load_task as load_task
     from eval.encoding import EncoderSettings as EncoderSettings
     from eval.encoding import TextEncoder as TextEncoder
     from eval.errors import CompressError as CompressError
@@ -21,22 +19,22 @@ if TYPE_CHECKING:
     from eval.inference import Predictions as Predictions
     from eval.inference import Predictor as Predictor
     from eval.inference import predict as predict
-    from eval.measure import measure as measure
-    from eval.measure import pair as pair
-    from eval.metrics import METRICS as METRICS
-    from eval.metrics import score as score
+    from eval.measurement import measure as measure
+    from eval.measurement import pair as pair
+    from eval.metrics.scores import METRICS as METRICS
+    from eval.metrics.scores import score as score
     from eval.result import Result as Result
     from eval.task import Examples as Examples
     from eval.task import Task as Task
     from eval.task import TaskSpec as TaskSpec
 
 _MODULES = {
-    "data": ("load_task",),
+    "data.loading": ("load_task",),
     "errors": ("CompressError", "DivergedError", "UserError"),
     "encoding": ("EncoderSettings", "TextEncoder"),
     "inference": ("Predictions", "Predictor", "predict"),
-    "measure": ("measure", "pair"),
-    "metrics": ("METRICS", "score"),
+    "measurement": ("measure", "pair"),
+    "metrics.scores": ("METRICS", "score"),
     "result": ("Result",),
     "task": ("Examples", "Task", "TaskSpec"),
 }
@@ -53,13 +51,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_HOMES])
-
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Loading the module eval.measure must not hide the function of that name.
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

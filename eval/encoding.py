@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from eval.encoder_settings import EncoderSettings as EncoderSettings
-from eval.json_text import parse_json, read_json
+from eval.files.json_text import parse_json, read_json
 
 Array = NDArray[Any]
 Inputs = dict[str, Array]

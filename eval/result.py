@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from eval.cost.latency import LatencyRow, Lengths, speedup
+from eval.cost.size import Size
 from eval.errors import UserError
-from eval.kept import Kept
-from eval.latency import LatencyRow, Lengths, speedup
-from eval.size import Size
+from eval.files.writing import write_beside
+from eval.predictions import Kept
+from eval.proof.paired_statistics import Interval, McNemar, Number, Verdict
 from eval.slices import Confusion, Slice
-from eval.statistics import Interval, McNemar, Number, Verdict
 from eval.task import TaskSpec
-from eval.writing import write_beside
 
 RESULT_FILE = "result.json"
 
@@ -39,7 +39,7 @@ class Comparison(_Part):
         confidence: Coverage of the intervals.
         resamples: Resamples behind the intervals.
         seeds: Pairs of results that were pooled.
-        agreement: How alike the answers are (see ``eval.statistics.agreement``).
+        agreement: How alike the answers are (see ``eval.proof.paired_statistics.agreement``).
         mcnemar: Only for one pair whose per-example scores are 0 or 1.
         reference_scores: Scores of the reference.
         reference_size: Its size.
@@ -84,7 +84,7 @@ class Result(_Part):
         layers: Layers that an example ran through, on average, of a model with early exits.
         latency: Timings of this model and of the reference, taken in turns.
         seconds: Seconds to answer the split once.
-        machine: See ``eval.machine.machine``.
+        machine: See ``eval.cost.machine.machine``.
         seed: Seed of the resampling.
         created: Time of the measurement, UTC.
         format: Version of this file's form.

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from eval.encoding import TextEncoder
 from eval.inference import Answer
-from eval.kept import Kept
-from eval.metrics import resampler
-from eval.statistics import Number
+from eval.metrics.scores import resampler
+from eval.predictions import Kept
+from eval.proof.paired_statistics import Number
 from eval.task import TaskSpec
 
 MOST_LABELS = 30

@@ -6,15 +6,15 @@ from importlib import import_module
 from typing import Any
 
 _PUBLIC = {
-    "EnsembleTeacher": "teachers.ensemble",
-    "ModelTeacher": "teachers.signals",
-    "TaskLoss": "teachers.objective",
+    "EnsembleTeacher": "teachers.signals.ensemble_teacher",
+    "ModelTeacher": "teachers.signals.model_teacher",
+    "TaskLoss": "teachers.losses.loss",
     "TaskModel": "teachers.taskmodel",
-    "Training": "teachers.config",
-    "finetune": "teachers.finetune",
+    "Training": "teachers.training.config",
+    "finetune": "teachers.finetuning.finetune",
     "load_taskmodel": "teachers.taskmodel",
-    "train": "teachers.training",
-    "train_together": "teachers.multitask",
+    "train": "teachers.training.loop",
+    "train_together": "teachers.finetuning.multitask",
 }
 
 __all__ = sorted(_PUBLIC)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from teachers.encoder import (
+from teachers.anatomy.encoder import (
     copy_layer,
     embedding_parts,
     family_of,
@@ -18,7 +18,7 @@ from teachers.encoder import (
     new_config,
     shape_of,
 )
-from teachers.families import FAMILIES
+from teachers.anatomy.families import FAMILIES
 from teachers.taskmodel import TaskModel, build_taskmodel
 
 

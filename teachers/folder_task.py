@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
+from eval.files.typed_json import read_values, typed
 from eval.task import TaskSpec
-from eval.typed_json import read_values, typed
-from teachers.pooling import said_by
+from teachers.anatomy.pooling import said_by
 
 FILE = "task.json"
 ANEW = "copy the model folder anew"

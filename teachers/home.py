@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from eval.places import user_path
+from eval.files.paths import user_path
 
 
 def home() -> Path:

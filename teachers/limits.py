@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from eval.errors import UserError
-from teachers.encoder import attention_width, shape_of
+from teachers.anatomy.encoder import attention_width, shape_of
 
 MOST_PARAMETERS = 2_000_000_000
 """More weigh 8 GB in float32; the largest encoders of these families have 1.5 billion."""

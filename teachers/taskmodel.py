@@ -19,17 +19,17 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAP
 from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
 from eval.errors import UserError, is_out_of_memory
 from eval.task import TaskSpec
-from teachers.choices import read_rows
-from teachers.encoder import base_encoder, family_of, max_tokens, model_inputs
-from teachers.families import FAMILIES
+from teachers.anatomy.choice_rows import read_rows
+from teachers.anatomy.encoder import base_encoder, family_of, max_tokens, model_inputs
+from teachers.anatomy.families import FAMILIES
+from teachers.anatomy.padding import silence
+from teachers.anatomy.pooling import check_pooling, pooled, save_pooling, set_pooling
 from teachers.folder_task import in_own_order, own_task, read_task
 from teachers.limits import size_problems
-from teachers.padding import silence
-from teachers.pooling import check_pooling, pooled, save_pooling, set_pooling
-from teachers.weights import aligned, complain, not_finite, read_stock
+from teachers.weight_check import aligned, complain, not_finite, read_stock
 
 if TYPE_CHECKING:
-    from eval.size import Size
+    from eval.cost.size import Size
 
 AUTO_CLASSES = {
     "classification": "AutoModelForSequenceClassification",
@@ -49,7 +49,7 @@ PROBLEM_TYPES = {"classification": "single_label_classification", "regression": 
 class TaskModel:
     """A stock transformers network with its head, the tokenizer that feeds it, and the task it answers.
 
-    It is a ``Predictor``: ``eval.predict`` and ``eval.measure`` take it as it is.
+    It is a ``Predictor``: ``eval.predict`` and ``eval.measurement`` take it as it is.
 
     Attributes:
         model: A ``…ForSequenceClassification``, ``…ForTokenClassification``, ``…ForQuestionAnswering``,
@@ -94,7 +94,7 @@ class TaskModel:
 
     def size(self) -> Size:
         """Parameters, bytes and multiply-accumulates of the network."""
-        from eval.size import MACS_LENGTH, model_size
+        from eval.cost.size import MACS_LENGTH, model_size
 
         return model_size(self.model, min(MACS_LENGTH, max_tokens(self.model.config)))
 

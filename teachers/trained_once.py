@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from eval.writing import alone, lock_file, whole_folder
-from teachers.processes import how_many, is_first, wait_for_all
+from eval.files.writing import alone, lock_file, whole_folder
+from teachers.training.processes import how_many, is_first, wait_for_all
 
 
 def trained_once(

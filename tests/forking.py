@@ -35,7 +35,7 @@ PRELOADED = (
     "compress.cli",
     "compress.export.onnx",
     "compress.export.runtime",
-    "compress.pipeline",
+    "compress.engine.pipeline",
     "scipy.stats",
     "torch._dynamo",
     "transformers.modeling_utils",

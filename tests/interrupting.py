@@ -79,7 +79,7 @@ def _change(event: str, arguments: tuple[Any, ...]) -> tuple[str, str]:
 
 def _stop_the_clock() -> None:
     import eval.result
-    import teachers.pretraining.speed as speed
+    import teachers.pretraining.utilisation as speed
 
     ticks = 0
 

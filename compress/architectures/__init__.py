@@ -1,7 +1,8 @@
 """Networks of our own that stock transformers does not hold; each registers itself with transformers when imported.
 
-A module here defines a ``PretrainedConfig``, its ``PreTrainedModel`` classes and a ``teachers.families.Family``, and
-registers all three, so that the Auto classes, saving, loading and ``TaskModel`` treat it like any other family.
+A module here defines a ``PretrainedConfig``, its ``PreTrainedModel`` classes and a
+``teachers.anatomy.families.Family``, and registers all three, so that the Auto classes, saving, loading and
+``TaskModel`` treat it like any other family.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eval.json_text import read_json
+from eval.files.json_text import read_json
 
 if TYPE_CHECKING:
     from eval.report.card import Form
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 ARCHITECTURES: dict[str, str] = {
     "compress-adapted": "compress.architectures.adaptor",
     "compress-answer-network": "compress.architectures.answer_network",
-    "compress-bilstm": "compress.architectures.bilstm",
-    "compress-early-exit": "compress.architectures.early_exit",
-    "compress-static": "compress.architectures.static",
+    "compress-bilstm": "compress.architectures.bilstm_network",
+    "compress-early-exit": "compress.architectures.early_exit_network",
+    "compress-static": "compress.architectures.static_network",
 }
 """Model type in ``config.json`` -> the module that defines it."""
 

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from compress.architectures.around import AroundConfig, register_around
-from compress.architectures.texts import matched, places_of_texts, words_of_texts
+from compress.architectures.token_network import matched, places_of_texts, words_of_texts
+from compress.architectures.wrapped_encoder import AroundConfig, register_around
 from eval.errors import UserError
 from eval.task import TaskSpec
-from teachers.encoder import base_encoder, mixes_neighbours
-from teachers.pooler import without_pooler
+from teachers.anatomy.encoder import base_encoder, mixes_neighbours
+from teachers.anatomy.pooler import without_pooler
 from teachers.taskmodel import TaskModel, build_taskmodel
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import AutoConfig
 
-from teachers.families import FAMILIES, Family
+from teachers.anatomy.families import FAMILIES, Family
 
 
 def register(config: Any, classes: Mapping[Any, Any], *, base: str, dimensions: Mapping[str, str], **more: Any) -> None:

@@ -9,11 +9,11 @@ import typer
 
 from compress.commands.output import write_json
 from compress.commands.run import Json
-from eval.checking import FIELDS
+from eval.data.item_checks import FIELDS
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from compress.distill.augment.block import AugmentBlock
+    from compress.augment.block import AugmentBlock
 
 
 def augment(
@@ -63,10 +63,10 @@ def augment(
     if task is not None and task not in FIELDS:
         raise UserError(f"--task: got {task!r}{did_you_mean(task, FIELDS)}")
 
-    from compress.distill.augment.copies import augment as copies_of
-    from compress.distill.augment.opening import open_rule
-    from compress.distill.augment.reading import read_examples
-    from compress.distill.augment.training_set import write_copies
+    from compress.augment.copies import augment as copies_of
+    from compress.augment.opening import open_rule
+    from compress.augment.reading import read_examples
+    from compress.augment.training_set import write_copies
 
     examples = read_examples(data, split, task)
     count = block.copies_of(pair="text_b" in examples[0])
@@ -80,8 +80,8 @@ def augment(
 
 
 def _block(values: dict[str, Any]) -> AugmentBlock:
+    from compress.augment.block import AugmentBlock
     from compress.block_reader import BlockReader
-    from compress.distill.augment.block import AugmentBlock
     from compress.yaml_places import Document
 
     reader = BlockReader(Document("arguments", values))

@@ -48,7 +48,7 @@ def _look(recipe: Any, overrides: list[str] | None, file_only: bool) -> dict[str
     if wanted.tasks:
         return found | _look_at_several(wanted)
 
-    from compress.foresight import foresee
+    from compress.engine.preflight import foresee
 
     seen = foresee(wanted)
     if seen.task is not None:
@@ -62,7 +62,7 @@ def _look(recipe: Any, overrides: list[str] | None, file_only: bool) -> dict[str
 
 
 def _look_at_several(recipe: Recipe) -> dict[str, Any]:
-    from compress.together import preview_together
+    from compress.engine.several_tasks import preview_together
 
     tasks, models = preview_together(recipe)
     parts = {name: [f"{split} {len(found):,}" for split, found in task.splits.items()] for name, task in tasks.items()}

@@ -60,7 +60,7 @@ def doctor(json: Json = False) -> None:
 
 def diagnosis() -> dict[str, Any]:
     """Return everything ``compress doctor`` says, as plain JSON."""
-    from eval.machine import machine
+    from eval.cost.machine import machine
     from teachers.home import home
 
     here = machine(accelerator=True)

@@ -54,9 +54,9 @@ def evaluate(
         else open_model(against, wanted.spec, name=names[1], accept_incomplete=accept_incomplete)
     )
 
-    from eval.latency import LatencyPlan
-    from eval.together import measure_together
-    from eval.writing import write_beside
+    from eval.comparison import measure_together
+    from eval.cost.latency import LatencyPlan
+    from eval.files.writing import write_beside
 
     timing = LatencyPlan() if latency and arithmetic is None else None  # an emulation takes its time
     results = measure_together([candidate], wanted, reference, split, margin, timing, seed)
@@ -89,7 +89,7 @@ def history(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An artifact folder.")], json: Json = False
 ) -> None:
     """Show how an artifact came to be: every step with its config, seed, sizes and digests."""
-    from compress.artifact import Artifact
+    from compress.artifact.artifact import Artifact
 
     if is_export(model):
         raise UserError(f"{model}: is an export; ask for the history of the model folder it was made from")

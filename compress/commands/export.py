@@ -66,7 +66,7 @@ def export(
     if problems:
         raise UserError(*problems)
 
-    from compress.artifact import Artifact
+    from compress.artifact.artifact import Artifact
 
     artifact = Artifact.from_pretrained(model, accept_incomplete=accept_incomplete)
     task = None if data is None else task_for(spec_of(artifact), data)

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from eval.errors import CompressError, UserError, is_out_of_memory, shortened
-from teachers.processes import is_first
+from teachers.training.processes import is_first
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""

@@ -10,7 +10,7 @@ import typer
 
 from compress.questions import KINDS, Answers, recipe_text, teacher_facts
 from eval.errors import UserError, did_you_mean
-from eval.writing import write_beside
+from eval.files.writing import write_beside
 
 
 def init(

@@ -65,7 +65,7 @@ def open_model(
             return Runtime(source, name=name, spinning=False)  # other models are timed beside it
         except ExportError as error:
             raise UserError(*str(error).splitlines()) from error
-    from compress.artifact import Artifact
+    from compress.artifact.artifact import Artifact
 
     artifact = Artifact.from_pretrained(source, task, accept_incomplete=accept_incomplete)
     return artifact if name is None else replace(artifact, name=name)
@@ -78,7 +78,7 @@ def spec_of(model: Any) -> TaskSpec:
     task = model.task
     if isinstance(task, TaskSpec):
         return task
-    from eval.typed_json import typed
+    from eval.files.typed_json import typed
 
     found: TaskSpec = typed(task, TaskSpec, f"{model.folder}/{EXPORT_FILE}: task", "copy or export it again")
     return found
@@ -86,7 +86,7 @@ def spec_of(model: Any) -> TaskSpec:
 
 def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | None = None) -> Task:
     """Read data for a model, with the labels and lengths that the model was made with."""
-    from eval.data import load_task
+    from eval.data.loading import load_task
 
     same = kind in (None, spec.kind)
     vectors = spec.kind == "embedding"

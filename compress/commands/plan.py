@@ -10,7 +10,7 @@ import typer
 
 from compress.commands.output import duration, megabytes, table, write_json
 from compress.commands.run import Json, Overrides, RecipeFile
-from eval.machine import cpu_features, int8_is_fast, int8_note
+from eval.cost.machine import cpu_features, int8_is_fast, int8_note
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -22,7 +22,7 @@ def plan(recipe: RecipeFile, overrides: Overrides = None, json: Json = False) ->
 
     wanted = read_recipe(recipe, overrides or ())
 
-    from compress.plan import make_plan
+    from compress.engine.cost_plan import make_plan
 
     found = make_plan(wanted)
     note = slow_int8(wanted, cpu_features())

@@ -29,7 +29,7 @@ def run(
 
     wanted = read_recipe(recipe, overrides or ())
 
-    from compress.pipeline import run_recipe
+    from compress.engine.pipeline import run_recipe
 
     done = run_recipe(wanted, out or Path("runs") / wanted.name, resume=resume)
     if json:

@@ -13,11 +13,11 @@ from compress.commands.output import table
 from compress.commands.run import Overrides
 from eval.errors import UserError
 from eval.naming import public_name
-from teachers.processes import is_first
+from teachers.training.processes import is_first
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
-    from compress.student import Student
+    from compress.student.student import Student
     from teachers.taskmodel import TaskModel
 
 
@@ -89,7 +89,7 @@ def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> No
     data = task.load(recipe.seed, keep_labels=True)
     taught, folder, found = teacher.finetune.teach(partial(teacher.start, source), data, seed=seed, name=name)
     if found is not None and is_first():
-        from teachers.sweep import OPTIMISTIC
+        from teachers.finetuning.sweep import OPTIMISTIC
 
         table(*found.rows(), title=f"{source}: {found.metric} on validation")
         typer.echo(OPTIMISTIC)
@@ -97,7 +97,7 @@ def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> No
 
 
 def _teach_several(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:
-    from compress.together import teach_together
+    from compress.engine.several_tasks import teach_together
 
     for name, (teacher, folder) in teach_together(recipe, source, seed).items():
         _keep(teacher, folder, source, None if place is None else place / name)
@@ -105,7 +105,7 @@ def _teach_several(recipe: Recipe, source: str, seed: int, place: Path | None) -
 
 def _keep(teacher: TaskModel, folder: Path, source: str, place: Path | None) -> None:
     """Save a teacher where the user asked for it, and say where it lies."""
-    from compress.artifact import Artifact
+    from compress.artifact.artifact import Artifact
 
     if not is_first():
         return
@@ -117,7 +117,7 @@ def _keep(teacher: TaskModel, folder: Path, source: str, place: Path | None) -> 
 
 def _copy(folder: Path, out: Path | None) -> None:
     """Copy a network to where it is wanted, and say where it lies."""
-    from eval.writing import whole_folder
+    from eval.files.writing import whole_folder
 
     if not is_first():
         return
@@ -159,7 +159,7 @@ def _from_flags(
 def _shape(text: str) -> Student:
     """Read a shape from the command line."""
     from compress.block_reader import BlockReader
-    from compress.student import Student
+    from compress.student.student import Student
     from compress.yaml_places import read_yaml
 
     document = read_yaml(f"{{{text}}}", "--shape")

@@ -48,7 +48,7 @@ def verify(
     try:
         found = through_all(export)
         if against is not None:
-            from compress.artifact import Artifact
+            from compress.artifact.artifact import Artifact
 
             model = Artifact.from_pretrained(against)
             examples = () if data is None else task_for(spec_of(model), data).validation

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from pydantic import Field
 
+from compress.distill.components.custom_student import OwnNetworkDistillation, text_settings
+from compress.distill.components.token_vectors import of_one_size, reduced
 from compress.distill.logits import LogitDistillation, SoftTargets
-from compress.distill.own_network import OwnNetworkDistillation, text_settings
-from compress.distill.vectors import of_one_size, reduced
 from compress.technique import Inputs
 from eval.task import Kind
-from teachers.config import Training
-from teachers.encoder import word_embeddings
-from teachers.features import Rows
-from teachers.signals import TeacherSource
+from teachers.anatomy.encoder import word_embeddings
+from teachers.data.encoded_dataset import Rows
+from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 
 if TYPE_CHECKING:
-    from compress.architectures.bilstm import BiLstmConfig
+    from compress.architectures.bilstm_network import BiLstmConfig
 
 
 class BiLstmDistillation(OwnNetworkDistillation):
@@ -71,7 +71,7 @@ class BiLstmDistillation(OwnNetworkDistillation):
 
     def config(self, student: TaskModel) -> BiLstmConfig:
         """Return the config of the BiLSTM for this model's tokenizer and task."""
-        from compress.architectures.bilstm import BiLstmConfig
+        from compress.architectures.bilstm_network import BiLstmConfig
 
         return BiLstmConfig(
             hidden_size=self.hidden_size,

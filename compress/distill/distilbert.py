@@ -8,17 +8,23 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from compress.distill.distillation import Distillation
-from compress.distill.losses import cosine_distance, logit_mse, paired_logits, soft_count, soft_kl
+from compress.distill.components.distillation import Distillation
+from compress.distill.components.distillation_losses import (
+    cosine_distance,
+    logit_mse,
+    paired_logits,
+    soft_count,
+    soft_kl,
+)
 from compress.technique import Inputs
 from eval.task import TaskSpec
-from teachers.config import Training
-from teachers.encoder import layer_count, shape_of
-from teachers.features import Batch, Rows
-from teachers.objective import Loss, task_count, task_loss
-from teachers.observing import Signals, Wanted
-from teachers.signals import Reader, TeacherSource
+from teachers.anatomy.encoder import layer_count, shape_of
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss, task_count, task_loss
+from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 
 
 class DistilBertDistillation(Distillation):

@@ -10,20 +10,20 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from compress.distill.distillation import Distillation
+from compress.distill.components.distillation import Distillation
+from compress.distill.components.layer_map import map_layers, map_problems
 from compress.distill.dual_projections import Direction, Reduction, SharedProjections, pair_weights
 from compress.distill.dual_vocabulary import MixedText, union_ids
-from compress.distill.layer_map import map_layers, map_problems
-from compress.shapes import nearest
+from compress.student.shape_check import nearest
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
-from teachers.config import Training
-from teachers.encoder import family_of, reshaped, shape_of
-from teachers.features import Batch, Rows
-from teachers.objective import Loss, TaskLoss, task_count, task_loss
-from teachers.observing import Signals
-from teachers.signals import ModelTeacher, TeacherSource
+from teachers.anatomy.encoder import family_of, reshaped, shape_of
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss, TaskLoss, task_count, task_loss
+from teachers.pretraining.text.wordpiece_trainer import has_word_pieces, train_word_pieces
+from teachers.signals.hooks import Signals
+from teachers.signals.model_teacher import ModelTeacher, TeacherSource
 from teachers.taskmodel import TaskModel, build_taskmodel, logits_of
-from teachers.word_pieces import has_word_pieces, train_word_pieces
+from teachers.training.config import Training
 
 Compared = Literal["down", "up", "both", "none"]
 DIRECTIONS: dict[Compared, tuple[Direction, ...]] = {

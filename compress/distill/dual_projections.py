@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from teachers.axes import Axis, tensor_axes
-from teachers.encoder import head_parts, layer_names, word_embeddings
+from teachers.anatomy.axes import Axis, tensor_axes
+from teachers.anatomy.encoder import head_parts, layer_names, word_embeddings
 from teachers.taskmodel import TaskModel
 
 Direction = Literal["down", "up"]

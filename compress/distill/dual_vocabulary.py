@@ -16,8 +16,8 @@ from numpy.random import Generator, default_rng
 from tokenizers import Tokenizer
 
 from eval.encoding import IGNORED, Feature
-from teachers.encoder import max_tokens
-from teachers.features import Batch, Rows, mask_tokens
+from teachers.anatomy.encoder import max_tokens
+from teachers.data.encoded_dataset import Batch, Rows, mask_tokens
 from teachers.taskmodel import TaskModel
 
 TICKS = 1 << 32

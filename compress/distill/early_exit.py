@@ -11,16 +11,16 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from compress.distill.components.distillation_losses import soft_kl
 from compress.distill.exit_speed import effect, fastest, held_out
-from compress.distill.losses import soft_kl
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
 from eval.task import Examples
-from teachers.config import Training
-from teachers.encoder import layer_count
-from teachers.features import Batch, Rows
-from teachers.objective import Loss, Objective
-from teachers.observing import Signals
+from teachers.anatomy.encoder import layer_count
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss, Objective
+from teachers.signals.hooks import Signals
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 
 if TYPE_CHECKING:
     from eval.task import TaskSpec
@@ -166,7 +166,7 @@ class EarlyExit(TrainedTechnique):
 
     def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
         """Return the model with new branches around it."""
-        from compress.architectures.early_exit import EarlyExitForSequenceClassification
+        from compress.architectures.early_exit_network import EarlyExitForSequenceClassification
 
         return replace(student, model=EarlyExitForSequenceClassification.around(student.model, **structure))
 

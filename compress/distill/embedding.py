@@ -10,16 +10,16 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from compress.distill.distillation import Distillation
-from compress.distill.losses import cosine_distance
-from compress.distill.projection import Projection
+from compress.distill.components.distillation import Distillation
+from compress.distill.components.distillation_losses import cosine_distance
+from compress.distill.components.projection import Projection
 from compress.technique import Inputs
 from eval.inference import batches_by_length
-from teachers.encoder import shape_of
-from teachers.features import Batch, Rows
-from teachers.objective import Loss
-from teachers.observing import Signals
-from teachers.signals import Reader, TeacherSource
+from teachers.anatomy.encoder import shape_of
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss
+from teachers.signals.hooks import Signals
+from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
 
 SAMPLE = 8192

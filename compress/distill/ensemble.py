@@ -6,12 +6,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from compress.distill.distillation import Distillation
+from compress.distill.components.distillation import Distillation
 from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
-from teachers.ensemble import EnsembleTeacher, weight_problems, weighted
-from teachers.features import Rows
-from teachers.signals import TeacherSource
+from teachers.data.encoded_dataset import Rows
+from teachers.signals.ensemble_teacher import EnsembleTeacher, weight_problems, weighted
+from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 
 
@@ -41,7 +41,7 @@ class EnsembleDistillation(Distillation):
     Limits:
         Ensembles give logits alone: no hidden states, no attention. Regression takes the squared difference to the mean
         score, where the paper keeps the gold score. For tagging and qa, all must share a tokenizer. The multi-task
-        student of the paper is ``teachers.multitask``.
+        student of the paper is ``teachers.finetuning.multitask``.
 
     Source:
         Liu, He, Chen, Gao 2019, arXiv 1904.09482.

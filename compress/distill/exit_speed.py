@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eval.inference import Answer, batches_by_length, predict
-from eval.metrics import resampler
+from eval.metrics.scores import resampler
 from eval.task import Examples
 from teachers.taskmodel import TaskModel, evaluating
 
@@ -76,7 +76,7 @@ def fastest(model: TaskModel, examples: Examples, tolerance: float) -> float:
 
 def first_exit(logits: Tensor, speed: float) -> Tensor:
     """Return the number of the classifier that each row leaves by, ``[N]``, for logits ``[N, exits, C]`` of all."""
-    from compress.architectures.early_exit import goes_on
+    from compress.architectures.early_exit_network import goes_on
 
     stays = torch.stack([goes_on(one, speed) for one in logits.unbind(dim=1)], dim=1)
     stays[:, -1] = False

@@ -9,14 +9,20 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from compress.distill.distillation import Distillation
-from compress.distill.losses import logit_mse, paired_logits, soft_count, soft_cross_entropy, soft_kl
-from compress.distill.schedule import Schedule, check_ends, value_at
+from compress.distill.components.distillation import Distillation
+from compress.distill.components.distillation_losses import (
+    logit_mse,
+    paired_logits,
+    soft_count,
+    soft_cross_entropy,
+    soft_kl,
+)
+from compress.distill.components.schedule import Schedule, check_ends, value_at
 from eval.task import TaskSpec
-from teachers.features import Batch, Rows
-from teachers.objective import Loss, task_count, task_loss
-from teachers.observing import Signals
-from teachers.signals import Reader, TeacherSource
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss, task_count, task_loss
+from teachers.signals.hooks import Signals
+from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
 
 SOFT_LOSSES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {

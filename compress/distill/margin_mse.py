@@ -10,15 +10,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from compress.distill.distillation import Distillation
+from compress.distill.components.distillation import Distillation
 from compress.technique import Inputs
 from eval.task import TaskSpec
-from teachers.encoder import family_of
-from teachers.features import Batch, Rows
-from teachers.objective import Loss, task_count, task_loss
-from teachers.observing import Signals
-from teachers.ranking import queries, scores
-from teachers.signals import Reader, TeacherSource
+from teachers.anatomy.encoder import family_of
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss, task_count, task_loss
+from teachers.losses.ranking import queries, scores
+from teachers.signals.hooks import Signals
+from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
 
 

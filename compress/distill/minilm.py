@@ -10,24 +10,24 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from compress.distill.attention import relation_kl, relation_scores
-from compress.distill.distillation import Distillation, FromTeacher, odd_attention, one_history
+from compress.distill.components.attention import relation_kl, relation_scores
+from compress.distill.components.distillation import Distillation, FromTeacher, odd_attention, one_history
 from compress.technique import Inputs, Outcome
 from eval.errors import UserError
-from teachers.config import Training
-from teachers.encoder import (
+from teachers.anatomy.attention_heads import has_all_heads, head_counts, head_size
+from teachers.anatomy.encoder import (
     family_of,
     layer_count,
     layer_parts,
     layers,
     reshaped,
 )
-from teachers.features import Batch, Rows
-from teachers.heads import has_all_heads, head_counts, head_size
-from teachers.objective import Loss
-from teachers.observing import Signals, Wanted
-from teachers.signals import ModelTeacher, Reader, TeacherSource
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss
+from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.model_teacher import ModelTeacher, Reader, TeacherSource
 from teachers.taskmodel import TaskModel, build_taskmodel
+from teachers.training.config import Training
 
 Relation = tuple[Literal["queries", "keys", "values"], Literal["queries", "keys", "values"]]
 RELATIONS: dict[str, dict[str, Relation]] = {

@@ -11,20 +11,20 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from compress.distill.attention import Reduction, relation_rows, relation_scores
-from compress.distill.distillation import Distillation, one_history
+from compress.distill.components.attention import Reduction, relation_rows, relation_scores
+from compress.distill.components.distillation import Distillation, one_history
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import SOFT_LOSSES, SoftTargets
 from compress.technique import Inputs, Outcome, Technique
 from eval.errors import UserError
-from teachers.config import Training
-from teachers.encoder import family_of, has_plain_attention, layer_count, layers, shape_of
-from teachers.features import Batch, Rows
-from teachers.heads import has_all_heads
-from teachers.objective import Loss, Objective
-from teachers.observing import Signals, Wanted
-from teachers.signals import TeacherSource
+from teachers.anatomy.attention_heads import has_all_heads
+from teachers.anatomy.encoder import family_of, has_plain_attention, layer_count, layers, shape_of
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss, Objective
+from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 
 TRANSFER = 240_000 / 500_000
 """The paper's updates of the transfer, for one update of the pre-training distillation that follows."""

@@ -10,17 +10,17 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from compress.distill.distillation import Distillation
-from compress.distill.layer_map import LayerMap, map_problems, resolve
+from compress.distill.components.distillation import Distillation
+from compress.distill.components.layer_map import LayerMap, map_problems, resolve
 from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
-from teachers.config import Training
-from teachers.encoder import layer_count, shape_of
-from teachers.features import Batch, Rows
-from teachers.objective import Loss
-from teachers.observing import Signals, Wanted
-from teachers.signals import TeacherSource
+from teachers.anatomy.encoder import layer_count, shape_of
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss
+from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 
 
 class PatientDistillation(Distillation):

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 
+from compress.distill.components.custom_student import OwnNetworkDistillation, text_settings
+from compress.distill.components.token_vectors import of_one_size, output_vectors, reduced, smooth_inverse_frequency
 from compress.distill.logits import LogitDistillation, SoftTargets
-from compress.distill.own_network import OwnNetworkDistillation, text_settings
-from compress.distill.vectors import of_one_size, output_vectors, reduced, smooth_inverse_frequency
 from compress.technique import Inputs
 from eval.task import Kind
-from teachers.config import Training
-from teachers.encoder import shape_of, word_embeddings
-from teachers.features import Rows
-from teachers.signals import TeacherSource
+from teachers.anatomy.encoder import shape_of, word_embeddings
+from teachers.data.encoded_dataset import Rows
+from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 
 if TYPE_CHECKING:
-    from compress.architectures.static import StaticConfig
+    from compress.architectures.static_network import StaticConfig
 
 
 class StaticDistillation(OwnNetworkDistillation):
@@ -71,7 +71,7 @@ class StaticDistillation(OwnNetworkDistillation):
 
     def config(self, student: TaskModel) -> StaticConfig:
         """Return the config of the table and its head for this model's tokenizer and task."""
-        from compress.architectures.static import StaticConfig
+        from compress.architectures.static_network import StaticConfig
 
         network = student.model
         width = (

@@ -11,22 +11,22 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from compress.distill.attention import Reduction, match_heads, relation_scores, score_mse
-from compress.distill.distillation import Distillation, odd_attention, one_history
+from compress.distill.components.attention import Reduction, match_heads, relation_scores, score_mse
+from compress.distill.components.distillation import Distillation, odd_attention, one_history
+from compress.distill.components.distillation_losses import paired_logits, soft_count, soft_cross_entropy
+from compress.distill.components.layer_map import LayerMap, map_problems, resolve
+from compress.distill.components.projection import Projection
 from compress.distill.labels import LabelTraining
-from compress.distill.layer_map import LayerMap, map_problems, resolve
-from compress.distill.losses import paired_logits, soft_count, soft_cross_entropy
-from compress.distill.projection import Projection
 from compress.technique import Inputs, Outcome, Technique
 from eval.task import TaskSpec
-from teachers.config import Training
-from teachers.encoder import layer_count, shape_of
-from teachers.features import Batch, Rows
-from teachers.heads import head_counts
-from teachers.objective import Loss, task_count, task_loss
-from teachers.observing import NOTHING, Signals, Wanted
-from teachers.signals import Reader, TeacherSource
+from teachers.anatomy.attention_heads import head_counts
+from teachers.anatomy.encoder import layer_count, shape_of
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss, task_count, task_loss
+from teachers.signals.hooks import NOTHING, Signals, Wanted
+from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 
 Stage = Literal["intermediate", "prediction"]
 

@@ -11,8 +11,8 @@ from compress.export.engines import ENGINES, MODEL_FILES
 from eval.report.markdown import escape, labels_line
 
 PARTS = (
-    "eval.streams",
-    "eval.json_text",
+    "eval.files.streams",
+    "eval.files.json_text",
     "eval.encoder_settings",
     "eval.encoding",
     "eval.inference",

@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field, FiniteFloat, field_validator
 
 from compress.export.gate import LEAST_LIMIT, TOLERANCE
 from compress.export.probes import made_up_examples, odd_examples
+from eval.files.writing import write_beside
 from eval.inference import Predictor
-from eval.writing import write_beside
 
 Array = NDArray[Any]
 FILE = "conformance.json"

@@ -17,9 +17,9 @@ from compress.export.gate import TOLERANCE, GateReport, compare
 from compress.export.int8 import Int8, scheme_of, unmatched
 from compress.export.runtime import FILES, FORMAT, MANIFEST, Runtime, sha256, with_digest
 from compress.modules.fake_quant import rounds
+from eval.cost.machine import machine
 from eval.errors import CompressError, UserError
-from eval.machine import machine
-from eval.writing import whole_folder
+from eval.files.writing import whole_folder
 from teachers.taskmodel import TaskModel
 
 AGREEMENT = 0.97

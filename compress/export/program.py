@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from compress.export.runtime import ExportError, Runtime
-from eval.streams import guard_streams
+from eval.files.streams import guard_streams
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""

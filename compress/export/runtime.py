@@ -19,8 +19,8 @@ import numpy as np
 from compress.export.engines import MODEL_FILES, Engine, first_line, open_engine
 from compress.export.engines import ExportError as ExportError
 from eval.encoding import Array, Inputs, TextEncoder
+from eval.files.json_text import JsonError, parse_json, read_json
 from eval.inference import Answer, Predictions, predict
-from eval.json_text import JsonError, parse_json, read_json
 
 FORMAT = 1
 """Version of the export folder; a folder of a later version is refused."""

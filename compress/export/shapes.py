@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 
 from compress.export.graph import Model, attributes, reads, set_nodes, set_weights
+from eval.cost.onnx_macs import shapes_of
 from eval.encoding import Array
-from eval.onnx_macs import shapes_of
 
 Shape = tuple[int, ...]
 PROBED = ((3, 7), (5, 13))

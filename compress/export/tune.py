@@ -20,12 +20,12 @@ from compress.export.runtime import MANIFEST, Runtime, default_threads
 from compress.export.targets import export_to
 from compress.modules.fake_quant import rounds
 from compress.technique import Inputs
+from eval.cost.latency import latency, stream
 from eval.errors import CompressError, UserError, did_you_mean
-from eval.json_text import read_json
-from eval.latency import latency, stream
-from eval.measure import measure
+from eval.files.json_text import read_json
+from eval.files.writing import whole_folder
+from eval.measurement import measure
 from eval.task import Task
-from eval.writing import whole_folder
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("compress.export")

@@ -20,7 +20,7 @@ from compress.export.gate import BATCH, TOLERANCE, Seen, compare
 from compress.export.runtime import ExportError, Runtime, read_manifest, target_of, wrong_file
 from eval.encoding import Array, Feature, Inputs, TextEncoder
 from eval.errors import UserError
-from eval.typed_json import read_typed, typed
+from eval.files.typed_json import read_typed, typed
 
 if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel

@@ -19,9 +19,9 @@ from compress.export.onnx import export_onnx
 from compress.export.runtime import MANIFEST, sha256
 from compress.export.web_readme import web_readme
 from eval.errors import UserError
-from eval.json_text import read_json
-from eval.typed_json import read_typed
-from eval.writing import whole_folder
+from eval.files.json_text import read_json
+from eval.files.typed_json import read_typed
+from eval.files.writing import whole_folder
 from teachers.taskmodel import TaskModel
 
 PAGE = ("index.html", "page.js", "model.js")

@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from compress.export.int8 import LEVELS
 from compress.modules.masked import is_masked, masked, without_gradient_of_zeros
-from teachers.parts import replace_parts
+from teachers.anatomy.parts import replace_parts
 
 LEAST = 1e-12
 """Smallest range, so that a tensor of zeros divides nothing by 0."""

@@ -63,7 +63,7 @@ def is_masked(module: nn.Module) -> bool:
 
 def masked_parts(network: Any) -> frozenset[str]:
     """Return the parts of a transformer that hold pruned matrices: ``layers``, ``embeddings``, ``pooler``."""
-    from teachers.parts import matrices
+    from teachers.anatomy.parts import matrices
 
     found = {part: matrices(network, part).values() for part in ("layers", "embeddings", "pooler")}
     return frozenset(part for part, modules in found.items() if any(map(is_masked, modules)))

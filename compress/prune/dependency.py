@@ -13,12 +13,12 @@ from compress.sample_loss import SampleLoss
 from eval.errors import UserError
 from eval.inference import batches_by_length
 from eval.task import Examples
-from teachers.encoder import layer_parts, layers, model_inputs, word_embeddings
-from teachers.features import labelled
-from teachers.heads import is_linear
-from teachers.objective import TaskLoss
-from teachers.scoring import rows_of
+from teachers.anatomy.attention_heads import is_linear
+from teachers.anatomy.encoder import layer_parts, layers, model_inputs, word_embeddings
+from teachers.data.encoded_dataset import labelled
+from teachers.losses.loss import TaskLoss
 from teachers.taskmodel import TaskModel
+from teachers.training.scoring import rows_of
 
 Scorer = Literal["taylor", "magnitude", "random"]
 BATCH = 32

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from compress.layer_choice import choose_layers
+from compress.student.layer_choice import choose_layers
 from eval.errors import UserError
 from eval.inference import batches_by_length
 from eval.task import Examples
-from teachers.encoder import layer_count, replace_layers
-from teachers.objective import task_loss
-from teachers.scoring import MASK_SEED, rows_of, scorable, scores
+from teachers.anatomy.encoder import layer_count, replace_layers
+from teachers.losses.loss import task_loss
 from teachers.taskmodel import TaskModel, evaluating, logits_of
+from teachers.training.scoring import MASK_SEED, rows_of, scorable, scores
 
 BATCH = 32
 

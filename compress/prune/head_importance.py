@@ -13,14 +13,14 @@ from compress.prune.heads import Importance
 from compress.sample_loss import SampleLoss
 from eval.inference import batches_by_length
 from eval.task import Examples
-from teachers.axes import Axis, layer_axes, split
-from teachers.encoder import layer_names, layer_parts, layers
-from teachers.features import Batch, labelled
-from teachers.heads import head_counts, head_size, shared_layers
-from teachers.objective import TaskLoss
-from teachers.observing import Wanted, observe
-from teachers.scoring import rows_of
+from teachers.anatomy.attention_heads import head_counts, head_size, shared_layers
+from teachers.anatomy.axes import Axis, layer_axes, split
+from teachers.anatomy.encoder import layer_names, layer_parts, layers
+from teachers.data.encoded_dataset import Batch, labelled
+from teachers.losses.loss import TaskLoss
+from teachers.signals.hooks import Wanted, observe
 from teachers.taskmodel import TaskModel
+from teachers.training.scoring import rows_of
 
 Scores = list[Tensor]
 """One tensor ``[heads]`` for each distinct layer."""

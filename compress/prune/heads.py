@@ -103,8 +103,8 @@ class HeadPruning(Technique):
         return [f"{self.name}: {problem}" for problem in self._problems(student)]
 
     def _problems(self, student: TaskModel) -> Iterator[str]:
-        from teachers.encoder import family_of, has_plain_attention, layer_parts, layers
-        from teachers.heads import head_counts, shared_layers, uncuttable
+        from teachers.anatomy.attention_heads import head_counts, shared_layers, uncuttable
+        from teachers.anatomy.encoder import family_of, has_plain_attention, layer_parts, layers
 
         model, family = student.model, family_of(student.model).model_type
         if "attention_output" not in layer_parts(model, layers(model)[0]):
@@ -151,7 +151,7 @@ class HeadPruning(Technique):
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Measure and cut, round after round."""
-        from teachers.heads import head_counts, shared_layers
+        from teachers.anatomy.attention_heads import head_counts, shared_layers
 
         if problems := self.check(student, inputs):  # an earlier step may have changed the model
             raise UserError(*problems)
@@ -182,7 +182,7 @@ class HeadPruning(Technique):
 
     def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
         """Keep the heads that ``structure`` lists for each layer; layers that run one module are cut once."""
-        from teachers.heads import keep_heads, shared_layers
+        from teachers.anatomy.attention_heads import keep_heads, shared_layers
 
         for group in shared_layers(student.model):
             keep_heads(student.model, group[0], structure["kept"][group[0]])

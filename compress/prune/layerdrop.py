@@ -13,7 +13,7 @@ from compress.objective import HealedTechnique
 from compress.prune.depth import depth_table
 from compress.prune.layers import LayerPruning, PickOrSearch
 from compress.technique import Inputs, Need, Outcome
-from teachers.parts import Route, layer_output, rerouted
+from teachers.anatomy.parts import Route, layer_output, rerouted
 from teachers.taskmodel import TaskModel
 
 

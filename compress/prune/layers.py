@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from compress.layer_choice import choose_layers, every_other
+from compress.student.layer_choice import choose_layers, every_other
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from eval.errors import UserError
 
@@ -92,7 +92,7 @@ class LayerPruning(Technique):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse layers that do not exist, and a search without labels."""
-        from teachers.encoder import layer_count
+        from teachers.anatomy.encoder import layer_count
 
         total, found = layer_count(student.model), []
         missing = [layer for layer in self.keep or () if layer >= total]
@@ -109,7 +109,7 @@ class LayerPruning(Technique):
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Cut; nothing is learned."""
-        from teachers.encoder import layer_count
+        from teachers.anatomy.encoder import layer_count
 
         del generator
         total = layer_count(student.model)
@@ -124,7 +124,7 @@ class LayerPruning(Technique):
 
     def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
         """Keep the layers that ``structure`` lists."""
-        from teachers.encoder import replace_layers
+        from teachers.anatomy.encoder import replace_layers
 
         replace_layers(student.model, structure["layers"])
         return student
@@ -133,7 +133,7 @@ class LayerPruning(Technique):
 def _sample(student: TaskModel, inputs: Inputs, count: int) -> Examples:
     """Return the first examples that have labels, of the calibration or else of the training examples."""
     from eval.task import Examples
-    from teachers.features import labelled
+    from teachers.data.encoded_dataset import labelled
 
     examples = next((split for split in (inputs.calibration, inputs.train) if split), Examples((), "calibration"))
     return labelled(student.task, examples)[:count]

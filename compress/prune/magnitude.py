@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from compress.companion import Accompanied
 from compress.prune.gates import Gated, gated
+from compress.prune.magnitude_ranking import cubic, keep_in_groups, keep_largest, keep_largest_together
 from compress.prune.matrices import mask_away, prunable, sparsity, unmask, with_tied
-from compress.prune.ranking import cubic, keep_in_groups, keep_largest, keep_largest_together
 from compress.surgery import Surgery
 from compress.technique import PARTS, Inputs, Measure, Outcome, Part
-from teachers.config import Training
-from teachers.parts import exchange
+from teachers.anatomy.parts import exchange
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 
 DEFAULT_SPARSITY = 0.4
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from compress.modules.masked import LINEAR, TABLE, MaskedEmbedding, MaskedLinear, masked, plain
-from teachers.parts import exchange, matrices
+from teachers.anatomy.parts import exchange, matrices
 
 KINDS = (*LINEAR, *TABLE)
 """What can be masked; other kinds of linear layers keep their weights in a form of their own."""

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from compress.companion import Accompanied
 from compress.objective import HealedTechnique
 from compress.prune.matrices import mask_away, prunable, sparsity
-from compress.prune.scores import Method, ScoredLinear, course
+from compress.prune.movement_scores import Method, ScoredLinear, course
 from compress.technique import Inputs, Measure, Need, Outcome, Part
-from teachers.config import Training
-from teachers.parts import exchange, matrix_roles
+from teachers.anatomy.parts import exchange, matrix_roles
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 
 
 class MovementPruning(HealedTechnique):

@@ -12,13 +12,13 @@ from pydantic import Field, model_validator
 from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
 from eval.errors import UserError
-from teachers.config import Training
+from teachers.training.config import Training
 
 if TYPE_CHECKING:
     import torch
 
     from compress.prune.dependency import Dependencies
-    from teachers.axes import Axis
+    from teachers.anatomy.axes import Axis
     from teachers.taskmodel import TaskModel
 
 
@@ -99,8 +99,8 @@ class StructuredPruning(Surgery):
         return super().check(student, inputs) + [f"{self.name}: {problem}" for problem in self._problems(student)]
 
     def _problems(self, student: TaskModel) -> Iterator[str]:
-        from compress.structure import structure_of
-        from teachers.encoder import attention_width, has_plain_attention, shape_of
+        from compress.artifact.structure import structure_of
+        from teachers.anatomy.encoder import attention_width, has_plain_attention, shape_of
 
         model, shape = student.model, shape_of(student.model.config)
         plain = has_plain_attention(model) and attention_width(model.config) == shape.hidden_size
@@ -160,8 +160,8 @@ class StructuredPruning(Surgery):
         return {**found, "shape": shape}
 
     def _new_shape(self, model: Any) -> dict[str, int]:
-        from teachers.encoder import shape_of
-        from teachers.heads import head_size
+        from teachers.anatomy.attention_heads import head_size
+        from teachers.anatomy.encoder import shape_of
 
         old, new = shape_of(model.config), {}
         if self.hidden:
@@ -189,7 +189,7 @@ class StructuredPruning(Surgery):
         self, graph: Dependencies, paths: list[str], model: Any, shape: dict[str, int]
     ) -> dict[str, list[int]]:
         from compress.prune.dependency import best_in_heads, best_overall
-        from teachers.heads import head_size
+        from teachers.anatomy.attention_heads import head_size
 
         size = head_size(model.config)
         scores = [graph.scores("attention", path, self.importance) for path in paths]
@@ -208,9 +208,9 @@ class StructuredPruning(Surgery):
         import torch
 
         from compress.prune.dependency import Dependencies, rebuilt
-        from teachers.axes import tensor_axes
-        from teachers.encoder import family_of, reshaped
-        from teachers.heads import head_size, number_heads
+        from teachers.anatomy.attention_heads import head_size, number_heads
+        from teachers.anatomy.axes import tensor_axes
+        from teachers.anatomy.encoder import family_of, reshaped
 
         model, shape = student.model, structure["shape"]
         size, widths = head_size(model.config), {"hidden_size", "embedding_size"} & set(shape)
@@ -239,7 +239,7 @@ class StructuredPruning(Surgery):
 
 def _cut_width(graph: Dependencies, kind: str, path: str, kept: list[int], axes: dict[str, tuple[Axis, ...]]) -> None:
     """Keep these channels, and of what is as wide without being of the same stream, such as a pooler, the same ones."""
-    from teachers.heads import is_linear
+    from teachers.anatomy.attention_heads import is_linear
 
     reached = graph.cut(kind, path, kept)
     for name, found in axes.items():

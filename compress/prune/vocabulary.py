@@ -80,9 +80,9 @@ class VocabularyPruning(Technique):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse tokenizers and tables of other kinds, files that are not there, and pieces that do not exist."""
-        from compress.prune.pieces import KINDS, kind_of
-        from teachers.encoder import family_of
-        from teachers.vocabulary import has_plain_table
+        from compress.prune.subwords import KINDS, kind_of
+        from teachers.anatomy.embedding_rows import has_plain_table
+        from teachers.anatomy.encoder import family_of
 
         del inputs
         found, family = [], family_of(student.model).model_type
@@ -119,9 +119,9 @@ class VocabularyPruning(Technique):
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Count and cut; nothing is learned."""
-        from compress.prune.pieces import supported
-        from teachers.encoder import shape_of
-        from teachers.vocabulary import needed_rows
+        from compress.prune.subwords import supported
+        from teachers.anatomy.embedding_rows import needed_rows
+        from teachers.anatomy.encoder import shape_of
 
         del generator
         if problems := self.check(student, inputs):  # an earlier step may have changed the model
@@ -144,8 +144,8 @@ class VocabularyPruning(Technique):
         """Keep the pieces that ``structure`` lists by their old ids."""
         from dataclasses import replace
 
-        from compress.prune.pieces import with_pieces
-        from teachers.vocabulary import keep_rows
+        from compress.prune.subwords import with_pieces
+        from teachers.anatomy.embedding_rows import keep_rows
 
         tokenizer = with_pieces(student.tokenizer, structure["kept"])
         keep_rows(student.model, structure["kept"])

@@ -74,7 +74,7 @@ class BitsAndBytes(Technique):
         """Refuse where the package is missing, and networks that stock classes cannot hold."""
         from importlib.util import find_spec
 
-        from compress.structure import structure_of
+        from compress.artifact.structure import structure_of
 
         del inputs
         found = []
@@ -116,7 +116,7 @@ class BitsAndBytes(Technique):
         """Return the linear layers that stay in float: those of the head, of unfit size, and those of ``skip``."""
         from torch import nn
 
-        from teachers.encoder import head_parts
+        from teachers.anatomy.encoder import head_parts
 
         head = set(head_parts(network).values())
         return [

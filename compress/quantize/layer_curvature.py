@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from compress.quantize.hessian import Curvature, top_eigenvalue
 from compress.sample_loss import SampleLoss
 from compress.technique import Inputs
+from eval.files.typed_json import read_values, typed
+from eval.files.writing import write_beside
 from eval.task import Examples
-from eval.typed_json import read_values, typed
-from eval.writing import write_beside
-from teachers.encoder import layers
-from teachers.features import labelled
-from teachers.scoring import rows_of
+from teachers.anatomy.encoder import layers
+from teachers.data.encoded_dataset import labelled
 from teachers.taskmodel import TaskModel
+from teachers.training.scoring import rows_of
 
 if TYPE_CHECKING:
     from compress.quantize.qbert import QBert

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from compress.objective import HealedTechnique
 from compress.technique import Inputs, Measure, Need, Outcome
-from teachers.config import Training
+from teachers.training.config import Training
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +99,7 @@ class Q8Bert(HealedTechnique):
         """Refuse attention without layers, integers, and patterns that name no module."""
         from compress.export.int8 import unmatched
         from compress.modules.fake_quant import Int8Linear
-        from teachers.encoder import family_of
+        from teachers.anatomy.encoder import family_of
 
         found = super().check(student, inputs)
         family = family_of(student.model)
@@ -148,7 +148,7 @@ class Q8Bert(HealedTechnique):
         from compress.export.int8 import LEVELS, REDUCED_LEVELS
         from compress.modules.fake_quant import FakeQuantEmbedding, FakeQuantLinear
         from compress.modules.masked import LINEAR, TABLE
-        from teachers.parts import replace_parts
+        from teachers.anatomy.parts import replace_parts
 
         levels = REDUCED_LEVELS if self.reduce_range else LEVELS
         left_out, rounded = self._left_out(student.model), self._rounded(student.model)
@@ -167,7 +167,7 @@ class Q8Bert(HealedTechnique):
 
     def _rounded(self, network: Any) -> set[int]:
         """Return the ids of the parts whose outputs are rounded."""
-        from teachers.encoder import layer_parts, layers
+        from teachers.anatomy.encoder import layer_parts, layers
 
         if self.requantize_output == "all":
             return {id(part) for part in network.modules()} - _answers(network)
@@ -181,7 +181,7 @@ class Q8Bert(HealedTechnique):
         from torch import nn
 
         from compress.export.int8 import is_excluded
-        from teachers.encoder import embedding_parts
+        from teachers.anatomy.encoder import embedding_parts
 
         tables = {id(inner) for part in embedding_parts(network).values() for inner in part.modules()}
         found = {id(part) for path, part in network.named_modules() if is_excluded(path, self.exclude)}
@@ -194,6 +194,6 @@ class Q8Bert(HealedTechnique):
 
 
 def _answers(network: Any) -> set[int]:
-    from teachers.encoder import head_parts
+    from teachers.anatomy.encoder import head_parts
 
     return {id(part) for role, part in head_parts(network).items() if role in ANSWERS}

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from compress.objective import HealedTechnique
 from compress.quantize.bit_widths import halves, reversed_order, under_budget
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
-from teachers.config import Training
+from teachers.training.config import Training
 
 if TYPE_CHECKING:
     import torch
@@ -121,7 +121,7 @@ class QBert(HealedTechnique):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse attention without linear layers, and layers without a matrix that can be packed."""
-        from teachers.encoder import family_of, layers
+        from teachers.anatomy.encoder import family_of, layers
 
         found = super().check(student, inputs)
         family = family_of(student.model)
@@ -137,8 +137,8 @@ class QBert(HealedTechnique):
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Measure, choose bits, train with rounding, and pack."""
         from compress.quantize.layer_curvature import layer_eigenvalues
-        from teachers.encoder import layers
-        from teachers.padding import silence
+        from teachers.anatomy.encoder import layers
+        from teachers.anatomy.padding import silence
 
         network = student.model
         distinct = list(dict.fromkeys(layers(network)))
@@ -195,7 +195,7 @@ class QBert(HealedTechnique):
         """Return path -> bits of the embedding tables."""
         from torch import nn
 
-        from teachers.encoder import embedding_parts
+        from teachers.anatomy.encoder import embedding_parts
 
         found = {part: role for role, part in embedding_parts(network).items() if isinstance(part, nn.Embedding)}
         return {

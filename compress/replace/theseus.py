@@ -14,14 +14,14 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from compress.companion import Accompanied
-from compress.layer_choice import Pick, choose_layers
 from compress.objective import HealedTechnique
+from compress.student.layer_choice import Pick, choose_layers
 from compress.technique import Inputs, Measure, Need, Outcome, Part
 from eval.errors import UserError
-from teachers.config import Training
-from teachers.encoder import copy_layer, layer_count, layers, replace_layers
-from teachers.parts import layer_differences, rerouted
+from teachers.anatomy.encoder import copy_layer, layer_count, layers, replace_layers
+from teachers.anatomy.parts import layer_differences, rerouted
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 
 
 class Theseus(HealedTechnique):
@@ -144,7 +144,7 @@ class Theseus(HealedTechnique):
         return {"layers": list(choose_layers(total, len(self.sizes(total)), self.pick))}
 
     def _begin(self, successor: TaskModel) -> None:
-        from compress.store import load_model
+        from compress.artifact.store import load_model
 
         given = load_model(str(self.start), successor.task).model
         own = layers(successor.model)

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from compress.share.tables import moment_of_sum, principal
+from compress.share.embedding_directions import moment_of_sum, principal
 from eval.errors import UserError
-from teachers.encoder import (
+from teachers.anatomy.encoder import (
     copy_layer,
     embedding_parts,
     embedding_projection,

@@ -11,7 +11,7 @@ from pydantic import Field
 from compress.share.lowrank import largest_rank
 from compress.surgery import Surgery
 from compress.technique import PARTS, Inputs, Measure, Need, Outcome, Part
-from teachers.config import Training
+from teachers.training.config import Training
 
 if TYPE_CHECKING:
     import torch
@@ -88,7 +88,7 @@ class FactorisedEmbeddings(Surgery):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse a size that saves nothing, heads that read the table otherwise, and stock where it is not exact."""
-        from teachers.encoder import family_of, head_parts, word_embeddings
+        from teachers.anatomy.encoder import family_of, head_parts, word_embeddings
 
         found, network = super().check(student, inputs), student.model
         family, (words, width) = family_of(network).model_type, word_embeddings(network).weight.shape
@@ -111,8 +111,8 @@ class FactorisedEmbeddings(Surgery):
 
     def change(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Factorise the table, and the decoder that is tied to it."""
-        from compress.share.tables import token_shares
-        from teachers.encoder import word_embeddings
+        from compress.share.embedding_directions import token_shares
+        from teachers.anatomy.encoder import word_embeddings
 
         words, width = word_embeddings(student.model).weight.shape
         if self.size > largest_rank(words, width):
@@ -132,8 +132,8 @@ def _factorise(network: Any, size: int, shares: Tensor | None) -> float:
     import torch
 
     from compress.modules.factorised import FactorisedDecoder, FactorisedEmbedding
-    from compress.share.tables import principal, second_moment
-    from teachers.encoder import head_parts
+    from compress.share.embedding_directions import principal, second_moment
+    from teachers.anatomy.encoder import head_parts
 
     old = network.get_input_embeddings()
     weight = old.product() if isinstance(old, FactorisedEmbedding) else old.weight
@@ -154,7 +154,7 @@ def _factorise(network: Any, size: int, shares: Tensor | None) -> float:
 
 
 def _put(network: Any, old: Any, new: Any) -> None:
-    from teachers.parts import exchange
+    from teachers.anatomy.parts import exchange
 
     exchange(network, {old: new.train(old.training)})
 
@@ -165,8 +165,8 @@ def _stock(student: TaskModel, size: int, shares: Tensor | None) -> tuple[TaskMo
 
     import torch
 
-    from compress.share.tables import moment_of_sum, principal
-    from teachers.encoder import embedding_parts, embedding_projection, mixes_neighbours, reshaped
+    from compress.share.embedding_directions import moment_of_sum, principal
+    from teachers.anatomy.encoder import embedding_parts, embedding_projection, mixes_neighbours, reshaped
     from teachers.taskmodel import build_taskmodel
 
     old = student.model

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from compress.surgery import Surgery
 from compress.technique import PARTS, Inputs, Measure, Need, Outcome, Part
 from eval.errors import UserError
-from teachers.config import Training
+from teachers.training.config import Training
 
 if TYPE_CHECKING:
     import torch
@@ -109,7 +109,7 @@ class LayerSharing(Surgery):
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse an ALBERT, groups that share nothing, layers outside of their groups, and what no ALBERT can hold."""
         from compress.share.albert import problems
-        from teachers.encoder import layer_count, layers
+        from teachers.anatomy.encoder import layer_count, layers
 
         found, total = super().check(student, inputs), layer_count(student.model)
         if len(dict.fromkeys(layers(student.model))) < total and student.model.config.model_type == "albert":
@@ -129,7 +129,7 @@ class LayerSharing(Surgery):
         import torch
 
         from compress.share.albert import as_albert
-        from teachers.encoder import layers
+        from teachers.anatomy.encoder import layers
 
         every = layers(student.model)
         groups = grouped(len(every), self.groups)
@@ -165,7 +165,7 @@ def grouped(layers: int, groups: int) -> list[tuple[int, ...]]:
 
 def shared_paths(network: Any, layers: Sequence[nn.Module], what: str) -> dict[str, list[nn.Module]]:
     """Return path from a layer -> the layers that have a part there, for all parts of the blocks that are shared."""
-    from teachers.blocks import weighted_parts
+    from teachers.anatomy.layer_blocks import weighted_parts
 
     found: dict[str, list[nn.Module]] = {}
     for layer in layers:
@@ -236,7 +236,7 @@ def distortions(student: TaskModel, groups: Sequence[Sequence[int]], what: str, 
     import torch
 
     from compress.share.sample import input_batches
-    from teachers.encoder import layers
+    from teachers.anatomy.encoder import layers
     from teachers.taskmodel import evaluating
 
     network, every = student.model, layers(student.model)
@@ -258,8 +258,8 @@ def distortions(student: TaskModel, groups: Sequence[Sequence[int]], what: str, 
 
 def _states(network: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
     """Return the output of every layer for the real tokens, ``[tokens, d]`` in float64."""
-    from teachers.encoder import layer_count
-    from teachers.observing import Wanted, observe
+    from teachers.anatomy.encoder import layer_count
+    from teachers.signals.hooks import Wanted, observe
 
     places = tuple(range(1, layer_count(network) + 1))
     found = observe(network, inputs, Wanted(hidden_states=places, logits=False)).hidden_states

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome, Part
-from teachers.config import Training
+from teachers.training.config import Training
 
 if TYPE_CHECKING:
     import torch
@@ -240,7 +240,7 @@ def dense(module: Any) -> Tensor:
 
 
 def _layers(student: TaskModel) -> Iterator[nn.Module]:
-    from teachers.encoder import layers
+    from teachers.anatomy.encoder import layers
 
     yield from dict.fromkeys(layers(student.model))
 
@@ -250,7 +250,7 @@ def _linears(student: TaskModel, layer: nn.Module, blocks: tuple[str, ...]) -> d
     from torch import nn
 
     from compress.modules.low_rank import LowRankLinear
-    from teachers.blocks import weighted_parts
+    from teachers.anatomy.layer_blocks import weighted_parts
 
     names = {module: name for name, module in student.model.named_modules()}
     parts = (
@@ -262,7 +262,7 @@ def _linears(student: TaskModel, layer: nn.Module, blocks: tuple[str, ...]) -> d
 def _replace(network: torch.nn.Module, module: Any, first: Tensor, second: Tensor) -> None:
     """Put the factors in the place of a linear layer, wherever it stands."""
     from compress.modules.low_rank import LowRankLinear
-    from teachers.parts import exchange
+    from teachers.anatomy.parts import exchange
 
     bias = module.second.bias if isinstance(module, LowRankLinear) else module.bias
     new = LowRankLinear(module.in_features, module.out_features, len(first), bias is not None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
+from eval.files.writing import write_beside
 from eval.report.markup import Markup, data_uri, element, plain
 from eval.report.style import STYLE
 from eval.report.summary import count, headline, verdict, with_reference
@@ -23,7 +24,6 @@ from eval.report.tables import (
     tiles,
 )
 from eval.result import Result
-from eval.writing import write_beside
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 WIDE_FROM = 8

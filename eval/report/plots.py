@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eval.files.environment import without_variable
+from eval.files.writing import write_beside
 from eval.report.markup import plain
-from eval.variables import without_variable
-from eval.writing import write_beside
 
 with without_variable("MPLBACKEND"):  # what it names may not be installed here, and none of it is used
     import matplotlib

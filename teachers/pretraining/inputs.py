@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from eval.data.sources import Source, find_sources
 from eval.errors import UserError
-from eval.sources import Source, find_sources
-from teachers.pretraining.corpus import digest_of
-from teachers.pretraining.recipe import PretextTask, Pretraining
+from teachers.pretraining.settings import PretextTask, Pretraining
+from teachers.pretraining.text.corpus import digest_of
 
 
 def check_inputs(block: Pretraining) -> None:

@@ -9,18 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from eval.data.sources import Source
 from eval.errors import UserError
-from eval.sources import Source
 from eval.task import TaskSpec
-from teachers.encoder import new_config
-from teachers.families import FAMILIES
+from teachers.anatomy.encoder import new_config
+from teachers.anatomy.families import FAMILIES
 from teachers.home import home
-from teachers.pretraining.corpus import Segmenter
 from teachers.pretraining.inputs import check_inputs
-from teachers.pretraining.recipe import NetworkBlock, Pretraining
-from teachers.pretraining.tokenizers import LONGEST, learnt_tokenizer
+from teachers.pretraining.settings import NetworkBlock, Pretraining
+from teachers.pretraining.text.corpus import Segmenter
+from teachers.pretraining.text.tokenizer_training import LONGEST, learnt_tokenizer
+from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, load_tokenizer, loaded_part, save_taskmodel
-from teachers.word_pieces import bert_word_pieces
 
 
 def network_for(block: NetworkBlock, tokenizer: Any, words: bool, seed: int) -> TaskModel:

@@ -15,32 +15,32 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from eval.data.sources import Source, find_sources
 from eval.errors import UserError
+from eval.files.writing import write_beside
 from eval.naming import without_paths
-from eval.sources import Source, find_sources
-from eval.writing import write_beside
-from teachers.encoder import family_of, layer_count, max_tokens, model_inputs
+from teachers.anatomy.encoder import family_of, layer_count, max_tokens, model_inputs
+from teachers.anatomy.pooling import FIELD as POOLING
 from teachers.file_digests import config_values, has_config
 from teachers.home import home
-from teachers.lessons import Bound
-from teachers.pooling import FIELD as POOLING
-from teachers.pretraining.corpus import Corpus, Reader, build, texts
-from teachers.pretraining.drawn import Frame
-from teachers.pretraining.earlier import HEADS, earlier_heads
-from teachers.pretraining.heads import Head, TextHead, pooler
+from teachers.pretraining.earlier_heads import HEADS, earlier_heads
 from teachers.pretraining.inputs import check_inputs, digests, given_sources
-from teachers.pretraining.lesson import WATCHED, PretextLoss, PretextWatch, reads_last
 from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for
-from teachers.pretraining.objectives.objective import Text
-from teachers.pretraining.recipe import PretextTask, Pretraining, Stage
-from teachers.pretraining.report import write_report
-from teachers.pretraining.rows import PretextRows
-from teachers.pretraining.sequences import Dialogues, Given, Packed, dialogues, labelled_pairs
-from teachers.pretraining.speed import speed_of
-from teachers.processes import is_first, wait_for_all
+from teachers.pretraining.objectives.base import Text
+from teachers.pretraining.prediction_heads import Head, TextHead, pooler
+from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.pretraining_report import write_report
+from teachers.pretraining.pretraining_task import WATCHED, PretextLoss, PretextWatch, reads_last
+from teachers.pretraining.settings import PretextTask, Pretraining, Stage
+from teachers.pretraining.text.corpus import Corpus, Reader, build, texts
+from teachers.pretraining.text.sequence import Frame
+from teachers.pretraining.text.sequence_sources import Dialogues, Given, Packed, dialogues, labelled_pairs
+from teachers.pretraining.utilisation import speed_of
 from teachers.taskmodel import save_taskmodel
 from teachers.trained_once import trained_once
-from teachers.training import learn
+from teachers.training.loop import learn
+from teachers.training.processes import is_first, wait_for_all
+from teachers.training.training_task import Bound
 
 logger = logging.getLogger("teachers.pretraining")
 
@@ -270,12 +270,12 @@ class _Run:
         return (self.student.model, nn.ModuleDict(self.heads))
 
     def _keep(self, file: Path) -> None:
-        from teachers.checkpoint import save_weights
+        from teachers.training.checkpoint import save_weights
 
         save_weights(file, *self._parts())
 
     def _restore(self, file: Path) -> None:
-        from teachers.checkpoint import load_weights
+        from teachers.training.checkpoint import load_weights
 
         load_weights(file, *self._parts())
 

@@ -6,9 +6,9 @@ import torch
 from compress.technique import Inputs, TrainedTechnique
 from compress.techniques import get
 from eval.inference import predict
-from teachers.config import Training
-from teachers.encoder import layer_count
-from teachers.signals import ModelTeacher
+from teachers.anatomy.encoder import layer_count
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.training.config import Training
 from tests.tiny import FAMILIES, tiny_task
 
 SHARES_LAYERS = {"albert"}

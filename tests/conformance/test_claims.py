@@ -4,13 +4,13 @@ from functools import cache
 
 import pytest
 
-from compress.artifact import Artifact
-from compress.engine import run
+from compress.artifact.artifact import Artifact
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.export.verify import verify
 from compress.recipe import Recipe
 from compress.techniques import get, names
-from eval.size import file_bytes, onnx_size
+from eval.cost.size import file_bytes, onnx_size
 from tests.conformance.battery import REFUSED, inputs_for, instance, task_of
 from tests.tiny import tiny_taskmodel
 

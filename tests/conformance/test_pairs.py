@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from compress.artifact import Artifact
-from compress.engine import run
+from compress.artifact.artifact import Artifact
+from compress.engine.steps import run
 from compress.pairs import legend, matrix, refusal
 from compress.recipe import Recipe
 from compress.techniques import names

@@ -12,13 +12,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from compress.engine import run
+from compress.artifact.store import load
+from compress.engine.steps import run
 from compress.recipe import Recipe, parse_recipe, recipe_to_yaml
-from compress.store import load
 from compress.techniques import TECHNIQUES, get, names
 from eval.errors import UserError
 from eval.inference import predict
-from teachers.precision import LAUNCHED
+from teachers.training.precision import LAUNCHED
 from tests.conformance.battery import (
     LEAST,
     REFUSED,
@@ -73,7 +73,7 @@ def test_missing_inputs_are_refused_before_any_work(name, monkeypatch):
     if not technique.needed():
         assert run(Recipe(steps=(technique,)), tiny_taskmodel("bert", task.spec)).lineage[-1].technique == name
         return
-    monkeypatch.setattr("compress.engine._apply", lambda *_: pytest.fail("something was computed"))
+    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("something was computed"))
     with pytest.raises(UserError) as caught:
         run(Recipe(steps=(technique,)), tiny_taskmodel("bert", task.spec))
     missing = [problem for problem in caught.value.problems if problem.endswith("and there is none")]

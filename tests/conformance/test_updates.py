@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from compress.techniques import get, names
-from teachers.losses import LossBlock
+from teachers.losses.catalogue import LossBlock
 from teachers.pretraining.objectives import Objectives
-from teachers.pretraining.pairs import PAIRS
+from teachers.pretraining.text.sentence_pairs import PAIRS
 from tests.conformance.updates import BY_FORWARD_PASS, gradients
 
 ROOT = Path(__file__).parents[2]

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from compress import load
-from compress.artifact import Artifact
-from compress.engine import run
+from compress.artifact.artifact import Artifact
+from compress.engine.steps import run
 from compress.modules.masked import masked_parts
 from compress.pairs import refusal
 from compress.recipe import Recipe
 from compress.techniques import get, names
+from eval.cost.size import file_bytes
 from eval.errors import UserError
-from eval.size import file_bytes
-from teachers.encoder import layer_count
+from teachers.anatomy.encoder import layer_count
 from tests.conformance.battery import OTHER_KIND, inputs_for, instance, task_of
 from tests.tiny import tiny_taskmodel
 

@@ -16,15 +16,15 @@ from pydantic import ValidationError
 from compress.techniques import get, names
 from eval.errors import UserError
 from eval.task import Examples
-from teachers import training as loop
-from teachers.auxiliary_lm import WithLanguageModel
-from teachers.config import Training
-from teachers.losses import InBatchNegatives, LossBlock
+from teachers.finetuning.auxiliary_lm import WithLanguageModel
+from teachers.losses.catalogue import InBatchNegatives, LossBlock
 from teachers.pretraining import pretrain
 from teachers.pretraining.objectives import Objectives
-from teachers.pretraining.pairs import PAIRS
-from teachers.pretraining.recipe import Pretraining
-from teachers.processes import is_first
+from teachers.pretraining.settings import Pretraining
+from teachers.pretraining.text.sentence_pairs import PAIRS
+from teachers.training import loop
+from teachers.training.config import Training
+from teachers.training.processes import is_first
 from tests.conformance.battery import inputs_for, instance
 from tests.parity.test_ranking import ranked
 from tests.tiny import PLACES, tiny_task, tiny_taskmodel

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from compress.augment.block import AugmentBlock
 from compress.blocks import EvaluateBlock, LatencyBlock, TaskBlock
-from compress.distill.augment.block import AugmentBlock
 from compress.recipe import Recipe
-from compress.student import Student
+from compress.student.student import Student
 from compress.techniques import get, names
 from eval.errors import UserError
-from teachers.config import Training
+from teachers.training.config import Training
 from tests.hostile.case import Case, table
 from tests.hostile.damage import write
 

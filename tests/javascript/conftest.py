@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.writing import whole_folder
+from eval.files.writing import whole_folder
 from teachers.home import home
 
 HERE = Path(__file__).parent

@@ -11,8 +11,8 @@ from compress.export.runtime import Runtime
 from compress.export.web import export_web
 from eval.inference import predict
 from eval.task import TaskSpec
-from teachers.config import Training
-from teachers.finetune import finetune
+from teachers.finetuning.finetune import finetune
+from teachers.training.config import Training
 from tests.javascript.conftest import programs, varied
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
@@ -104,7 +104,7 @@ def test_a_real_model_on_sst2(browse, modules, tmp_path):
     place, data = (os.environ.get(f"COMPRESS_TEST_{name}") for name in ("MODEL", "DATA"))
     if not place or not data:
         pytest.skip("COMPRESS_TEST_MODEL and COMPRESS_TEST_DATA name no model and data")
-    from compress.artifact import Artifact
+    from compress.artifact.artifact import Artifact
     from compress.commands.models import task_for
     from compress.export.onnx import export_onnx
 

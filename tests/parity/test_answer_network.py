@@ -17,8 +17,8 @@ from compress.architectures.answer_network import (
     unanswerable,
     with_answer_network,
 )
-from compress.architectures.texts import words_of_texts
-from compress.artifact import Artifact
+from compress.architectures.token_network import words_of_texts
+from compress.artifact.artifact import Artifact
 from compress.blocks import FinetuneBlock
 from compress.cli import main
 from compress.export.onnx import export_onnx
@@ -26,12 +26,12 @@ from compress.export.runtime import Runtime
 from eval.errors import UserError
 from eval.inference import predict
 from eval.task import Examples, Task
-from teachers.config import Training
-from teachers.encoder import base_encoder
-from teachers.finetune import finetune
-from teachers.multitask import train_together
-from teachers.scoring import rows_of, scores
+from teachers.anatomy.encoder import base_encoder
+from teachers.finetuning.finetune import finetune
+from teachers.finetuning.multitask import train_together
 from teachers.taskmodel import save_taskmodel
+from teachers.training.config import Training
+from teachers.training.scoring import rows_of, scores
 from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 PAIRS = tiny_task(pair=True)

@@ -8,14 +8,14 @@ import torch
 from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.task import Examples
-from teachers.auxiliary_lm import LanguageModelLoss, WithLanguageModel, gamma, language_model
-from teachers.config import AuxiliaryLM, Training
-from teachers.encoder import word_embeddings
-from teachers.objective import Objective, TaskLoss
-from teachers.observing import observe
-from teachers.scoring import rows_of
+from teachers.anatomy.encoder import word_embeddings
+from teachers.finetuning.auxiliary_lm import LanguageModelLoss, WithLanguageModel, gamma, language_model
+from teachers.losses.loss import Objective, TaskLoss
+from teachers.signals.hooks import observe
 from teachers.taskmodel import load_taskmodel, save_taskmodel, weights_digest
-from teachers.training import train
+from teachers.training.config import AuxiliaryLM, Training
+from teachers.training.loop import train
+from teachers.training.scoring import rows_of
 from tests.stopping import StopsAt
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 

@@ -9,17 +9,17 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from compress import Inputs, Recipe, UserError, load, run
-from compress.architectures.bilstm import BiLstm, BiLstmConfig, BiLstmForSequenceClassification, align_left
+from compress.architectures.bilstm_network import BiLstm, BiLstmConfig, BiLstmForSequenceClassification, align_left
 from compress.distill.bilstm import BiLstmDistillation
+from compress.distill.components.token_vectors import of_one_size, reduced
 from compress.distill.labels import LabelTraining
-from compress.distill.vectors import of_one_size, reduced
 from compress.export import Runtime, export_onnx
+from eval.cost.size import onnx_size
 from eval.inference import predict
-from eval.size import onnx_size
 from eval.task import TaskSpec
-from teachers.features import Batch
-from teachers.observing import Signals
-from teachers.signals import ModelTeacher
+from teachers.data.encoded_dataset import Batch
+from teachers.signals.hooks import Signals
+from teachers.signals.model_teacher import ModelTeacher
 from tests.tiny import tiny_task, tiny_taskmodel
 
 SMALL = {"hidden_size": 8, "dense_size": 8, "max_steps": 3, "batch_size": 8}
@@ -80,7 +80,7 @@ def test_parameters_by_the_formula_of_the_sheet(hidden, pair, classes, expected)
 
 
 def test_multiply_accumulates_by_hand():
-    from eval.size import macs
+    from eval.cost.size import macs
 
     network = BiLstmForSequenceClassification(BiLstmConfig(hidden_size=150, embedding_size=300, vocab_size=11))
     assert macs(network, length=9) == 9 * 2 * 4 * 150 * (300 + 150) + 300 * 200 + 200 * 2

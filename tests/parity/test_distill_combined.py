@@ -6,9 +6,9 @@ from compress.distill.combined import CombinedDistillation
 from compress.distill.labels import LabelTraining
 from compress.objective import ObjectiveBlock
 from compress.technique import Inputs
-from teachers.observing import observe
-from teachers.scoring import rows_of
-from teachers.signals import LiveReader, ModelTeacher
+from teachers.signals.hooks import observe
+from teachers.signals.model_teacher import LiveReader, ModelTeacher
+from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
 TERMS = {"distill.logits": {"temperature": 4.0, "alpha": 1.0, "weight": 3.0}, "distill.labels": {}, "distill.pkd": {}}

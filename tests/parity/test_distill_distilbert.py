@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from compress.distill.distilbert import DistilBertDistillation, TripleLoss
-from compress.layer_choice import choose_layers
+from compress.student.layer_choice import choose_layers
 from eval.encoding import IGNORED
 from eval.task import TaskSpec
-from teachers.features import Batch, smoothed, weighted_places
-from teachers.observing import NOTHING, Signals
-from teachers.scoring import rows_of
-from teachers.signals import ModelTeacher
+from teachers.data.encoded_dataset import Batch, smoothed, weighted_places
+from teachers.signals.hooks import NOTHING, Signals
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
 

@@ -12,19 +12,19 @@ import transformers
 from compress.distill.dual import DualTraining
 from compress.distill.dual_projections import SharedProjections, pair_weights, projected, weight_distance
 from compress.distill.dual_vocabulary import MixedText, union_ids
-from compress.engine import problems, run
+from compress.engine.steps import problems, run
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.task import Examples
-from teachers.encoder import head_parts, layer_parts, layers, shape_of, word_embeddings
-from teachers.ensemble import EnsembleTeacher
-from teachers.observing import Signals
-from teachers.scoring import rows_of
-from teachers.signals import ModelTeacher
+from teachers.anatomy.encoder import head_parts, layer_parts, layers, shape_of, word_embeddings
+from teachers.pretraining.text.wordpiece_trainer import train_word_pieces
+from teachers.signals.ensemble_teacher import EnsembleTeacher
+from teachers.signals.hooks import Signals
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import TaskModel, build_taskmodel
-from teachers.training import _Loop
-from teachers.word_pieces import train_word_pieces
+from teachers.training.loop import _Loop
+from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel, tiny_tokenizer
 
 WORKING = ("bert", "ernie", "distilbert", "electra")

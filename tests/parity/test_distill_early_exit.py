@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from benchmarks.early_exit import curve
-from compress.architectures.early_exit import EarlyExitForSequenceClassification, added, goes_on, uncertainty
-from compress.artifact import Artifact
+from compress.architectures.early_exit_network import EarlyExitForSequenceClassification, added, goes_on, uncertainty
+from compress.artifact.artifact import Artifact
 from compress.distill.early_exit import EarlyExit, exit_kl
-from compress.engine import run
+from compress.engine.steps import run
 from compress.export.int8 import Int8
 from compress.export.onnx import export_onnx
 from compress.export.runtime import ExportError, Runtime
@@ -24,10 +24,10 @@ from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
-from eval.measure import measure
+from eval.measurement import measure
 from eval.task import Examples
-from teachers.encoder import layer_count
-from teachers.segments import run_layers
+from teachers.anatomy.encoder import layer_count
+from teachers.anatomy.segments import run_layers
 from tests.tiny import FAMILIES, at_first, tiny_task, tiny_taskmodel
 
 

@@ -9,15 +9,15 @@ import torch
 from pydantic import ValidationError
 
 from compress.distill.embedding import EmbeddingDistillation, VectorLoss, principal_axes, similarity_kl, similarity_mse
-from compress.engine import run
+from compress.engine.steps import run
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
 from eval.task import Examples
-from teachers.observing import Signals, observe
-from teachers.scoring import rows_of
-from teachers.signals import ModelTeacher
+from teachers.signals.hooks import Signals, observe
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
 STUDENT = [[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]]

@@ -11,18 +11,18 @@ from compress.distill.distilbert import DistilBertDistillation
 from compress.distill.ensemble import EnsembleDistillation
 from compress.distill.logits import LogitDistillation
 from compress.distill.pkd import PatientDistillation
-from compress.engine import problems, run
+from compress.engine.steps import problems, run
 from compress.objective import ObjectiveBlock
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict, softmax
-from eval.measure import measure
+from eval.measurement import measure
 from eval.task import TaskSpec
-from teachers.ensemble import EnsembleTeacher, combined
-from teachers.observing import Signals, Wanted
-from teachers.scoring import rows_of
-from teachers.signals import ModelTeacher
+from teachers.signals.ensemble_teacher import EnsembleTeacher, combined
+from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
 FIRST, SECOND = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]])
@@ -193,7 +193,7 @@ def test_members_with_other_inputs_still_pair_their_tokens(kind, source):
 
 
 def plan(length):
-    from eval.latency import LatencyPlan
+    from eval.cost.latency import LatencyPlan
 
     return LatencyPlan(batch=(1,), lengths=(length,), seconds=0.05)
 

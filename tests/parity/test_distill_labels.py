@@ -9,8 +9,8 @@ from compress.distill.labels import LabelTraining
 from compress.technique import Inputs
 from eval.encoding import IGNORED
 from eval.task import TaskSpec
-from teachers.features import Batch
-from teachers.objective import TaskLoss, task_loss
+from teachers.data.encoded_dataset import Batch
+from teachers.losses.loss import TaskLoss, task_loss
 
 
 def batch_of(targets, mask=((1, 1),)):

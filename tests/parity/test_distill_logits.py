@@ -6,19 +6,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from compress.distill.logits import LogitDistillation, SoftTargets
-from compress.distill.losses import (
+from compress.distill.components.distillation_losses import (
     cosine_distance,
     logit_mse,
     paired_logits,
     soft_cross_entropy,
     soft_kl,
 )
-from compress.distill.schedule import Schedule
+from compress.distill.components.schedule import Schedule
+from compress.distill.logits import LogitDistillation, SoftTargets
 from eval.encoding import IGNORED
 from eval.task import TaskSpec
-from teachers.features import Batch
-from teachers.observing import Signals
+from teachers.data.encoded_dataset import Batch
+from teachers.signals.hooks import Signals
 
 TEACHER = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
 STUDENT = torch.tensor([[1.0, 0.0], [0.0, 0.0]])

@@ -6,17 +6,17 @@ import torch
 
 from compress import load
 from compress.distill.margin_mse import MarginDistillation, margin_mse
-from compress.engine import run
+from compress.engine.steps import run
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
 from eval.task import Examples
-from teachers.batches import LengthGroupedBatches
-from teachers.encoder import head_parts
-from teachers.ranking import queries, scores
-from teachers.scoring import rows_of
-from teachers.signals import ModelTeacher
+from teachers.anatomy.encoder import head_parts
+from teachers.data.batches import LengthGroupedBatches
+from teachers.losses.ranking import queries, scores
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 

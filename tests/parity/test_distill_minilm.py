@@ -5,18 +5,18 @@ import math
 import pytest
 import torch
 
-from compress.distill.attention import relation_kl, relation_scores
 from compress.distill.combined import CombinedDistillation
+from compress.distill.components.attention import relation_kl, relation_scores
 from compress.distill.minilm import MiniLMDistillation, assistant_for, head_problems
-from compress.engine import run
+from compress.engine.steps import run
 from compress.recipe import Recipe, parse_recipe
 from compress.technique import Inputs
 from eval.errors import UserError
-from teachers.encoder import layer_count, shape_of
-from teachers.features import Batch
-from teachers.observing import observe
-from teachers.scoring import rows_of
-from teachers.signals import ModelTeacher
+from teachers.anatomy.encoder import layer_count, shape_of
+from teachers.data.encoded_dataset import Batch
+from teachers.signals.hooks import observe
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
 FULL = torch.ones(1, 2, dtype=torch.int64)

@@ -8,20 +8,20 @@ import torch
 from pydantic import ValidationError
 from transformers import MobileBertConfig, MobileBertModel
 
-from compress.distill.attention import relation_rows
+from compress.distill.components.attention import relation_rows
 from compress.distill.labels import LabelTraining
 from compress.distill.mobilebert import MobileBertDistillation, Stage, StageObjective, feature_distance, stages
-from compress.engine import run
+from compress.engine.steps import run
 from compress.objective import ObjectiveBlock
 from compress.recipe import Recipe
-from compress.student import Student
+from compress.student.student import Student
 from compress.technique import Inputs
 from eval.errors import UserError
-from teachers.encoder import layer_names
-from teachers.observing import Wanted, observe
-from teachers.scoring import rows_of
-from teachers.signals import LiveReader, ModelTeacher
-from teachers.training import train
+from teachers.anatomy.encoder import layer_names
+from teachers.signals.hooks import Wanted, observe
+from teachers.signals.model_teacher import LiveReader, ModelTeacher
+from teachers.training.loop import train
+from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
 TEACHER = torch.tensor([[[1.0, 3.0], [2.0, 2.5]]])
@@ -186,7 +186,7 @@ def test_progressive_trains_one_layer_after_the_other(task, teacher, student, mo
         assert all(parameter.requires_grad for parameter in model.model.parameters())
         return history
 
-    monkeypatch.setattr("teachers.training.train", watched)
+    monkeypatch.setattr("teachers.training.loop.train", watched)
     technique = MobileBertDistillation(max_steps=2, batch_size=8, learning_rate=1e-3)
     inputs = Inputs(train=task.train, validation=task.validation, teacher=ModelTeacher(teacher))
     result = run(Recipe(seed=3, steps=(technique,)), student, inputs, rehearse=False)
@@ -236,7 +236,7 @@ def test_an_interrupted_stage_goes_on_to_the_same_weights(task, teacher, student
         return train(model, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr("teachers.training.train", stops)
+        patch.setattr("teachers.training.loop.train", stops)
         with pytest.raises(KeyboardInterrupt):
             run(recipe, student, inputs, rehearse=False, folder=tmp_path)
     kept = {path.parent.name for path in (tmp_path / "1-distill.mobilebert.working").rglob("*") if path.is_file()}

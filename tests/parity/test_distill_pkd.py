@@ -5,15 +5,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from compress.distill.layer_map import cka, map_layers, most_similar
+from compress.distill.components.layer_map import cka, map_layers, most_similar
 from compress.distill.logits import LogitDistillation
 from compress.distill.pkd import PatientDistillation, patience
 from compress.technique import Inputs
 from eval.task import TaskSpec
-from teachers.features import Batch
-from teachers.observing import Signals, Wanted
-from teachers.scoring import rows_of
-from teachers.signals import ModelTeacher
+from teachers.data.encoded_dataset import Batch
+from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
 STUDENT, TEACHER = [torch.tensor([[3.0, 4.0]])], [torch.tensor([[0.0, 2.0]])]

@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from compress import Inputs, Recipe, UserError, load, run
-from compress.architectures.static import StaticConfig, StaticForSequenceClassification
-from compress.architectures.texts import matched
+from compress.architectures.static_network import StaticConfig, StaticForSequenceClassification
+from compress.architectures.token_network import matched
+from compress.distill.components.token_vectors import output_vectors, reduced, smooth_inverse_frequency
 from compress.distill.static import StaticDistillation
-from compress.distill.vectors import output_vectors, reduced, smooth_inverse_frequency
 from compress.export import Runtime, export_onnx
+from eval.cost.size import onnx_size
 from eval.inference import predict
-from eval.size import onnx_size
 from eval.task import TaskSpec
-from teachers.encoder import word_embeddings
-from teachers.features import Batch
-from teachers.observing import Signals
-from teachers.signals import ModelTeacher
+from teachers.anatomy.encoder import word_embeddings
+from teachers.data.encoded_dataset import Batch
+from teachers.signals.hooks import Signals
+from teachers.signals.model_teacher import ModelTeacher
 from tests.tiny import tiny_task, tiny_taskmodel
 
 SMALL = {"dense_size": 8, "max_steps": 3, "batch_size": 8}

@@ -7,20 +7,20 @@ import torch
 from pydantic import ValidationError
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from compress.distill.attention import relation_scores, score_mse
 from compress.distill.combined import CombinedDistillation
+from compress.distill.components.attention import relation_scores, score_mse
+from compress.distill.components.layer_map import map_layers
 from compress.distill.labels import LabelTraining
-from compress.distill.layer_map import map_layers
 from compress.distill.tinybert import TinyBertDistillation, prediction_loss, state_mse
-from compress.engine import run
+from compress.engine.steps import run
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.task import TaskSpec
-from teachers.observing import observe
-from teachers.scoring import rows_of
-from teachers.signals import LiveReader, ModelTeacher
+from teachers.signals.hooks import observe
+from teachers.signals.model_teacher import LiveReader, ModelTeacher
 from teachers.taskmodel import TaskModel
+from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
 FULL = torch.ones(1, 2, dtype=torch.int64)

@@ -7,15 +7,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from eval.data.sources import Source
 from eval.encoding import IGNORED
-from eval.sources import Source
-from teachers.pretraining.corpus import build
-from teachers.pretraining.drawn import Frame
 from teachers.pretraining.objectives import Objectives
+from teachers.pretraining.objectives.base import Text
 from teachers.pretraining.objectives.in_document import in_document
-from teachers.pretraining.objectives.objective import Text
-from teachers.pretraining.rows import PretextRows
-from teachers.pretraining.sequences import Dialogues, Given, Packed, dialogues, labelled_pairs
+from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.text.corpus import build
+from teachers.pretraining.text.sequence import Frame
+from teachers.pretraining.text.sequence_sources import Dialogues, Given, Packed, dialogues, labelled_pairs
 from tests.tiny import tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer("bert")

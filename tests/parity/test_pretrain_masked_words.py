@@ -8,11 +8,11 @@ from operator import itemgetter
 import numpy as np
 import pytest
 
+from eval.data.sources import Source
 from eval.encoding import IGNORED
-from eval.sources import Source
-from teachers.pretraining.corpus import build
-from teachers.pretraining.drawn import Frame
-from teachers.pretraining.masking import (
+from teachers.pretraining.objectives import MaskedWords
+from teachers.pretraining.objectives.base import Text
+from teachers.pretraining.objectives.masking import (
     Replacement,
     budget_of,
     choose,
@@ -25,10 +25,10 @@ from teachers.pretraining.masking import (
     tokens,
     whole_words,
 )
-from teachers.pretraining.objectives import MaskedWords
-from teachers.pretraining.objectives.objective import Text
-from teachers.pretraining.rows import PretextRows
-from teachers.pretraining.sequences import Packed
+from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.text.corpus import build
+from teachers.pretraining.text.sequence import Frame
+from teachers.pretraining.text.sequence_sources import Packed
 from tests.tiny import tiny_tokenizer
 
 WORDS = [-1, 0, 0, 1, 2, 2, 2, 3, -1, 4, 5, -1, -1]

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from eval.encoding import IGNORED
-from teachers.features import Batch
-from teachers.pretraining.heads import TextHead, pooler
-from teachers.pretraining.lesson import mean_loss
-from teachers.pretraining.pairs import PAIRS, halves, joined, reordered, reordering_classes
+from teachers.data.encoded_dataset import Batch
+from teachers.pretraining.prediction_heads import TextHead, pooler
+from teachers.pretraining.pretraining_task import mean_loss
+from teachers.pretraining.text.sentence_pairs import PAIRS, halves, joined, reordered, reordering_classes
 from tests.tiny import tiny_spec, tiny_taskmodel
 
 

@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from eval.encoding import IGNORED
-from teachers.features import Batch
-from teachers.observing import Signals
-from teachers.pretraining.lesson import PretextLoss, mean_loss, reads_last
+from teachers.data.encoded_dataset import Batch
 from teachers.pretraining.objectives import ReplacedTokens
 from teachers.pretraining.objectives.discriminator import (
     Discriminator,
@@ -19,6 +17,8 @@ from teachers.pretraining.objectives.discriminator import (
     sample,
     sample_rows,
 )
+from teachers.pretraining.pretraining_task import PretextLoss, mean_loss, reads_last
+from teachers.signals.hooks import Signals
 from tests.tiny import tiny_spec, tiny_taskmodel
 
 WEIGHT = ReplacedTokens().discriminator_weight

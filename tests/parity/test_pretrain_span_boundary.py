@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from eval.data.sources import Source
 from eval.encoding import IGNORED
-from eval.sources import Source
-from teachers.features import Batch
-from teachers.pretraining.corpus import build
-from teachers.pretraining.drawn import Drawn, Frame
+from teachers.data.encoded_dataset import Batch
 from teachers.pretraining.objectives import Objectives
+from teachers.pretraining.objectives.base import Text
 from teachers.pretraining.objectives.masked_words import mark_spans
-from teachers.pretraining.objectives.objective import Text
 from teachers.pretraining.objectives.span_boundary_head import SpanBoundaryHead, SpanVectors
-from teachers.pretraining.rows import PretextRows
-from teachers.pretraining.sequences import Packed
+from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.text.corpus import build
+from teachers.pretraining.text.sequence import Drawn, Frame
+from teachers.pretraining.text.sequence_sources import Packed
 from tests.tiny import tiny_spec, tiny_taskmodel, tiny_tokenizer
 
 

@@ -5,22 +5,22 @@ import pytest
 import torch
 
 from compress import load
+from compress.artifact.structure import structure_of
 from compress.distill.minilm import MiniLMDistillation
 from compress.distill.tinybert import TinyBertDistillation
-from compress.engine import run
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.prune.head_importance import certainty, example_scores, measured, normalised, taylor, token_scores
 from compress.prune.heads import HeadPruning, kept_heads
 from compress.recipe import Recipe
-from compress.structure import structure_of
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
-from teachers.encoder import layer_parts, layers
-from teachers.heads import head_counts
-from teachers.objective import task_loss
-from teachers.scoring import rows_of
-from teachers.signals import ModelTeacher
+from teachers.anatomy.attention_heads import head_counts
+from teachers.anatomy.encoder import layer_parts, layers
+from teachers.losses.loss import task_loss
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, HEADS, HIDDEN, LAYERS, tiny_task, tiny_taskmodel
 
 CUTTABLE = [family for family in FAMILIES if family != "xlnet"]

@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 import torch
 
-from compress.engine import run
+from compress.artifact.structure import structure_of
+from compress.engine.steps import run
 from compress.objective import ObjectiveBlock
 from compress.prune.depth import cut
 from compress.prune.layerdrop import LayerDrop, dropping
 from compress.recipe import Recipe
-from compress.structure import structure_of
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
-from teachers.config import Training
-from teachers.encoder import base_encoder, layers
-from teachers.observing import Wanted, observe
-from teachers.parts import rerouted
-from teachers.scoring import scores
-from teachers.signals import ModelTeacher
+from teachers.anatomy.encoder import base_encoder, layers
+from teachers.anatomy.parts import rerouted
+from teachers.signals.hooks import Wanted, observe
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import weights_digest
-from teachers.training import train
+from teachers.training.config import Training
+from teachers.training.loop import train
+from teachers.training.scoring import scores
 from tests.parity.test_prune_movement import StopsAt
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 

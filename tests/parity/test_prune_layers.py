@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from compress.layer_choice import choose_layers, every_other
 from compress.prune.depth import cut, sample_loss
 from compress.prune.layers import LayerPruning
+from compress.student.layer_choice import choose_layers, every_other
 from compress.technique import Inputs
 from eval.task import Examples
-from teachers.encoder import layers
-from teachers.objective import task_loss
-from teachers.scoring import rows_of
+from teachers.anatomy.encoder import layers
+from teachers.losses.loss import task_loss
+from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 SHARED = {"albert"}

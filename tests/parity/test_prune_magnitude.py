@@ -11,22 +11,22 @@ import torch
 from torch import nn
 
 from compress import load
-from compress.artifact import Artifact
-from compress.engine import run
+from compress.artifact.artifact import Artifact
+from compress.artifact.structure import structure_of
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.modules.masked import MaskedEmbedding, MaskedLinear, masked, plain
 from compress.prune.gates import GatedLinear
 from compress.prune.magnitude import MagnitudePruning, MaskSchedule
+from compress.prune.magnitude_ranking import keep_in_groups, keep_largest, keep_largest_together
 from compress.prune.matrices import prunable
-from compress.prune.ranking import keep_in_groups, keep_largest, keep_largest_together
 from compress.recipe import Recipe
-from compress.structure import structure_of
 from compress.technique import Inputs
+from eval.cost.size import onnx_size, sparse_bytes
 from eval.inference import predict
-from eval.size import onnx_size, sparse_bytes
-from teachers.config import Training
 from teachers.taskmodel import weights_digest
-from teachers.training import train
+from teachers.training.config import Training
+from teachers.training.loop import train
 from tests.stopping import StopsAt
 from tests.tiny import tiny_task, tiny_taskmodel
 

@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 from compress import load
-from compress.engine import run
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.modules.masked import MaskedLinear
 from compress.prune.movement import MovementPruning, MovementSchedule, mean_sigmoid
-from compress.prune.scores import ScoredLinear, chosen, course, spread
+from compress.prune.movement_scores import ScoredLinear, chosen, course, spread
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.inference import predict
-from teachers.config import Training
 from teachers.taskmodel import weights_digest
+from teachers.training.config import Training
 from tests.stopping import StopsAt
 from tests.tiny import tiny_task, tiny_taskmodel
 

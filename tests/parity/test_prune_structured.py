@@ -6,17 +6,17 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from compress import load
-from compress.engine import run
+from compress.artifact.structure import structure_of
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.prune.dependency import Dependencies, best, best_in_heads, best_overall, roots
 from compress.prune.structured import StructuredPruning
 from compress.recipe import Recipe
-from compress.structure import structure_of
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
-from teachers.encoder import layer_parts, layers, shape_of
-from teachers.heads import head_counts
+from teachers.anatomy.attention_heads import head_counts
+from teachers.anatomy.encoder import layer_parts, layers, shape_of
 from tests.tiny import FAMILIES, FFN, HEADS, tiny_task, tiny_taskmodel
 
 WIDTHS = ("bert", "roberta", "ernie", "distilbert", "albert", "electra")

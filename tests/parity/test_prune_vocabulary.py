@@ -12,23 +12,23 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
 from compress import Artifact, load
-from compress.engine import run
+from compress.artifact.structure import structure_of
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
-from compress.prune.pieces import supported, with_pieces
+from compress.prune.subwords import supported, with_pieces
 from compress.prune.vocabulary import VocabularyPruning
 from compress.recipe import Recipe
 from compress.share.embeddings import FactorisedEmbeddings
-from compress.structure import structure_of
 from compress.technique import Inputs
 from compress.techniques import get
 from eval.errors import UserError
 from eval.inference import predict
 from eval.task import Examples
-from teachers.encoder import head_parts, word_embeddings
-from teachers.signals import ModelTeacher
+from teachers.anatomy.embedding_rows import needed_rows, piece_axes
+from teachers.anatomy.encoder import head_parts, word_embeddings
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel
-from teachers.vocabulary import needed_rows, piece_axes
 from tests.tiny import BAD, CHARACTERS, FAMILIES, GOOD, PEOPLE, PLACES, tiny_task, tiny_taskmodel, tiny_tokenizer
 
 TASK = tiny_task()

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from compress import load
-from compress.artifact import Artifact
-from compress.engine import run
+from compress.artifact.artifact import Artifact
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.quantize.bitsandbytes import BitsAndBytes, count_packed
 from compress.recipe import Recipe
 from eval.errors import UserError
 from eval.inference import predict
-from teachers.encoder import layer_parts, layers
+from teachers.anatomy.encoder import layer_parts, layers
 from teachers.taskmodel import TaskModel
 from tests.tiny import tiny_task, tiny_taskmodel
 

@@ -15,7 +15,7 @@ from compress.quantize.calibration import Calibration
 from compress.quantize.dynamic import DynamicQuantization
 from compress.recipe import Recipe
 from compress.technique import Inputs
-from eval.machine import cpu_features
+from eval.cost.machine import cpu_features
 from tests.tiny import tiny_task, tiny_taskmodel
 
 
@@ -278,7 +278,7 @@ def test_technique_and_scheme_have_the_same_settings():
 
 def test_layers_that_lose_most_stay_in_float(monkeypatch, caplog, tmp_path):
     """One layer alone is to blame: it is found, listed and logged, and the export leaves it in float."""
-    from compress.engine import run as run_steps
+    from compress.engine.steps import run as run_steps
     from compress.export.onnx import export_onnx
 
     task = tiny_task()

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from compress import load
-from compress.engine import run
+from compress.engine.steps import run
 from compress.export.arithmetic import in_integers
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
@@ -25,10 +25,10 @@ from compress.modules.fake_quant import (
 from compress.quantize.q8bert import Q8Bert
 from compress.recipe import Recipe
 from compress.technique import Inputs
+from eval.cost.size import file_bytes
 from eval.errors import UserError
 from eval.inference import predict
-from eval.size import file_bytes
-from teachers.signals import ModelTeacher
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import weights_digest
 from tests.avx2 import check_exact, saturating_product
 from tests.tiny import tiny_task, tiny_taskmodel

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from compress.engine import run
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.modules.low_bit import asymmetric, fake_quantized, group_height
 from compress.modules.packed import PackedEmbedding, PackedLinear
@@ -20,11 +20,11 @@ from compress.quantize.qbert import QBert
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.inference import predict
-from teachers.encoder import layers
-from teachers.objective import task_loss
-from teachers.observing import observe
-from teachers.scoring import rows_of
+from teachers.anatomy.encoder import layers
+from teachers.losses.loss import task_loss
+from teachers.signals.hooks import observe
 from teachers.taskmodel import TaskModel
+from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
 LEAST = {"portions": 2, "portion_examples": 8, "power_steps": 30, "max_steps": 3, "batch_size": 8}

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from compress.engine import run
+from compress.engine.steps import run
 from compress.export.gate import compare
 from compress.export.int8 import Int8, affine
 from compress.export.onnx import export_onnx

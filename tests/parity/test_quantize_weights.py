@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from compress.engine import run
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.modules.low_bit import unpack
 from compress.modules.packed import PackedEmbedding, PackedLinear
 from compress.quantize.weights import WeightQuantization
 from compress.recipe import Recipe
 from compress.technique import Inputs
+from eval.cost.size import onnx_size
 from eval.inference import predict
-from eval.size import onnx_size
 from tests.tiny import tiny_task, tiny_taskmodel
 
 

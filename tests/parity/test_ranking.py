@@ -8,14 +8,14 @@ import torch
 from eval.errors import UserError
 from eval.inference import predict
 from eval.task import Examples, TaskSpec
-from teachers.config import Training
-from teachers.finetune import finetune
-from teachers.lessons import Lesson
-from teachers.losses import PairwiseRanking
-from teachers.observing import Signals
-from teachers.ranking import ranking_loss
-from teachers.scoring import rows_of
-from teachers.training import train
+from teachers.finetuning.finetune import finetune
+from teachers.losses.catalogue import PairwiseRanking
+from teachers.losses.ranking import ranking_loss
+from teachers.signals.hooks import Signals
+from teachers.training.config import Training
+from teachers.training.loop import train
+from teachers.training.scoring import rows_of
+from teachers.training.training_task import Lesson
 from tests.tiny import BAD, GOOD, tiny_task, tiny_taskmodel
 
 

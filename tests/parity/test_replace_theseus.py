@@ -11,22 +11,22 @@ import pytest
 import torch
 
 from benchmarks.study import Study
-from compress.artifact import Artifact
-from compress.engine import run
+from compress.artifact.artifact import Artifact
+from compress.artifact.structure import structure_of
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.objective import ObjectiveBlock
 from compress.prune.depth import cut
 from compress.recipe import Recipe
 from compress.replace.theseus import Replacement, Theseus, even_groups, linear_chance
-from compress.structure import structure_of
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
-from teachers.config import Training
-from teachers.encoder import layers
-from teachers.parts import rerouted
-from teachers.signals import ModelTeacher
+from teachers.anatomy.encoder import layers
+from teachers.anatomy.parts import rerouted
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import save_taskmodel, weights_digest
+from teachers.training.config import Training
 from tests.parity.test_prune_layerdrop import batch_of, quiet
 from tests.parity.test_prune_movement import StopsAt
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel

@@ -12,9 +12,9 @@ from compress.sample_loss import SampleLoss
 from compress.technique import Inputs
 from eval.encoding import IGNORED
 from eval.task import Examples
-from teachers.encoder import layer_parts, layers
-from teachers.objective import TaskLoss, task_loss
-from teachers.scoring import rows_of
+from teachers.anatomy.encoder import layer_parts, layers
+from teachers.losses.loss import TaskLoss, task_loss
+from teachers.training.scoring import rows_of
 from tests.tiny import HEADS, HIDDEN, LAYERS, tiny_task, tiny_taskmodel
 
 WEIGHTS = {"classification": (1.0, 9.0), "tagging": (0.25, 2.0, 5.0)}

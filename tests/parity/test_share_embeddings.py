@@ -5,19 +5,19 @@ import pytest
 import torch
 
 from compress import load
-from compress.artifact import Artifact
-from compress.engine import run
+from compress.artifact.artifact import Artifact
+from compress.artifact.structure import structure_of
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
 from compress.modules.factorised import FactorisedDecoder, FactorisedEmbedding
 from compress.recipe import Recipe
+from compress.share.embedding_directions import moment_of_sum, principal, second_moment, token_shares
 from compress.share.embeddings import FactorisedEmbeddings
-from compress.share.tables import moment_of_sum, principal, second_moment, token_shares
-from compress.structure import structure_of
 from compress.technique import Inputs
 from eval.inference import predict
-from teachers.encoder import embedding_parts, embedding_projection, word_embeddings
-from teachers.padding import silence
+from teachers.anatomy.encoder import embedding_parts, embedding_projection, word_embeddings
+from teachers.anatomy.padding import silence
 from tests.tiny import FAMILIES, tiny_spec, tiny_task, tiny_taskmodel
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from compress import load
-from compress.engine import run
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
 from compress.recipe import Recipe
@@ -19,9 +19,9 @@ from compress.share.lowrank import LowRank
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
-from teachers.config import Training
-from teachers.encoder import albert_groups, embedding_parts, layer_parts, layers, word_embeddings
-from teachers.scheduled import parameter_groups
+from teachers.anatomy.encoder import albert_groups, embedding_parts, layer_parts, layers, word_embeddings
+from teachers.training.config import Training
+from teachers.training.scheduled_modules import parameter_groups
 from tests.tiny import FAMILIES, tiny_spec, tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +99,7 @@ def test_parameters_of_the_paper(what, wide, narrow):
     ],
 )
 def test_albert_as_a_student_has_the_parameters_of_the_paper(shape, expected):
-    from compress.student import Student
+    from compress.student.student import Student
 
     depth, hidden, heads = shape
     teacher = tiny_taskmodel("bert", tiny_spec("embedding"))

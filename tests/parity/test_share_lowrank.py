@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from compress import load
-from compress.artifact import Artifact
-from compress.engine import run
+from compress.artifact.artifact import Artifact
+from compress.artifact.structure import structure_of
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
 from compress.modules.low_rank import LowRankLinear
@@ -21,10 +22,9 @@ from compress.share.lowrank import (
     second_moments,
     singular_values,
 )
-from compress.structure import structure_of
 from compress.technique import Inputs
 from eval.inference import predict
-from teachers.encoder import layer_parts, layers
+from teachers.anatomy.encoder import layer_parts, layers
 from tests.tiny import tiny_task, tiny_taskmodel
 
 

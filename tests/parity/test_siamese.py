@@ -8,18 +8,15 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from eval.data import load_task
+from eval.data.loading import load_task
 from eval.errors import UserError
 from eval.task import Examples
-from teachers.batches import WholeGroupBatches
-from teachers.config import Training
-from teachers.features import labelled
-from teachers.finetune import finetune
-from teachers.losses import CosineRegression, InBatchNegatives, LossBlock, MarginContrast, PairwiseRanking
-from teachers.objective import TaskLoss
-from teachers.observing import Signals
-from teachers.scoring import rows_of, scores
-from teachers.siamese import (
+from teachers.data.batches import WholeGroupBatches
+from teachers.data.encoded_dataset import labelled
+from teachers.finetuning.finetune import finetune
+from teachers.losses.catalogue import CosineRegression, InBatchNegatives, LossBlock, MarginContrast, PairwiseRanking
+from teachers.losses.loss import TaskLoss
+from teachers.losses.siamese import (
     SiameseLoss,
     by_labels,
     cosine_regression,
@@ -28,8 +25,11 @@ from teachers.siamese import (
     matching_pairs,
     scaled,
 )
+from teachers.signals.hooks import Signals
 from teachers.taskmodel import weights_digest
-from teachers.training import train
+from teachers.training.config import Training
+from teachers.training.loop import train
+from teachers.training.scoring import rows_of, scores
 from tests.tiny import tiny_task, tiny_taskmodel
 
 TASK = tiny_task("embedding", pair=True)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from compress.pipeline import run_recipe
+from compress.artifact.store import load
+from compress.engine.pipeline import run_recipe
 from compress.recipe import parse_recipe
-from compress.store import load
 from eval.errors import UserError
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
@@ -60,7 +60,7 @@ def test_every_step_is_left_out_once(recipe, tmp_path):
 
 def test_it_goes_on_where_it_stopped(recipe, tmp_path, monkeypatch):
     first = run_recipe(recipe, tmp_path / "out")
-    monkeypatch.setattr("compress.engine._apply", lambda *_: pytest.fail("a step ran again"))
+    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("a step ran again"))
     again = run_recipe(recipe, tmp_path / "out", resume=True)
     assert [r.scores for r in again.results] == [r.scores for r in first.results]
 
@@ -69,7 +69,7 @@ def test_what_cannot_run_without_a_step_is_said(recipe, tmp_path, monkeypatch):
     def impossible(*_args, **_kwargs):
         raise UserError("step 1 needs what was left out")
 
-    monkeypatch.setattr("compress.ablation.run", impossible)
+    monkeypatch.setattr("compress.engine.ablation.run", impossible)
     done = run_recipe(recipe, tmp_path / "out")
     assert not any(result.name.startswith("without") for result in done.results)
     assert "cannot run: step 1 needs what was left out" in done.page.read_text()

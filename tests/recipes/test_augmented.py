@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from compress.artifact.store import load
 from compress.cli import main
 from compress.recipe import parse_recipe, recipe_to_yaml
-from compress.store import load
 from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.taskmodel import save_taskmodel

@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from benchmarks import against_teacher, distillation_step, multitask, tinybert_step
-from compress.artifact import Artifact
+from compress.artifact.artifact import Artifact
 from compress.export.onnx import export_onnx
-from eval.memory import PeakMemory
+from eval.cost.memory import PeakMemory
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task, tiny_taskmodel

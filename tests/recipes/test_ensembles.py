@@ -4,15 +4,15 @@ import json
 
 import pytest
 
+from compress.artifact.store import load
 from compress.blocks import FinetuneBlock, TeacherBlock
 from compress.cli import main
-from compress.pipeline import run_recipe
-from compress.plan import make_plan
-from compress.preparation import prepare
+from compress.engine.cost_plan import make_plan
+from compress.engine.pipeline import run_recipe
+from compress.engine.preparation import prepare
 from compress.recipe import parse_recipe, recipe_to_yaml
-from compress.store import load
 from eval.errors import UserError
-from teachers.ensemble import EnsembleTeacher
+from teachers.signals.ensemble_teacher import EnsembleTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel
 from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task, tiny_taskmodel

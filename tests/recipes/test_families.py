@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from compress.distill.logits import LogitDistillation
-from compress.engine import run
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
 from compress.prune.layers import LayerPruning
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.inference import predict
-from teachers.config import Training
-from teachers.finetune import finetune
-from teachers.signals import ModelTeacher
+from teachers.finetuning.finetune import finetune
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.training.config import Training
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 TRAINING = Training(max_steps=3, batch_size=8, learning_rate=1e-3)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from compress.artifact.store import load
 from compress.cli import main
-from compress.store import load
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task, tiny_taskmodel
@@ -112,7 +112,7 @@ def test_a_full_disk_keeps_the_last_good_artifact(scene, capsys, monkeypatch):
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("compress.store.save_taskmodel", full)
+    monkeypatch.setattr("compress.artifact.store.save_taskmodel", full)
     refused(scene, capsys, "No space left on device", 1, "--resume")
     assert load(scene / "out" / "model").digest == digest
     left = [path.name for path in Path(scene / "out").rglob("*.writing*")]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from compress.distill.logits import LogitDistillation
-from compress.engine import run
+from compress.engine.steps import run
 from compress.prune.layers import LayerPruning
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.inference import predict
-from teachers.signals import ModelTeacher
+from teachers.signals.model_teacher import ModelTeacher
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]

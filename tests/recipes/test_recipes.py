@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from compress.artifact.store import load
 from compress.cli import main
 from compress.recipe import read_recipe
-from compress.store import load
 from eval.task import Examples
-from teachers.config import Training
 from teachers.taskmodel import save_taskmodel
+from teachers.training.config import Training
 from tests.tiny import at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]

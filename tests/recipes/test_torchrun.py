@@ -23,8 +23,8 @@ from pathlib import Path
 import torch
 from eval.inference import predict
 from eval.task import Examples
-from teachers.config import Training
-from teachers.training import train
+from teachers.training.config import Training
+from teachers.training.loop import train
 from tests.tiny import THINGS, tiny_task, tiny_taskmodel
 
 task = tiny_task("classification")
@@ -35,7 +35,7 @@ train_examples, objective = task.train, None
 if sys.argv[2] == "projections":  # maps to a wider teacher are trained beside the student
     from compress.distill.tinybert import TinyBertDistillation
     from compress.technique import Inputs
-    from teachers.signals import ModelTeacher
+    from teachers.signals.model_teacher import ModelTeacher
     teacher = tiny_taskmodel("bert", task.spec, seed=1, hidden_size=48)
     inputs = Inputs(teacher=ModelTeacher(teacher, budget_bytes=0))
     objective = TinyBertDistillation(attention=0).make_objective(inputs)
@@ -46,7 +46,7 @@ if sys.argv[2] == "a row left":  # the last batch of an epoch has one row, and a
     training = training.model_copy(update={"batch_size": 5, "accumulation": 2})
     train_examples = task.train[:21]
 if sys.argv[2] in ("pairs", "queries"):  # three groups of rows, of which two processes get two and one
-    from teachers.losses import CosineRegression, PairwiseRanking
+    from teachers.losses.catalogue import CosineRegression, PairwiseRanking
     from tests.parity.test_ranking import ranked
     ranks = sys.argv[2] == "queries"
     task = ranked() if ranks else tiny_task("embedding", pair=True)
@@ -57,7 +57,7 @@ if sys.argv[2] in ("pairs", "queries"):  # three groups of rows, of which two pr
 if sys.argv[2] == "unfreezing":
     training = training.model_copy(update={"unfreeze": 0.8, "layer_decay": 0.5, "schedule": "slanted_triangular"})
 if sys.argv[2] == "language":
-    from teachers.auxiliary_lm import WithLanguageModel
+    from teachers.finetuning.auxiliary_lm import WithLanguageModel
     objective = WithLanguageModel()
 torch.manual_seed(int(os.environ.get("RANK", "0")))  # chance differs between processes; training must not
 history = train(student, train_examples, objective, training, seed=3, validation=task.validation, folder=folder)
@@ -74,7 +74,7 @@ import json, os, sys
 from pathlib import Path
 import torch
 from teachers.pretraining import pretrain as module
-from teachers.pretraining.recipe import Pretraining
+from teachers.pretraining.settings import Pretraining
 
 folder, what = Path(sys.argv[1]), sys.argv[2]
 network = {"layers": 2, "hidden_size": 16, "heads": 2, "max_positions": 64}
@@ -221,8 +221,8 @@ def test_two_killed_processes_teach_the_same(tmp_path):
 LATE = """
 import os, time
 from teachers import training
-from teachers.config import Training
-from teachers.finetune import finetune
+from teachers.training.config import Training
+from teachers.finetuning.finetune import finetune
 from tests.tiny import tiny_task, tiny_taskmodel
 
 load, late = training.load_weights, os.environ["RANK"] == "1"

@@ -16,8 +16,8 @@ from compress.distill.logits import LogitDistillation
 from compress.distill.pkd import PatientDistillation
 from compress.export import Runtime, export_onnx
 from eval.inference import predict
-from eval.measure import measure
-from teachers.signals import ModelTeacher
+from eval.measurement import measure
+from teachers.signals.model_teacher import ModelTeacher
 from tests.tiny import tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]

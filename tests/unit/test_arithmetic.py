@@ -9,8 +9,8 @@ from compress.export.arithmetic import Emulated, product
 from compress.export.int8 import Int8
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
+from eval.cost.machine import VNNI, cpu_features
 from eval.errors import UserError
-from eval.machine import VNNI, cpu_features
 from tests.avx2 import QEMU, on_haswell, saturating_product
 from tests.tiny import tiny_task, tiny_taskmodel
 

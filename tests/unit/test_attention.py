@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from compress.distill.attention import match_heads, relation_kl, relation_scores, score_mse
+from compress.distill.components.attention import match_heads, relation_kl, relation_scores, score_mse
 from eval.errors import UserError
-from teachers.encoder import has_plain_attention, shape_of
-from teachers.observing import Wanted, observe
-from teachers.scoring import rows_of
+from teachers.anatomy.encoder import has_plain_attention, shape_of
+from teachers.signals.hooks import Wanted, observe
+from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 

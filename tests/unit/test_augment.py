@@ -8,32 +8,32 @@ import numpy as np
 import pytest
 import torch
 
+from compress.augment import tagger as tagger_file
+from compress.augment import training_set as training_set_file
+from compress.augment.bilstm_rule import LONGEST, BilstmRule
+from compress.augment.block import AugmentBlock
+from compress.augment.copies import ORIGIN, augment
+from compress.augment.masked_lm_words import MaskedWords
+from compress.augment.neighbours import vectors_of_file, vectors_of_model
+from compress.augment.opening import open_masked
+from compress.augment.reading import read_examples, read_unlabelled
+from compress.augment.sentence import Sentence
+from compress.augment.stop_words import STOP_WORDS
+from compress.augment.tagger import SpacyTagger, open_tagger, tags_of_data
+from compress.augment.tinybert_rule import TinyBertRule
+from compress.augment.training_set import training_set
+from compress.augment.whole_words import in_case_of, whole_words
 from compress.block_reader import BlockReader
-from compress.distill.augment import tagger as tagger_file
-from compress.distill.augment import training_set as training_set_file
-from compress.distill.augment.bilstm import LONGEST, BilstmRule
-from compress.distill.augment.block import AugmentBlock
-from compress.distill.augment.copies import ORIGIN, augment
-from compress.distill.augment.masked_words import MaskedWords
-from compress.distill.augment.neighbours import vectors_of_file, vectors_of_model
-from compress.distill.augment.opening import open_masked
-from compress.distill.augment.reading import read_examples, read_unlabelled
-from compress.distill.augment.sentence import Sentence
-from compress.distill.augment.stop_words import STOP_WORDS
-from compress.distill.augment.tagger import SpacyTagger, open_tagger, tags_of_data
-from compress.distill.augment.tinybert import TinyBertRule
-from compress.distill.augment.training_set import training_set
-from compress.distill.augment.vocabulary import in_case_of, whole_words
 from compress.yaml_places import Document
 from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
-from teachers.config import Training
-from teachers.features import Batch
-from teachers.objective import task_loss
-from teachers.scoring import rows_of
+from teachers.data.encoded_dataset import Batch
+from teachers.losses.loss import task_loss
 from teachers.taskmodel import logits_of, save_taskmodel
-from teachers.training import train
+from teachers.training.config import Training
+from teachers.training.loop import train
+from teachers.training.scoring import rows_of
 from tests.tiny import PEOPLE, tiny_spec, tiny_task, tiny_taskmodel
 
 MASKED = TaskSpec(kind="masked-lm", metric="masked_accuracy", max_length=128)

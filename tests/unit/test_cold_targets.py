@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from compress.distill.losses import logit_mse, paired_logits, soft_cross_entropy, soft_kl
+from compress.distill.components.distillation_losses import logit_mse, paired_logits, soft_cross_entropy, soft_kl
 from compress.technique import Inputs, TrainedTechnique
 from compress.techniques import get, names
 from eval.task import Examples
-from teachers.objective import task_loss
-from teachers.observing import observe
-from teachers.scoring import rows_of
-from teachers.signals import ModelTeacher
+from teachers.losses.loss import task_loss
+from teachers.signals.hooks import observe
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.training.scoring import rows_of
 from tests.conformance.battery import instance
 from tests.tiny import tiny_task, tiny_taskmodel
 

@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
+from eval.data.sources import Source
 from eval.errors import UserError
-from eval.sources import Source
-from teachers.pretraining.corpus import FACTS, Corpus, build
 from teachers.pretraining.network import segmenter_for
-from teachers.word_pieces import bert_word_pieces
+from teachers.pretraining.text.corpus import FACTS, Corpus, build
+from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 from tests.tiny import tiny_taskmodel
 
 TEXT = "The film was good. It was a film.\nNot bad at all!\n\nAnother document. It ends.\n"
@@ -42,7 +42,7 @@ def test_frequencies_are_counted_in_pieces_as_at_once(corpus, monkeypatch):
     size = int(corpus.tokens.max()) + 3
     expected = (np.bincount(corpus.tokens, minlength=size) + 1) / (len(corpus.tokens) + size)
     np.testing.assert_allclose(corpus.frequencies(size), expected)
-    monkeypatch.setattr("teachers.pretraining.corpus.COUNTED", 4)
+    monkeypatch.setattr("teachers.pretraining.text.corpus.COUNTED", 4)
     np.testing.assert_allclose(corpus.frequencies(size), expected)
 
 

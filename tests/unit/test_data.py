@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from eval.data import SHOWN, load_task
+from eval.data.loading import SHOWN, load_task
 from eval.errors import UserError
 from eval.task import TaskSpec
 
@@ -631,10 +631,10 @@ class TestPackage:
             from eval import nothing_such  # noqa: F401
 
     def test_a_module_does_not_hide_the_function_of_its_name(self):
-        from eval.measure import measure
+        from eval.measurement import measure
 
         assert sys.modules["eval"].measure is measure
-        assert sys.modules["eval.measure"].measure is measure
+        assert sys.modules["eval.measurement"].measure is measure
 
     def test_importing_it_loads_nothing(self):
         code = (

@@ -6,10 +6,10 @@ import tracemalloc
 
 import pytest
 
+from eval.data.sources import Source
 from eval.errors import UserError
-from eval.sources import Source
-from teachers.pretraining import documents as module
-from teachers.pretraining.documents import Counts, documents, split
+from teachers.pretraining.text import documents as module
+from teachers.pretraining.text.documents import Counts, documents, split
 
 
 @pytest.mark.parametrize(

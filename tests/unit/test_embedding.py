@@ -10,20 +10,20 @@ import torch
 
 from compress.export.onnx import export_onnx
 from compress.export.runtime import ExportError, Runtime, example
-from eval.data import load_task
+from eval.cost.latency import latency
+from eval.data.loading import load_task
 from eval.errors import UserError
 from eval.inference import cosines, predict
-from eval.latency import latency
-from eval.measure import measure, pair
-from eval.metrics import per_example, resampler, score
+from eval.measurement import measure, pair
+from eval.metrics.scores import per_example, resampler, score
+from eval.proof.paired_statistics import agreement
 from eval.report.card import model_card
-from eval.statistics import agreement
 from eval.task import TaskSpec
-from teachers.finetune import finetune
-from teachers.pooling import pooled, said_by, set_pooling
-from teachers.scoring import rows_of, scorable
-from teachers.signals import ModelTeacher
+from teachers.anatomy.pooling import pooled, said_by, set_pooling
+from teachers.finetuning.finetune import finetune
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel
+from teachers.training.scoring import rows_of, scorable
 from tests.tiny import FAMILIES, tiny_config, tiny_spec, tiny_task, tiny_taskmodel
 
 PAIRS = [{"text_a": "good film", "text_b": "great film", "label": 4}, {"text_a": "a", "text_b": "b", "label": 0.5}]
@@ -177,7 +177,7 @@ class TestScores:
         for place, row in enumerate(rows):
             others = [(float(cosines(row[None], other[None])[0]), i) for i, other in enumerate(rows) if i != place]
             assert found[place] == (examples[max(others)[1]]["label"] == examples[place]["label"])
-        monkeypatch.setattr("eval.scorers.ROWS", 7)
+        monkeypatch.setattr("eval.metrics.scorers.ROWS", 7)
         assert per_example(spec, answers, examples).tolist() == found.tolist()
 
     def test_pairs_have_rank_errors(self):

@@ -10,9 +10,8 @@ import torch
 import transformers
 
 from eval.errors import UserError
-from teachers.axes import cut, tensor_axes
-from teachers.conversion import convert, convertible
-from teachers.encoder import (
+from teachers.anatomy.axes import cut, tensor_axes
+from teachers.anatomy.encoder import (
     UNLIMITED,
     attention_width,
     base_encoder,
@@ -34,6 +33,7 @@ from teachers.encoder import (
     shape_of,
     word_embeddings,
 )
+from teachers.conversion import convert, convertible
 from teachers.taskmodel import save_taskmodel
 from tests.tiny import (
     FAMILIES,

@@ -12,18 +12,18 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from compress.artifact import Artifact
+from compress.artifact.artifact import Artifact
+from compress.artifact.store import load
 from compress.distill.distilbert import DistilBertDistillation
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
-from compress.engine import run
+from compress.engine.steps import run
 from compress.prune.layers import LayerPruning
 from compress.prune.vocabulary import VocabularyPruning
 from compress.recipe import Recipe
-from compress.store import load
 from compress.technique import Inputs
 from eval.errors import CompressError, UserError
-from teachers.signals import ModelTeacher
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -83,7 +83,7 @@ def test_the_same_recipe_gives_the_same_weights(teacher, inputs):
 
 
 def test_all_mistakes_come_at_once_before_any_compute(teacher, monkeypatch):
-    monkeypatch.setattr("compress.engine._apply", lambda *_: pytest.fail("something was computed"))
+    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("something was computed"))
     with pytest.raises(UserError) as caught:
         run(Recipe(steps=(LayerPruning(keep=(7,)), LogitDistillation())), teacher, Inputs())
     text = "\n".join(caught.value.problems)
@@ -102,7 +102,7 @@ def test_a_failure_shows_in_the_rehearsal(teacher, inputs):
 
 def test_finished_steps_are_not_run_again(teacher, inputs, tmp_path, monkeypatch):
     first = run(Recipe(steps=CUT_AND_DISTIL), teacher, inputs, folder=tmp_path / "run")
-    monkeypatch.setattr("compress.engine._apply", lambda *_: pytest.fail("a finished step ran again"))
+    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("a finished step ran again"))
     again = run(Recipe(steps=CUT_AND_DISTIL), teacher, inputs, folder=tmp_path / "run")
     assert again.digest == first.digest
     assert again.lineage == first.lineage
@@ -125,7 +125,7 @@ def test_a_kept_step_of_something_else_is_made_anew_if_that_is_wanted(teacher, i
 
 def test_a_checkpoint_of_another_teacher_or_other_validation_is_of_another_training(teacher, inputs, task, monkeypatch):
     told = []
-    monkeypatch.setattr("teachers.training.train", lambda *_args, **more: told.append(more["identity"]) or [])
+    monkeypatch.setattr("teachers.training.loop.train", lambda *_args, **more: told.append(more["identity"]) or [])
     other = ModelTeacher(tiny_taskmodel("bert", task.spec, seed=9))
     for given in (inputs, inputs, replace(inputs, teacher=other), replace(inputs, validation=task.validation[:5])):
         LogitDistillation().train(teacher, given, None, torch.Generator())
@@ -178,7 +178,7 @@ def test_saving_replaces_only_when_all_is_written(teacher, tmp_path, monkeypatch
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("compress.store.save_taskmodel", full)
+    monkeypatch.setattr("compress.artifact.store.save_taskmodel", full)
     with pytest.raises(CompressError, match=r"No space left on device.*unchanged"):
         artifact.save(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from compress.engine import run
+from compress.engine.steps import run
 from compress.export import onnx as exporting
 from compress.export import tracing
 from compress.export.gate import compare

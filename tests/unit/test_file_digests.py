@@ -5,19 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from compress.artifact import SAVED, Artifact
-from compress.engine import run
+from compress.artifact.artifact import SAVED, Artifact
+from compress.artifact.store import load
+from compress.engine.steps import run
 from compress.prune.heads import HeadPruning
 from compress.prune.layers import LayerPruning
 from compress.prune.vocabulary import VocabularyPruning
 from compress.recipe import Recipe
-from compress.store import load
-from compress.student import Student
+from compress.student.student import Student
 from compress.technique import Inputs
 from eval.errors import UserError
 from teachers.file_digests import COVERED, digests_of, file_digests
-from teachers.finetune import FACTS, config_identity, finetune, key_of
-from teachers.signals import ModelTeacher
+from teachers.finetuning.finetune import FACTS, config_identity, finetune, key_of
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel
 from tests.tiny import FAMILIES, tiny_spec, tiny_task, tiny_taskmodel
 

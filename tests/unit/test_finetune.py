@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from eval.errors import UserError
-from teachers.config import Training
-from teachers.finetune import finetune
+from teachers.finetuning.finetune import finetune
 from teachers.taskmodel import load_taskmodel, save_taskmodel
+from teachers.training.config import Training
 from tests.tiny import FAMILIES, tiny_spec, tiny_task, tiny_taskmodel
 
 FACTS = "teacher.json"
@@ -68,7 +68,7 @@ def test_what_was_kept_before_digests_were_is_still_found(home, monkeypatch):
     facts = json.loads((folder / FACTS).read_text())
     assert facts.pop("weights") == first.digest
     (folder / FACTS).write_text(json.dumps(facts))
-    monkeypatch.setattr("teachers.finetune.train", lambda *_, **__: pytest.fail("it was trained again"))
+    monkeypatch.setattr("teachers.finetuning.finetune.train", lambda *_, **__: pytest.fail("it was trained again"))
     assert taught()[0].digest == first.digest
 
 

@@ -7,14 +7,14 @@ import torch
 from pydantic import ValidationError
 
 from eval.errors import UserError
-from teachers.config import Training
-from teachers.encoder import head_parameters
-from teachers.freezing import Unfreezing, freeze, unfreezing
-from teachers.layer_groups import layer_groups
-from teachers.objective import BoundTaskLoss, Objective
-from teachers.observing import Wanted
+from teachers.anatomy.encoder import head_parameters
+from teachers.losses.loss import BoundTaskLoss, Objective
+from teachers.signals.hooks import Wanted
 from teachers.taskmodel import weights_digest
-from teachers.training import train
+from teachers.training.config import Training
+from teachers.training.freezing import Unfreezing, freeze, unfreezing
+from teachers.training.layer_groups import layer_groups
+from teachers.training.loop import train
 from tests.stopping import StopsAt
 from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel
 
@@ -105,7 +105,7 @@ def test_dropout_of_frozen_layers_stays_active(task):
 def test_frozen_layers_have_no_moments_until_their_turn(task, tmp_path, monkeypatch):
     held = []
     monkeypatch.setattr(
-        "teachers.training.save_checkpoint",
+        "teachers.training.loop.save_checkpoint",
         lambda folder, modules, optimizer, state, random: held.append(
             (state["step"], len(optimizer.state_dict()["state"]))
         ),

@@ -8,12 +8,12 @@ from torch import nn
 
 from eval.errors import UserError
 from eval.task import Examples
-from teachers.config import AuxiliaryLM, Training
-from teachers.encoder import base_encoder, head_parameters, layers
-from teachers.finetune import finetune
-from teachers.frozen_features import kept_features
+from teachers.anatomy.encoder import base_encoder, head_parameters, layers
+from teachers.finetuning.finetune import finetune
+from teachers.finetuning.frozen_features import kept_features
 from teachers.taskmodel import load_taskmodel, weights_digest
-from teachers.training import train
+from teachers.training.config import AuxiliaryLM, Training
+from teachers.training.loop import train
 from tests.tiny import FAMILIES, at_first, tiny_task, tiny_taskmodel
 
 QUICK = Training(epochs=4, learning_rate=3e-3, batch_size=8, weight_decay=0.1)
@@ -163,7 +163,7 @@ def test_the_same_pieces_with_other_token_types_are_another_text():
 
 
 def test_beyond_the_budget_the_encoder_runs_without_dropout(monkeypatch):
-    monkeypatch.setattr("teachers.signals.ModelTeacher.__init__.__defaults__", (None, 0))
+    monkeypatch.setattr("teachers.signals.model_teacher.ModelTeacher.__init__.__defaults__", (None, 0))
     task = tiny_task(examples=16)
     model = tiny_taskmodel("bert", task.spec)
     inputs = model.encoder.collate(model.encoder.encode(task.train))

@@ -10,12 +10,12 @@ import torch
 from compress.blocks import FinetuneBlock, TeacherBlock
 from eval.errors import UserError
 from eval.task import Examples, Task
-from teachers.config import AuxiliaryLM, Training
-from teachers.encoder import base_encoder
-from teachers.finetune import finetune
-from teachers.in_domain import in_domain_base, take_encoder, text_task, texts_in
-from teachers.scoring import scores
+from teachers.anatomy.encoder import base_encoder
+from teachers.finetuning.finetune import finetune
+from teachers.finetuning.in_domain import in_domain_base, take_encoder, text_task, texts_in
 from teachers.taskmodel import load_taskmodel, save_taskmodel, weights_digest
+from teachers.training.config import AuxiliaryLM, Training
+from teachers.training.scoring import scores
 from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 WORDS = Training(epochs=2, learning_rate=3e-3, batch_size=8)
@@ -97,7 +97,7 @@ def test_the_texts_are_learned():
 def test_it_is_kept_and_found_again(home, monkeypatch):
     task = tiny_task("classification", examples=16)
     first = in_domain_base(start_of("bert"), task, QUICK, seed=3)
-    monkeypatch.setattr("teachers.finetune.train", lambda *_, **__: pytest.fail("it was trained again"))
+    monkeypatch.setattr("teachers.finetuning.finetune.train", lambda *_, **__: pytest.fail("it was trained again"))
     again = in_domain_base(start_of("bert"), task, QUICK, seed=3)
     relabelled = [{**example, "label": random.Random(1).choice(["bad", "good"])} for example in task.train]
     same_texts = Task(task.spec, {**task.splits, "train": Examples(relabelled, "train")})

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from eval import machine as machine_module
-from eval import timing
+from eval.cost import machine as machine_module
+from eval.cost import timing
+from eval.cost.latency import LatencyPlan, LatencyRow, latency, speedup, stream
+from eval.cost.machine import device_name, in_one_line, int8_note, machine, versions
+from eval.cost.memory import peak_memory
 from eval.errors import CompressError, UserError
-from eval.latency import LatencyPlan, LatencyRow, latency, speedup, stream
-from eval.machine import device_name, in_one_line, int8_note, machine, versions
-from eval.memory import peak_memory
 from tests.unit.bagofwords import WORDS, BagOfWords, encoder
 
 EXAMPLES = [{"text": "good film"}, {"text": "a very bad film"}, {"text": "not fine"}, {"text": "poor"}]
@@ -215,6 +215,6 @@ def test_device_name_is_the_processor_unless_the_model_says_otherwise():
 
 def test_measuring_loads_no_heavy_library():
     heavy = ("torch", "transformers", "matplotlib", "sklearn", "rich", "onnx", "onnxruntime", "scipy")
-    code = f"import sys, eval.measure; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, eval.measurement; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

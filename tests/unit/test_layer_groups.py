@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from teachers.config import Training
-from teachers.encoder import base_encoder, head_parameters, layers, word_embeddings
-from teachers.layer_groups import layer_groups, rate_factors
-from teachers.scheduled import parameter_groups
-from teachers.training import train
+from teachers.anatomy.encoder import base_encoder, head_parameters, layers, word_embeddings
+from teachers.training.config import Training
+from teachers.training.layer_groups import layer_groups, rate_factors
+from teachers.training.loop import train
+from teachers.training.scheduled_modules import parameter_groups
 from tests.tiny import FAMILIES, LAYERS, tiny_spec, tiny_task, tiny_taskmodel
 
 ULMFIT = 1 / 2.6

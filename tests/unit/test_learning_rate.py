@@ -2,9 +2,9 @@
 
 import pytest
 
-from teachers.config import Training
-from teachers.learning_rate import noam, rate, slanted_triangular
-from teachers.training import train
+from teachers.training.config import Training
+from teachers.training.learning_rate import noam, rate, slanted_triangular
+from teachers.training.loop import train
 from tests.tiny import tiny_task, tiny_taskmodel
 
 
@@ -65,7 +65,7 @@ def test_the_loop_takes_the_rate_of_the_schedule(monkeypatch):
         seen.append(rate(asked, step, total))
         return seen[-1]
 
-    monkeypatch.setattr("teachers.training.rate", note)
+    monkeypatch.setattr("teachers.training.loop.rate", note)
     task = tiny_task(examples=16)
     train(tiny_taskmodel("bert", task.spec), task.train, training=training)
     matrices, vectors = seen[::2], seen[1::2]  # AdamW's two groups

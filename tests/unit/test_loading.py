@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from compress.artifact import Artifact
+from compress.artifact.artifact import Artifact
+from compress.artifact.store import load, load_model
 from compress.blocks import TeacherBlock
-from compress.engine import run
-from compress.pipeline import run_recipe
-from compress.preview import preview
+from compress.engine.pipeline import run_recipe
+from compress.engine.preview import preview
+from compress.engine.several_tasks import starts
+from compress.engine.steps import run
 from compress.recipe import Recipe, recipe_from_plain
 from compress.replace.theseus import Theseus
-from compress.store import load, load_model
-from compress.student import Student
+from compress.student.student import Student
 from compress.technique import Inputs
 from compress.techniques import get
-from compress.together import starts
 from eval.errors import UserError
 from eval.inference import predict
-from teachers.signals import ModelTeacher
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel

@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 
+from eval.cost.latency import LatencyPlan
+from eval.cost.size import Size
 from eval.errors import UserError
-from eval.kept import Kept
-from eval.latency import LatencyPlan
-from eval.measure import measure, pair
+from eval.measurement import measure, pair
+from eval.predictions import Kept
 from eval.result import Result
-from eval.size import Size
 from eval.slices import confusion
 from eval.task import Examples, Task, TaskSpec
 from tests.unit.bagofwords import WORDS, BagOfWords, encoder, sentiment

@@ -13,9 +13,9 @@ import scipy.stats
 import seqeval.metrics
 import sklearn.metrics
 
-from eval.answers import answer_words, exact_match, token_f1
 from eval.errors import UserError
-from eval.metrics import DEFAULT_METRIC, METRICS, per_example, resampler, score, unfit
+from eval.metrics.answer_overlap import answer_words, exact_match, token_f1
+from eval.metrics.scores import DEFAULT_METRIC, METRICS, per_example, resampler, score, unfit
 from eval.task import KINDS, TaskSpec
 
 LABELS = ("bad", "fine", "good")

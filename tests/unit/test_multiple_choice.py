@@ -9,13 +9,13 @@ import pytest
 import torch
 import transformers
 
+from compress.augment.block import AugmentBlock
 from compress.blocks import TaskBlock
 from compress.cli import main
-from compress.distill.augment.block import AugmentBlock
 from compress.distill.bilstm import BiLstmDistillation
+from compress.distill.components.distillation_losses import paired_logits, soft_kl
 from compress.distill.logits import LogitDistillation
-from compress.distill.losses import paired_logits, soft_kl
-from compress.engine import problems
+from compress.engine.steps import problems
 from compress.export.gate import compare
 from compress.export.onnx import export_onnx
 from compress.export.runtime import ExportError, Runtime
@@ -24,22 +24,22 @@ from compress.export.web import export_web
 from compress.recipe_check import augment_problems
 from compress.sample_loss import SampleLoss
 from compress.technique import Inputs
-from eval.choices import choice_rows, filled
-from eval.data import load_task
+from eval.data.choice_formats import choice_rows, filled
+from eval.data.loading import load_task
+from eval.data.rows import Row
 from eval.errors import UserError
 from eval.inference import predict
-from eval.measure import measure
-from eval.rows import Row
+from eval.measurement import measure
 from eval.task import Examples
 from teachers import taskmodel
-from teachers.choices import IMPOSSIBLE, joined_choices
-from teachers.config import Training
-from teachers.ensemble import EnsembleTeacher
-from teachers.objective import TaskLoss, task_loss
-from teachers.scoring import rows_of, scores
-from teachers.signals import ModelTeacher
+from teachers.anatomy.choice_rows import IMPOSSIBLE, joined_choices
+from teachers.losses.loss import TaskLoss, task_loss
+from teachers.signals.ensemble_teacher import EnsembleTeacher
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import build_taskmodel, load_taskmodel, save_taskmodel
-from teachers.training import train
+from teachers.training.config import Training
+from teachers.training.loop import train
+from teachers.training.scoring import rows_of, scores
 from tests.tiny import FAMILIES, tiny_config, tiny_spec, tiny_task, tiny_taskmodel, tiny_tokenizer
 
 SPEC = tiny_spec("multiple-choice")

@@ -7,16 +7,16 @@ from compress.distill.ensemble import EnsembleDistillation
 from compress.distill.logits import LogitDistillation
 from compress.technique import Inputs
 from eval.errors import UserError
-from teachers.batches import LengthGroupedBatches, MixedBatches
-from teachers.checkpoint import weights
-from teachers.config import Training
-from teachers.encoder import base_encoder, head_parameters
-from teachers.ensemble import EnsembleTeacher
-from teachers.multitask import share_encoders, train_together
-from teachers.objective import BoundTaskLoss, Objective
-from teachers.signals import ModelTeacher
+from teachers.anatomy.encoder import base_encoder, head_parameters
+from teachers.data.batches import LengthGroupedBatches, MixedBatches
+from teachers.finetuning.multitask import share_encoders, train_together
+from teachers.losses.loss import BoundTaskLoss, Objective
+from teachers.signals.ensemble_teacher import EnsembleTeacher
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel, weights_digest
-from teachers.training import train
+from teachers.training.checkpoint import weights
+from teachers.training.config import Training
+from teachers.training.loop import train
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 KINDS = ("classification", "tagging", "regression")

@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from compress.artifact import HEAD, Artifact
+from compress.artifact.artifact import HEAD, Artifact
+from compress.artifact.store import load
 from compress.distill.labels import LabelTraining
-from compress.engine import run
-from compress.pipeline import run_recipe
+from compress.engine.pipeline import run_recipe
+from compress.engine.steps import run
 from compress.recipe import Recipe
-from compress.store import load
-from compress.student import Student
+from compress.student.student import Student
 from compress.technique import Inputs
 from eval.errors import UserError
-from teachers.encoder import base_encoder, head_parameters
+from teachers.anatomy.encoder import base_encoder, head_parameters
 from tests.recipes.test_recipes import write_data
 from tests.tiny import FAMILIES, tiny_spec, tiny_task, tiny_taskmodel
 

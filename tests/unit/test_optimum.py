@@ -12,7 +12,7 @@ import pytest
 
 from compress.export.onnx import export_onnx
 from compress.export.runtime import Runtime
-from teachers.encoder import shape_of
+from teachers.anatomy.encoder import shape_of
 from tests.tiny import FAMILIES, tiny_config, tiny_task, tiny_taskmodel
 
 PYTHON = os.environ.get("COMPRESS_OPTIMUM_PYTHON")

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 from compress import load
-from compress.artifact import Artifact
+from compress.artifact.artifact import Artifact
+from compress.artifact.modified_architecture import load_restructured
+from compress.artifact.structure import structure_of
 from compress.export.onnx import export_onnx
 from compress.modules.low_bit import BITS, pack, row_bytes, unpack
 from compress.modules.packed import PackedEmbedding, PackedLinear
-from compress.restructured import load_restructured
-from compress.structure import structure_of
+from eval.cost.size import file_bytes, model_size
 from eval.errors import UserError
 from eval.inference import predict
-from eval.size import file_bytes, model_size
 from tests.tiny import tiny_task, tiny_taskmodel
 
 

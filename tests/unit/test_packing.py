@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from teachers.pretraining.packing import sequences
+from teachers.pretraining.text.packing import sequences
 
 
 def corpus(*documents):

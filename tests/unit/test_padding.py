@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from eval.inference import predict
-from teachers.encoder import mixes_neighbours, word_embeddings
+from teachers.anatomy.encoder import mixes_neighbours, word_embeddings
 from teachers.taskmodel import load_taskmodel, save_taskmodel
-from teachers.training import train
+from teachers.training.loop import train
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 

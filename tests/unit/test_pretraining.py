@@ -9,21 +9,21 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from eval.data.sources import Source
 from eval.encoding import IGNORED
 from eval.errors import UserError
-from eval.sources import Source
 from eval.task import TaskSpec
 from teachers.pretraining import pretrain as pretraining
-from teachers.pretraining.corpus import CAPITAL, build
-from teachers.pretraining.drawn import Frame
 from teachers.pretraining.network import save_untrained
 from teachers.pretraining.objectives import MaskedWords, Objectives
-from teachers.pretraining.objectives.objective import Text
-from teachers.pretraining.phrases import Phrases
+from teachers.pretraining.objectives.base import Text
+from teachers.pretraining.objectives.phrases import Phrases
 from teachers.pretraining.pretrain import pretrain
-from teachers.pretraining.recipe import Pretraining
-from teachers.pretraining.rows import PretextRows
-from teachers.pretraining.sequences import Dialogues, Given, Packed, dialogues, labelled_pairs
+from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.settings import Pretraining
+from teachers.pretraining.text.corpus import CAPITAL, build
+from teachers.pretraining.text.sequence import Frame
+from teachers.pretraining.text.sequence_sources import Dialogues, Given, Packed, dialogues, labelled_pairs
 from teachers.taskmodel import load_taskmodel
 from tests.tiny import FAMILIES, tiny_tokenizer
 
@@ -512,7 +512,7 @@ def test_a_network_that_is_trained_further_keeps_its_tokenizer(data):
 
 
 def test_lines_that_are_no_text_are_counted_and_very_long_documents_cut(data, monkeypatch):
-    monkeypatch.setattr("teachers.pretraining.documents.LONGEST", 1000)
+    monkeypatch.setattr("teachers.pretraining.text.documents.LONGEST", 1000)
     long = "A word of a very long document. " * 100
     (data / "train.txt").write_bytes(f"{long}\n\nThe film.\n".encode() + b"\xff\xfe broken\n" + TEXT.encode())
     folder = pretrain(block(data, [{"text": {"objectives": "masked_words"}}], max_steps=1))

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from compress import load
-from compress.artifact import Artifact
-from compress.engine import run
+from compress.artifact.artifact import Artifact
+from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.modules.low_bit import BITS, fake_quantized, unpack
 from compress.modules.masked import MaskedEmbedding, MaskedLinear, masked
@@ -21,14 +21,14 @@ from compress.prune.gates import gated
 from compress.prune.magnitude import MagnitudePruning
 from compress.prune.matrices import prunable
 from compress.prune.movement import MovementPruning
-from compress.prune.scores import ScoredLinear, chosen
+from compress.prune.movement_scores import ScoredLinear, chosen
 from compress.quantize.q8bert import Q8Bert
 from compress.quantize.qbert import QBert
 from compress.recipe import Recipe
 from compress.technique import Inputs
+from eval.cost.size import file_bytes, model_size
 from eval.errors import UserError
 from eval.inference import predict
-from eval.size import file_bytes, model_size
 from tests.tiny import tiny_task, tiny_taskmodel
 
 PARTS = ("layers", "embeddings", "pooler")

@@ -8,10 +8,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from eval.data.readers import format_of, read
+from eval.data.rows import NOT_UTF8
+from eval.data.table_readers import read_dataset
 from eval.errors import UserError
-from eval.readers import format_of, read
-from eval.rows import NOT_UTF8
-from eval.tables import read_dataset
 
 
 def write(path, content):

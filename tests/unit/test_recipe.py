@@ -26,9 +26,9 @@ from compress.recipe import (
     recipe_to_plain,
     recipe_to_yaml,
 )
-from compress.student import Student
+from compress.student.student import Student
 from eval.errors import UserError
-from teachers.config import Training
+from teachers.training.config import Training
 
 WHOLE = """\
 name: sst2-3l-int8

@@ -8,9 +8,9 @@ from compress.blocks import EvaluateBlock, FinetuneBlock, TaskBlock, TeacherBloc
 from compress.distill.logits import LogitDistillation
 from compress.quantize.dynamic import DynamicQuantization
 from compress.recipe import Recipe, parse_recipe, problems, read_recipe
-from compress.student import Student
+from compress.student.student import Student
 from eval.errors import UserError
-from teachers.config import Training
+from teachers.training.config import Training
 from tests.unit.test_recipe import refused
 
 MISTAKES = """\

@@ -12,9 +12,11 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
+from eval.cost.latency import LatencyRow
+from eval.cost.size import Size
 from eval.errors import UserError
-from eval.latency import LatencyRow
-from eval.measure import measure
+from eval.measurement import measure
+from eval.proof.paired_statistics import Interval, McNemar
 from eval.report.card import model_card
 from eval.report.console import to_text
 from eval.report.markdown import escape
@@ -23,9 +25,7 @@ from eval.report.page import POLICY, page, write_page
 from eval.report.plots import DARK, LIGHT, Point, darkened, render, tradeoff, training_curves
 from eval.report.summary import headline, number, short, times, verdict, with_reference
 from eval.result import Comparison, Result
-from eval.size import Size
 from eval.slices import Confusion, Slice
-from eval.statistics import Interval, McNemar
 from eval.task import Examples, Task, TaskSpec
 from tests.unit.bagofwords import BagOfWords, encoder, sentiment
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from compress.distill.schedule import Schedule
-from teachers.auxiliary_lm import gamma
-from teachers.config import AuxiliaryLM, Training
-from teachers.features import Rows
-from teachers.scheduled import Scheduled, parameter_groups
-from teachers.training import train
+from compress.distill.components.schedule import Schedule
+from teachers.data.encoded_dataset import Rows
+from teachers.finetuning.auxiliary_lm import gamma
+from teachers.training.config import AuxiliaryLM, Training
+from teachers.training.loop import train
+from teachers.training.scheduled_modules import Scheduled, parameter_groups
 from tests.tiny import tiny_task, tiny_taskmodel
 
 
@@ -50,7 +50,7 @@ def test_weights_from_before_the_last_shape_are_not_kept(monkeypatch):
     task, model, gate = gated()
     gate.at_step = lambda step, total: step == total
     scores = iter([0.9, 0.5, 0.1])
-    monkeypatch.setattr("teachers.watching.Watch.figures", lambda self: {"score": next(scores)})
+    monkeypatch.setattr("teachers.training.monitor.Watch.figures", lambda self: {"score": next(scores)})
     seen = []
     gate.register_forward_hook(lambda *_: seen.append(gate.scale.item()))
     train(model, task.train[:32], training=Training(epochs=3, batch_size=16), validation=task.validation)

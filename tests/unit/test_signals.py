@@ -8,9 +8,9 @@ import torch
 
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
-from teachers.observing import Wanted
-from teachers.scoring import rows_of
-from teachers.signals import LiveReader, ModelTeacher, predicted_bytes
+from teachers.signals.hooks import Wanted
+from teachers.signals.model_teacher import LiveReader, ModelTeacher, predicted_bytes
+from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
 EVERYTHING = Wanted(hidden_states=(0, 3), values=(1,))

@@ -9,9 +9,9 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from transformers import BertConfig, BertForSequenceClassification, DebertaV2Config, DebertaV2ForSequenceClassification
 
+from eval.cost.onnx_macs import onnx_macs
+from eval.cost.size import Size, file_bytes, folder_bytes, macs, model_size, onnx_size
 from eval.errors import UserError
-from eval.onnx_macs import onnx_macs
-from eval.size import Size, file_bytes, folder_bytes, macs, model_size, onnx_size
 
 HIDDEN, INNER, LAYERS, WORDS, LABELS, LENGTH = 8, 16, 2, 30, 3, 10
 

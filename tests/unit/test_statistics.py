@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eval.errors import UserError
-from eval.statistics import (
+from eval.proof.paired_statistics import (
     Interval,
     agreement,
     expected_calibration_error,

@@ -9,13 +9,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from compress import load
-from compress.artifact import Artifact
-from compress.restructured import PREFIX, load_restructured, packed_bits, unpacked_bits
-from compress.structure import structure_of, tensors_of
+from compress.artifact.artifact import Artifact
+from compress.artifact.modified_architecture import PREFIX, load_restructured, packed_bits, unpacked_bits
+from compress.artifact.structure import structure_of, tensors_of
+from eval.cost.size import file_bytes, sparse_bytes
 from eval.errors import UserError
 from eval.inference import predict
-from eval.size import file_bytes, sparse_bytes
-from teachers.encoder import layer_parts, layers
+from teachers.anatomy.encoder import layer_parts, layers
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 import yaml
 
-from compress.artifact import Artifact
-from compress.prediction import predicted_cost
-from compress.shapes import nearest
-from compress.store import load
-from compress.student import Student
-from compress.width import inherit
+from compress.artifact.artifact import Artifact
+from compress.artifact.store import load
+from compress.student.predicted_cost import predicted_cost
+from compress.student.shape_check import nearest
+from compress.student.student import Student
+from compress.student.width import inherit
+from eval.cost.size import macs
 from eval.errors import UserError
-from eval.size import macs
-from teachers.encoder import (
+from teachers.anatomy.encoder import (
     embedding_parts,
     layer_names,
     layer_parts,
@@ -309,7 +309,7 @@ def test_the_table_says_what_will_be_and_is_logged(caplog):
     for cost in (found.student, found.teacher):
         assert all(f"{number:,}" in table for number in (cost.parameters, cost.bytes, cost.macs))
     assert "layers 0, 2; kept are the hidden channels" in table
-    with caplog.at_level(logging.INFO, "compress.student"):
+    with caplog.at_level(logging.INFO, "compress.student.student"):
         student.build(tiny())
     assert table in caplog.text
 

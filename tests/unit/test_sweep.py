@@ -5,19 +5,19 @@ import statistics
 
 import pytest
 
-import teachers.finetune
+import teachers.finetuning.finetune
+from compress.artifact.store import load
 from compress.blocks import FinetuneBlock
 from compress.cli import main
-from compress.plan import make_plan
+from compress.engine.cost_plan import make_plan
 from compress.recipe import parse_recipe, recipe_to_yaml
-from compress.store import load
 from eval.errors import DivergedError, UserError
 from eval.task import Task
-from teachers.config import Training
-from teachers.finetune import finetune
-from teachers.scoring import scores
-from teachers.sweep import Sweep, Trial, checked, run_sweep, settings
+from teachers.finetuning.finetune import finetune
+from teachers.finetuning.sweep import Sweep, Trial, checked, run_sweep, settings
 from teachers.taskmodel import load_taskmodel, save_taskmodel
+from teachers.training.config import Training
+from teachers.training.scoring import scores
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
 BLOCK = Training(max_steps=4, batch_size=8)
@@ -82,7 +82,7 @@ def test_the_best_mean_wins_and_all_is_written_down(task, start):
 def test_members_are_found_again(task, start, monkeypatch):
     values = {"learning_rate": [1e-4, 1e-3]}
     first = run_sweep(start, task, BLOCK, values, seed=5)
-    monkeypatch.setattr(teachers.finetune, "train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(teachers.finetuning.finetune, "train", lambda *_, **__: pytest.fail("trained again"))
     second = run_sweep(start, task, BLOCK, values, seed=5)
     assert second.facts() == first.facts()
     assert list(second.best.scores) == [5]
@@ -94,8 +94,8 @@ def test_a_setting_that_diverges_cannot_win(task, start, monkeypatch):
             raise DivergedError("too fast")
         return original(model, examples, objective, training, **more)
 
-    original = teachers.finetune.train
-    monkeypatch.setattr(teachers.finetune, "train", fails)
+    original = teachers.finetuning.finetune.train
+    monkeypatch.setattr(teachers.finetuning.finetune, "train", fails)
     found = run_sweep(start, task, BLOCK, {"learning_rate": [1e-2, 1e-6]})
     assert found.trials[0].scores == {13: None}
     assert found.best is found.trials[1]

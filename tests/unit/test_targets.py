@@ -17,9 +17,9 @@ from compress.export.runtime import ExportError, Runtime, sha256, with_digest
 from compress.export.targets import TARGETS, export_to
 from compress.quantize.static import StaticQuantization
 from compress.technique import Inputs
+from eval.cost.size import file_bytes
 from eval.errors import CompressError, UserError
 from eval.inference import predict
-from eval.size import file_bytes
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
 HAS_OPENVINO = find_spec("openvino") is not None

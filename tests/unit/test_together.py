@@ -5,17 +5,17 @@ import json
 import pytest
 import torch
 
+from compress.artifact.store import load
 from compress.cli import main
+from compress.engine.several_tasks import load_tasks, losses_of, starts
 from compress.recipe import parse_recipe, read_recipe, recipe_from_plain, recipe_to_plain, recipe_to_yaml
-from compress.store import load
-from compress.together import load_tasks, losses_of, starts
 from eval.errors import UserError
-from teachers import multitask
-from teachers.config import Training
-from teachers.encoder import base_encoder
-from teachers.losses import CosineRegression, LossBlock, MarginContrast
-from teachers.multitask import finetune_together, share_encoders
+from teachers.anatomy.encoder import base_encoder
+from teachers.finetuning import multitask
+from teachers.finetuning.multitask import finetune_together, share_encoders
+from teachers.losses.catalogue import CosineRegression, LossBlock, MarginContrast
 from teachers.taskmodel import load_taskmodel, save_taskmodel
+from teachers.training.config import Training
 from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 SHORT = Training(max_steps=4, batch_size=8, learning_rate=1e-3)
@@ -150,7 +150,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(place, monkeypatch):
     def killed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("teachers.training._Loop._end_of_epoch", killed)  # after the last checkpoint but one
+    monkeypatch.setattr("teachers.training.loop._Loop._end_of_epoch", killed)  # after the last checkpoint but one
     with pytest.raises(KeyboardInterrupt):
         taught("stopped")
     monkeypatch.undo()

@@ -11,12 +11,12 @@ from eval.encoding import IGNORED
 from eval.errors import DivergedError, UserError
 from eval.inference import predict
 from eval.task import Examples, TaskSpec
-from teachers.batches import LengthGroupedBatches, cut
-from teachers.checkpoint import load_checkpoint, random_states, save_checkpoint
-from teachers.config import Training
-from teachers.features import mask_tokens, token_span
+from teachers.data.batches import LengthGroupedBatches, cut
+from teachers.data.encoded_dataset import mask_tokens, token_span
 from teachers.taskmodel import weights_digest
-from teachers.training import train
+from teachers.training.checkpoint import load_checkpoint, random_states, save_checkpoint
+from teachers.training.config import Training
+from teachers.training.loop import train
 from tests.stopping import StopsAt
 from tests.tiny import tiny_task, tiny_taskmodel
 

@@ -12,7 +12,7 @@ from compress.quantize.static import StaticQuantization
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import CompressError, UserError
-from eval.measure import measure
+from eval.measurement import measure
 from tests.tiny import tiny_task, tiny_taskmodel
 
 SHORT = {"seconds": 0.05, "agreement": 0.0, "targets": ("onnx",)}
@@ -76,7 +76,7 @@ def test_what_answers_too_badly_is_out(model_and_task, tmp_path, monkeypatch):
 
 
 def test_ranges_of_a_recipe_are_kept(model_and_task, tmp_path):
-    from compress.engine import run
+    from compress.engine.steps import run
 
     model, task = model_and_task
     inputs = Inputs(calibration=task.train[:8])

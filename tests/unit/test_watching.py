@@ -5,12 +5,12 @@ import torch
 
 from eval.errors import DivergedError
 from eval.task import Examples
-from teachers.config import Training
-from teachers.encoder import layer_parts, layers
-from teachers.objective import BoundTaskLoss, Objective
-from teachers.signals import ModelTeacher
-from teachers.training import train
-from teachers.watching import Signs, Watch, attends, collapses, constant, spread
+from teachers.anatomy.encoder import layer_parts, layers
+from teachers.losses.loss import BoundTaskLoss, Objective
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.training.config import Training
+from teachers.training.loop import train
+from teachers.training.monitor import Signs, Watch, attends, collapses, constant, spread
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 STILL = Training(epochs=1, learning_rate=1e-12, batch_size=8)
@@ -154,7 +154,7 @@ def test_a_healthy_training_of_every_kind_goes_on(kind):
 
 
 def test_a_network_without_layers_is_judged_by_its_outputs(task, monkeypatch):
-    monkeypatch.setattr("teachers.watching.layer_count", lambda _: 0)
+    monkeypatch.setattr("teachers.training.monitor.layer_count", lambda _: 0)
     student = tiny_taskmodel("bert", task.spec)
     watch = Watch(student, task.validation)
     assert watch.before == Signs(constant=False, spread=None, attends=None)

@@ -5,7 +5,7 @@ import random
 import pytest
 import transformers
 
-from teachers.word_pieces import has_word_pieces, train_word_pieces
+from teachers.pretraining.text.wordpiece_trainer import has_word_pieces, train_word_pieces
 from tests.tiny import FAMILIES, tiny_task, tiny_tokenizer
 
 TEXTS = [example["text"] for example in tiny_task("masked-lm").train]

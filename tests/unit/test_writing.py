@@ -11,9 +11,9 @@ from time import sleep
 
 import pytest
 
-from eval import writing
 from eval.errors import CompressError
-from eval.writing import alone, clear_leftovers, whole_file, whole_folder, write_beside
+from eval.files import writing
+from eval.files.writing import alone, clear_leftovers, whole_file, whole_folder, write_beside
 
 
 def test_a_folder_gets_its_name_when_it_is_whole(tmp_path):
@@ -133,7 +133,7 @@ def test_what_is_no_regular_file_is_written_to(tmp_path):
     assert read == [b"through"]
     assert stat.S_ISFIFO(fifo.stat().st_mode)
     stdout = "Path('/proc/self/fd/1')"  # not /dev/stdout, which a mistake made as root would replace
-    code = f"from pathlib import Path; from eval.writing import write_beside; write_beside({stdout}, b'said')"
+    code = f"from pathlib import Path; from eval.files.writing import write_beside; write_beside({stdout}, b'said')"
     with (tmp_path / "out").open("wb") as out:
         subprocess.run([sys.executable, "-c", code], check=True, stdout=out)
     assert (tmp_path / "out").read_bytes() == b"said"
@@ -143,7 +143,7 @@ def test_what_is_no_regular_file_is_written_to(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from eval.writing import whole_file, whole_folder
+from eval.files.writing import whole_file, whole_folder
 place = Path(sys.argv[1])
 with whole_folder(place / "folder", "the thing") as one, whole_file(place / "file") as two:
     (one / "half").touch()
@@ -284,7 +284,7 @@ def test_what_a_library_says_of_a_full_disk_is_the_same_error(tmp_path):
 
 
 def test_who_waits_says_so(tmp_path, caplog):
-    caplog.set_level("INFO", logger="eval.writing")
+    caplog.set_level("INFO", logger="eval.files.writing")
     with ThreadPoolExecutor(1) as pool:
         with alone(tmp_path / "place"):
             waiting = pool.submit(lambda: alone(tmp_path / "place").__enter__())

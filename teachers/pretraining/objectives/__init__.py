@@ -1,19 +1,19 @@
 """The objectives of pretraining that ask about tokens; any of them stand together in one training, with weights.
 
-To add one: a file here with its class and its maths, a field below, and a parity test. What answers stands in
-``teachers.pretraining.heads``, or in a file beside the objective where it is more than a layer. What asks about whole
-sequences stands in ``teachers.pretraining.pairs``.
+To add one: a file here with its class and its maths, a field below, and a parity test. The heads stand in
+``teachers.pretraining.prediction_heads``, or in a file beside the objective where they are more than a layer. What asks
+about whole sequences stands in ``teachers.pretraining.text.sentence_pairs``.
 """
 
 from __future__ import annotations
 
 from pydantic import model_validator
 
-from teachers.named import NamedBlock
+from teachers.named_block import NamedBlock
+from teachers.pretraining.objectives.base import PretextObjective
 from teachers.pretraining.objectives.capitals import Capitals
 from teachers.pretraining.objectives.in_document import InDocument
 from teachers.pretraining.objectives.masked_words import MaskedWords
-from teachers.pretraining.objectives.objective import PretextObjective
 from teachers.pretraining.objectives.replaced_tokens import ReplacedTokens
 from teachers.pretraining.objectives.span_boundary import SpanBoundary
 from teachers.pretraining.objectives.word_order import WordOrder

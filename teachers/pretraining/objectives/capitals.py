@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eval.encoding import IGNORED
-from teachers.pretraining.corpus import CAPITAL, Array
-from teachers.pretraining.drawn import Drawn
-from teachers.pretraining.objectives.objective import Ask, PretextObjective, Text
+from teachers.pretraining.objectives.base import Ask, PretextObjective, Text
+from teachers.pretraining.text.corpus import CAPITAL, Array
+from teachers.pretraining.text.sequence import Drawn
 
 if TYPE_CHECKING:
-    from teachers.pretraining.heads import Head
+    from teachers.pretraining.prediction_heads import Head
 
 
 class Capitals(PretextObjective):
@@ -37,7 +37,7 @@ class Capitals(PretextObjective):
 
     def head(self, network: Any) -> Head:
         """Return a classifier of two classes over tokens."""
-        from teachers.pretraining.heads import TokenHead
+        from teachers.pretraining.prediction_heads import TokenHead
 
         return TokenHead(network, "capitals", 2)
 

@@ -19,9 +19,9 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from eval.encoding import IGNORED
 from eval.errors import UserError
-from teachers.encoder import base_encoder, embedding_parts, family_of, reshaped, shape_of, word_embeddings
-from teachers.features import Batch
-from teachers.pretraining.heads import Answered, Head, WordHead
+from teachers.anatomy.encoder import base_encoder, embedding_parts, family_of, reshaped, shape_of, word_embeddings
+from teachers.data.encoded_dataset import Batch
+from teachers.pretraining.prediction_heads import Answered, Head, WordHead
 
 
 def sample(logits: Tensor, chance: torch.Generator | None = None) -> Tensor:

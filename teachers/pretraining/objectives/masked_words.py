@@ -9,14 +9,14 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from eval.encoding import IGNORED
-from teachers.pretraining import masking
-from teachers.pretraining.corpus import Array
-from teachers.pretraining.drawn import Drawn
-from teachers.pretraining.objectives.objective import Ask, PretextObjective, Text
-from teachers.pretraining.phrases import Phrases
+from teachers.pretraining.objectives import masking
+from teachers.pretraining.objectives.base import Ask, PretextObjective, Text
+from teachers.pretraining.objectives.phrases import Phrases
+from teachers.pretraining.text.corpus import Array
+from teachers.pretraining.text.sequence import Drawn
 
 if TYPE_CHECKING:
-    from teachers.pretraining.heads import Head
+    from teachers.pretraining.prediction_heads import Head
 
 
 class MaskedWords(PretextObjective):
@@ -87,7 +87,7 @@ class MaskedWords(PretextObjective):
 
     def head(self, network: Any) -> Head:
         """Return the network's own masked-language head."""
-        from teachers.pretraining.heads import WordHead
+        from teachers.pretraining.prediction_heads import WordHead
 
         return WordHead(network, "masked_words")
 

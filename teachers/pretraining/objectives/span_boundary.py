@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from teachers.pretraining.drawn import Drawn
-from teachers.pretraining.objectives.objective import Ask, PretextObjective, Text
+from teachers.pretraining.objectives.base import Ask, PretextObjective, Text
+from teachers.pretraining.text.sequence import Drawn
 
 if TYPE_CHECKING:
-    from teachers.pretraining.heads import Head
+    from teachers.pretraining.prediction_heads import Head
 
 
 class SpanBoundary(PretextObjective):

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from eval.encoding import IGNORED
-from teachers.encoder import shape_of, word_embeddings
-from teachers.features import Batch
-from teachers.pretraining.heads import Answered, Head, begin_with
+from teachers.anatomy.encoder import shape_of, word_embeddings
+from teachers.data.encoded_dataset import Batch
+from teachers.pretraining.prediction_heads import Answered, Head, begin_with
 
 POSITIONS = 200
 """Width of a position's vector."""

@@ -9,12 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from eval.encoding import IGNORED
-from teachers.pretraining.corpus import Array
-from teachers.pretraining.drawn import Drawn
-from teachers.pretraining.objectives.objective import Ask, PretextObjective, Text
+from teachers.pretraining.objectives.base import Ask, PretextObjective, Text
+from teachers.pretraining.text.corpus import Array
+from teachers.pretraining.text.sequence import Drawn
 
 if TYPE_CHECKING:
-    from teachers.pretraining.heads import Head
+    from teachers.pretraining.prediction_heads import Head
 
 
 class WordOrder(PretextObjective):
@@ -47,7 +47,7 @@ class WordOrder(PretextObjective):
 
     def head(self, network: Any) -> Head:
         """Return the network's own masked-language head."""
-        from teachers.pretraining.heads import WordHead
+        from teachers.pretraining.prediction_heads import WordHead
 
         return WordHead(network, "word_order")
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from eval.data import load_task
+from eval.data.loading import load_task
 from eval.task import TaskSpec
 from teachers.taskmodel import save_taskmodel
 from tests.tiny import tiny_taskmodel

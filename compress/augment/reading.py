@@ -1,0 +1,87 @@
+"""Reading texts to be changed, and unlabelled text of the domain of a task: a transfer set, which a teacher answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from eval.data.item_checks import BadItemError, Checker
+from eval.data.rows import Row
+from eval.data.sources import Source, find_sources
+from eval.errors import UserError, did_you_mean
+from eval.files.paths import user_path
+from eval.task import Example, TaskSpec
+
+SHOWN = 20
+"""Problems that one message lists."""
+
+
+def read_unlabelled(path: str, spec: TaskSpec) -> list[Example]:
+    """Return the items of a file as examples without a label; fields and formats are those of the task's own data.
+
+    Args:
+        path: A file with one text a line, or whatever else ``load_task`` reads; of a folder, its ``unlabeled`` split.
+        spec: The task; pairs are read for a task of pairs.
+
+    Raises:
+        UserError: If nothing can be read, or items are bad.
+    """
+    checker = Checker(spec.kind, {}, {})
+    found = _checked(_source(path, "unlabeled"), checker, lambda row: False)
+    if bool(checker.pair) != spec.pair:
+        forms = ("single texts", "pairs (text_a and text_b)")
+        raise UserError(f"{path}: holds {forms[not spec.pair]}, but the examples of the task are {forms[spec.pair]}")
+    return found
+
+
+def read_examples(data: str, split: str = "train", kind: str | None = None) -> list[Example]:
+    """Return the items of a file, or of a split of a folder, each with its label if it has one.
+
+    Args:
+        data: A file, a folder or a hub name.
+        split: Which items of a folder.
+        kind: Of the task; by default what the first item looks like.
+
+    Raises:
+        UserError: If nothing can be read, or items are bad.
+    """
+    source = _source(data, split)
+    if kind is None:
+        kind = _kind(next((row.values for row in source.rows() if not row.problem), {}))
+    checker = Checker(kind, {}, {})
+    return _checked(source, checker, checker.has_truth)
+
+
+def _source(data: str, split: str) -> Source:
+    sources = find_sources(data, {})
+    if user_path(data).is_file():
+        (source,) = sources.values()
+        return source
+    if split not in sources:
+        raise UserError(f"{data}: there is no split {split!r}{did_you_mean(split, sources)}")
+    return sources[split]
+
+
+def _checked(source: Source, checker: Checker, labelled: Callable[[Row], bool]) -> list[Example]:
+    found: list[Example] = []
+    bad: list[str] = []
+    for row in source.rows():
+        try:
+            found.append(checker.check(row, labelled(row)))
+        except BadItemError as error:
+            bad.append(f"{row.where}: {error}")
+    if bad:
+        rest = [f"... and {len(bad) - SHOWN} more bad items"] if len(bad) > SHOWN else []
+        raise UserError(*bad[:SHOWN], *rest)
+    if not found:
+        raise UserError(f"{source.name}: is empty; there is nothing to read")
+    return found
+
+
+def _kind(values: Any) -> str:
+    """Return the kind of task whose items have such fields."""
+    if "tokens" in values:
+        return "tagging"
+    if "context" in values:
+        return "qa"
+    return "regression" if isinstance(values.get("label"), float) else "classification"

@@ -1,0 +1,1 @@
+"""What distillations share: losses, layer maps, attention relations, projections, schedules."""

@@ -1,0 +1,67 @@
+"""What every distillation is: a loss between a student and a teacher, trained by the one loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from compress.distill.labels import LabelTraining
+from compress.technique import Inputs, Need, Technique, TrainedTechnique
+from teachers.anatomy.encoder import family_of, has_plain_attention
+from teachers.data.encoded_dataset import Rows
+from teachers.losses.loss import Loss, Objective
+from teachers.signals.model_teacher import TeacherSource
+from teachers.taskmodel import TaskModel
+
+
+class Distillation(TrainedTechnique):
+    """Base of the distillations; each gives the loss between its student and a teacher.
+
+    Needs:
+        Training examples and a teacher.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"train", "teacher"})
+    is_objective: ClassVar[bool] = True
+
+    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> Loss:
+        """Return the loss for these rows: compute or find the teacher's signals, make projections."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement bind")
+
+    def make_objective(self, inputs: Inputs) -> FromTeacher:
+        """Return the loss as an objective, with the teacher in ``inputs``."""
+        if inputs.teacher is None:
+            raise TypeError(f"{self.name} was applied without a teacher; the engine refuses this earlier")
+        return FromTeacher(self, inputs.teacher)
+
+    def without_teacher(self) -> Technique:
+        """Return training on the labels, with the same training block."""
+        return LabelTraining(training=self.training)
+
+
+@dataclass(frozen=True)
+class FromTeacher(Objective):
+    """A distillation with its teacher, as an objective."""
+
+    technique: Distillation
+    teacher: TeacherSource
+
+    def bind(self, student: TaskModel, rows: Rows) -> Loss:
+        """Return the loss for these rows."""
+        return self.technique.bind(student, rows, self.teacher)
+
+
+def odd_attention(student: TaskModel, teacher: TeacherSource) -> str:
+    """Return whose attention scores are more than products of queries and keys, in words; nothing if neither's."""
+    own = "" if has_plain_attention(student.model) else f"the student's ({family_of(student.model).model_type})"
+    return " and ".join(filter(None, [own, "" if teacher.plain_attention else "the teacher's"]))
+
+
+def one_history(stages: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the histories of several stages as one: each entry names its stage, and steps are counted through."""
+    found: list[dict[str, Any]] = []
+    for stage, history in stages.items():
+        before = found[-1]["step"] if found else 0
+        found += [{**entry, "stage": stage, "step": before + entry["step"]} for entry in history]
+    return found

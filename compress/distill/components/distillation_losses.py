@@ -1,0 +1,103 @@
+"""The losses of distillation as pure functions of tensors, and the rows of a batch that they count."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+from eval.encoding import IGNORED
+from eval.errors import UserError
+from eval.task import TaskSpec
+from teachers.anatomy.choice_rows import joined_choices
+from teachers.data.encoded_dataset import Batch
+
+
+def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return ``T² · mean over rows of KL(softmax(teacher / T) ‖ softmax(student / T))``; 0 for equal logits or no rows.
+
+    Hinton et al. 2015, arXiv 1503.02531: the factor T² keeps the size of the gradient when T changes.
+
+    Args:
+        student: Logits ``[n, C]``; -inf in both for a class that the row does not have, as in the losses below.
+        teacher: Logits ``[n, C]``.
+        temperature: T.
+    """
+    log_student, log_teacher = log_probabilities(student, temperature), log_probabilities(teacher, temperature)
+    total = F.kl_div(log_student, log_teacher, reduction="sum", log_target=True)
+    return total / max(len(student), 1) * temperature**2
+
+
+def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return ``T² · mean over rows of -Σ softmax(teacher / T) · log softmax(student / T)``.
+
+    The gradient is that of ``soft_kl``; the value is larger by the teacher's entropy and not 0 for equal logits.
+    """
+    log_student = log_probabilities(student, temperature)
+    return -(F.softmax(teacher / temperature, dim=-1) * log_student).sum(dim=-1).mean() * temperature**2
+
+
+def log_probabilities(logits: Tensor, temperature: float) -> Tensor:
+    """Return ``log softmax(logits / T)`` over the classes that a row has, and 0 for the others, whose logit is -inf.
+
+    A finite number in their place would not do: divided by a small T it overflows, and 0 · -inf is not a number.
+    """
+    return F.log_softmax(logits / temperature, dim=-1).masked_fill(logits.isneginf(), 0.0)
+
+
+def logit_mse(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return the mean over rows of the mean squared difference of the logits that a row has; no temperature.
+
+    Ba and Caruana 2014, arXiv 1312.6184.
+    """
+    del temperature
+    missing = student.isneginf()
+    squares = (student.masked_fill(missing, 0.0) - teacher.masked_fill(missing, 0.0)).square()
+    return (squares.sum(dim=-1) / (~missing).sum(dim=-1)).mean()
+
+
+def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the mean over rows of ``1 - cos``; ``[n, d]`` each (Sanh et al. 2019, arXiv 1910.01108)."""
+    return (1 - F.cosine_similarity(student, teacher, dim=-1)).mean()
+
+
+def counted_rows(spec: TaskSpec, batch: Batch, only_predicted: bool = False) -> Tensor:
+    """Return which tokens of ``[B, L]`` a loss on logits counts, as a boolean mask; padding never is.
+
+    Tagging counts the first piece of each word, which alone is read later. The masked-language objective counts every
+    real token, or only those to be predicted.
+    """
+    if spec.kind == "tagging" or (spec.kind == "masked-lm" and only_predicted):
+        return batch.targets["labels"] != IGNORED
+    return batch.mask.bool()
+
+
+def soft_count(spec: TaskSpec, batch: Batch, only_predicted: bool = False) -> Tensor:
+    """Return over how many rows of logits, as ``paired_logits`` gives them, a soft loss is a mean; a scalar."""
+    if spec.kind in ("tagging", "masked-lm"):
+        return counted_rows(spec, batch, only_predicted).sum()
+    return batch.rows.new_tensor(len(batch))
+
+
+def paired_logits(
+    spec: TaskSpec, student: Tensor, teacher: Tensor, batch: Batch, only_predicted: bool = False
+) -> list[tuple[Tensor, Tensor]]:
+    """Return pairs of logits ``[n, C]`` of student and teacher, row by row, without padding.
+
+    Classification and regression give one pair of ``[B, C]``, tagging and masked-lm one of ``[tokens, C]``, and qa two
+    of ``[B, L]``: the start and the end, each a choice among the tokens. Multiple-choice gives one of
+    ``[examples, choices]``. Where a row has fewer tokens or choices than others, its logits there are -inf.
+    """
+    if spec.kind == "embedding":
+        raise UserError("an embedding has vectors, not logits; distil it with distill.embedding")
+    if spec.kind == "multiple-choice":
+        counts = batch.targets["choices"]
+        return [(joined_choices(student, counts), joined_choices(teacher, counts))]
+    if spec.kind in ("classification", "regression"):
+        return [(student, teacher)]
+    if spec.kind == "qa":
+        padding = batch.mask[..., None] == 0
+        student, teacher = student.masked_fill(padding, -torch.inf), teacher.masked_fill(padding, -torch.inf)
+        return [(student[..., side], teacher[..., side]) for side in (0, 1)]
+    counted = counted_rows(spec, batch, only_predicted)
+    return [(student[counted], teacher[counted])]

@@ -1,0 +1,1 @@
+"""The steps of a recipe and the whole pipeline: preflight, preparation, steps, ablation, cost."""

@@ -1,0 +1,243 @@
+"""What a recipe will cost: sizes, updates and a rough time, before it is run."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compress.augment.copies import sentences_of
+from compress.augment.tinybert_rule import TinyBertRule
+from compress.augment.training_set import expected
+from compress.engine.preview import preview
+from compress.technique import TrainedTechnique
+from eval.data.sources import find_sources
+from eval.task import Examples, TaskSpec
+from teachers.anatomy.encoder import base_encoder, layer_count
+from teachers.pretraining.text.tokenizer_training import Sentences
+from teachers.taskmodel import TaskModel, logits_of, set_task
+from teachers.training.config import Training
+
+if TYPE_CHECKING:
+    from compress.blocks import FinetuneBlock
+    from compress.recipe import Recipe
+
+SAMPLE = 256
+"""Examples whose lengths stand for all."""
+MEASURED_ROWS = 8
+"""Rows of the updates that are timed; time grows in proportion to rows."""
+MEASURED_SECONDS = 2.0
+CHARACTERS = 4.5
+"""Characters of a token, about, where text is not tokenized for a plan; of Chinese it is one."""
+
+
+@dataclass(frozen=True)
+class SizeRow:
+    """The size of a model at one point of a recipe."""
+
+    name: str
+    parameters: int
+    bytes: int
+    macs: int
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """The work of one step.
+
+    Attributes:
+        name: What works.
+        rows: Model inputs of one epoch (windows, for long texts).
+        updates: Optimizer steps.
+        tokens: Mean tokens of an input.
+        seconds: Rough time on this machine.
+    """
+
+    name: str
+    rows: int
+    updates: int
+    tokens: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes and work of a recipe, in order."""
+
+    sizes: tuple[SizeRow, ...]
+    steps: tuple[StepRow, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Rough time of everything."""
+        return sum(step.seconds for step in self.steps)
+
+
+def make_plan(recipe: Recipe) -> Plan:
+    """Predict sizes, updates and time of a recipe; a few updates are timed, nothing is kept.
+
+    Raises:
+        UserError: With every reason why the recipe cannot run.
+    """
+    prepared = preview(recipe)
+    train = prepared.inputs.train or Examples((), "train")
+    sizes: list[SizeRow] = []
+    steps: list[StepRow] = []
+    block = None if recipe.teacher is None else recipe.teacher.finetune
+    times = 1.0  # examples of a step for each of the task
+    if recipe.augment is not None and prepared.task is not None:
+        count, rule = expected(recipe.augment, train, prepared.task.spec)
+        times = count / max(1, len(train))
+        steps += [_predicting(rule, train)] if isinstance(rule, TinyBertRule) else []
+    steps += _pretraining(recipe, prepared.teachers)
+    for teacher in prepared.teachers:
+        sizes.append(_size(teacher.name, teacher))
+        if block is not None:
+            steps.append(_fitting(teacher, train, block))
+        if any("teacher" in step.needed() for step in recipe.steps):
+            steps.append(_signals(teacher, train, times))
+    model: TaskModel = prepared.student
+    sizes.append(_size("student", model))
+    alone: list[StepRow] = []  # the baseline has no teacher, nor what is augmented
+    for index, step in enumerate(recipe.steps):
+        name = f"{index + 1}. {step.name}"
+        if isinstance(step, TrainedTechnique):
+            trained = step.network_for(model)
+            if trained is not model:
+                sizes.append(_size(f"after {name}", trained))
+                model = trained
+            for training in step.trainings():
+                row = _work(name, model, train, training)
+                alone.append(row)
+                steps.append(_repeated(row, training, times))
+            continue
+        own = TaskModel(copy.deepcopy(model.model), model.tokenizer, model.task, name=model.name)
+        started = time.perf_counter()
+        changed = step.apply(own, prepared.inputs, torch.Generator().manual_seed(recipe.seed)).student
+        row = StepRow(name, 0, 0, 0.0, time.perf_counter() - started)
+        steps.append(row)
+        alone.append(row)
+        if changed.size() != model.size():
+            sizes.append(_size(f"after {name}", changed))
+        model = changed
+    if recipe.evaluate is not None and recipe.evaluate.baseline:
+        updates, seconds = sum(row.updates for row in alone), sum(row.seconds for row in alone)
+        steps.append(StepRow("baseline without teacher", 0, updates, 0.0, seconds))
+    for number, left_out in enumerate(recipe.steps if recipe.ablate else ()):
+        rest = alone[number + 1 :]
+        updates, seconds = sum(row.updates for row in rest), sum(row.seconds for row in rest)
+        steps.append(StepRow(f"without {left_out.name}", 0, updates, 0.0, seconds))
+    return Plan(tuple(sizes), tuple(steps))
+
+
+def updates_of(training: Training, rows: int) -> int:
+    """Return how many updates the training loop makes on ``rows`` inputs."""
+    total = max(1, math.ceil(training.epochs * math.ceil(rows / training.batch_size)))
+    return total if training.max_steps is None else min(total, training.max_steps)
+
+
+def _size(name: str, model: TaskModel) -> SizeRow:
+    size = model.size()
+    return SizeRow(name, size.parameters, size.bytes, size.macs or 0)
+
+
+def _work(name: str, model: TaskModel, train: Examples, training: Training) -> StepRow:
+    rows, tokens = _rows(model, train)
+    updates = updates_of(training, rows)
+    # Without layers, an update is mostly AdamW's work on the word table, which does not grow with the rows.
+    timed = MEASURED_ROWS if layer_count(model.model) else training.batch_size
+    seconds = updates * training.batch_size * _seconds_a_row(model, round(tokens), learns=True, timed=timed)
+    return StepRow(name, rows, updates, tokens, seconds)
+
+
+def _pretraining(recipe: Recipe, teachers: Sequence[TaskModel]) -> Iterator[StepRow]:
+    """Yield the work of every stage, if there is any; heads, which answer at few places, are not counted."""
+    block = None if recipe.teacher is None else recipe.teacher.pretrain
+    if block is None:
+        return
+    teacher = teachers[0]
+    spec = TaskSpec(kind="embedding", metric="nearest")
+    network = copy.deepcopy(base_encoder(teacher.model))
+    set_task(network.config, spec)
+    encoder = TaskModel(network, teacher.tokenizer, spec, name=teacher.name)
+    for number, stage in enumerate(block.stages, start=1):
+        updates = stage.training.max_steps
+        if updates is None:
+            text = Sentences([found["train"] for name in block.text if "train" in (found := find_sources(name, {}))])
+            characters = sum(map(len, text))
+            updates = updates_of(stage.training, round(characters / CHARACTERS / stage.length) * len(stage.tasks))
+        rows = updates * stage.training.batch_size
+        seconds = rows * _seconds_a_row(encoder, stage.length, learns=True)
+        yield StepRow(f"{teacher.name}.pretrain {number}", rows, updates, float(stage.length), seconds)
+
+
+def _fitting(teacher: TaskModel, train: Examples, block: FinetuneBlock) -> StepRow:
+    """Return the work of all fine-tunings that make a teacher: one, or every member of a sweep."""
+    row = _work(f"{teacher.name}.finetune", teacher, train, block.training)
+    trainings = [training for training, _ in block.runs(seed=0)]
+    updates = [updates_of(training, row.rows) for training in trainings]
+    read = sum(count * training.batch_size for count, training in zip(updates, trainings, strict=True))
+    seconds = row.seconds * read / (row.updates * block.training.batch_size)
+    return replace(row, updates=sum(updates), seconds=seconds)
+
+
+def _repeated(row: StepRow, training: Training, times: float) -> StepRow:
+    """Return the work on ``times`` as many rows."""
+    rows = round(row.rows * times)
+    updates = updates_of(training, rows)
+    return replace(row, rows=rows, updates=updates, seconds=row.seconds * updates / row.updates)
+
+
+def _predicting(rule: TinyBertRule, train: Examples) -> StepRow:
+    """Return the work of the masked-language model that proposes words; it reads a text once for every word."""
+    sample = train.sample(SAMPLE, seed=0)
+    lengths = rule.work([sentence for example in sample for sentence in sentences_of(example)])
+    rows = round(len(train) * len(lengths) / max(1, len(sample)))
+    tokens = sum(lengths) / max(1, len(lengths))
+    seconds = rows * _seconds_a_row(rule.masked.model, round(tokens), learns=False)
+    return StepRow("augment", rows, 0, tokens, seconds)
+
+
+def _signals(teacher: TaskModel, train: Examples, times: float) -> StepRow:
+    rows, tokens = _rows(teacher, train)
+    rows = round(rows * times)
+    return StepRow(
+        f"{teacher.name} signals", rows, 0, tokens, rows * _seconds_a_row(teacher, round(tokens), learns=False)
+    )
+
+
+def _rows(model: TaskModel, train: Examples) -> tuple[int, float]:
+    """Return how many inputs the examples give, and their mean length in tokens."""
+    sample = train.sample(SAMPLE, seed=0)
+    if not len(sample):
+        return 0, 1.0
+    features = model.encoder.encode(sample)
+    rows = round(len(train) * len(features) / len(sample))
+    return rows, sum(len(feature.ids) for feature in features) / max(1, len(features))
+
+
+def _seconds_a_row(model: TaskModel, tokens: int, *, learns: bool, timed: int = MEASURED_ROWS) -> float:
+    """Time forward passes, with backward and AdamW if it ``learns``, on a copy of the model."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network: Any = copy.deepcopy(model.model).train(learns)
+        ids = torch.randint(0, int(network.config.vocab_size), (timed, max(1, tokens)))
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        optimizer = torch.optim.AdamW(network.parameters(), lr=0.0, fused=True)
+        times: list[float] = []
+        # The first pass warms caches up and is not counted.
+        while len(times) < 2 or (sum(times) < MEASURED_SECONDS and len(times) < 20):
+            started = time.perf_counter()
+            with torch.set_grad_enabled(learns):
+                logits = logits_of(network(**inputs), network.config, inputs["attention_mask"])
+                if learns:
+                    torch.autograd.backward(logits.float().square().mean())
+                    optimizer.step()
+                    optimizer.zero_grad()
+            times.append(time.perf_counter() - started)
+    return min(times[1:]) / timed

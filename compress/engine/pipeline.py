@@ -1,0 +1,246 @@
+"""A whole recipe, from data and teacher to exports and report; every stage is kept, so that a stopped run goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compress.artifact.artifact import Artifact
+from compress.artifact.store import load_model, write_card
+from compress.engine.ablation import ablations
+from compress.engine.preflight import BASELINE, foresee, result_name, without_teacher
+from compress.engine.preparation import Prepared, prepare, refuse_several
+from compress.engine.provenance import content_of, digest_of, export_made_from
+from compress.engine.run_folder import MODEL, PAGE, RESULTS, RESULTS_FILE, refuse_other_run, save_result, take
+from compress.engine.steps import run
+from compress.recipe import Recipe
+from eval.comparison import measure_together
+from eval.cost.latency import LatencyPlan
+from eval.errors import UserError
+from eval.files.writing import write_beside
+from eval.naming import public_name
+from eval.result import RESULT_FILE, Result
+from teachers.training.processes import how_many
+
+if TYPE_CHECKING:
+    from compress.engine.preview import Preview
+    from eval.inference import Predictor
+    from eval.task import Task
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a recipe made.
+
+    Attributes:
+        artifact: The compressed model, saved in ``folder / "model"``.
+        folder: Where everything lies.
+        exports: Export folders by name.
+        results: One for each model that was measured: teacher, student, baseline, exports.
+        page: The report as one HTML page, if the recipe evaluates.
+    """
+
+    artifact: Artifact
+    folder: Path
+    exports: dict[str, Path]
+    results: tuple[Result, ...]
+    page: Path | None
+
+
+def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
+    """Run a recipe from beginning to end.
+
+    Args:
+        recipe: What to do.
+        out: Folder for results; it must be new, empty, or hold an interrupted run of the same recipe.
+        resume: Go on with what ``out`` holds.
+
+    Raises:
+        UserError: If recipe, data, teacher or folder are unusable.
+        CompressError: If training, export or the disk fails.
+    """
+    out = Path(out)
+    if how_many() > 1:
+        raise UserError(
+            "a recipe is run by one process; start it without torchrun. What several processes can do is train its "
+            "teacher, which the run then finds: torchrun … -m compress teach --recipe …"
+        )
+    refuse_several(recipe)
+    refuse_other_run(recipe, out, resume)
+    take(out)
+    prepared = _prepared(recipe, foresee(recipe, out / "steps"), out)
+    artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps", rehearse=False)
+    artifact = replace(artifact, name=recipe.name, folder=out / MODEL)
+    save_result(artifact, out)
+    exports = _export(recipe, artifact, prepared.task, out)
+    results: tuple[Result, ...] = ()
+    page = None
+    if recipe.evaluate is not None and prepared.task is not None:
+        others, notes = _ablated(recipe, prepared, out)
+        results = evaluate(recipe, prepared, artifact, exports, out, others)
+        write_card(artifact, out / MODEL, _of(results, artifact.name))
+        page = _report(recipe, artifact, results, out, [*_notes(recipe, prepared), *notes])
+    return Run(artifact, out, exports, results, page)
+
+
+def _prepared(recipe: Recipe, seen: Preview, out: Path) -> Prepared:
+    """Take ``out`` for this recipe, and make what its steps need: a trained teacher, further examples."""
+    take(out, recipe)
+    teacher = recipe.teacher
+    trains = teacher is not None and (teacher.finetune is not None or teacher.pretrain is not None)
+    if seen.prepared is not None and not trains and recipe.augment is None:
+        return seen.prepared
+    return prepare(recipe, task=seen.task)
+
+
+def _runs(export: Path) -> bool:
+    """Whether an export answers on this machine; what is made for the browser does so there."""
+    from compress.export.engines import ENGINES
+
+    return export.name.removesuffix("-int8") in ENGINES
+
+
+def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) -> dict[str, Path]:
+    """Write every export that the recipe asks for, unless it is there and was made from the same model, data, settings.
+
+    The model lies in ``out`` too. int8 stands beside fp32, so that the two can be compared.
+    """
+    from compress.export.int8 import scheme_of
+    from compress.export.targets import export_to
+
+    exports: dict[str, Path] = {}
+    examples = task.validation if task is not None else None
+    content = content_of(out / MODEL)
+    quantized = scheme_of(artifact.lineage) is not None
+    for block in recipe.export:
+        target, settings = block.target, block.settings
+        wanted = {target: False} | ({f"{target}-int8": True} if settings.int8 or quantized else {})
+        for name, int8 in wanted.items():
+            if name in exports:
+                continue
+            exports[name] = folder = out / name
+            how: dict[str, Any] = {"int8": int8, "name": f"{recipe.name} {name}", "agreement": settings.agreement}
+            made_from = digest_of(model=content, examples=None if examples is None else examples.digest, **how)
+            if export_made_from(folder) != made_from:
+                export_to(target)(artifact, folder, examples=examples or (), made_from=made_from, **how)
+    return exports
+
+
+def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predictor], list[str]]:
+    """Return the models that the recipe gives without each of its steps, their exports, and what could not be run."""
+    from compress.export.runtime import Runtime
+
+    models: list[Predictor] = []
+    notes: list[str] = []
+    if not recipe.ablate:
+        return models, notes
+    for ablation in ablations(recipe, prepared.student, prepared.inputs, out):
+        if ablation.artifact is None:
+            notes.append(f"The recipe {ablation.name} cannot run: {ablation.reason}.")
+            continue
+        models.append(ablation.artifact)
+        exports = _export(recipe, ablation.artifact, prepared.task, ablation.folder)
+        runnable = {name: at for name, at in exports.items() if _runs(at)}
+        models += [Runtime(at, name=f"{ablation.name}, {name}", spinning=False) for name, at in runnable.items()]
+    return models, notes
+
+
+def evaluate(
+    recipe: Recipe,
+    prepared: Prepared,
+    artifact: Artifact,
+    exports: dict[str, Path],
+    out: Path,
+    others: Sequence[Predictor] = (),
+) -> tuple[Result, ...]:
+    """Measure everything on the same examples, in turns; keep every result in ``out / "results"``.
+
+    Args:
+        recipe: Its ``evaluate`` block says how.
+        prepared: Data and teacher.
+        artifact: The result.
+        exports: Its exports by name.
+        out: Folder of the run.
+        others: Further models.
+    """
+    from compress.export.runtime import Runtime
+
+    block, task = recipe.evaluate, prepared.task
+    if block is None or task is None:
+        return ()
+    reference: Any = None
+    if block.against == "teacher":
+        reference = prepared.reference
+    elif block.against != "none":
+        reference = load_model(block.against, task.spec, new_head=False)
+    models: list[Predictor] = [artifact]
+    if block.baseline:
+        models.append(replace(_baseline(recipe, prepared, out), name=BASELINE))
+    models += [Runtime(folder, name=name, spinning=False) for name, folder in exports.items() if _runs(folder)]
+    models += others
+    if reference is not None and result_name(reference.name) in {result_name(model.name) for model in models}:
+        reference = replace(reference, name=f"{reference.name} (reference)")
+    plan = None
+    if block.latency is not None:
+        plan = LatencyPlan(batch=block.latency.batch, lengths=(block.latency.lengths,))
+    results = measure_together(models, task, reference, block.split, block.margin, plan, recipe.seed)
+    named = {result_name(result.name): result for result in results}
+    for name, result in named.items():
+        result.save(out / RESULTS / name)
+    for left in (out / RESULTS).iterdir():
+        if left.name not in named and (left / RESULT_FILE).is_file():
+            shutil.rmtree(left)  # of a model that the recipe no longer measures
+    return tuple(results)
+
+
+def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
+    """Run the recipe with every teacher taken away: the same student, trained on the labels alone.
+
+    Nothing of ``augment`` is there either: most of it needs a teacher that answers it. So the baseline says what
+    teacher and augmentation brought together; it also makes fewer updates, as an epoch is shorter.
+    """
+    train = None if prepared.task is None else prepared.task.train
+    inputs = replace(prepared.inputs, teacher=None, train=train)
+    alone = without_teacher(recipe)
+    found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", rehearse=False, anew=True)
+    found.save(out / "baseline")
+    return replace(found, folder=out / "baseline")
+
+
+def _of(results: Sequence[Result], name: str) -> Result | None:
+    return next((result for result in results if result.name == name), None)
+
+
+def _notes(recipe: Recipe, prepared: Prepared) -> list[str]:
+    task, train = prepared.task, prepared.inputs.train
+    if recipe.augment is None or task is None or train is None:
+        return []
+    rule = f"copies of them by the rule {recipe.augment.rule}, " if recipe.augment.rule else ""
+    text = f"unlabelled texts of {public_name(recipe.augment.unlabelled)}, " if recipe.augment.unlabelled else ""
+    note = f"The steps learned from {len(train):,} examples: the {len(task.train):,} of the task, {rule}{text}"
+    note = f"{note.removesuffix(', ')}."
+    if recipe.evaluate is not None and recipe.evaluate.baseline:
+        note += f" The model without teacher learned from the {len(task.train):,} labelled examples of the task alone."
+    return [note]
+
+
+def _report(
+    recipe: Recipe, artifact: Artifact, results: Sequence[Result], out: Path, notes: Sequence[str] = ()
+) -> Path:
+    from eval.report.page import write_page
+
+    records: list[dict[str, Any]] = [record.model_dump(mode="json") for record in artifact.lineage]
+    curves = {
+        f"{number}. {record.technique}": record.facts["history"]
+        for number, record in enumerate(artifact.lineage)
+        if record.facts.get("history")
+    }
+    page = out / PAGE
+    write_page(page, title=recipe.name, results=results, curves=curves, lineage=records, notes=notes)
+    figures = [result.model_dump(mode="json", exclude={"kept"}) for result in results]
+    write_beside(out / RESULTS_FILE, (json.dumps(figures, indent=1) + "\n").encode())
+    return page

@@ -1,0 +1,148 @@
+"""What would end a run after hours: found before anything is trained, all at once, with the lines of the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compress.artifact.store import is_artifact, load, load_model
+from compress.engine.preview import Preview, look
+from compress.engine.steps import problems, rehearsed, step_folders
+from compress.export.int8 import Int8, scheme_of
+from compress.export.targets import not_installed, refused
+from compress.yaml_places import Location
+from eval.cost.latency import length_problems
+from eval.errors import UserError
+from eval.measurement import scored_examples
+
+if TYPE_CHECKING:
+    from compress.artifact.artifact import Artifact
+    from compress.blocks import EvaluateBlock
+    from compress.engine.preparation import Prepared
+    from compress.recipe import Recipe
+    from eval.inference import Predictor
+    from eval.task import Task
+
+BASELINE = "no teacher"
+"""What reports call the baseline."""
+Found = tuple[Location, str]
+"""A place in the recipe, and what is wrong there."""
+
+
+def foresee(recipe: Recipe, steps: Path | None = None) -> Preview:
+    """Load what a recipe starts from and find everything that would end its run later; nothing is trained to the end.
+
+    The steps run on a few examples, with one optimizer step each, unless ``steps`` holds the results of all of them.
+
+    Args:
+        recipe: What to do.
+        steps: Where an earlier run kept its steps.
+
+    Raises:
+        UserError: With every reason why the recipe cannot run, each with its line if it came from a file.
+        CompressError: If a step gives a model that is not sound.
+    """
+    seen = look(recipe)
+    found: list[Found] = []
+    made: Artifact | None = None
+    if seen.prepared is not None:
+        made = _result(recipe, seen.prepared, seen.impossible, steps, found)
+    found += _export_problems(recipe, made)
+    found += _evaluate_problems(recipe, seen.task, seen.prepared, made)
+    everything = [*seen.problems, *(f"{recipe.where(place)}{sentence}" for place, sentence in found)]
+    if everything or seen.prepared is None:
+        raise UserError(*everything)
+    return seen
+
+
+def without_teacher(recipe: Recipe) -> Recipe:
+    """Return the recipe of the baseline: the same steps, each with the labels in the place of a teacher."""
+    return recipe.model_copy(update={"steps": tuple(step.without_teacher() for step in recipe.steps)})
+
+
+def result_name(name: str) -> str:
+    """Return the folder in ``results`` of a model by this name."""
+    return name.replace(", ", "-").replace(" ", "-")
+
+
+def _result(
+    recipe: Recipe, prepared: Prepared, impossible: frozenset[int], steps: Path | None, found: list[Found]
+) -> Artifact | None:
+    """Return a model of the result's shape; what its steps cannot do is added to ``found``."""
+    places = [] if steps is None else step_folders(recipe, steps)
+    if places and all(is_artifact(place) for place in places):
+        try:
+            return load(places[-1])
+        except UserError as error:  # the run would find it damaged when all else is done
+            found += [(("steps", len(places) - 1), sentence) for sentence in error.problems]
+            return None
+    made, late = rehearsed(recipe, prepared.student, prepared.inputs, impossible)
+    found += [(("steps", index), sentence) for index, sentence in late]
+    return None if late or impossible else replace(made, name=recipe.name)
+
+
+def _export_problems(recipe: Recipe, made: Artifact | None) -> Iterator[Found]:
+    for index, block in enumerate(recipe.export):
+        where = f"export {index + 1}, {block.target}"
+        for sentence in not_installed(block.target):
+            yield ("export", index), f"{where}: {sentence}"
+        if made is None:
+            continue
+        asked = scheme_of(made.lineage)
+        scheme = asked or (Int8() if block.settings.int8 else None)
+        for sentence in refused(block.target, made, scheme):
+            yield ("export", index), f"{where}: {sentence}"
+
+
+def _evaluate_problems(
+    recipe: Recipe, task: Task | None, prepared: Prepared | None, made: Artifact | None
+) -> Iterator[Found]:
+    block = recipe.evaluate
+    if block is None:
+        return
+    yield from _name_problems(recipe, block)
+    if task is None:
+        return
+    try:
+        scored_examples(task, block.split)
+    except UserError as error:
+        yield from ((("evaluate", "split"), f"evaluate.split: {_bare(one)}") for one in error.problems)
+    reference: Predictor | None = None
+    if block.against == "teacher":
+        reference = None if prepared is None else prepared.reference
+    elif block.against != "none":
+        try:
+            reference = load_model(block.against, task.spec, new_head=False)
+        except UserError as error:
+            yield from ((("evaluate", "against"), f"evaluate.against: {one}") for one in error.problems)
+    if block.latency is not None:
+        models = {model.name: model for model in (reference, made) if model is not None}
+        for name, model in models.items():
+            for sentence in length_problems(name, model, (block.latency.lengths,)):
+                yield ("evaluate", "latency", "lengths"), f"evaluate.latency.lengths: {sentence}"
+    if block.baseline and prepared is not None and made is not None:  # else the steps' own problems say it
+        yield from ((("evaluate", "baseline"), f"evaluate.baseline: {one}") for one in _baseline(recipe, prepared))
+
+
+def _baseline(recipe: Recipe, prepared: Prepared) -> list[str]:
+    """Return why the recipe cannot run on the labels alone."""
+    return problems(without_teacher(recipe).steps, prepared.student, replace(prepared.inputs, teacher=None))
+
+
+def _name_problems(recipe: Recipe, block: EvaluateBlock) -> Iterator[Found]:
+    """Find results that would be written over each other."""
+    taken = {"teacher"} if block.against == "teacher" else set()
+    taken |= {BASELINE} if block.baseline else set()
+    for export in recipe.export:
+        taken |= {export.target, f"{export.target}-int8"}
+    if result_name(recipe.name).lower() in {result_name(name).lower() for name in taken}:
+        sentence = (
+            f"name: {recipe.name!r} is what results call another model ({', '.join(sorted(taken))}); choose another"
+        )
+        yield ("name",), sentence
+
+
+def _bare(sentence: str) -> str:
+    return sentence.removeprefix("measure: ")

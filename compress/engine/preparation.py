@@ -1,0 +1,168 @@
+"""What a recipe needs before its first step: data, the teacher (loaded or fine-tuned) and the student."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from compress.artifact.artifact import Artifact
+from compress.artifact.store import load_model
+from compress.augment.training_set import training_set
+from compress.engine.steps import problems
+from compress.recipe import Recipe
+from compress.technique import Inputs
+from eval.errors import UserError
+from teachers.signals.ensemble_teacher import EnsembleTeacher
+from teachers.signals.model_teacher import ModelTeacher, TeacherSource
+
+if TYPE_CHECKING:
+    from compress.blocks import TeacherBlock
+    from eval.inference import Predictor
+    from eval.task import Task
+    from teachers.taskmodel import TaskModel
+
+CALIBRATION = 512
+"""Training examples that steps with ``calibration`` among their needs get."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a recipe needs before its first step.
+
+    Attributes:
+        task: The data, if the recipe has a task.
+        teachers: The models that teach: none, one, or the members of an ensemble.
+        student: The model that the first step gets.
+        inputs: Data and teacher for the steps.
+    """
+
+    task: Task | None
+    teachers: tuple[TaskModel, ...]
+    student: Artifact
+    inputs: Inputs
+
+    @property
+    def reference(self) -> Predictor | None:
+        """What the result is held against: the teacher, or all of them as one."""
+        return EnsembleTeacher.of(self.teachers) if len(self.teachers) > 1 else next(iter(self.teachers), None)
+
+
+def prepare(recipe: Recipe, *, task: Task | None = None) -> Prepared:
+    """Read the data, load or fine-tune the teacher, build the student, and check every step against them.
+
+    What ``augment`` adds is for the steps alone: the teacher is fine-tuned, and ranges of activations are taken, on the
+    task's own examples.
+
+    Args:
+        recipe: What to do.
+        task: Its data, if that was read before.
+
+    Raises:
+        UserError: With every reason why the recipe cannot run.
+    """
+    prepared = assemble(recipe, read_task(recipe) if task is None else task)
+    found = problems(recipe.steps, prepared.student, prepared.inputs)
+    if found:
+        raise UserError(*found)
+    return augmented(recipe, prepared)
+
+
+def read_task(recipe: Recipe) -> Task | None:
+    """Read the data of a recipe; texts of an embedding task keep their labels if a teacher learns from them.
+
+    Raises:
+        UserError: With every mistake of the data.
+    """
+    refuse_several(recipe)
+    if recipe.task is None:
+        return None
+    return recipe.task.load(recipe.seed, recipe.teacher is not None and recipe.teacher.finetune is not None)
+
+
+def assemble(recipe: Recipe, task: Task | None) -> Prepared:
+    """Load or fine-tune the teacher and build the student; the steps are not looked at, and nothing is augmented.
+
+    Raises:
+        UserError: If a model cannot be loaded or built.
+    """
+    teachers = _teachers(recipe, task)
+    student = _student(recipe, next(iter(teachers), None), task)
+    train = task.train if task is not None and len(task.train) else None
+    inputs = Inputs(
+        train=train,
+        validation=task.validation if task is not None and len(task.validation) else None,
+        calibration=None if train is None else train.sample(CALIBRATION, recipe.seed),
+        teacher=_source(teachers),
+        reports_validation=recipe.evaluate is not None and recipe.evaluate.split == "validation",
+    )
+    return Prepared(task, teachers, student, inputs)
+
+
+def augmented(recipe: Recipe, prepared: Prepared) -> Prepared:
+    """Add what ``augment`` asks for to the examples of the steps.
+
+    Raises:
+        UserError: If a model or a file that it names is missing or unfit.
+    """
+    task, train, teachers = prepared.task, prepared.inputs.train, prepared.teachers
+    if recipe.augment is None or task is None or train is None:
+        return prepared
+    mask_word = teachers[0].tokenizer.mask_token if teachers else None
+    more = training_set(recipe.augment, train, task.spec, recipe.seed, mask_word)
+    return replace(prepared, inputs=replace(prepared.inputs, train=more))
+
+
+def refuse_several(recipe: Recipe) -> None:
+    """Refuse a recipe of several tasks, which gives no model to compress.
+
+    Raises:
+        UserError: If it is one.
+    """
+    if recipe.tasks:
+        raise UserError(
+            "tasks: several tasks are taught, not compressed; run 'compress teach --recipe' with this recipe"
+        )
+
+
+def _teachers(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
+    """Load every teacher of the recipe, or fine-tune it; they are numbered if there are several."""
+    if recipe.teacher is None:
+        return ()
+    if recipe.teacher.finetune is not None and task is None:
+        raise UserError("teacher.finetune: needs a task")
+    block = recipe.teacher.grounded(recipe.seed, recipe.name)
+    members = block.members(recipe.seed)
+    names = [f"teacher {number + 1}" for number in range(len(members))] if len(members) > 1 else ["teacher"]
+    return tuple(_teacher(block, source, seed, task, name) for (source, seed), name in zip(members, names, strict=True))
+
+
+def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, name: str) -> TaskModel:
+    if block.finetune is not None and task is not None:
+        return block.finetune.teach(partial(block.start, source), task, seed=seed, name=name)[0]
+    spec = None if task is None else task.spec
+    start = source if spec is None else block.start(source, spec, seed)
+    if isinstance(start, str):
+        start = load_model(start, spec, accept_incomplete=block.accept_incomplete)
+    return replace(start, name=name)
+
+
+def _source(teachers: tuple[TaskModel, ...]) -> TeacherSource | None:
+    if len(teachers) > 1:
+        return EnsembleTeacher.of(teachers)
+    return ModelTeacher(teachers[0]) if teachers else None
+
+
+def _student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) -> Artifact:
+    design = recipe.student
+    if design is None:
+        if teacher is None:
+            raise UserError("the recipe names neither a teacher nor a student")
+        return replace(Artifact.from_model(teacher), name="student")
+    source: TaskModel | None = teacher
+    if source is None and design.from_ != "teacher":
+        source = Artifact.from_pretrained(str(design.from_), None if task is None else task.spec)
+    if source is None:
+        raise UserError("student: there is no teacher to take shape or tokenizer from; give from: a model folder")
+    built = design.build(Artifact.from_model(source), seed=recipe.seed)
+    return replace(Artifact.from_model(built), name="student")

@@ -1,0 +1,147 @@
+"""What a recipe would start from, without training anything."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eval.errors import UserError
+from eval.task import TaskSpec
+
+if TYPE_CHECKING:
+    from compress.blocks import TeacherBlock
+    from compress.engine.preparation import Prepared
+    from compress.recipe import Recipe
+    from eval.task import Task
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a recipe would start from, as far as it could be loaded.
+
+    Attributes:
+        task: The data; None without a task, or if it cannot be read.
+        prepared: Models and inputs, with what stands for a teacher that is still to be trained; None if they cannot be
+            loaded.
+        impossible: Steps that cannot run on these models, counted from 0.
+        problems: Every reason why the recipe cannot run, with its line if the recipe came from a file.
+    """
+
+    task: Task | None
+    prepared: Prepared | None
+    impossible: frozenset[int]
+    problems: tuple[str, ...]
+
+
+def preview(recipe: Recipe) -> Prepared:
+    """Read the data, load the models, build the student and check every step, but train and augment nothing.
+
+    A teacher that would be fine-tuned is represented by its base with a new head, once for every seed, and one that
+    would be pretrained by a new network that knows no word: shapes and costs are the same.
+
+    Raises:
+        UserError: With every reason why the recipe cannot run, those of data and of models together.
+    """
+    found = look(recipe)
+    if found.problems or found.prepared is None:
+        raise UserError(*found.problems)
+    return found.prepared
+
+
+def look(recipe: Recipe) -> Preview:
+    """Do what ``preview`` does, and return its problems beside whatever could be loaded."""
+    from compress.engine.preparation import assemble, read_task
+    from compress.engine.steps import placed_problems
+
+    task, prepared = None, None
+    problems: list[str] = []
+    impossible: frozenset[int] = frozenset()
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            untrained = recipe.model_copy(update={"augment": None, "teacher": _untrained(recipe, Path(scratch))})
+        except UserError as error:
+            return Preview(None, None, impossible, error.problems)
+        try:
+            task = read_task(recipe)
+            prepared = assemble(untrained, task)
+        except UserError as error:
+            problems += [*error.problems, *_unreadable_models(untrained)]
+    if prepared is not None:
+        steps = placed_problems(recipe.steps, prepared.student, prepared.inputs)
+        impossible = frozenset(index for index, _ in steps)
+        problems += [f"{recipe.where(('steps', index))}{sentence}" for index, sentence in steps]
+        problems += _lesson_problems(recipe, prepared)
+    return Preview(task, prepared, impossible, tuple(problems))
+
+
+def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:
+    """Return the teacher's block with what stands for a teacher that is still to be trained."""
+    block = recipe.teacher
+    if block is None:
+        return None
+    if block.pretrain is not None:
+        from teachers.pretraining.network import save_untrained
+
+        save_untrained(block.pretrain, scratch, recipe.seed)
+        block = block.model_copy(update={"model": str(scratch), "pretrain": None})
+    if block.finetune is not None:
+        models = tuple(model for model, _ in block.members(recipe.seed))
+        block = block.model_copy(update={"model": models, "finetune": None})
+    return block
+
+
+def _lesson_problems(recipe: Recipe, prepared: Prepared) -> list[str]:
+    """Return why the teacher cannot learn its task, and why its examples cannot be augmented."""
+    task = prepared.task
+    problems: list[str] = []
+    for refuse in (_refuse_lesson, _refuse_augmentation):
+        try:
+            if task is not None:
+                refuse(recipe, task, prepared)
+        except UserError as error:
+            problems += error.problems
+    return problems
+
+
+def _refuse_lesson(recipe: Recipe, task: Task, prepared: Prepared) -> None:
+    """Refuse examples from which the teacher's loss learns nothing, and a head that cannot answer them."""
+    from compress.architectures.answer_network import unanswerable
+    from teachers.losses.loss import TaskLoss
+
+    block = recipe.teacher.finetune if recipe.teacher is not None else None
+    if block is None:
+        return
+    if block.head is not None and (problems := unanswerable(prepared.teachers[0], task.spec)):
+        raise UserError(*problems)
+    if not len(task.train):
+        raise UserError(
+            f"{recipe.where(('teacher', 'finetune'))}teacher.finetune: {task.source or 'the data'} has no train split "
+            "to fine-tune on"
+        )
+    (TaskLoss() if block.loss is None else block.loss.objective).select(task.spec, task.train)
+
+
+def _refuse_augmentation(recipe: Recipe, task: Task, prepared: Prepared) -> None:
+    from compress.augment.training_set import expected
+
+    del prepared
+    if recipe.augment is not None:
+        expected(recipe.augment, task.train, task.spec)
+
+
+def _unreadable_models(recipe: Recipe) -> list[str]:
+    """Return what is wrong with the models by themselves, which wrong data would hide."""
+    from compress.artifact.store import is_artifact, load_model
+
+    found: list[str] = []
+    if recipe.teacher is None:
+        return found
+    for source in dict.fromkeys(recipe.teacher.models):
+        try:
+            task = None if is_artifact(source) else TaskSpec(kind="masked-lm")
+            load_model(source, task, accept_incomplete=recipe.teacher.accept_incomplete)
+        except UserError as error:
+            found += error.problems
+    return found

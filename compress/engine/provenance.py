@@ -1,0 +1,54 @@
+"""What a kept folder was made from, as a digest, so that it is found again only while nothing of that has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compress.artifact.lineage import FILE as LINEAGE
+from compress.artifact.lineage import read_lineage
+from compress.export.runtime import MANIFEST, sha256
+from eval.errors import UserError
+
+if TYPE_CHECKING:
+    from compress.artifact.artifact import Artifact, Record
+
+TOLD = ("README.md", LINEAGE)
+"""Files of an artifact that tell about it and hold times of day or figures; no answer depends on them."""
+
+
+def digest_of(**inputs: Any) -> str:
+    """Return the SHA-256 of named plain JSON values, whatever their order."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def content_of(folder: Path) -> str:
+    """Return the SHA-256 over all files of an artifact folder that its answers depend on."""
+    files = {file.name: sha256(file) for file in sorted(folder.iterdir()) if file.is_file() and file.name not in TOLD}
+    return digest_of(**files)
+
+
+def is_of(folder: Path, artifact: Artifact) -> bool:
+    """Whether an artifact folder was made by the same steps from the same, and holds the same weights."""
+    try:
+        return _history(read_lineage(folder / LINEAGE)) == _history(artifact.lineage)
+    except (UserError, OSError):
+        return False
+
+
+def _history(lineage: Sequence[Record]) -> list[Any]:
+    told = {"facts", "size_before", "size_after", "libraries", "seconds"}
+    return [record.model_dump(mode="json", exclude=told) for record in lineage]
+
+
+def export_made_from(folder: Path) -> str | None:
+    """Return the digest that an export was made from; None if there is none, or an export that does not say it."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        found = manifest["source"]["made_from"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return found if isinstance(found, str) else None

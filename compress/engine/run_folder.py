@@ -1,0 +1,101 @@
+"""The folder of a run: whose it is, what stands where in it, and that nothing in it is of another model."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compress.engine.provenance import is_of
+from compress.export.folder import occupied
+from compress.export.runtime import MANIFEST
+from compress.export.targets import TARGETS
+from compress.recipe import Recipe, recipe_to_yaml
+from compress.yaml_places import read_yaml
+from eval.errors import CompressError, UserError
+from eval.files.writing import clear_leftovers, is_unfinished, write_beside
+
+if TYPE_CHECKING:
+    from compress.artifact.artifact import Artifact
+
+logger = logging.getLogger("compress.engine.run_folder")
+
+RECIPE_FILE, MODEL, RESULTS, RESULTS_FILE, PAGE = "recipe.yaml", "model", "results", "results.json", "report.html"
+"""What stands in the folder of a run."""
+FREE = ("export", "evaluate", "ablate")
+"""Parts of a recipe that may change from one run to the next in the same folder: they train no model of it anew."""
+
+
+def refuse_other_run(recipe: Recipe, out: Path, resume: bool) -> None:
+    """Refuse a folder that holds something else than a run that trains the same.
+
+    Args:
+        recipe: What is to be done.
+        out: The folder.
+        resume: Whether the run that it holds may go on.
+
+    Raises:
+        UserError: If it is no folder, not empty, or of another run.
+    """
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file; --out takes a folder")
+    if not out.is_dir() or not any(not is_unfinished(path) for path in out.iterdir()):
+        return
+    if not resume:
+        raise UserError(f"{out}: is not empty; add --resume to go on with the run it holds, or choose another --out")
+    mark = out / RECIPE_FILE
+    try:
+        earlier = mark.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{mark}: cannot be read ({error}), so this is no run to go on with; choose another --out"
+        ) from error
+    # A run of an earlier version that was killed while it wrote this left it empty; the steps know what they are of.
+    if earlier.strip() and _trained_part(earlier, mark) != _trained_part(recipe_to_yaml(recipe), mark):
+        raise UserError(
+            f"{out}: holds a run of another recipe (see {RECIPE_FILE} there); choose another --out; "
+            f"only {', '.join(FREE)} may change"
+        )
+    names = [f"{block.target}{kind}" for block in recipe.export for kind in ("", "-int8")]
+    if taken := [problem for name in names for problem in occupied(out / name)]:
+        raise UserError(*taken)
+
+
+def take(out: Path, recipe: Recipe | None = None) -> None:
+    """Make the folder of a run, and keep the recipe in it if one is given.
+
+    Raises:
+        CompressError: If the folder cannot be written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(out)
+        if recipe is not None:
+            write_beside(out / RECIPE_FILE, recipe_to_yaml(recipe).encode())
+    except OSError as error:
+        raise CompressError(f"{out}: cannot be written ({error})") from error
+
+
+def _trained_part(text: str, source: Path) -> Any:
+    """Return what of a recipe decides what is trained."""
+    found = read_yaml(text, str(source), {}).data
+    return {key: value for key, value in found.items() if key not in FREE} if isinstance(found, dict) else found
+
+
+def save_result(artifact: Artifact, out: Path) -> None:
+    """Save the model that a run made; what was measured or exported of another goes first: they never stand together.
+
+    Args:
+        artifact: The model.
+        out: The folder of the run.
+    """
+    if (out / MODEL).is_dir() and not is_of(out / MODEL, artifact):
+        exports = [out / f"{target}{kind}" for target in TARGETS for kind in ("", "-int8")]
+        for path in (out / RESULTS, *(folder for folder in exports if (folder / MANIFEST).is_file())):
+            if path.is_dir():
+                logger.info("%s: is of an earlier model, so it is removed", path)
+                shutil.rmtree(path)
+        for path in (out / RESULTS_FILE, out / PAGE):
+            path.unlink(missing_ok=True)
+    artifact.save(out / MODEL)

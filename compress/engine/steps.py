@@ -1,0 +1,261 @@
+"""Runs the steps of a recipe on a model: check, rehearse, run, verify, record, resume."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import shutil
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from compress.artifact.artifact import Artifact, Record, outcome_of
+from compress.artifact.store import is_artifact, load, save
+from compress.export.runtime import sha256
+from compress.modules.masked import masked_parts
+from compress.recipe_check import step_problems
+from compress.technique import Inputs, Outcome, Technique
+from eval.errors import CompressError, UserError
+from eval.inference import predict
+from eval.naming import without_paths
+from teachers.anatomy.encoder import layer_count
+from teachers.taskmodel import TaskModel
+
+if TYPE_CHECKING:
+    from compress.recipe import Recipe
+
+logger = logging.getLogger("compress.engine.steps")
+
+REHEARSED = 4
+"""Examples that a rehearsal sees."""
+
+
+def run(
+    recipe: Recipe,
+    student: TaskModel,
+    inputs: Inputs | None = None,
+    *,
+    folder: str | Path | None = None,
+    rehearse: bool = True,
+    anew: bool = False,
+) -> Artifact:
+    """Apply the steps of a recipe to ``student``, which stays as it is.
+
+    Args:
+        recipe: Its ``steps`` and ``seed`` are used; ``compress.engine.pipeline`` handles the other blocks.
+        student: The model to start from.
+        inputs: Data and teacher for the steps.
+        folder: Where every step is kept, and where an interrupted training goes on; None keeps nothing.
+        rehearse: Whether the whole recipe first runs with one optimizer step a step, to fail early.
+        anew: Whether a step that ``folder`` keeps, but that was made from something else, is made anew; else it is
+            refused, for what was trained is not thrown away unasked.
+
+    Returns:
+        The result with its lineage.
+
+    Raises:
+        UserError: With every reason why the recipe cannot run, before any compute.
+        CompressError: If a step fails or gives a model that is not sound.
+    """
+    inputs = inputs or Inputs()
+    artifact = Artifact.from_model(student)
+    found = problems(recipe.steps, artifact, inputs)
+    if found:
+        raise UserError(*found)
+    places = None if folder is None else step_folders(recipe, folder)
+    if rehearse and recipe.steps and not (places and all(is_artifact(place) for place in places)):
+        _, found_late = rehearsed(recipe, artifact, inputs)
+        if found_late:
+            raise UserError(*(sentence for _, sentence in found_late))
+    for index, step in enumerate(recipe.steps):
+        place = None if places is None else places[index]
+        artifact = _step(step, artifact, inputs, recipe.seed + index, place, anew)
+    return artifact
+
+
+def step_folders(recipe: Recipe, folder: str | Path) -> list[Path]:
+    """Return where ``run`` keeps the result of each step."""
+    return [Path(folder) / f"{index + 1}-{step.name}" for index, step in enumerate(recipe.steps)]
+
+
+def problems(steps: Sequence[Technique], student: TaskModel, inputs: Inputs) -> list[str]:
+    """Return every reason why these steps cannot run on this model; nothing is computed."""
+    return [sentence for _, sentence in placed_problems(steps, student, inputs)]
+
+
+def placed_problems(steps: Sequence[Technique], student: TaskModel, inputs: Inputs) -> list[tuple[int, str]]:
+    """Return what ``problems`` does, each with the number of its step, counted from 0."""
+    have = {name for name in ("train", "calibration", "teacher") if getattr(inputs, name) is not None}
+    found = [(int(place[-1]), sentence) for place, sentence in step_problems(list(enumerate(steps)), have)]
+    pruned = masked_parts(student.model) if layer_count(student.model) else frozenset()
+    for index, step in enumerate(steps):
+        found += [
+            (index, f"step {index + 1}, {step.name}: cannot follow what has pruned {student.name}: {reason}")
+            for reason in dict.fromkeys(reason for part, reason in step.remade().items() if part in pruned)
+        ]
+        if not step.takes_any and not layer_count(student.model):
+            sentence = f"step {index + 1}, {step.name}: works on transformer layers, and {student.name} has none"
+            found.append((index, sentence))
+            continue
+        try:
+            found += [(index, f"step {index + 1}, {sentence}") for sentence in step.check(student, inputs)]
+        except UserError as error:  # the teacher has not what the step asks it for
+            found += [(index, f"step {index + 1}, {step.name}: {sentence}") for sentence in error.problems]
+    return found
+
+
+def rehearsed(
+    recipe: Recipe, artifact: Artifact, inputs: Inputs, left_out: Collection[int] = ()
+) -> tuple[Artifact, list[tuple[int, str]]]:
+    """Run the steps on a few examples with one optimizer step each, as a dry run.
+
+    Args:
+        recipe: Its steps and seed.
+        artifact: The model to start from, which stays as it is.
+        inputs: Data and teacher.
+        left_out: Steps, counted from 0, that are known to be impossible; the others run without them.
+
+    Returns:
+        A model of the shape that the result will have, with records of config and structure alone; and what is
+        impossible, each with the number of its step, counted from 0.
+
+    Raises:
+        CompressError: If a step gives a model that is not sound.
+    """
+    logger.info("rehearsing %d steps", len(recipe.steps))
+    train, calibration = (None if split is None else split[:REHEARSED] for split in (inputs.train, inputs.calibration))
+    small = Inputs(train=train, calibration=calibration, teacher=inputs.teacher)
+    found: list[tuple[int, str]] = []
+    for index, step in enumerate(recipe.steps):
+        if index in left_out:
+            continue
+        where = f"step {index + 1}, {step.name} (in the rehearsal)"
+        try:
+            outcome = _apply(step.rehearsal(), artifact, small, recipe.seed + index)
+            _verify(step, outcome.student, inputs)
+        except UserError as error:
+            found += [(index, f"{where}: {sentence}") for sentence in error.problems]
+            continue
+        except CompressError as error:
+            raise type(error)(f"{where}: {error}") from error
+        config = step.model_dump(mode="json")
+        record = Record(technique=step.name, config=config, structure=outcome.structure, weights_after="")
+        artifact = _with_record(artifact, outcome.student, record)
+    return artifact, found
+
+
+def _with_record(artifact: Artifact, made: TaskModel, record: Record) -> Artifact:
+    return Artifact(made.model, made.tokenizer, made.task, name=artifact.name, lineage=(*artifact.lineage, record))
+
+
+def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place: Path | None, anew: bool) -> Artifact:
+    working = None if place is None else place.with_name(place.name + ".working")
+    found = None if place is None else _kept(place, step, artifact, inputs, seed, anew)
+    if found is not None:
+        logger.info("%s: already there", step.name)
+        if working is not None:  # a kill may have come before it was removed
+            shutil.rmtree(working, ignore_errors=True)
+        return found
+    logger.info("%s: started", step.name)
+    started = time.perf_counter()
+    outcome = _apply(step, artifact, replace(inputs, folder=working), seed)
+    seconds = time.perf_counter() - started
+    _verify(step, outcome.student, inputs)
+    fresh = replace(outcome.student)  # digests are computed once an object, and the weights have changed
+    record = Record(
+        **identity(step, artifact, inputs, seed),
+        structure=outcome.structure,
+        facts=without_paths(outcome.facts),
+        size_before=artifact.lineage[-1].size_after,
+        **outcome_of(fresh),
+        seconds=round(seconds, 3),
+    )
+    result = _with_record(artifact, fresh, record)
+    logger.info("%s: done in %.1f s", step.name, seconds)
+    if place is not None and working is not None:
+        save(result, place)
+        shutil.rmtree(working, ignore_errors=True)
+    return result
+
+
+def _apply(step: Technique, model: TaskModel, inputs: Inputs, seed: int) -> Outcome:
+    own = TaskModel(copy.deepcopy(model.model), model.tokenizer, model.task, name=model.name)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return step.apply(own, inputs, generator)
+
+
+def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> dict[str, Any]:
+    """Return what decides the outcome of a step: the part of its record that is known beforehand."""
+    used: dict[str, str] = {
+        name: getattr(inputs, name).digest
+        for name in ("train", "validation", "calibration")
+        if getattr(inputs, name) is not None and (name in step.needed() or (name == "validation" and step.trains))
+    }
+    if step.chooses and inputs.selection is not None:
+        used["selection"] = inputs.selection.digest
+    used |= _files({path: sha256(path) for path in step.reads() if path.is_file()})
+    return {
+        "technique": step.name,
+        "version": step.version,
+        "config": without_paths(step.model_dump(mode="json")),
+        "data": used,
+        "teacher": inputs.teacher.digest if inputs.teacher is not None and "teacher" in step.needed() else None,
+        "seed": seed,
+        "weights_before": artifact.lineage[-1].weights_after,
+    }
+
+
+def _files(digests: Mapping[Path, str]) -> dict[str, str]:
+    """Return digests by the names of their files, numbered where two have one name."""
+    found: dict[str, str] = {}
+    for path, digest in digests.items():
+        name, number = path.name, 1
+        while name in found:
+            number += 1
+            name = f"{path.name} ({number})"
+        found[name] = digest
+    return found
+
+
+def _kept(place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed: int, anew: bool) -> Artifact | None:
+    """Return the result of this very step from an earlier run, or None; another step's is refused or made anew."""
+    if not is_artifact(place):
+        return None
+    found = load(place)
+    wanted = identity(step, artifact, inputs, seed)
+    last = found.lineage[-1].model_dump(mode="json")
+    differing = sorted(key for key in wanted if json.dumps(last[key]) != json.dumps(wanted[key]))
+    given, before = artifact.lineage[-1].files, found.lineage[-2].files
+    changed = sorted(name for name in given.keys() | before.keys() if given.get(name) != before.get(name))
+    differing += [f"{name} of the model before" for name in changed if before]  # earlier versions recorded none
+    if differing and anew:
+        logger.info("%s: was made from something else (%s differ)", place, ", ".join(differing))
+        return None
+    if differing:
+        raise UserError(
+            f"{place}: holds the result of another run ({', '.join(differing)} differ); choose another --out, "
+            "or remove this folder and those of the steps after it to run them anew; whatever was made from them "
+            "(exports, baseline, results) is then made anew as well"
+        )
+    return replace(found, name=artifact.name)
+
+
+def _verify(step: Technique, model: TaskModel, inputs: Inputs) -> None:
+    """Refuse weights and outputs that are not finite."""
+    bad = [name for name, tensor in model.model.state_dict().items() if not bool(torch.isfinite(tensor).all())]
+    if bad:
+        raise CompressError(f"{step.name}: weights are no longer finite in {', '.join(bad[:3])}")
+    examples = next((split for split in (inputs.validation, inputs.train, inputs.calibration) if split), None)
+    if examples is None or model.task.kind == "masked-lm":
+        return
+    outputs = predict(replace(model), examples[:REHEARSED]).logits
+    if not all(np.isfinite(output).all() for output in outputs):
+        raise CompressError(f"{step.name}: the model gives outputs that are not finite")

@@ -1,0 +1,1 @@
+"""Custom student design: the shape, whether it is possible, inherited weights, predicted cost."""

@@ -1,0 +1,50 @@
+"""Several models on the same examples: each measured against one reference, all of them timed in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eval.cost.latency import LatencyPlan
+from eval.cost.latency import latency as time_models
+from eval.inference import Predictor
+from eval.measurement import measure
+from eval.result import Result
+from eval.task import Task
+
+
+def measure_together(
+    models: Sequence[Predictor],
+    task: Task,
+    against: Predictor | None = None,
+    split: str = "validation",
+    margin: float = 0.01,
+    latency: LatencyPlan | None = None,
+    seed: int = 13,
+) -> list[Result]:
+    """Measure models on one split; the reference answers once, and timings are of one run, so that ratios hold.
+
+    Args:
+        models: What is measured; their names must differ.
+        task: The task with its examples.
+        against: The reference; its own result comes first.
+        split: Which examples.
+        margin: Loss against the reference that is allowed, in units of the metric.
+        latency: What to time; None times nothing.
+        seed: Seed of the resampling.
+
+    Raises:
+        UserError: As ``measure`` does.
+    """
+    results = [] if against is None else [measure(against, task, split=split, seed=seed)]
+    reference = results[0] if results else None
+    results += [measure(model, task, reference, split, margin, seed=seed) for model in models]
+    if latency is None:
+        return results
+    everything = ([] if against is None else [against]) + list(models)
+    timed = {model.name: model for model in everything}
+    rows = time_models(timed, task.splits[split], latency.batch, latency.lengths, latency.seconds)
+    found = []
+    for result in results:
+        names = {result.name, result.comparison.reference if result.comparison else ""}
+        found.append(result.model_copy(update={"latency": tuple(row for row in rows if row.name in names)}))
+    return found

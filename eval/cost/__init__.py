@@ -1,0 +1,1 @@
+"""What a model costs: bytes, parameters, multiply-accumulates, latency, memory, and on which machine."""

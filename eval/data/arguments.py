@@ -1,0 +1,102 @@
+"""The arguments of ``load_task``, checked before anything is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from eval.data.item_checks import FIELDS
+from eval.errors import UserError, did_you_mean
+from eval.metrics.scores import default_metric, unfit
+from eval.task import KINDS, TaskSpec
+
+MAX_LENGTH = {"qa": 384}
+"""Most tokens of an input by kind, where it is not 128."""
+TRUNCATION = {"multiple-choice": "only_first"}
+"""Which text of a pair is shortened by kind, where it is not the longest first; the text goes before its choices."""
+STRIDE = {"qa": 128}
+"""Tokens shared by windows by kind, where it is not 32."""
+LABELLED = ("classification", "tagging")
+"""Kinds whose answers are labels."""
+Weights = Literal["balanced"] | Mapping[str, float]
+
+
+def specification(kind: str, metric: str | None, **given: Any) -> TaskSpec:
+    """Return what is asked as far as it is known before the data is read: labels and pairs are not.
+
+    Args:
+        kind: Kind of task.
+        metric: The score that decides; None takes the usual one.
+        given: Further fields of a ``TaskSpec``; None takes the kind's default.
+
+    Raises:
+        UserError: A value is not allowed.
+    """
+    if kind not in KINDS:
+        raise UserError(f"kind: there is no kind {kind!r}{did_you_mean(kind, KINDS)}")
+    if kind != "embedding" and (named := [name for name in ("pooling", "normalize") if given.get(name) is not None]):
+        raise UserError(*(f"{name}: {kind} has no vectors; leave it out" for name in named))
+    defaults = {
+        "max_length": MAX_LENGTH.get(kind, 128),
+        "stride": STRIDE.get(kind, 32),
+        "truncation": TRUNCATION.get(kind, "longest_first"),
+    }
+    try:
+        spec = TaskSpec.model_validate(
+            {
+                "kind": kind,
+                "metric": metric or default_metric(kind, pair=True),
+                # What the metric of vectors is for, until the data says it.
+                "pair": kind == "embedding" and metric != "nearest",
+                **defaults,
+                **{name: value for name, value in given.items() if value is not None},
+            }
+        )
+    except ValidationError as error:
+        wrong = (f"{part['loc'][0]}: got {part['input']!r}; {part['msg'].lower()}" for part in error.errors())
+        raise UserError(*wrong) from None
+    misfit = unfit(spec.metric, spec)
+    if misfit:
+        raise UserError(f"metric: {misfit}")
+    return spec
+
+
+def wrong_arguments(
+    kind: str,
+    labels: Sequence[str] | None,
+    class_weights: Weights | None,
+    on_bad: str,
+    columns: Mapping[str, str],
+    limit: Mapping[str, int],
+) -> list[str]:
+    """Return what is wrong with the other arguments, one sentence each."""
+    problems = []
+    if on_bad not in ("refuse", "skip"):
+        problems.append(f"on_bad: got {on_bad!r}; allowed: refuse, skip")
+    problems += [
+        f"columns: {kind} has no field {name!r}{did_you_mean(name, FIELDS[kind])}"
+        for name in columns
+        if name not in FIELDS[kind]
+    ]
+    problems += [
+        f"limit: {name}: got {count!r}; must be a whole number of 1 or more"
+        for name, count in limit.items()
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1
+    ]
+    problems += [
+        f"{name}: {kind} has no labels; leave it out"
+        for name, value in (("labels", labels), ("class_weights", class_weights))
+        if value is not None and kind not in LABELLED
+    ]
+    if isinstance(labels, str):
+        problems.append(f"labels: got the string {labels!r}; give a list of names")
+    elif labels is not None and len(set(labels)) != len(labels):
+        problems.append(f"labels: named twice: {', '.join(str(one) for one, n in Counter(labels).items() if n > 1)}")
+    elif kind == "classification" and labels is not None and len(labels) < 2:
+        problems.append(f"labels: got {list(labels)}; a classification needs two labels or more")
+    if isinstance(class_weights, str) and class_weights != "balanced":
+        problems.append(f"class_weights: got {class_weights!r}; allowed: balanced, or a weight for each label")
+    return problems

@@ -1,0 +1,152 @@
+"""Where the splits of a data set are: files of a folder, one file, a saved ``datasets`` folder, or the hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from eval.data.readers import FORMATS, format_of, read
+from eval.data.rows import Row
+from eval.data.table_readers import read_dataset
+from eval.errors import UserError, did_you_mean
+from eval.files.paths import user_path
+
+SPLITS = ("train", "validation", "test", "unlabeled")
+"""Names of splits that are looked for; others are read when ``files`` names them."""
+HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One split that can be read.
+
+    Attributes:
+        name: What messages call it.
+        rows: Reads it.
+        path: Its file, if it is one.
+    """
+
+    name: str
+    rows: Callable[[], Iterator[Row]]
+    path: Path | None = None
+
+    @classmethod
+    def of(cls, file: Path) -> Source:
+        """Return a file as a split."""
+        return cls(str(file), partial(read, file), file)
+
+
+def find_sources(data: str | Path | None, files: Mapping[str, str | Path]) -> dict[str, Source]:
+    """Return what can be read, by split; ``train`` first.
+
+    Args:
+        data: A folder, a file, a saved ``datasets`` folder or a hub name; None if ``files`` says all.
+        files: The file of a split (beside ``data``, or anywhere), or the data set's own name of a split.
+
+    Raises:
+        UserError: Nothing is there, or it is not clear which file is meant.
+    """
+    if data is None and not files:
+        raise UserError("load_task: say where the data is: data (a folder, a file or a hub name) or files, one a split")
+    path = None if data is None else user_path(data)
+    if path is not None and not path.exists():
+        found = _dataset_sources(_from_hub(str(data)), str(data), files)
+    elif path is not None and any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
+        found = _dataset_sources(_from_disk(path), str(data), files)
+    else:
+        found = _file_sources(path, files)
+    order = [*SPLITS, *found]
+    return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
+
+
+def _file_sources(path: Path | None, files: Mapping[str, str | Path]) -> dict[str, Source]:
+    folder = path.parent if path is not None and path.is_file() else path
+    named = {split: _place(folder, user_path(file)) for split, file in files.items()}
+    problems = [f"files: {split}: there is no file {file}" for split, file in named.items() if not file.is_file()]
+    if path is not None and path.is_file():
+        found = {_split_of(path) if _split_of(path) in SPLITS else "validation": path}
+    else:
+        found = {} if path is None else _split_files(path, set(named), problems)
+    places = {**{split: file for split, file in found.items() if file not in named.values()}, **named}
+    problems += [
+        f"{file}: unknown format; allowed: {', '.join(FORMATS)}, and .gz behind all but .parquet"
+        for file in places.values()
+        if format_of(file) is None
+    ]
+    if not places and not problems:
+        there = sorted(file.name for file in (path or Path()).iterdir())[:10]
+        problems.append(
+            f"{path}: no file of a split here; expected train, validation, test or unlabeled with one of "
+            f"{' '.join(FORMATS)}; there is {', '.join(there) or 'nothing'}; name others with files: {{train: ...}}"
+        )
+    if problems:
+        raise UserError(*problems)
+    return {split: Source.of(file) for split, file in places.items()}
+
+
+def _place(folder: Path | None, file: Path) -> Path:
+    return folder / file if folder is not None and (folder / file).is_file() else file
+
+
+def _split_of(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).stem
+
+
+def _split_files(folder: Path, named: set[str], problems: list[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for split in (split for split in SPLITS if split not in named):
+        there = sorted(file for file in folder.iterdir() if _split_of(file) == split and format_of(file) is not None)
+        if len(there) > 1:
+            names = ", ".join(file.name for file in there)
+            problems.append(f"{folder}: several files of {split}: {names}; choose with files: {{{split}: ...}}")
+        elif there:
+            found[split] = there[0]
+    return found
+
+
+def _dataset_sources(data: Any, name: str, files: Mapping[str, str | Path]) -> dict[str, Source]:
+    splits = dict(data) if isinstance(data, dict) else {str(data.split or "validation"): data}
+    named = {split: str(own) for split, own in files.items()}
+    wanted = {split: split for split in SPLITS if split in splits and split not in named.values()} | named
+    unknown = [
+        f"{name}: files: {split}: there is no split {own!r}{did_you_mean(own, splits)}"
+        for split, own in wanted.items()
+        if own not in splits
+    ]
+    if unknown or not wanted:
+        raise UserError(
+            *unknown or [f"{name}: has the splits {', '.join(splits)}; name one with files: {{train: ...}}"]
+        )
+    return {
+        split: Source(f"{name} ({own})", partial(read_dataset, splits[own], f"{name} ({own})"))
+        for split, own in wanted.items()
+    }
+
+
+def _from_disk(path: Path) -> Any:
+    import datasets
+
+    try:
+        return datasets.load_from_disk(str(path))
+    except Exception as error:
+        raise UserError(f"{path}: cannot be read by datasets.load_from_disk: {error}") from error
+
+
+def _from_hub(name: str) -> Any:
+    match = HUB_NAME.fullmatch(name)
+    if match is None:
+        raise UserError(f"{name}: no such file or folder, and no hub name (owner/name or owner/name:config) either")
+    import datasets
+
+    try:
+        return datasets.load_dataset(match["name"], match["config"])
+    except Exception as error:
+        raise UserError(
+            f"{name}: there is no such folder, so it was taken as the name of a data set on the hub, "
+            f"which could not be loaded ({type(error).__name__}: {error}); "
+            "give a folder that exists, or check the name and the connection"
+        ) from error

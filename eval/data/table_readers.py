@@ -1,0 +1,132 @@
+"""Readers of tables: CSV, TSV, parquet and the data sets of the datasets library."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from eval.data.rows import NOT_UTF8, Row, text_lines
+from eval.errors import UserError
+
+SHOWN_COLUMNS = 10
+BATCH = 1000
+"""Rows of a parquet file in memory at a time."""
+
+
+def read_tsv(path: Path) -> Iterator[Row]:
+    """Yield the rows below a header; quotes are plain characters, as in the GLUE files."""
+    lines = ((where, None if line is None else line.split("\t")) for where, line in text_lines(path))
+    yield from _table(row for row in lines if row[1] != [""])
+
+
+def read_csv(path: Path) -> Iterator[Row]:
+    """Yield the rows below a header; a quoted cell may hold commas, quotes (doubled) and line breaks."""
+    yield from _table(_csv_cells(path))
+
+
+def _csv_cells(path: Path) -> Iterator[tuple[str, list[str] | str | None]]:
+    unreadable: list[str] = []
+    place = ""
+
+    def lines() -> Iterator[str]:
+        nonlocal place
+        for where, line in text_lines(path):
+            place = where
+            if line is None:
+                unreadable.append(where)
+            yield "\n" if line is None else line + "\n"
+
+    csv.field_size_limit(sys.maxsize)  # as long as a line of any other format may be
+    reader = csv.reader(lines(), strict=True)
+    while True:
+        try:
+            found: list[str] | str = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            found = f"is not CSV ({error})"
+        if unreadable:
+            yield from ((where, None) for where in unreadable)
+            unreadable.clear()
+        elif found:
+            yield place, found
+
+
+def _table(rows: Iterable[tuple[str, list[str] | str | None]]) -> Iterator[Row]:
+    header: list[str] | None = None
+    for where, cells in rows:
+        if cells is None:
+            yield Row(where, problem=NOT_UTF8)
+        elif isinstance(cells, str):
+            yield Row(where, problem=cells)
+        elif header is None:
+            header = [name.strip() for name in cells]
+            if twice := [name for name, count in Counter(header).items() if name and count > 1]:
+                named = ", ".join(map(repr, twice))
+                raise UserError(f"{where}: the header names {named} twice; give each column a name of its own")
+        elif len(cells) != len(header):
+            named = ", ".join(header[:SHOWN_COLUMNS]) + (", ..." if len(header) > SHOWN_COLUMNS else "")
+            problem = f"has {len(cells)} cells, but the header names {len(header)} columns: {named}"
+            yield Row(where, problem=problem)
+        else:
+            yield Row(where, dict(zip(header, cells, strict=True)), written=True)
+
+
+def read_parquet(path: Path) -> Iterator[Row]:
+    """Yield the rows of a parquet file; class numbers become names where the file carries them."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            batches = (row for batch in file.iter_batches(BATCH) for row in batch.to_pylist())
+            yield from _named(batches, _features(file.schema_arrow, path), str(path))
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:  # a date before the year 1, for one
+        raise UserError(f"{path}: cannot be read: {error}") from error
+
+
+def _features(schema: Any, path: Path) -> Mapping[str, Any]:
+    if b"huggingface" not in (schema.metadata or {}):
+        return {}
+    from datasets import Features
+
+    try:
+        return dict(Features.from_arrow_schema(schema))
+    except Exception as error:  # the library believes whatever stands there
+        raise UserError(
+            f"{path}: its metadata for the datasets library ('huggingface') cannot be read "
+            f"({type(error).__name__}: {error}); write the file anew"
+        ) from error
+
+
+def read_dataset(dataset: Any, where: str) -> Iterator[Row]:
+    """Yield the rows of one split of the datasets library.
+
+    Args:
+        dataset: A ``datasets.Dataset``.
+        where: What places in it are called.
+    """
+    yield from _named(iter(dataset), dataset.features, where)
+
+
+def _named(rows: Iterable[Mapping[str, Any]], features: Mapping[str, Any], where: str) -> Iterator[Row]:
+    names = {column: found for column, feature in features.items() if (found := _class_names(feature)) is not None}
+    for number, row in enumerate(rows, start=1):
+        named = {column: _name(row[column], known) for column, known in names.items()}
+        yield Row(f"{where}: row {number}", {**row, **named})
+
+
+def _class_names(feature: Any) -> list[str] | None:
+    inner = getattr(feature, "feature", feature)
+    return list(inner.names) if type(inner).__name__ == "ClassLabel" else None
+
+
+def _name(value: Any, names: list[str]) -> Any:
+    """Return the name of a class number; -1 and empty values mean that there is no label."""
+    if isinstance(value, list):
+        return [_name(item, names) for item in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None

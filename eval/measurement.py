@@ -1,0 +1,270 @@
+"""Measure a model on a task, alone or against a reference, and keep what is needed to compare it later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eval.cost.latency import LatencyPlan, LatencyRow
+from eval.cost.latency import latency as time_models
+from eval.cost.machine import machine
+from eval.cost.size import Size, file_bytes, folder_bytes, onnx_size
+from eval.errors import UserError, did_you_mean
+from eval.inference import Predictor, predict
+from eval.metrics.scores import per_example, resampler, score
+from eval.naming import public_name
+from eval.predictions import Kept
+from eval.proof.paired_statistics import (
+    agreement,
+    expected_calibration_error,
+    is_binary,
+    mcnemar,
+    non_inferior,
+    paired_bootstrap,
+)
+from eval.result import Comparison, Result
+from eval.slices import confusion, groups, slices
+from eval.task import Examples, Task, TaskSpec
+
+GOLD = {
+    "classification": ("label",),
+    "regression": ("label",),
+    "tagging": ("tags",),
+    "qa": ("id", "answers"),
+    "embedding": ("label",),
+    "multiple-choice": ("label",),
+}
+"""Fields of an example that hold the truth, by kind."""
+MOST_LOGITS = 200_000
+"""Numbers up to which raw outputs are kept with the answers."""
+MOST_NAMED = 5
+"""Offenders that a message names."""
+
+
+def measure(
+    model: Predictor,
+    task: Task,
+    against: Predictor | Result | None = None,
+    split: str = "validation",
+    margin: float = 0.01,
+    latency: LatencyPlan | None = None,
+    batch_size: int = 32,
+    seed: int = 13,
+) -> Result:
+    """Measure a model on one split of a task.
+
+    Args:
+        model: What is measured.
+        task: The task with its examples.
+        against: The reference: another model, or an earlier result on the same examples.
+        split: Which examples.
+        margin: Loss against the reference that is allowed, in units of the metric.
+        latency: What to time; None times nothing. A reference that is a model is timed in turns with this one.
+        batch_size: Rows of a batch when answering.
+        seed: Seed of the resampling.
+
+    Raises:
+        UserError: The split is missing, empty or without labels, the model was made for another task, or the
+            reference was measured on other examples.
+    """
+    examples = scored_examples(task, split)
+    models = [model] if against is None or isinstance(against, Result) else [model, against]
+    problems = [problem for one in models for problem in _mismatches(one, task.spec)]
+    if not 0 <= margin < np.inf:
+        problems.append(f"margin={margin} must be a number of 0 or more, in units of the metric, such as 0.01")
+    if isinstance(against, Result):
+        problems += _unpaired(against, task.spec, examples.digest)
+    if problems:
+        raise UserError(*problems)
+    result, kept = _answered(model, model.name, task, examples, split, batch_size, seed)
+    parts = groups(task.spec, model.encoder, examples)
+    rows: list[LatencyRow] = []
+    if against is None:
+        comparison, found = None, slices(task.spec, parts, kept)
+        timed = {model.name: model}
+    else:
+        name = against.name if against.name != model.name else f"{against.name} (reference)"
+        if isinstance(against, Result):
+            reference, timed = against.model_copy(update={"name": name}), {model.name: model}
+        else:
+            reference, _ = _answered(against, name, task, examples, split, batch_size, seed)
+            timed = {model.name: model, name: against}
+        comparison, found = pair(result, reference, margin, seed), slices(task.spec, parts, kept, reference.kept)
+    if latency is not None:
+        rows = time_models(timed, examples, latency.batch, latency.lengths, latency.seconds)
+    return result.model_copy(update={"comparison": comparison, "slices": found, "latency": tuple(rows)})
+
+
+def pair(
+    candidate: Result | Sequence[Result],
+    reference: Result | Sequence[Result],
+    margin: float = 0.01,
+    seed: int = 13,
+    resamples: int = 2000,
+) -> Comparison:
+    """Compare results that were measured apart, from their kept answers.
+
+    Args:
+        candidate: A result, or several of one way of training (one a seed) to be pooled.
+        reference: A result for all candidates, or one for each, in the same order.
+        margin: Loss against the reference that is allowed, in units of the metric.
+        seed: Seed of the resampling.
+        resamples: Resamples behind the intervals.
+
+    Raises:
+        UserError: The results are of other examples or another task, lack their answers, or cannot be paired off.
+    """
+    candidates = [candidate] if isinstance(candidate, Result) else list(candidate)
+    references = [reference] if isinstance(reference, Result) else list(reference)
+    if len(references) == 1:
+        references *= len(candidates)
+    if not candidates or len(candidates) != len(references):
+        raise UserError(f"pair: {len(candidates)} candidates cannot be paired off with {len(references)} references")
+    first = candidates[0]
+    problems = [problem for one in [*candidates, *references] for problem in _unpaired(one, first.task, first.digest)]
+    if problems:
+        raise UserError(*problems)
+    kept = [(_kept(one), _kept(other)) for one, other in zip(candidates, references, strict=True)]
+    spec = first.task
+    metrics = [tuple(resampler(spec, side.answers, side.gold) for side in sides) for sides in kept]
+    found = paired_bootstrap([(a, b) for a, b in metrics], first.examples, seed=seed, resamples=resamples)
+    agreed = [agreement(spec.kind, one.answers, other.answers) for one, other in kept]
+    values = [np.array(side.values) for side in kept[0]]
+    test = mcnemar(*values) if len(kept) == 1 and all(is_binary(side) for side in values) else None
+    other = references[0]
+    return Comparison(
+        reference=other.name,
+        metric=first.metric,
+        margin=margin,
+        verdict=non_inferior(found.difference, margin),
+        difference=found.difference,
+        retention=found.retention,
+        p_value=found.p_value,
+        confidence=found.confidence,
+        resamples=found.resamples,
+        seeds=found.seeds,
+        agreement={name: float(np.mean([one[name] for one in agreed])) for name in agreed[0]},
+        mcnemar=test,
+        reference_scores={name: float(np.mean([one.scores[name] for one in references])) for name in other.scores},
+        reference_size=other.size,
+        reference_bytes=other.file_bytes,
+    )
+
+
+def _kept(result: Result) -> Kept:
+    if result.kept is None:
+        raise UserError(f"{result.name}: its answers were not kept; measure it again")
+    return result.kept
+
+
+def _unpaired(result: Result, spec: TaskSpec, digest: str) -> list[str]:
+    problems = []
+    if result.digest != digest:
+        problems.append(
+            f"{result.name}: was measured on other examples ({result.split} of {result.source or 'a task'})"
+        )
+    if (result.task.kind, result.task.metric) != (spec.kind, spec.metric):
+        problems.append(f"{result.name}: has {result.task.kind} scores by {result.task.metric}, not {spec.metric}")
+    if result.kept is None:
+        problems.append(f"{result.name}: its answers were not kept; measure it again")
+    return problems
+
+
+def scored_examples(task: Task, split: str) -> Examples:
+    """Return the examples of a split, all of which have what an answer is scored against.
+
+    Raises:
+        UserError: If the split is missing, empty or without labels, or the kind of task has no scores.
+    """
+    if task.spec.kind not in GOLD:
+        raise UserError(f"measure: a {task.spec.kind} task has no answers to score; allowed: {', '.join(GOLD)}")
+    examples = task.splits.get(split)
+    filled = [name for name, items in task.splits.items() if len(items)]
+    if examples is None:
+        raise UserError(
+            f"measure: there is no split {split!r} in {task.source or 'the task'}{did_you_mean(split, filled)}"
+        )
+    if not len(examples):
+        raise UserError(f"measure: the split {split!r} is empty; splits with examples: {', '.join(filled) or 'none'}")
+    field = GOLD[task.spec.kind][-1]
+    missing = [place for place, example in enumerate(examples) if example.get(field) is None]
+    if missing:
+        named = ", ".join(str(place) for place in missing[:MOST_NAMED])
+        raise UserError(f"measure: {len(missing)} examples of {split!r} have no {field!r}, such as number {named}")
+    return examples
+
+
+def _mismatches(model: Predictor, spec: TaskSpec) -> list[str]:
+    settings = model.encoder.settings
+    if settings.kind != spec.kind:
+        return [f"{model.name}: was made for {settings.kind}, the task is {spec.kind}"]
+    unknown = [label for label in spec.labels if label not in settings.labels]
+    if unknown and spec.kind in ("classification", "tagging"):
+        few = ", ".join(map(repr, unknown[:MOST_NAMED]))
+        own = ", ".join(map(repr, settings.labels[:MOST_NAMED]))
+        return [
+            f"{model.name}: cannot answer {few}; its labels are {own}; load the task with a label_map, or another model"
+        ]
+    if settings.pair != spec.pair and spec.kind in ("classification", "regression"):
+        wants = {True: "pairs of texts", False: "single texts"}
+        return [f"{model.name}: takes {wants[settings.pair]}, the task has {wants[spec.pair]}"]
+    return []
+
+
+def _answered(
+    model: Predictor, name: str, task: Task, examples: Examples, split: str, batch_size: int, seed: int
+) -> tuple[Result, Kept]:
+    spec = task.spec
+    start = time.perf_counter()
+    predictions = predict(model, examples, batch_size)
+    seconds = time.perf_counter() - start
+    values = per_example(spec, predictions.answers, examples)
+    few = sum(int(row.size) for row in predictions.logits) <= MOST_LOGITS
+    kept = Kept(
+        answers=[dict(answer) for answer in predictions.answers],
+        gold=[{field: example[field] for field in GOLD[spec.kind] if field in example} for example in examples],
+        values=[float(value) for value in values],
+        logits=[_shortest(row) for row in predictions.logits] if few else None,
+    )
+    calibration = None
+    if spec.kind in ("classification", "multiple-choice"):
+        right = [a["label"] == example["label"] for a, example in zip(kept.answers, examples, strict=True)]
+        calibration = expected_calibration_error([answer["probability"] for answer in kept.answers], right)
+    folder, size = getattr(model, "folder", None), getattr(model, "size", None)
+    result = Result(
+        name=name,
+        task=spec,
+        source=public_name(task.source),
+        split=split,
+        digest=examples.digest,
+        examples=len(examples),
+        scores=score(spec, predictions.answers, examples),
+        calibration_error=calibration,
+        confusion=confusion(spec, predictions.answers, examples),
+        size=size() if callable(size) else _file_size(folder),
+        file_bytes=(file_bytes(folder) or None) if folder is not None else None,
+        folder_bytes=folder_bytes(folder) if folder is not None else None,
+        layers=None if predictions.layers is None else float(np.mean(predictions.layers)),
+        seconds=seconds,
+        machine=machine(),
+        seed=seed,
+        kept=kept,
+    )
+    return result, kept
+
+
+def _file_size(folder: str | Path | None) -> Size | None:
+    """Return the size of the ONNX file in a folder, if there is one."""
+    file = None if folder is None else Path(folder) / "model.onnx"
+    return onnx_size(file) if file is not None and file.is_file() else None
+
+
+def _shortest(row: Any) -> Any:
+    """Return nested lists of floats that print no longer than float32 needs."""
+    if row.ndim > 1:
+        return [_shortest(part) for part in row]
+    return [float(str(value)) for value in row.astype(np.float32)]

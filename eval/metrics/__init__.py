@@ -1,0 +1,1 @@
+"""Scores: on all examples, on one, and on any resample of them."""

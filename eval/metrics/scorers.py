@@ -1,0 +1,233 @@
+"""How each metric is counted: every example becomes a few numbers, and the metric follows from those of any examples.
+
+A function here takes (spec, answers, examples) and returns a function of the indices of examples. Its first half runs
+once; the second is a few operations on arrays, so a bootstrap of a thousand resamples takes about a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.inference import Answer
+from eval.metrics import correlation
+from eval.task import Example, TaskSpec
+
+Indices = NDArray[np.int64]
+Values = NDArray[np.float64]
+Scorer = Callable[[Indices], float]
+"""The metric on the examples with these indices, which may repeat."""
+Prepare = Callable[[TaskSpec, Sequence[Answer], Sequence[Example]], Scorer]
+"""Reduces every example to a few numbers and returns the metric over them."""
+
+ROWS = 1024
+"""Texts that are compared with all others at a time."""
+MOST_NATS = 700.0
+"""A loss above this counts as this, so that its exponential stays a float."""
+
+
+def mean(values: Values) -> Scorer:
+    """Return the mean of one value an example."""
+    return lambda indices: float(values[indices].mean())
+
+
+def accuracy(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """Share of right labels."""
+    return mean(right_labels(answers, examples))
+
+
+def right_labels(answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+    """Return 1 for each right label, else 0."""
+    return np.array([a["label"] == e["label"] for a, e in zip(answers, examples, strict=True)], dtype=np.float64)
+
+
+def from_confusion(metric: Callable[[Values], float]) -> Prepare:
+    """Make a metric of a confusion table ``[true, answered]`` one of examples."""
+
+    def prepare(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+        # A model may answer a label that the task does not have, and then it is wrong.
+        names = dict.fromkeys([*spec.labels, *(e["label"] for e in examples), *(a["label"] for a in answers)])
+        code = {name: number for number, name in enumerate(names)}
+        width = len(code)
+        cells = np.array(
+            [code[e["label"]] * width + code[a["label"]] for a, e in zip(answers, examples, strict=True)],
+            dtype=np.int64,
+        )
+
+        def score(indices: Indices) -> float:
+            counts = np.bincount(cells[indices], minlength=width * width)
+            return metric(counts.reshape(width, width).astype(np.float64))
+
+        return score
+
+    return prepare
+
+
+def macro_f1(table: Values) -> float:
+    """Mean F1 of the labels that occur among the truths or the answers."""
+    both = table.sum(axis=0) + table.sum(axis=1)
+    occurs = both > 0
+    return float((2 * np.diag(table)[occurs] / both[occurs]).mean())
+
+
+def matthews(table: Values) -> float:
+    """Matthews' correlation for any number of classes (Gorodkin 2004)."""
+    true, answered, total = table.sum(axis=1), table.sum(axis=0), table.sum()
+    spread = (total**2 - true @ true) * (total**2 - answered @ answered)
+    return float((np.trace(table) * total - true @ answered) / np.sqrt(spread)) if spread > 0 else 0.0
+
+
+def binary_counts(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+    """Count the last label, the positive one: (answered rightly, answered, true) of each example."""
+    positive = spec.labels[-1]
+    pairs = [(a["label"] == positive, e["label"] == positive) for a, e in zip(answers, examples, strict=True)]
+    return np.array([(answered and true, answered, true) for answered, true in pairs], dtype=np.float64)
+
+
+def entity_counts(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+    """Count entities as conlleval does: right are those of equal type, start and end (seqeval's default mode)."""
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    counts = []
+    for answer, example in zip(answers, examples, strict=True):
+        found, wanted = set(get_entities(answer["tags"])), set(get_entities(list(example["tags"])))
+        counts.append((len(found & wanted), len(found), len(wanted)))
+    return np.array(counts, dtype=np.float64)
+
+
+def from_counts(
+    count: Callable[[TaskSpec, Sequence[Answer], Sequence[Example]], Values],
+    metric: Callable[[float, float, float], float],
+) -> Prepare:
+    """Make a metric of three sums (found and right, found, to be found) one of examples."""
+
+    def prepare(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+        counts = count(spec, answers, examples).reshape(-1, 3)
+        return lambda indices: metric(*counts[indices].sum(axis=0).tolist())
+
+    return prepare
+
+
+def f1(right: float, found: float, wanted: float) -> float:
+    """Harmonic mean of precision and recall."""
+    return 2 * right / (found + wanted) if found + wanted else 0.0
+
+
+def precision(right: float, found: float, wanted: float) -> float:
+    """Share of what was found that is right."""
+    return right / found if found else 0.0
+
+
+def recall(right: float, found: float, wanted: float) -> float:
+    """Share of what was to be found that was found."""
+    return right / wanted if wanted else 0.0
+
+
+def token_accuracy(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """Share of right tags over all tokens."""
+    pairs = [(a["tags"], e["tags"]) for a, e in zip(answers, examples, strict=True)]
+    right = np.array([sum(x == y for x, y in zip(a, e, strict=True)) for a, e in pairs], dtype=np.float64)
+    return _ratio(right, np.array([len(e) for _, e in pairs], dtype=np.float64))
+
+
+def _ratio(above: Values, below: Values) -> Scorer:
+    def score(indices: Indices) -> float:
+        total = below[indices].sum()
+        return float(above[indices].sum() / total) if total else 0.0
+
+    return score
+
+
+def score_pairs(answers: Sequence[Answer], examples: Sequence[Example]) -> tuple[Values, Values]:
+    """Return predicted and true scores."""
+    predicted = np.array([answer["score"] for answer in answers], dtype=np.float64)
+    return predicted, np.array([example["label"] for example in examples], dtype=np.float64)
+
+
+def pearson(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """Pearson's correlation."""
+    predicted, true = score_pairs(answers, examples)
+    return lambda indices: correlation.pearson(predicted[indices], true[indices])
+
+
+def spearman(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """Pearson's correlation of the ranks."""
+    pairs = score_pairs(answers, examples)
+    if np.isnan(pairs[0]).any():
+        return lambda indices: float("nan")
+    predicted, true = (np.unique(values, return_inverse=True)[1] for values in pairs)
+    return lambda indices: correlation.pearson(_ranks(predicted[indices]), _ranks(true[indices]))
+
+
+def _ranks(order: NDArray[np.intp]) -> Values:
+    """Ranks of values given by their place among all distinct ones; equal values share their mean rank."""
+    counts = np.bincount(order)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[order])
+
+
+def nearest(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """Share of texts whose nearest other text, by cosine, is of their class; the others are always all examples."""
+    return mean(right_neighbours(answers, examples))
+
+
+def right_neighbours(answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+    """Return 1 for each text whose nearest other text has its label, else 0; the first of several that are as near."""
+    labels = np.array([str(example["label"]) for example in examples])
+    vectors = np.array([answer["vectors"][0] for answer in answers], dtype=np.float32)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    right = np.zeros(len(labels))
+    for first in range(0, len(labels) if len(labels) > 1 else 0, ROWS):
+        rows = np.arange(first, min(first + ROWS, len(labels)))
+        cosines = vectors[rows] @ vectors.T
+        cosines[np.arange(len(rows)), rows] = -np.inf
+        right[rows] = labels[cosines.argmax(axis=1)] == labels[rows]
+    return right
+
+
+def rank_errors(answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+    """Return for each pair the squared difference of the ranks of its score and its label, ranks from 0 to 1."""
+    predicted, true = (
+        _ranks(np.unique(values, return_inverse=True)[1]) / len(values) for values in score_pairs(answers, examples)
+    )
+    return np.asarray((predicted - true) ** 2)
+
+
+def mean_squared_error(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """Mean squared difference."""
+    predicted, true = score_pairs(answers, examples)
+    return mean((predicted - true) ** 2)
+
+
+def over_questions(score: Callable[[str, str], float]) -> Prepare:
+    """Make a comparison of two texts a metric: the best over the expected answers, averaged over the questions."""
+
+    def prepare(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+        return mean(best_scores(score, answers, examples))
+
+    return prepare
+
+
+def best_scores(score: Callable[[str, str], float], answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+    """Return for each question the best score over its expected answers; one without any expects an empty answer."""
+    pairs = zip(answers, examples, strict=True)
+    expected = [(answer["text"], [one["text"] for one in example["answers"]] or [""]) for answer, example in pairs]
+    return np.array([max(score(text, one) for one in those) for text, those in expected], dtype=np.float64)
+
+
+def masked_accuracy(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """Share of right tokens among the masked ones."""
+    return _ratio(column(answers, "correct"), column(answers, "total"))
+
+
+def perplexity(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """Exponential of the mean loss of a masked token."""
+    loss = _ratio(column(answers, "loss"), column(answers, "total"))
+    return lambda indices: float(np.exp(min(loss(indices), MOST_NATS)))
+
+
+def column(answers: Sequence[Answer], name: str) -> Values:
+    """Return one figure of each answer."""
+    return np.array([answer[name] for answer in answers], dtype=np.float64)

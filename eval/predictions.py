@@ -1,0 +1,61 @@
+"""What is kept of every example, and the file ``predictions.jsonl`` that holds it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eval.errors import UserError
+from eval.files.json_text import parse_json
+from eval.files.writing import write_beside
+
+PREDICTIONS_FILE = "predictions.jsonl"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Answers, truths and scores by example, so that any two results can be paired later.
+
+    Attributes:
+        answers: The model's answers.
+        gold: The fields of the example that hold the truth.
+        values: Per-example scores.
+        logits: Raw outputs, or None when there were too many to keep.
+    """
+
+    answers: list[dict[str, Any]]
+    gold: list[dict[str, Any]]
+    values: list[float]
+    logits: list[Any] | None = None
+
+    def save(self, folder: Path) -> str:
+        """Write ``predictions.jsonl``, one example a line, and return its SHA-256."""
+        rows: list[dict[str, Any]] = []
+        for place, (answer, gold, value) in enumerate(zip(self.answers, self.gold, self.values, strict=True)):
+            row = {"answer": answer, "gold": gold, "value": value}
+            rows.append(row if self.logits is None else {**row, "logits": self.logits[place]})
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        # A lone surrogate becomes its JSON escape.
+        data = text.encode("utf-8", "backslashreplace")
+        write_beside(folder / PREDICTIONS_FILE, data)
+        return hashlib.sha256(data).hexdigest()
+
+    @classmethod
+    def load(cls, folder: Path, digest: str) -> Kept:
+        """Read what ``save`` wrote.
+
+        Raises:
+            UserError: The file is missing or has another SHA-256.
+        """
+        path = folder / PREDICTIONS_FILE
+        data = path.read_bytes() if path.is_file() else b""
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise UserError(f"{path}: does not belong to the result beside it; measure again")
+        rows = [parse_json(line) for line in data.decode().split("\n") if line]
+        logits = [row["logits"] for row in rows] if rows and "logits" in rows[0] else None
+        return cls(
+            [row["answer"] for row in rows], [row["gold"] for row in rows], [row["value"] for row in rows], logits
+        )

@@ -1,0 +1,1 @@
+"""The anatomy of encoders: the only place that knows the attribute names of model families."""

@@ -1,0 +1,107 @@
+"""Attention heads of a network whose layers need not have equally many: counting them, and taking some away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from eval.errors import UserError
+from teachers.anatomy.axes import cut, layer_axes
+from teachers.anatomy.encoder import attention_width, family_of, layer_names, layer_parts, layers, shape_of
+
+ATTENTION = ("query", "key", "value", "query_key_value", "position_query", "position_key", "attention_output")
+"""Roles of the modules whose weights run over heads."""
+
+
+def head_size(config: Any) -> int:
+    """Return the channels of a head."""
+    return attention_width(config) // shape_of(config).heads
+
+
+def head_counts(model: Any) -> list[int]:
+    """Return for each layer how many heads it has; those of the config where it has no module that could tell."""
+    size, usual = head_size(model.config), shape_of(model.config).heads
+    found = []
+    for layer in layers(model):
+        width = getattr(layer_parts(model, layer).get("attention_output"), "in_features", None)
+        found.append(usual if width is None else int(width) // size)
+    return found
+
+
+def has_all_heads(model: Any) -> bool:
+    """Whether every layer has as many heads as the config says."""
+    return set(head_counts(model)) <= {shape_of(model.config).heads}
+
+
+def shared_layers(model: Any) -> list[list[int]]:
+    """Return the layers in groups that run one and the same attention; most families have groups of one."""
+    groups: dict[int, list[int]] = {}
+    for index, layer in enumerate(layers(model)):
+        parts = layer_parts(model, layer)
+        groups.setdefault(id(parts.get("query", parts.get("query_key_value", layer))), []).append(index)
+    return list(groups.values())
+
+
+def is_linear(part: nn.Module) -> bool:
+    """Whether a module is a linear layer that keeps nothing but its weight and bias."""
+    own = {*part._parameters, *part._buffers, *part._modules}
+    return isinstance(part, nn.Linear) and own == {"weight", "bias"}
+
+
+def uncuttable(model: Any) -> str:
+    """Return why heads cannot be cut out of this network; nothing if they can."""
+    for index, layer in enumerate(layers(model)):
+        for role, part in layer_parts(model, layer).items():
+            if role in ATTENTION and not is_linear(part):
+                return (
+                    "heads can only be cut while attention is made of ordinary linear layers, and the "
+                    f"{role} of layer {index} is a {type(part).__name__}; cut heads before the step that made it"
+                )
+    return ""
+
+
+def keep_heads(model: Any, index: int, kept: Sequence[int]) -> None:
+    """Keep some heads of a layer, in place: their rows of queries, keys and values, and their columns of the output.
+
+    Args:
+        model: A model of a family whose attention is made of linear layers.
+        index: The layer; others that run the same module change with it.
+        kept: Places of the heads among those that the layer has now, ascending.
+
+    Raises:
+        UserError: If a part of the attention is not an ordinary linear layer any more.
+    """
+    name, layer, size = layer_names(model)[index], layers(model)[index], head_size(model.config)
+    parts = {role: part for role, part in layer_parts(model, layer).items() if role in ATTENTION}
+    if problem := uncuttable(model):
+        raise UserError(problem)
+    channels = (torch.tensor(kept)[:, None] * size + torch.arange(size)).reshape(-1)
+    chosen = {f"{name}:{unit}": channels for unit in ("q", "k", "v")}
+    axes = layer_axes(model)
+    every = model.named_modules(remove_duplicate=False)
+    names = {id(part): path for path, part in every if path.startswith(f"{name}.")}
+    for part in parts.values():
+        for kind, old in list(part._parameters.items()):
+            if old is not None:
+                new = cut(old.detach(), axes[f"{names[id(part)]}.{kind}"], chosen).contiguous()
+                setattr(part, kind, nn.Parameter(new, requires_grad=old.requires_grad))
+        if isinstance(part, nn.Linear):
+            part.out_features, part.in_features = part.weight.shape
+    projection = parts["query"] if "query" in parts else parts["query_key_value"]
+    _number(model, projection, len(kept), len(channels))
+
+
+def number_heads(model: Any, path: str) -> None:
+    """Let an attention module know how many heads it has, after its queries (at ``path``) were cut."""
+    query = model.get_submodule(path)
+    _number(model, query, query.out_features // head_size(model.config), query.out_features)
+
+
+def _number(model: Any, projection: nn.Module, heads: int, channels: int) -> None:
+    holder: Any = next(module for module in model.modules() if projection in module.children())
+    for name, value in zip(family_of(model).head_numbers, (heads, channels), strict=True):
+        if hasattr(holder, name):
+            setattr(holder, name, value)

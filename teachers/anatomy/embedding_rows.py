@@ -1,0 +1,96 @@
+"""The rows of a network that stand for word pieces: which tensors have them, and a network with some of them only."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from eval.errors import UserError
+from teachers.anatomy.encoder import base_encoder, family_of, shape_of, word_embeddings
+
+
+def piece_axes(network: Any) -> dict[str, int]:
+    """Return the name of every parameter with one row, or column, for each word piece, and that axis of it.
+
+    They are those that grow when the stock network of the same config is made for one piece more, and the table itself,
+    where it is factorised or masked. Parameters that are tied stand there under each of their names.
+
+    Args:
+        network: A network of a supported family, with or without a head.
+    """
+    longer = copy.deepcopy(network.config)
+    setattr(longer, family_of(longer).config["vocab_size"], shape_of(longer).vocab_size + 1)
+    with torch.device("meta"):
+        stock, other = (type(network)._from_config(copy.deepcopy(config)) for config in (network.config, longer))
+    own, table = dict(network.named_parameters(remove_duplicate=False)), word_embeddings(network).weight
+    grown = dict(other.named_parameters(remove_duplicate=False))
+    found = {name: 0 for name, parameter in own.items() if parameter is table}
+    for name, parameter in stock.named_parameters(remove_duplicate=False):
+        differing = [axis for axis, size in enumerate(parameter.shape) if size != grown[name].shape[axis]]
+        if differing and name in own:
+            found[name] = differing[0]
+    return found
+
+
+def needed_rows(config: Any) -> set[int]:
+    """Return the ids that a config itself names, such as that of padding.
+
+    Where positions are counted from padding, as in RoBERTa, all ids before it too, for its number must stay.
+    """
+    found = {i for value in _token_ids(config).values() for i in (value if isinstance(value, list) else [value])}
+    if family_of(config).positions_after_padding:
+        found |= set(range(int(config.pad_token_id) + 1))
+    return {i for i in found if 0 <= i < shape_of(config).vocab_size}
+
+
+def keep_rows(network: Any, kept: Sequence[int]) -> None:
+    """Keep the rows of these word pieces, in place, and bring the config in step; tied parameters stay tied.
+
+    Args:
+        network: A network of a supported family, with or without a head.
+        kept: Ids that stay, ascending; the first becomes 0. Those of ``needed_rows`` must be among them.
+
+    Raises:
+        UserError: If the table is not made of ordinary numbers, such as one that is packed.
+    """
+    if not has_plain_table(network):
+        raise UserError("the table of word pieces holds packed numbers, whose rows cannot be chosen")
+    number = {old: new for new, old in enumerate(kept)}
+    own = dict(network.named_parameters(remove_duplicate=False))
+    made: dict[int, nn.Parameter] = {}
+    for name, axis in piece_axes(network).items():
+        old = own[name]
+        if id(old) not in made:
+            rows = old.detach().index_select(axis, torch.tensor(kept, device=old.device))
+            made[id(old)] = nn.Parameter(rows, requires_grad=old.requires_grad)
+        parent = network.get_submodule(name.rpartition(".")[0])
+        for size in ("in_features",) if axis else ("num_embeddings", "out_features"):
+            if hasattr(parent, size):
+                setattr(parent, size, len(kept))
+    network.get_input_embeddings().num_embeddings = len(kept)
+    for module in network.modules():
+        for name, parameter in module._parameters.items():
+            if id(parameter) in made:
+                module._parameters[name] = made[id(parameter)]
+        if isinstance(getattr(module, "padding_idx", None), int):
+            module.padding_idx = number[module.padding_idx]
+    for config in {id(config): config for config in (network.config, base_encoder(network).config)}.values():
+        for name, value in _token_ids(config).items():
+            setattr(config, name, [number.get(i, i) for i in value] if isinstance(value, list) else number[value])
+        setattr(config, family_of(config).config["vocab_size"], len(kept))
+
+
+def has_plain_table(network: Any) -> bool:
+    """Whether the table of word pieces is a parameter, so that its rows can be chosen."""
+    return isinstance(getattr(word_embeddings(network), "weight", None), nn.Parameter)
+
+
+def _token_ids(config: Any) -> dict[str, Any]:
+    """Return the fields of a config that hold ids of its vocabulary."""
+    size = shape_of(config).vocab_size
+    found = {name: value for name, value in vars(config).items() if name.endswith("_token_id")}
+    return {k: v for k, v in found.items() if isinstance(v, list) or (isinstance(v, int) and 0 <= v < size)}

@@ -1,0 +1,391 @@
+"""Anatomy of an encoder: its layers, its parts and its shape, the same for every family.
+
+This file and its table, ``teachers.anatomy.families``, are the only ones that know attribute names of model families.
+Layers count from 0.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from eval.errors import UserError
+from teachers.anatomy.families import FAMILIES, Family
+
+UNLIMITED = 1 << 20
+"""What ``max_tokens`` returns for a family without a longest input."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dimensions of an encoder.
+
+    Attributes:
+        layers: Transformer layers.
+        hidden_size: Channels of the residual stream.
+        heads: Attention heads of a layer.
+        intermediate_size: Neurons of the feed-forward network.
+        embedding_size: Channels of the word embeddings; None for families where it is the hidden size.
+        vocab_size: Rows of the word embeddings.
+        activation: Activation of the feed-forward network.
+        max_positions: Most tokens of an input; None for a family without a longest input.
+    """
+
+    layers: int
+    hidden_size: int
+    heads: int
+    intermediate_size: int
+    embedding_size: int | None
+    vocab_size: int
+    activation: str
+    max_positions: int | None
+
+
+def family_of(model: Any) -> Family:
+    """Return the family of a model or of its config.
+
+    Raises:
+        UserError: If the toolkit does not know this kind of model.
+    """
+    config = getattr(model, "config", model)
+    name = str(getattr(config, "model_type", type(config).__name__))
+    family = FAMILIES.get(name)
+    if family is None:
+        raise UserError(f"model type {name!r} is not supported; those that work: {', '.join(sorted(FAMILIES))}")
+    if getattr(config, "inner_group_num", 1) != 1:
+        raise UserError(f"{name} with inner_group_num = {config.inner_group_num} is not supported; only 1 is")
+    return family
+
+
+def model_inputs(config: Any) -> tuple[str, ...]:
+    """Return the names of the arrays that a model takes, in its own order."""
+    family = family_of(config)
+    typed = family.token_types == "always" or (
+        family.token_types == "config" and getattr(config, "type_vocab_size", 0) > 1
+    )
+    return ("input_ids", "attention_mask", "token_type_ids") if typed else ("input_ids", "attention_mask")
+
+
+def first_position(config: Any) -> int:
+    """Return the row of the position table that the first token uses: 2 for RoBERTa, 0 elsewhere."""
+    return int(config.pad_token_id) + 1 if family_of(config).positions_after_padding else 0
+
+
+def max_tokens(config: Any) -> int:
+    """Return the most tokens that fit into one input, special tokens counted; ``UNLIMITED`` where nothing bounds it."""
+    name = family_of(config).config.get("max_positions")
+    return UNLIMITED if name is None else int(getattr(config, name)) - first_position(config)
+
+
+def classifier_place(config: Any) -> int:
+    """Return the place of the token that stands for the whole text: the first, or the last (-1) for XLNet."""
+    return -1 if getattr(config, "summary_type", "first") == "last" else 0
+
+
+def shape_of(config: Any) -> Shape:
+    """Return the dimensions that a config describes."""
+    names = family_of(config).config
+    values = {name: getattr(config, own, None) for name, own in names.items()}
+    values["max_positions"] = max_tokens(config) if "max_positions" in names else None
+    if "embedding_size" in names and values["embedding_size"] is None:
+        values["embedding_size"] = values["hidden_size"]
+    return Shape(**{field.name: values.get(field.name) for field in fields(Shape)})  # type: ignore[arg-type]
+
+
+def attention_width(config: Any) -> int:
+    """Return the channels of all heads of a layer together; MobileBERT's bottleneck, the hidden size elsewhere."""
+    if family_of(config).model_type == "mobilebert" and config.use_bottleneck:
+        return int(config.intra_bottleneck_size)
+    return shape_of(config).hidden_size
+
+
+def reshaped(config: Any, **changes: int | str) -> Any:
+    """Return a copy of a config with other dimensions, named as in ``Shape``; what depends on them follows.
+
+    An embedding size equal to the hidden size stays equal to it unless it is given. The layer kinds of ModernBERT
+    go on in the same rhythm.
+    """
+    old, names = shape_of(config), family_of(config).config
+    new = copy.deepcopy(config)
+    if "hidden_size" in changes and old.embedding_size == old.hidden_size:
+        changes = {"embedding_size": changes["hidden_size"], **changes}
+    for name, value in changes.items():
+        if name == "max_positions":
+            value = int(value) + first_position(config)
+        setattr(new, names[name], value)
+    _follow(new)
+    return new
+
+
+def _follow(config: Any) -> None:
+    shape, kind = shape_of(config), config.model_type
+    if kind == "xlnet":
+        config.d_head = shape.hidden_size // shape.heads
+    elif kind == "deberta-v2":
+        config.pooler_hidden_size = shape.hidden_size
+    elif kind == "albert":
+        config.num_hidden_groups = min(config.num_hidden_groups, shape.layers)
+    elif kind == "mobilebert":
+        config.true_hidden_size = attention_width(config)
+    elif kind == "modernbert":
+        kinds = list(config.layer_types)
+        rhythm = next((i for i in range(1, len(kinds)) if kinds[i] == kinds[0]), len(kinds))
+        config.layer_types = [(kinds[i] if i < len(kinds) else kinds[i % rhythm]) for i in range(shape.layers)]
+
+
+def new_config(model_type: str, like: Any, tokenizer: Any) -> Any:
+    """Return a config of another family with the dimensions and special tokens of ``like``; the rest is its default.
+
+    Args:
+        model_type: The wanted family.
+        like: The config whose dimensions are taken, as far as the family has them.
+        tokenizer: The tokenizer that will feed the model.
+    """
+    from transformers import AutoConfig
+
+    family, source = FAMILIES[model_type], shape_of(like)
+    new = AutoConfig.for_model(model_type)
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
+        value = getattr(tokenizer, name)
+        if hasattr(new, name) and (value is not None or name == "pad_token_id"):
+            setattr(new, name, value)
+    if family.token_types == "config":
+        new.type_vocab_size = max(getattr(like, "type_vocab_size", 1), 1)
+    if hasattr(like, "layer_norm_eps") and hasattr(new, "layer_norm_eps"):
+        new.layer_norm_eps = like.layer_norm_eps
+    if model_type == "xlnet":
+        # Its own tokenizer puts the token that stands for the text last; all others put it first.
+        new.mem_len = None
+        new.summary_type = "last" if tokenizer.padding_side == "left" else "first"
+    wanted = {name: value for name in family.config if (value := getattr(source, name)) is not None}
+    return reshaped(new, **wanted)
+
+
+def base_encoder(model: Any) -> Any:
+    """Return the encoder inside a model with a head, or the model itself if it has none."""
+    return getattr(model, family_of(model).base, model)
+
+
+def layer_count(model: Any) -> int:
+    """Return how many transformer layers an input passes through; 0 for a network without them."""
+    return shape_of(model.config).layers if family_of(model).layers is not None else 0
+
+
+def has_plain_attention(model: Any) -> bool:
+    """Whether attention scores are the scaled products of queries and keys, and nothing else."""
+    return family_of(model).plain_attention
+
+
+def layers(model: Any) -> list[nn.Module]:
+    """Return one module for each layer, in order; ALBERT's shared layer stands there as often as it is run."""
+    return [model.get_submodule(name) for name in layer_names(model)]
+
+
+def layer_names(model: Any) -> list[str]:
+    """Return for each layer the path of its module from the model, which is the prefix of its tensors' names."""
+    family = family_of(model)
+    if family.layers is None:
+        raise UserError(f"{family.model_type} has no transformer layers")
+    prefix = family.layers if base_encoder(model) is model else f"{family.base}.{family.layers}"
+    if family.model_type == "albert":
+        return [f"{prefix}.{group}.albert_layers.0" for group in albert_groups(model.config)]
+    return [f"{prefix}.{i}" for i in range(layer_count(model))]
+
+
+def albert_groups(config: Any) -> list[int]:
+    """Return for each layer of ALBERT the group of shared weights that it runs."""
+    per_group = config.num_hidden_layers / config.num_hidden_groups
+    return [int(i / per_group) for i in range(config.num_hidden_layers)]
+
+
+def part_names(model: Any, layer: nn.Module) -> dict[str, str]:
+    """Return role -> path of the module from the layer, for the roles of ``families`` that this layer has.
+
+    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on. XLNet's attention has bare
+    tensors in place of modules.
+    """
+    modules = dict(layer.named_modules())
+    found: dict[str, str] = {}
+    for role, path in family_of(model).parts.items():
+        before, star, _ = path.partition(".*")
+        numbers = [str(i) for i in range(len(list(modules[before].children())))] if star and before in modules else [""]
+        found |= {role.replace("*", number): path.replace("*", number) for number in numbers}
+    return {role: path for role, path in found.items() if path in modules}
+
+
+def layer_parts(model: Any, layer: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules of a layer by role; see ``part_names``."""
+    return {role: layer.get_submodule(path) for role, path in part_names(model, layer).items()}
+
+
+def embedding_parts(model: Any) -> dict[str, nn.Module]:
+    """Return ``words``, ``positions``, ``token_types`` and ``norm`` of the embeddings, those that exist."""
+    modules = dict(base_encoder(model).named_modules())
+    return {role: modules[path] for role, path in family_of(model).embeddings.items() if path in modules}
+
+
+def word_embeddings(model: Any) -> nn.Embedding:
+    """Return the table of word embeddings ``[V, E]``; the inner one where it is factorised by ``share.embeddings``."""
+    outer = model.get_input_embeddings()
+    table: nn.Embedding = getattr(outer, "table", outer)
+    return table
+
+
+def embedding_projection(model: Any) -> nn.Linear | None:
+    """Return what takes factorised embeddings to the hidden size, if the model has it."""
+    found = dict(base_encoder(model).named_modules()).get(family_of(model).projection or "none")
+    return found if isinstance(found, nn.Linear) else None
+
+
+def mixes_neighbours(config: Any) -> bool:
+    """Whether embeddings read the words beside a word too, so that padding is seen unless its vector is 0."""
+    return family_of(config).model_type == "mobilebert" and bool(config.trigram_input)
+
+
+def head_parts(model: Any) -> dict[str, nn.Module]:
+    """Return the modules of the head by role, those that exist.
+
+    ``dense`` is the hidden layer of a classifier, ``classifier`` its last layer or a tagger's only one, ``qa`` gives
+    start and end, ``mlm_dense``, ``mlm_norm`` and ``mlm_decoder`` predict words.
+    """
+    family, modules = family_of(model), dict(model.named_modules())
+    paths = {role: path.format(base=family.base) for role, path in family.heads.items()}
+    found = {role: modules[path] for role, path in paths.items() if path in modules}
+    tagger = found.pop("tagger", None)
+    if isinstance(tagger, nn.Linear):
+        found["classifier"] = tagger
+    return found
+
+
+def share_encoder(source: Any, target: Any) -> None:
+    """Let ``target``, in place, run the encoder of ``source``; its head, and with it a pooler, stays its own.
+
+    Raises:
+        UserError: If their encoders differ in family or shape.
+    """
+    given, own = base_encoder(source), base_encoder(target)
+    families = [family_of(getattr(base_encoder(model), "config", model.config)) for model in (source, target)]
+    shapes = [
+        {name: p.shape for name, p in encoder.named_parameters() if not name.startswith("pooler.")}
+        for encoder in (given, own)
+    ]
+    if families[0] is not families[1] or shapes[0] != shapes[1]:
+        raise UserError("an encoder is shared by models of one family and shape, and these two differ")
+    for name, part in [*given.named_children(), *given.named_parameters(recurse=False)]:
+        if name != "pooler":
+            setattr(own, name, part)
+
+
+def head_parameters(model: Any) -> dict[str, nn.Parameter]:
+    """Return the parameters of the head by name: all outside of the encoder, and a pooler inside of it."""
+    base = family_of(model).base
+    return {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if not name.startswith(f"{base}.") or name.startswith(f"{base}.pooler.")
+    }
+
+
+def replace_layers(model: Any, indices: Sequence[int]) -> None:
+    """Keep the listed layers, in place, and bring the config in step, so that a stock reload gives the same outputs.
+
+    ALBERT shares its layers: only their number changes. The first layer of ModernBERT has no norm before its
+    attention; if another layer becomes the first, its norm is dropped and the norm's gain moves into the
+    attention's weights.
+
+    Args:
+        model: A model of a supported family, with or without a head.
+        indices: Layers to keep, ascending, without repeats.
+
+    Raises:
+        UserError: If an index does not exist, the order is not ascending, or several groups of shared layers
+            could not be run as often as the kept layers ask.
+    """
+    count, kept = layer_count(model), list(indices)
+    if not kept or kept != sorted(set(kept)) or kept[0] < 0 or kept[-1] >= count:
+        raise UserError(f"layers to keep {kept}: expected ascending numbers from 0 to {count - 1}, each once")
+    family, encoder = family_of(model), base_encoder(model)
+    chosen = _kept_groups(encoder.config, kept) if family.model_type == "albert" else kept
+    parent, _, name = str(family.layers).rpartition(".")
+    modules = encoder.get_submodule(str(family.layers))
+    setattr(encoder.get_submodule(parent), name, nn.ModuleList([modules[i] for i in chosen]))
+
+    for holder in {id(holder): holder for holder in (model.config, encoder.config)}.values():
+        keep_layers_in_config(holder, kept)
+    own = family.config["layers"]
+    for module in encoder.modules():
+        if isinstance(getattr(module, own, None), int):
+            setattr(module, own, len(kept))
+    for position, layer in enumerate(layers(model)):
+        _renumber(layer, position)
+    if family.model_type == "modernbert" and kept[0] != 0:
+        _drop_first_norm(layers(model)[0])
+
+
+def keep_layers_in_config(config: Any, kept: Sequence[int]) -> None:
+    """Write into a config, in place, that only these of its layers are left."""
+    family = family_of(config)
+    if family.model_type == "albert":
+        config.num_hidden_groups = len(_kept_groups(config, kept))
+    if family.model_type == "modernbert":
+        config.layer_types = [config.layer_types[i] for i in kept]
+    setattr(config, family.config["layers"], len(kept))
+
+
+def _renumber(layer: Any, position: int) -> None:
+    for module in layer.modules():
+        if hasattr(module, "layer_idx"):
+            module.layer_idx = position
+
+
+def _kept_groups(config: Any, kept: Sequence[int]) -> list[int]:
+    groups = albert_groups(config)
+    wanted = [groups[i] for i in kept]
+    distinct = list(dict.fromkeys(wanted))
+    per_group = len(kept) / len(distinct)
+    run = [distinct[int(i / per_group)] for i in range(len(kept))]
+    if wanted != run:
+        raise UserError(
+            f"layers to keep {list(kept)}: they run the groups of shared weights {wanted}, and ALBERT with "
+            f"{len(kept)} layers would run {run}; choose others (layers 0 to {len(groups) - 1} run {groups})"
+        )
+    return distinct
+
+
+def _drop_first_norm(layer: Any) -> None:
+    with torch.no_grad():
+        layer.attn.Wqkv.weight.mul_(layer.attn_norm.weight)
+    layer.attn_norm = nn.Identity()
+
+
+def copy_layer(source: Any, source_layer: nn.Module, target: Any, target_layer: nn.Module) -> None:
+    """Copy the weights of one layer into another of the same shape, of the same family or of one with BERT's layer.
+
+    Args:
+        source: The model that ``source_layer`` belongs to.
+        source_layer: Copied from.
+        target: The model that ``target_layer`` belongs to.
+        target_layer: Copied into, in place.
+
+    Raises:
+        UserError: If the two families have different layers, or the shapes differ.
+    """
+    ours, theirs = family_of(target), family_of(source)
+    if ours is not theirs and not (ours.post_norm and theirs.post_norm):
+        raise UserError(
+            f"a layer of {theirs.model_type} cannot become one of {ours.model_type}: they compute differently"
+        )
+    try:
+        if ours is theirs:
+            target_layer.load_state_dict(source_layer.state_dict())
+            return
+        given = layer_parts(source, source_layer)
+        for role, module in layer_parts(target, target_layer).items():
+            module.load_state_dict(given[role].state_dict())
+    except RuntimeError as error:
+        raise UserError(f"the layers of {theirs.model_type} and {ours.model_type} differ in shape: {error}") from error

@@ -1,0 +1,1 @@
+"""Training data: encoded examples and the batches they form."""

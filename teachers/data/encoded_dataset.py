@@ -1,0 +1,319 @@
+"""Rows of training data: features with their targets, and the masks of the masked-language objective."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import Any
+
+import numpy as np
+import torch
+
+from eval.encoding import IGNORED, Feature, TextEncoder
+from eval.errors import UserError
+from eval.task import Examples, TaskSpec
+
+MASKED = 0.15
+"""Share of the tokens that the masked-language objective hides."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One update's worth of rows, as tensors.
+
+    Attributes:
+        inputs: What the model takes: int64 ``[B, L]`` each; ``attention_mask`` is always there.
+        targets: By kind: ``labels`` ``[B]`` or ``[B, L]``; ``start_positions`` and ``end_positions`` ``[B]`` for qa;
+            none for embedding; ``labels`` and ``choices``, their number, ``[examples]`` for multiple-choice.
+        rows: Index of each input among all features, ``[B]``.
+        progress: 0 at the first optimizer step of the training, 1 at the last; schedules of a loss read it.
+    """
+
+    inputs: dict[str, torch.Tensor]
+    targets: dict[str, torch.Tensor]
+    rows: torch.Tensor
+    progress: float = 0.0
+
+    def __len__(self) -> int:
+        """How many rows of the training data it holds: inputs, or for multiple-choice examples with all choices."""
+        return len(self.targets.get("choices", self.rows))
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """1 for real tokens, 0 for padding, ``[B, L]``."""
+        return self.inputs["attention_mask"]
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on a device."""
+        return Batch(
+            {name: tensor.to(device) for name, tensor in self.inputs.items()},
+            {name: tensor.to(device) for name, tensor in self.targets.items()},
+            self.rows.to(device),
+            self.progress,
+        )
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Return some of its rows, from ``start`` to before ``stop``; the choices of an example stay together."""
+        counts = self.targets.get("choices", torch.ones_like(self.rows)).tolist()
+        ends = [0, *accumulate(counts)]
+        own, inputs = slice(start, stop), slice(ends[start], ends[stop])
+        return Batch(
+            {name: tensor[inputs] for name, tensor in self.inputs.items()},
+            {name: tensor[own] for name, tensor in self.targets.items()},
+            self.rows[inputs],
+            self.progress,
+        )
+
+    def split(self, pieces: int) -> list[Batch]:
+        """Cut into at most ``pieces`` batches of nearly equal size; the choices of an example stay together."""
+        if pieces == 1:
+            return [self]
+        return [self.part(int(own[0]), int(own[-1]) + 1) for own in torch.arange(len(self)).chunk(pieces)]
+
+
+class Rows:
+    """All rows of a split: encoded once, padded batch by batch.
+
+    A row is one input of the network, a *feature*; for multiple-choice it is an example with a feature a choice.
+
+    Args:
+        examples: The examples.
+        encoder: How the student reads them.
+        spec: The task; it says which targets there are.
+        seed: Seeds the masks of the masked-language objective, anew in every epoch (RoBERTa's dynamic masking).
+        special_ids: Token ids that are never masked; only read for masked-lm.
+        mask_id: The id of the mask token; only read for masked-lm.
+        vocab_size: Random replacements are drawn below this; only read for masked-lm.
+
+    Raises:
+        UserError: If examples lack their labels.
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        encoder: TextEncoder,
+        spec: TaskSpec,
+        seed: int = 0,
+        special_ids: Sequence[int] = (),
+        mask_id: int | None = None,
+        vocab_size: int = 0,
+    ) -> None:
+        if spec.kind == "masked-lm" and mask_id is None:
+            raise UserError("the masked-language objective needs a tokenizer with a mask token")
+        self.examples, self.encoder, self.spec = examples, encoder, spec
+        self.features = encoder.encode(examples)
+        self.tokens = [len(feature.ids) for feature in self.features]
+        self.members = _members(spec, self.features)
+        self.lengths = [max(self.tokens[i] for i in own) for own in self.members]
+        self.seed, self.mask_id, self.vocab_size = seed, mask_id, vocab_size
+        self.special_ids = np.array(sorted(special_ids), dtype=np.int64)
+        self.mask_weights: np.ndarray | None = None
+        firsts = [self.features[own[0]] for own in self.members]
+        self.targets = [target(spec, feature, examples[feature.example], encoder) for feature in firsts]
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @property
+    def digest(self) -> str:
+        """Recognises the examples."""
+        return self.examples.digest
+
+    def smooth_masks(self, exponent: float) -> None:
+        """Let rare tokens be masked more often from now on, as a loss may ask: by ``smoothed`` counts of these rows.
+
+        Of each row 15% of the tokens are then masked, rounded up or down by chance; see ``weighted_places``.
+        """
+        ids = np.concatenate([np.asarray(feature.ids, dtype=np.int64) for feature in self.features])
+        self.mask_weights = smoothed(np.bincount(ids, minlength=self.vocab_size), exponent)
+
+    def batch(self, rows: Sequence[int], epoch: int = 0, progress: float = 0.0) -> Batch:
+        """Return the padded tensors of these rows."""
+        members = [i for row in rows for i in self.members[row]]
+        arrays = self.encoder.collate([self.features[i] for i in members])
+        targets: dict[str, Any]
+        if self.spec.kind == "masked-lm":
+            chances = [np.random.default_rng([self.seed, epoch, row]) for row in members]
+            arrays["input_ids"], labels = self.masked(arrays["input_ids"], arrays["attention_mask"], chances)
+            targets = {"labels": labels}
+        else:
+            targets = self._pad_targets(rows, arrays["input_ids"].shape[1])
+        return Batch(
+            {name: torch.from_numpy(values) for name, values in arrays.items()},
+            {name: torch.as_tensor(values) for name, values in targets.items()},
+            torch.tensor(members, dtype=torch.int64),
+            progress,
+        )
+
+    def masked(
+        self, ids: np.ndarray, real: np.ndarray, chances: Sequence[np.random.Generator]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Hide tokens of padded rows; each row has a source of chance, so its masks do not depend on its batch.
+
+        Args:
+            ids: Token ids ``[B, L]``.
+            real: 1 for real tokens, 0 for padding, ``[B, L]``.
+            chances: One a row.
+
+        Returns:
+            The changed ids and the labels, ``IGNORED`` where nothing is predicted; both ``[B, L]``.
+        """
+        changed, labels = ids.copy(), np.full_like(ids, IGNORED)
+        for row, chance in enumerate(chances):
+            own, chosen = real[row] == 1, None
+            if self.mask_weights is not None:
+                count = math.floor(MASKED * int(own.sum()) + chance.random())
+                chosen = weighted_places(ids[row, own], self.special_ids, self.mask_weights, count, chance)
+            changed[row, own], labels[row, own] = mask_tokens(
+                ids[row, own], self.special_ids, int(self.mask_id or 0), self.vocab_size, chance, chosen
+            )
+        return changed, labels
+
+    def _pad_targets(self, rows: Sequence[int], length: int) -> dict[str, Any]:
+        chosen = [self.targets[i] for i in rows]
+        places = [self.encoder.place(self.lengths[i], length) for i in rows]
+        if self.spec.kind == "tagging":
+            labels = np.full((len(rows), length), IGNORED, dtype=np.int64)
+            for row, (values, place) in enumerate(zip(chosen, places, strict=True)):
+                labels[row, place] = values
+            return {"labels": labels}
+        if self.spec.kind == "qa":
+            first = np.array([place.start for place in places])
+            spans = np.array(chosen) + first[:, None]
+            return {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
+        if self.spec.kind == "embedding":
+            return {}
+        if self.spec.kind == "multiple-choice":
+            return {"labels": np.array(chosen), "choices": np.array([len(self.members[i]) for i in rows])}
+        kind = np.float32 if self.spec.kind == "regression" else np.int64
+        return {"labels": np.array(chosen, dtype=kind)}
+
+
+def _members(spec: TaskSpec, features: Sequence[Feature]) -> list[list[int]]:
+    if spec.kind != "multiple-choice":
+        return [[i] for i in range(len(features))]
+    return [list(own) for _, own in groupby(range(len(features)), key=lambda i: features[i].example)]
+
+
+def target(spec: TaskSpec, feature: Feature, example: Mapping[str, Any], encoder: TextEncoder) -> Any:
+    """Return what a feature should be answered with.
+
+    A class id, the place of a choice, a float, a list of tag ids (``IGNORED`` on all but the first piece of a word),
+    or the first and last token of the answer (the [CLS] place for a window that does not hold the answer). Without a
+    label, the class id or the place is ``IGNORED`` and the float not a number.
+    """
+    if spec.kind == "classification":
+        return spec.labels.index(example["label"]) if "label" in example else IGNORED
+    if spec.kind == "multiple-choice":
+        return example.get("label", IGNORED)
+    if spec.kind == "regression":
+        return float(example.get("label", math.nan))
+    if spec.kind == "tagging":
+        tags = _field(example, "tags")
+        return [spec.labels.index(tags[word]) if word >= 0 else IGNORED for word in feature.words or ()]
+    if spec.kind == "qa":
+        answer = _field(example, "answers")[0]
+        start, end = answer["answer_start"], answer["answer_start"] + len(answer["text"])
+        classifier = len(feature.ids) - 1 if encoder.settings.pad_side == "left" else 0
+        return token_span(feature.offsets or [], start, end) or (classifier, classifier)
+    return None
+
+
+def token_span(offsets: Sequence[tuple[int, int] | None], start: int, end: int) -> tuple[int, int] | None:
+    """Return the first and last token that cover the characters ``start`` to ``end``, or None if some lie outside."""
+    covering = [i for i, span in enumerate(offsets) if span and span[0] < end and span[1] > start]
+    if not covering:
+        return None
+    first, last = offsets[covering[0]], offsets[covering[-1]]
+    if first is None or last is None or first[0] > start or last[1] < end:
+        return None
+    return covering[0], covering[-1]
+
+
+def labelled(spec: TaskSpec, examples: Examples) -> Examples:
+    """Return the examples that hold their answer; texts, choices and pairs of embedding may be taught without it.
+
+    Raises:
+        UserError: If none does.
+    """
+    if spec.kind == "embedding":
+        from teachers.losses.siamese import labelled_pairs
+
+        return labelled_pairs(spec, examples)
+    optional = spec.kind in ("classification", "regression", "multiple-choice")
+    if not optional or all("label" in example for example in examples):
+        return examples
+    found = [example for example in examples if "label" in example]
+    if not found:
+        raise UserError(f"none of the {len(examples)} examples of {examples.name} has a label to learn from")
+    return Examples(found, examples.name, examples.skipped)
+
+
+def _field(example: Mapping[str, Any], name: str) -> Any:
+    if name not in example:
+        raise UserError(f"an example without {name!r} cannot be trained on: {str(dict(example))[:120]}")
+    return example[name]
+
+
+def mask_tokens(
+    ids: np.ndarray,
+    special_ids: np.ndarray,
+    mask_id: int,
+    vocab_size: int,
+    generator: np.random.Generator,
+    chosen: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose 15% of the tokens; of these 80% become the mask, 10% a random token, 10% stay (Devlin et al. 2019).
+
+    Args:
+        ids: Token ids ``[B, L]``; special tokens and padding are in ``special_ids`` and never chosen.
+        special_ids: Sorted ids.
+        mask_id: Id of the mask token.
+        vocab_size: Random tokens are drawn from 0 to this.
+        generator: The source of chance.
+        chosen: The tokens, boolean ``[B, L]``; None draws each for itself, with a chance of 15%.
+
+    Returns:
+        The changed ids and the labels, ``IGNORED`` where nothing is predicted; both ``[B, L]``.
+    """
+    if chosen is None:
+        chosen = (generator.random(ids.shape) < MASKED) & ~np.isin(ids, special_ids)
+    draw = generator.random(ids.shape)
+    random_ids = generator.integers(0, vocab_size, ids.shape)
+    changed = np.where(chosen & (draw < 0.8), mask_id, ids)
+    changed = np.where(chosen & (draw >= 0.8) & (draw < 0.9), random_ids, changed)
+    return changed, np.where(chosen, ids, IGNORED)
+
+
+def smoothed(counts: np.ndarray, exponent: float) -> np.ndarray:
+    """Return ``max(count, 1) ** -exponent`` for each token: by how much likelier a rare one is masked.
+
+    ``mlm_smoothing`` of DistilBERT's code, after Lample and Conneau 2019, arXiv 1901.07291; 0 makes all equal.
+    """
+    return np.asarray(np.maximum(counts, 1).astype(np.float64) ** -exponent)
+
+
+def weighted_places(
+    ids: np.ndarray, special_ids: np.ndarray, weights: np.ndarray, count: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Draw places without replacement, each time in proportion to the weights of what is left.
+
+    Args:
+        ids: Token ids of any shape.
+        special_ids: Ids that are never drawn.
+        weights: Of each id in the vocabulary, above 0.
+        count: How many places; all there are if there are fewer.
+        generator: The source of chance.
+
+    Returns:
+        Which places were drawn, boolean, of the same shape.
+    """
+    shares = np.where(np.isin(ids, special_ids), 0.0, weights[ids]).reshape(-1)
+    chosen = np.zeros(shares.shape, dtype=bool)
+    count = min(count, int((shares > 0).sum()))
+    if count:
+        chosen[generator.choice(len(shares), count, replace=False, p=shares / shares.sum())] = True
+    return chosen.reshape(ids.shape)

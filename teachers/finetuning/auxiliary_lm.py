@@ -1,0 +1,116 @@
+"""A masked-language loss on the task's own text beside the loss of the task: L = L_task + gamma * L_lm.
+
+``gamma`` falls exponentially over the training, so that the language is kept in mind at first and the task decides at
+last. The paper's network is an LSTM that predicts the next word; an encoder predicts masked ones, for which it reads
+each batch a second time with new masks, so an update takes about twice as long.
+
+Source: Chronopoulou, Baziotis and Potamianos 2019, arXiv 1902.10547 (SiATL; gamma from 0.2 to 0.1).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eval.encoding import IGNORED
+from eval.errors import UserError
+from eval.task import TaskSpec
+from teachers.anatomy.encoder import share_encoder
+from teachers.anatomy.mlm_head import head_modules
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.losses.loss import Loss, Objective, TaskLoss, WrappedLoss, WrappedObjective, task_loss
+from teachers.signals.hooks import Signals
+from teachers.taskmodel import TaskModel, build_taskmodel, logits_of
+from teachers.training.config import AuxiliaryLM
+
+VERSION = 2
+"""Raised when the same settings give another weight, other masks or another head."""
+SPEC = TaskSpec(kind="masked-lm", metric="masked_accuracy")
+
+
+@dataclass(frozen=True)
+class WithLanguageModel(WrappedObjective):
+    """An objective, and the masked-language loss of the same texts.
+
+    The head that predicts words is new, tied to the student's word embeddings, and thrown away after the training.
+
+    Attributes:
+        objective: Whatever else is minimised; the labels' own loss by default.
+        weight: Of the masked-language loss, from the first update to the last.
+    """
+
+    objective: Objective = field(default_factory=TaskLoss)
+    weight: AuxiliaryLM = field(default_factory=AuxiliaryLM)
+
+    def bind(self, student: TaskModel, rows: Rows) -> LanguageModelLoss:
+        """Bind the objective and make the head.
+
+        Raises:
+            UserError: If the family has no masked-language head, or the tokenizer no mask token.
+        """
+        if rows.mask_id is None:
+            raise UserError(f"auxiliary_lm: the tokenizer of {student.name} has no mask token")
+        reader = language_model(student, rows.seed)
+        return LanguageModelLoss(self.objective.bind(student, rows), self.weight, rows, reader)
+
+
+class LanguageModelLoss(WrappedLoss):
+    """Both losses over known rows.
+
+    Args:
+        inner: The loss of the objective.
+        weight: Of the masked-language loss.
+        rows: Say which tokens may be masked.
+        reader: A network with the student's encoder and a masked-language head, which is trained beside the student.
+    """
+
+    def __init__(self, inner: Loss, weight: AuxiliaryLM, rows: Rows, reader: Any) -> None:
+        super().__init__(inner, head_modules(reader))
+        self.weight, self.rows, self.reader = weight, rows, reader
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return over how many answers each term is a mean."""
+        hidden = self.masked(batch).targets["labels"] != IGNORED
+        return {**self.inner.counts(batch), "language_model": hidden.sum()}
+
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return the terms of the objective, and ``language_model``, weighted."""
+        masked = self.masked(batch)
+        logits = logits_of(self.reader(**masked.inputs))
+        weight = gamma(self.weight, batch.progress)
+        return {**self.inner(student, batch), "language_model": weight * task_loss(SPEC, logits, masked)}
+
+    def masked(self, batch: Batch) -> Batch:
+        """Return the batch with 15% of its tokens hidden, and those as labels; new masks at every update.
+
+        The masks of a row depend on seed, row and progress alone, whatever it is batched with.
+        """
+        rows = self.rows
+        chances = [np.random.default_rng([rows.seed, int(batch.progress * 2**32), row]) for row in batch.rows.tolist()]
+        ids, labels = rows.masked(batch.inputs["input_ids"].cpu().numpy(), batch.mask.cpu().numpy(), chances)
+        device = batch.rows.device
+        inputs = {**batch.inputs, "input_ids": torch.from_numpy(ids).to(device)}
+        return Batch(inputs, {"labels": torch.from_numpy(labels).to(device)}, batch.rows, batch.progress)
+
+
+def gamma(weight: AuxiliaryLM, progress: float) -> float:
+    """Return ``start * (end / start) ** progress``; the paper takes a step each epoch, this one each optimizer step.
+
+    The first optimizer step has exactly ``start`` and the last exactly ``end``.
+    """
+    return weight.end if progress >= 1 else weight.start * math.pow(weight.end / weight.start, progress)
+
+
+def language_model(student: TaskModel, seed: int) -> Any:
+    """Return a masked-language network that runs the student's own encoder under a new head, tied to its words."""
+    spec = SPEC.model_copy(update={"max_length": student.task.max_length})
+    built = build_taskmodel(copy.deepcopy(student.model.config), student.tokenizer, spec, seed=seed, name=student.name)
+    share_encoder(student.model, built.model)
+    built.model.tie_weights()
+    return built.model.train()

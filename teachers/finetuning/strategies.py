@@ -1,0 +1,37 @@
+"""Strategies of fine-tuning that exclude each other or do not fit a task; plain values, read without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eval.task import Kind
+from teachers.training.config import Training
+
+
+def clashes(
+    kind: Kind | str,
+    training: Training,
+    *,
+    in_domain: bool = False,
+    auxiliary_lm: bool = False,
+    features: bool = False,
+) -> Iterator[tuple[str, str]]:
+    """Yield the strategy that cannot be followed, and why.
+
+    Args:
+        kind: Of the task.
+        training: How the task is learned.
+        in_domain: Whether the base first learns the masked-language task on the task's texts.
+        auxiliary_lm: Whether a masked-language loss stands beside that of the task.
+        features: Whether the encoder stays as it is and its features are kept.
+    """
+    words = {"in_domain": in_domain, "auxiliary_lm": auxiliary_lm}
+    for name, wanted in words.items():
+        if wanted and kind == "masked-lm":
+            yield name, "the task itself is to predict masked words; leave it out"
+    if features and kind == "masked-lm":
+        yield "features", "masked-lm hides other words in every epoch, so there is nothing to keep; leave it out"
+    if features and auxiliary_lm:
+        yield "auxiliary_lm", "trains the encoder, which features keeps as it is; leave out one of the two"
+    if features and training.unfreeze is not None:
+        yield "features", "keeps the encoder as it is, and unfreeze trains it; leave out one of the two"

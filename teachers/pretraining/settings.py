@@ -1,0 +1,178 @@
+"""The ``pretrain`` block of a recipe, as typed values; it is read without torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from teachers.anatomy.families import FAMILIES
+from teachers.pretraining.objectives import Objectives
+from teachers.pretraining.text.packing import Format
+from teachers.pretraining.text.tokenizer_training import Kind
+from teachers.training.config import Training
+
+Positive = Annotated[int, Field(ge=1)]
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+class TokenizerBlock(_Block):
+    """The tokenizer.
+
+    Attributes:
+        from_: A model folder or hub name whose tokenizer is taken; written ``from``. Otherwise one is learnt from the
+            text.
+        kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa) or ``unigram`` (ALBERT).
+        size: Pieces.
+        lowercase: Whether everything is written small; ``bytes`` never does.
+    """
+
+    from_: str | None = Field(default=None, alias="from", min_length=1)
+    kind: Kind = "wordpiece"
+    size: int = Field(default=8000, ge=100)
+    lowercase: bool = True
+
+
+class NetworkBlock(_Block):
+    """The network.
+
+    Attributes:
+        from_: A model folder or hub name whose network and tokenizer are trained further; written ``from``. Heads that
+            were trained here go on where a task of the same name asks for them.
+        family: Model type.
+        layers: Transformer layers.
+        hidden_size: Channels.
+        heads: Attention heads.
+        intermediate_size: Neurons of the feed-forward network; four times the channels by default.
+        embedding_size: Channels of factorised embeddings (ALBERT, ELECTRA, MobileBERT, DeBERTa).
+        max_positions: Most tokens of an input.
+        options: Further values of the family's config in transformers, such as ``{use_task_id: true}`` of ERNIE.
+    """
+
+    from_: str | None = Field(default=None, alias="from", min_length=1)
+    family: str = "bert"
+    layers: Positive = 4
+    hidden_size: Positive = 256
+    heads: Positive = 4
+    intermediate_size: Positive | None = None
+    embedding_size: Positive | None = None
+    max_positions: Positive = 512
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+
+    @field_validator("family")
+    @classmethod
+    def _trainable(cls, family: str) -> str:
+        allowed = [name for name, known in FAMILIES.items() if known.predicts_words and known.layers is not None]
+        if family not in allowed:
+            raise ValueError(f"got {family!r}; those that are pretrained here: {', '.join(allowed)}")
+        return family
+
+
+class PretextTask(_Block):
+    """One task of a stage: where sequences come from, and what is asked of them.
+
+    Attributes:
+        sequences: How sentences make a sequence; see ``teachers.pretraining.text.packing``.
+        pair: What two segments are to each other: ``next_sentence`` (BERT), ``sentence_order`` (ALBERT),
+            ``sentence_structure`` (StructBERT) or ``sentence_distance`` (ERNIE 2.0).
+        reorder: Most parts of a shuffled paragraph whose order is asked for (ERNIE 2.0); 3 gives 9 classes.
+        given: Folder, file or hub name of pairs with ``text_a``, ``text_b`` and ``label``, such as discourse relations
+            or queries with results (ERNIE 2.0). A split named validation is watched.
+        dialogues: Folder, file or hub name of dialogues with ``turns``; whether they are real is asked for (ERNIE 1.0).
+            A split named validation is watched.
+        objectives: What is asked of the tokens.
+        draws: How many different forms chance gives a sequence: 1 is static masking, none a new one in every epoch.
+        task_type: Number of the task for networks that take one (ERNIE 2.0).
+        weight: What the loss of the sequences' class is multiplied by.
+        most: Most sequences.
+    """
+
+    sequences: Format | None = None
+    pair: Literal["next_sentence", "sentence_order", "sentence_structure", "sentence_distance"] | None = None
+    reorder: int = Field(default=0, ge=0, le=5)
+    given: str | None = None
+    dialogues: str | None = None
+    objectives: Objectives = Field(default_factory=Objectives)
+    draws: Positive | None = None
+    task_type: int = Field(default=0, ge=0)
+    weight: float = Field(default=1.0, gt=0)
+    most: Positive | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> PretextTask:
+        named = [name for name in ("pair", "reorder", "given", "dialogues") if getattr(self, name)]
+        if len(named) > 1:
+            raise ValueError(f"{' and '.join(named)}: a sequence has one class; write a task for each")
+        if not named and not self.objectives.given:
+            raise ValueError(
+                "asks for nothing; give objectives such as {masked_words: {}}, or pair, reorder, given, dialogues"
+            )
+        if self.sequences is not None and (self.given or self.dialogues):
+            raise ValueError("sequences: is for text; given pairs and dialogues are sequences already")
+        return self
+
+    @property
+    def format(self) -> Format:
+        """How sentences make a sequence; segments where there are two, full sequences across documents otherwise."""
+        return self.sequences or ("segment_pair" if self.pair or self.reorder else "full_sentences")
+
+
+class Stage(_Block):
+    """Tasks that are trained together.
+
+    Attributes:
+        tasks: By name; every batch is of one task, and the batches of all are shuffled.
+        length: Most tokens of a sequence.
+        training: How weights are updated. ``keep`` is ``last`` by default.
+    """
+
+    tasks: dict[str, PretextTask] = Field(min_length=1)
+    length: int = Field(default=128, ge=8)
+    training: Training = Field(default_factory=lambda: Training(keep="last"))
+
+    @field_validator("training", mode="before")
+    @classmethod
+    def _keeps_the_last(cls, values: Any) -> Any:
+        return {"keep": "last", "group_by_length": False, **values} if isinstance(values, dict) else values
+
+
+class Pretraining(_Block):
+    """How a teacher learns from text alone, before any task.
+
+    Attributes:
+        text: Folders, files or hub names of unlabelled text; of a folder its splits ``train`` and ``validation``.
+        tokenizer: Its tokenizer.
+        network: Its network.
+        segmenter: ``jieba`` finds Chinese words, which are then hidden whole.
+        stages: One after another; the tasks of a stage are trained together, heads of the same name go on.
+    """
+
+    text: Names
+    tokenizer: TokenizerBlock = Field(default_factory=TokenizerBlock)
+    network: NetworkBlock = Field(default_factory=NetworkBlock)
+    segmenter: Literal["jieba"] | None = None
+    stages: tuple[Stage, ...]
+
+    @field_validator("text", mode="before")
+    @classmethod
+    def _several(cls, text: Any) -> Any:
+        return [text] if isinstance(text, str) else text
+
+    @model_validator(mode="after")
+    def _one_tokenizer(self) -> Pretraining:
+        if self.network.from_ is not None and self.tokenizer.model_fields_set:
+            raise ValueError(
+                f"tokenizer: the network of {self.network.from_} is trained further with its own; leave tokenizer out"
+            )
+        return self
+
+    @field_validator("stages")
+    @classmethod
+    def _some(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        if not stages:
+            raise ValueError("needs a stage: {length: 128, tasks: {text: {objectives: masked_words}}}")
+        return stages

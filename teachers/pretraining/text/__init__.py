@@ -1,0 +1,1 @@
+"""From text to sequences of tokens: documents, tokenizers, corpus, packing, sentence pairs."""

@@ -1,0 +1,133 @@
+"""A sequence of tokens on its way to the model, and the special tokens that its tokenizer puts around texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.encoding import IGNORED
+from eval.errors import UserError
+from teachers.pretraining.text.corpus import Corpus
+
+Array = NDArray[Any]
+
+
+@dataclass
+class Drawn:
+    """One sequence; objectives change its ids and write down what they ask for.
+
+    Attributes:
+        ids: What the model sees, ``[L]``.
+        words: Number of the word of each token, -1 for special tokens, ``[L]``.
+        types: Token types, ``[L]``.
+        places: Place of each token in the corpus, -1 for special tokens, ``[L]``.
+        label: Its class, where it has one.
+        taken: Whether an objective has changed or asked for a token, ``[L]``.
+        targets: What is asked for, by name: ``[L]`` each, ``IGNORED`` where nothing is.
+    """
+
+    ids: Array
+    words: Array
+    types: Array
+    places: Array
+    label: int = IGNORED
+    taken: Array = field(init=False)
+    targets: dict[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Nothing is taken yet but special tokens."""
+        self.taken = self.words < 0
+
+
+class Frame:
+    """Special tokens around one text or two, as a tokenizer puts them, and its ordinary tokens.
+
+    Args:
+        tokenizer: A fast tokenizer of transformers.
+
+    Attributes:
+        mask: Id of the mask token.
+        pad: Id of padding.
+        separator: Ids between two texts that are read as one.
+        ordinary: Ids that are no special tokens; random replacements are drawn from them.
+
+    Raises:
+        UserError: If the tokenizer has no mask token, or splits a plain word into nothing.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        if tokenizer.mask_token_id is None or tokenizer.pad_token_id is None:
+            raise UserError("the tokenizer has no mask token or no padding token; pretraining needs both")
+        self.mask, self.pad = int(tokenizer.mask_token_id), int(tokenizer.pad_token_id)
+        self._one, self._two = _Slots(tokenizer("a")), _Slots(tokenizer("a", "a"))
+        self.separator = self._two.special[1][:1]
+        special = set(tokenizer.all_special_ids)
+        self.ordinary = np.array([i for i in range(len(tokenizer)) if i not in special], dtype=np.int64)
+
+    def room(self, length: int, texts: int = 1) -> int:
+        """Return how many ordinary tokens fit into so many tokens."""
+        return length - (self._one if texts == 1 else self._two).count
+
+    def random(self, count: int, chance: np.random.Generator) -> Array:
+        """Draw ordinary tokens."""
+        return self.ordinary[chance.integers(0, len(self.ordinary), count)]
+
+    def draw(self, corpus: Corpus, texts: Sequence[Sequence[int]], label: int = IGNORED, roles: bool = False) -> Drawn:
+        """Return a sequence of one text or several.
+
+        Args:
+            corpus: Where the tokens are.
+            texts: Places of the tokens of each text; -1 stands for a separator inside of a text.
+            label: See ``Drawn``.
+            roles: Whether texts are turns of a dialogue: each ends like a second text, and types alternate.
+        """
+        slots = self._one if len(texts) == 1 else self._two
+        ids: list[Array] = [np.array(slots.special[0], dtype=np.int64)]
+        places: list[Array] = [np.full(len(slots.special[0]), -1)]
+        types: list[Array] = [np.full(len(slots.special[0]), slots.types[0])]
+        for number, text in enumerate(texts):
+            own = np.asarray(text, dtype=np.int64)
+            inner = np.where(own < 0, self.separator[0], corpus.tokens[np.maximum(own, 0)].astype(np.int64))
+            end = slots.special[1] if number + 1 < len(texts) else slots.special[-1]
+            role = number % 2 if roles else min(number, 1)
+            ids += [inner, np.array(end, dtype=np.int64)]
+            places += [own, np.full(len(end), -1)]
+            types += [np.full(len(own) + len(end), slots.types[role])]
+        where = np.concatenate(places)
+        return Drawn(np.concatenate(ids), _words(corpus, where), np.concatenate(types), where, label)
+
+
+class _Slots:
+    """What a tokenizer puts before, between and after texts, and the token types of the texts."""
+
+    def __init__(self, encoded: Any) -> None:
+        encoding = encoded.encodings[0]
+        special: list[list[int]] = [[]]
+        self.types: list[int] = []
+        inside = False
+        for token, is_special, type_id in zip(
+            encoding.ids, encoding.special_tokens_mask, encoding.type_ids, strict=True
+        ):
+            if is_special:
+                special[-1].append(token)
+            elif not inside:
+                special.append([])
+                self.types.append(type_id)
+            inside = not is_special
+        if not self.types:
+            raise UserError("the tokenizer makes no token of the letter 'a'; pretraining cannot use it")
+        self.special = special
+        self.count = sum(map(len, special))
+
+
+def _words(corpus: Corpus, places: Array) -> Array:
+    """Number the words of a sequence; a new one begins after every special token and wherever the corpus says so."""
+    inside = places >= 0
+    begins = inside & ((corpus.flags[np.maximum(places, 0)] & 1) > 0)
+    begins[1:] |= inside[1:] & (~inside[:-1] | (places[1:] != places[:-1] + 1))
+    begins[:1] |= inside[:1]
+    return np.where(inside, np.cumsum(begins) - 1, -1)

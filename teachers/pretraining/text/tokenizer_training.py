@@ -1,0 +1,106 @@
+"""Tokenizers learnt from text, saved as stock ones: word pieces, byte-level pairs, and unigrams."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from eval.data.sources import Source
+from eval.errors import UserError
+from eval.files.writing import alone, whole_folder
+from teachers.pretraining.text.corpus import digest_of
+from teachers.pretraining.text.documents import Counts, documents
+from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
+
+Kind = Literal["wordpiece", "bytes", "unigram"]
+VERSION = 1
+"""Raised when the same text and settings give other pieces."""
+LONGEST = 512
+"""What a tokenizer tells stock code of the longest input; the network's own limit counts."""
+SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100}
+"""Fewest pieces: special tokens and letters, or all bytes, have to fit."""
+
+
+class Sentences:
+    """The sentences of some sources, as often as they are asked for.
+
+    Args:
+        sources: The text.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources = sources
+
+    def __iter__(self) -> Iterator[str]:
+        for document in documents(self.sources, Counts()):
+            yield from document
+
+
+def learnt_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercase: bool, home: Path) -> Any:
+    """Return a tokenizer learnt from text, or the one that an earlier call made of the same text.
+
+    Args:
+        sources: The text.
+        kind: ``wordpiece`` as BERT's, which splits Chinese into characters; ``bytes`` as RoBERTa's, which knows any
+            text; ``unigram`` as ALBERT's.
+        size: Pieces, special tokens among them.
+        lowercase: Whether everything is written small; ``bytes`` never does.
+        home: It is kept in a folder below this.
+
+    Raises:
+        UserError: If so few pieces cannot hold the letters, or the text is unusable.
+    """
+    from teachers.taskmodel import load_tokenizer
+
+    if size < SMALLEST[kind]:
+        raise UserError(f"tokenizer.size: {size} pieces are too few for {kind}; give {SMALLEST[kind]} or more")
+    words = json.dumps([VERSION, kind, size, lowercase]).encode() + b"".join(digest_of(source) for source in sources)
+    folder = home / f"{kind}-{hashlib.sha256(words).hexdigest()[:16]}"
+    with alone(folder):
+        if not folder.is_dir():
+            sentences = Sentences(sources)
+            if kind == "wordpiece":
+                tokenizer = bert_word_pieces(sentences, size, LONGEST, lowercase)
+            else:
+                tokenizer = _byte_pairs(sentences, size) if kind == "bytes" else _unigrams(sentences, size, lowercase)
+            with whole_folder(folder, "the tokenizer") as beside:
+                tokenizer.save_pretrained(beside)
+    return load_tokenizer(str(folder))
+
+
+def _byte_pairs(sentences: Sentences, size: int) -> Any:
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    learner.train_from_iterator((f" {sentence}" for sentence in sentences), trainer)
+    model = json.loads(learner.to_str())["model"]
+    merges = [tuple(merge) for merge in model["merges"]]
+    return transformers.RobertaTokenizer(vocab=model["vocab"], merges=merges, model_max_length=LONGEST)
+
+
+def _unigrams(sentences: Sentences, size: int, lowercase: bool) -> Any:
+    import transformers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    learner = Tokenizer(models.Unigram())
+    forms: list[Any] = [normalizers.NFKD(), normalizers.StripAccents(), *([normalizers.Lowercase()] * lowercase)]
+    learner.normalizer = normalizers.Sequence(forms)
+    learner.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=size, special_tokens=special, unk_token="<unk>", show_progress=False, shrinking_factor=0.75
+    )
+    learner.train_from_iterator(iter(sentences), trainer)
+    pieces = [(piece, score) for piece, score in json.loads(learner.to_str())["model"]["vocab"]]
+    return transformers.AlbertTokenizer(vocab=pieces, do_lower_case=lowercase, model_max_length=LONGEST)

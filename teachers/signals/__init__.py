@@ -1,0 +1,1 @@
+"""Teacher outputs: logits, hidden states and attention, read through hooks and cached on disk."""

@@ -1,0 +1,262 @@
+"""Several networks as one teacher: the mean of their probabilities, taught like any other logits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from eval.cost.size import Size
+from eval.encoding import Array, Feature, Inputs, TextEncoder
+from eval.errors import UserError
+from eval.inference import Answer, predict
+from eval.task import Examples, Kind
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.signals.hooks import NOTHING, Signals, Wanted
+from teachers.signals.model_teacher import ModelTeacher, Reader, SharedTeacher, TeacherSource, cuts_alike, reads_alike
+from teachers.taskmodel import TaskModel
+
+
+@dataclass(frozen=True)
+class EnsembleTeacher:
+    """Several networks that teach together (Liu, He, Chen, Gao 2019, arXiv 1904.09482).
+
+    Its logits are ``log Σ_k w_k · softmax(z_k)``, so that their softmax is exactly the mean ``Q`` of the members'
+    probabilities; for regression and multiple-choice they are the mean score. It is also a ``Predictor``, so it is
+    measured as one model whose size is that of all members together.
+
+    Attributes:
+        teachers: The members, each with its own cache of signals. Only logits are shared: members may differ in
+            family, depth and width, and for classification and regression in tokenizer too.
+        weights: One a member, above 0; scaled to a sum of 1. None weighs all alike.
+        name: What reports call it.
+
+    Raises:
+        UserError: If there is no member, the weights do not fit, or the members answer different things.
+    """
+
+    teachers: tuple[ModelTeacher, ...]
+    weights: tuple[float, ...] | None = None
+    name: str = field(default="teacher", kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse members that cannot be averaged."""
+        problems = [] if self.teachers else ["an ensemble needs at least one teacher"]
+        if self.weights is not None:
+            problems += weight_problems(self.weights, len(self.teachers))
+        specs = [teacher.model.task for teacher in self.teachers]
+        for teacher, spec in list(zip(self.teachers, specs, strict=True))[1:]:
+            if (spec.kind, spec.labels) != (specs[0].kind, specs[0].labels):
+                problems.append(
+                    f"{teacher.model.name} answers {list(spec.labels) or spec.kind} and {self.teachers[0].model.name} "
+                    f"{list(specs[0].labels) or specs[0].kind}; the members of an ensemble must answer the same"
+                )
+        if not problems and specs[0].kind == "embedding":
+            problems.append("an ensemble gives no embeddings: vectors of different models have no mean; name one model")
+        if not problems and specs[0].per_token and not self._cut_alike:
+            problems.append(
+                f"the members of the ensemble tokenize differently, so the tokens of a {specs[0].kind} task cannot be "
+                "paired; take members with one tokenizer and one max_length"
+            )
+        if problems:
+            raise UserError(*problems)
+
+    @classmethod
+    def of(cls, models: Sequence[TaskModel]) -> EnsembleTeacher:
+        """Return the ensemble of these models, all weighing alike."""
+        return cls(tuple(ModelTeacher(model) for model in models))
+
+    @property
+    def _models(self) -> list[TaskModel]:
+        return [teacher.model for teacher in self.teachers]
+
+    @cached_property
+    def _alike(self) -> bool:
+        first, *others = self._models
+        return all(reads_alike(first.encoder, other.encoder) for other in others)
+
+    @property
+    def _cut_alike(self) -> bool:
+        first, *others = self._models
+        return all(cuts_alike(first.encoder, other.encoder) for other in others)
+
+    @property
+    def _shares(self) -> tuple[float, ...]:
+        given = self.weights or (1.0,) * len(self)
+        return tuple(weight / sum(given) for weight in given)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the members' digests and the weights."""
+        words = ["ensemble", *(teacher.digest for teacher in self.teachers), *map(repr, self._shares)]
+        return hashlib.sha256("|".join(words).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        """How many members there are."""
+        return len(self.teachers)
+
+    @property
+    def layers(self) -> int:
+        """Refused: members need not have the same layers."""
+        self._refuse("layers")
+
+    @property
+    def hidden_size(self) -> int:
+        """Refused: hidden states of different networks have no mean."""
+        self._refuse("hidden states")
+
+    @property
+    def heads(self) -> int:
+        """Refused: attention of different networks has no mean."""
+        self._refuse("attention heads")
+
+    @property
+    def plain_attention(self) -> bool:
+        """Refused, likewise."""
+        self._refuse("attention")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise UserError(
+            f"an ensemble of {len(self)} teachers has no {what} of its own, only logits; use distill.ensemble or "
+            "distill.logits, or name one model as the teacher"
+        )
+
+    def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
+        """Return a reader of the combined logits; each member's own are computed once and kept on disk.
+
+        Raises:
+            UserError: If more than logits is wanted, or a member cannot teach these rows.
+        """
+        if wanted:
+            self._refuse("hidden states, queries, keys or values")
+        readers = [teacher.read(rows) for teacher in self.teachers]
+
+        def signals(batch: Batch) -> Signals:
+            return Signals(self._combined([reader(batch).logits for reader in readers], batch.mask))
+
+        return signals
+
+    def _combined(self, logits: Sequence[Tensor], mask: Tensor) -> Tensor:
+        return combined(self._models[0].task.kind, logits, self._shares, mask)
+
+    def answers(self, examples: Examples) -> list[Answer]:
+        """Return the answers that the combined logits give."""
+        return predict(self, examples).answers
+
+    @cached_property
+    def encoder(self) -> TextEncoder:
+        """How examples become inputs: as the members do it, or side by side where they differ."""
+        encoders = [model.encoder for model in self._models]
+        return encoders[0] if self._alike else JointEncoder(encoders)
+
+    def forward(self, inputs: Inputs) -> Array:
+        """Return the combined logits as float32, shaped like a member's."""
+        parts = [inputs] * len(self) if self._alike else [own_inputs(inputs, number) for number in range(len(self))]
+        logits = [torch.from_numpy(model.forward(part)) for model, part in zip(self._models, parts, strict=True)]
+        return self._combined(logits, torch.from_numpy(parts[0]["attention_mask"])).numpy()
+
+    def size(self) -> Size:
+        """Return the size of all members together, each of which has to run for an answer."""
+        sizes = [model.size() for model in self._models]
+        macs = [size.macs for size in sizes if size.macs is not None]
+        return Size(
+            parameters=sum(size.parameters for size in sizes),
+            nonzero=sum(size.nonzero for size in sizes),
+            bytes=sum(size.bytes for size in sizes),
+            macs=sum(macs) if len(macs) == len(sizes) else None,
+            macs_length=min(size.macs_length for size in sizes),
+        )
+
+
+def weighted(teacher: TeacherSource, weights: tuple[float, ...]) -> EnsembleTeacher:
+    """Return an ensemble with other weights.
+
+    Raises:
+        UserError: If the teacher is a single model, or the weights do not fit.
+    """
+    inner = teacher.teacher if isinstance(teacher, SharedTeacher) else teacher
+    if not isinstance(inner, EnsembleTeacher):
+        raise UserError("weights: the teacher is a single model; leave them out, or name several models")
+    return replace(inner, weights=weights)
+
+
+def weight_problems(weights: Sequence[float], members: int) -> list[str]:
+    """Return what makes these weights useless for so many members, one sentence at most."""
+    if len(weights) != members or not all(0 < weight < float("inf") for weight in weights):
+        return [f"weights {list(weights)}: needs {members} numbers above 0, one for each teacher of the ensemble"]
+    return []
+
+
+def combined(kind: Kind, logits: Sequence[Tensor], weights: Sequence[float], mask: Tensor) -> Tensor:
+    """Return the log of the weighted mean of the members' probabilities, or their weighted mean score.
+
+    A score is what regression and each choice of multiple-choice have.
+
+    Args:
+        kind: ``qa`` has probabilities over the tokens that are no padding, every other kind over classes.
+        logits: ``[B, C]``, ``[B, L, C]`` (tagging, masked-lm) or ``[B, L, 2]`` (qa), one of a member.
+        weights: One a member, with a sum of 1.
+        mask: ``[B, L]``, 0 for padding.
+    """
+    stacked = torch.stack([member.float() for member in logits])
+    scale = stacked.new_tensor(weights).reshape(-1, *[1] * (stacked.ndim - 1))
+    if kind in ("regression", "multiple-choice"):
+        return (scale * stacked).sum(dim=0)
+    if kind != "qa":
+        return torch.logsumexp(stacked.log_softmax(dim=-1) + scale.log(), dim=0)
+    padding = mask[..., None] == 0
+    logs = stacked.masked_fill(padding, -torch.inf).log_softmax(dim=2) + scale.log()
+    return torch.logsumexp(logs, dim=0).masked_fill(padding, torch.finfo(stacked.dtype).min / 4)
+
+
+@dataclass(slots=True)
+class JointFeature(Feature):
+    """One text as every member of an ensemble reads it; as a feature it is the first member's."""
+
+    members: tuple[Feature, ...] = ()
+
+
+class JointEncoder(TextEncoder):
+    """Reads every text with several tokenizers; the arrays of member ``k`` are named ``k.input_ids`` and so on.
+
+    Args:
+        encoders: One a member; each must give as many rows as the others.
+    """
+
+    def __init__(self, encoders: Sequence[TextEncoder]) -> None:
+        super().__init__(encoders[0].tokenizer, encoders[0].settings)
+        self.encoders = encoders
+
+    def encode(self, examples: Sequence[Mapping[str, Any]]) -> list[Feature]:
+        """Return the first member's features, each with those of all members."""
+        rows = zip(*(encoder.encode(examples) for encoder in self.encoders), strict=True)
+        return [
+            JointFeature(own[0].example, own[0].ids, own[0].type_ids, own[0].words, own[0].offsets, own) for own in rows
+        ]
+
+    def collate(self, features: Sequence[Feature], multiple_of: int = 1) -> Inputs:
+        """Pad and stack each member's features by themselves."""
+        found: dict[str, Array] = {}
+        for number, encoder in enumerate(self.encoders):
+            own = [self._of_member(feature, number) for feature in features]
+            arrays = encoder.collate(own, multiple_of)
+            found |= {f"{number}.{name}": array for name, array in arrays.items()}
+        return found
+
+    def _of_member(self, feature: Feature, number: int) -> Feature:
+        if isinstance(feature, JointFeature):
+            return feature.members[number]
+        # Rows of a fixed length, made up for timing: any tokens do that the member knows.
+        known = self.encoders[number].tokenizer.get_vocab_size()
+        return Feature(feature.example, [token % known for token in feature.ids], feature.type_ids)
+
+
+def own_inputs(inputs: Inputs, number: int) -> dict[str, Array]:
+    """Return the arrays of one member from those of a ``JointEncoder``."""
+    prefix = f"{number}."
+    return {name.removeprefix(prefix): array for name, array in inputs.items() if name.startswith(prefix)}

@@ -1,0 +1,172 @@
+"""What a loss reads of a network beside its logits: hidden states, queries, keys and values of chosen layers.
+
+Nothing that is not asked for is computed or kept. Queries, keys and values are taken where the layer computes them,
+by hooks, so the network keeps its fastest attention and no attention map is made for a layer that no loss reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eval.errors import UserError
+from teachers.anatomy.encoder import attention_width, base_encoder, family_of, layer_parts, layers
+from teachers.taskmodel import logits_of
+
+PROJECTIONS = {"queries": "query", "keys": "key", "values": "value"}
+"""Signal -> role of the module in a layer whose output it is."""
+
+INNER = ("hidden_states", *PROJECTIONS)
+"""The signals beside the logits."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a loss reads.
+
+    Attributes:
+        hidden_states: Places in ``hidden_states``: 0 is the embedding output, ``i + 1`` comes after layer ``i``.
+        queries: Layers whose queries are read, before any rotation by position.
+        keys: Layers whose keys are read, likewise.
+        values: Layers whose values are read.
+        logits: Whether the head's output is read; without it the head does not run, which is half of the work of a
+            masked-language model.
+    """
+
+    hidden_states: tuple[int, ...] = ()
+    queries: tuple[int, ...] = ()
+    keys: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
+    logits: bool = True
+
+    def __bool__(self) -> bool:
+        """Whether anything beside logits is read."""
+        return any(getattr(self, name) for name in INNER)
+
+    def __or__(self, other: Wanted) -> Wanted:
+        """Return what either of two losses reads."""
+        places = {name: tuple(sorted({*getattr(self, name), *getattr(other, name)})) for name in INNER}
+        return Wanted(**places, logits=self.logits or other.logits)
+
+
+NOTHING = Wanted()
+"""Nothing beside the logits."""
+
+
+@dataclass(frozen=True)
+class Signals:
+    """A network's outputs for one batch.
+
+    Attributes:
+        logits: ``[B, C]``, ``[B, L, C]`` for tagging, qa and masked-lm, or the vectors ``[B, d]`` of embedding;
+            empty if nobody reads them.
+        hidden_states: ``[B, L, d]`` by place, those that were asked for.
+        queries: ``[B, L, heads · head width]`` by layer, those that were asked for.
+        keys: Likewise.
+        values: Likewise.
+        exit_logits: Logits of the classifiers before the last one ``[B, exits, C]``, of a network that has some.
+    """
+
+    logits: Tensor
+    hidden_states: Mapping[int, Tensor] = field(default_factory=dict)
+    queries: Mapping[int, Tensor] = field(default_factory=dict)
+    keys: Mapping[int, Tensor] = field(default_factory=dict)
+    values: Mapping[int, Tensor] = field(default_factory=dict)
+    exit_logits: Tensor | None = None
+
+    def tensors(self) -> dict[tuple[str, int], Tensor]:
+        """Return all that was read, by name and by place or layer."""
+        inner = {(name, place): tensor for name in INNER for place, tensor in getattr(self, name).items()}
+        single = {("logits", 0): self.logits, ("exit_logits", 0): self.exit_logits}
+        return inner | {key: tensor for key, tensor in single.items() if tensor is not None and tensor.numel()}
+
+    @classmethod
+    def of(cls, tensors: Mapping[tuple[str, int], Tensor]) -> Signals:
+        """Return signals from what ``tensors`` gives."""
+        inner = {name: {place: tensor for (own, place), tensor in tensors.items() if own == name} for name in INNER}
+        logits, exits = tensors.get(("logits", 0), torch.empty(0)), tensors.get(("exit_logits", 0))
+        return cls(logits, **inner, exit_logits=exits)
+
+
+def observe(network: Any, inputs: Mapping[str, Tensor], wanted: Wanted = NOTHING) -> Signals:
+    """Run a network and return what is wanted, with gradient if gradients are on.
+
+    Args:
+        network: A transformers model.
+        inputs: Its inputs, ``[B, L]`` each.
+        wanted: What is read.
+
+    Raises:
+        UserError: If the family computes queries, keys or values where they cannot be read.
+    """
+    extras = {"output_hidden_states": True} if wanted.hidden_states else {}
+    with _taps(network, wanted) as seen:
+        outputs = observed(network, wanted)(**inputs, **extras)
+    states = {place: outputs.hidden_states[place] for place in wanted.hidden_states}
+    logits = logits_of(outputs, network.config, inputs["attention_mask"]) if wanted.logits else torch.empty(0)
+    return Signals(logits, states, **seen, exit_logits=outputs.get("exit_logits"))
+
+
+def observed(network: Any, wanted: Wanted) -> Any:
+    """Return the part of a network that must run to see what is wanted: all of it, or all but its head."""
+    return network if wanted.logits else base_encoder(network)
+
+
+@contextlib.contextmanager
+def _taps(network: Any, wanted: Wanted) -> Iterator[dict[str, dict[int, Tensor]]]:
+    """Collect outputs of the wanted modules while the network runs once; a shared layer is counted at each pass."""
+    seen: dict[str, dict[int, Tensor]] = {name: {} for name in PROJECTIONS}
+    handles = []
+    try:
+        for module, places in _tapped(network, wanted).items():
+            handles.append(module.register_forward_hook(_collector(seen, places)))
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+Place = tuple[str, int, slice]
+"""Signal, layer, and the channels of the module's output that are it."""
+
+
+def _tapped(network: Any, wanted: Wanted) -> dict[nn.Module, list[list[Place]]]:
+    """Return for each module that is read what its first, second … run gives."""
+    found: dict[nn.Module, list[list[Place]]] = {}
+    asked = {index for name in PROJECTIONS for index in getattr(wanted, name)}
+    if not asked:
+        return found
+    width = attention_width(network.config)
+    for index, layer in enumerate(layers(network)):
+        parts = layer_parts(network, layer)
+        for number, (name, role) in enumerate(PROJECTIONS.items()):
+            if role in parts:
+                module, channels = parts[role], slice(None)
+            elif "query_key_value" in parts:
+                module, channels = parts["query_key_value"], slice(number * width, (number + 1) * width)
+            elif index in getattr(wanted, name):
+                family = family_of(network).model_type
+                raise UserError(f"the {name} of {family} cannot be read: it has no module for them")
+            else:
+                continue
+            runs = found.setdefault(module, [])
+            if number == 0 or role in parts:
+                runs.append([])
+            if index in getattr(wanted, name):
+                runs[-1].append((name, index, channels))
+    return {module: runs for module, runs in found.items() if any(runs)}
+
+
+def _collector(seen: dict[str, dict[int, Tensor]], runs: list[list[Place]]) -> Callable[..., None]:
+    remaining = iter(runs)
+
+    def collect(_module: nn.Module, _args: Any, output: Tensor) -> None:
+        for name, index, channels in next(remaining, ()):  # DeBERTa's later runs are over positions
+            seen[name][index] = output[..., channels]
+
+    return collect

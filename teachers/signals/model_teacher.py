@@ -1,0 +1,399 @@
+"""What a teacher tells a student: logits and, on request, hidden states and attention; computed once, kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from pydantic import PositiveInt
+
+from eval.encoding import TextEncoder
+from eval.errors import UserError
+from eval.files.typed_json import read_values, typed
+from eval.files.writing import alone, whole_folder
+from eval.inference import Answer, batches_by_length, predict
+from eval.task import Examples
+from teachers.anatomy.attention_heads import has_all_heads
+from teachers.anatomy.encoder import attention_width, has_plain_attention, shape_of
+from teachers.data.encoded_dataset import Batch, Rows
+from teachers.file_digests import config_values
+from teachers.home import home
+from teachers.signals.hooks import INNER, NOTHING, Signals, Wanted, observe
+from teachers.taskmodel import TaskModel
+
+logger = logging.getLogger("teachers.signals.model_teacher")
+
+VERSION = 3
+"""Raised when the same teacher and data give other numbers or another layout on disk."""
+
+BUDGET_BYTES = 4 * 2**30
+"""Most bytes one cache of signals may take unless the teacher says otherwise; beyond it the teacher runs live."""
+
+
+Layout = dict[Literal["logits", "hidden_states", "queries", "keys", "values"], list[Literal["L"] | PositiveInt]]
+"""Shape of each signal of a row, by its name; L is the row's tokens."""
+
+
+class Reader(Protocol):
+    """Gives the signals of any batch of the rows it was made for."""
+
+    def __call__(self, batch: Batch) -> Signals:
+        """Return the signals of the rows in ``batch``."""
+        ...
+
+
+class TeacherSource(Protocol):
+    """Where signals come from: one network or several."""
+
+    @property
+    def digest(self) -> str:
+        """Names the teacher by its content."""
+        ...
+
+    @property
+    def layers(self) -> int:
+        """How many layers the teacher has."""
+        ...
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the teacher's hidden states."""
+        ...
+
+    @property
+    def heads(self) -> int:
+        """How many attention heads each of its layers has."""
+        ...
+
+    @property
+    def plain_attention(self) -> bool:
+        """Whether its attention scores are the scaled products of its queries and keys, and nothing else."""
+        ...
+
+    def answers(self, examples: Examples) -> list[Answer]:
+        """Return the teacher's own answers."""
+        ...
+
+    def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
+        """Return a reader for these rows.
+
+        Args:
+            rows: What the student is trained on.
+            wanted: Signals that are read.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ModelTeacher:
+    """A network as teacher. Its signals are computed once over all rows and kept on disk, named by content.
+
+    Attributes:
+        model: The teacher.
+        cache: Folder of the caches; None is ``signals`` under ``COMPRESS_HOME``.
+        budget_bytes: Signals whose predicted size is larger are computed live in every step.
+    """
+
+    model: TaskModel
+    cache: Path | None = None
+    budget_bytes: int = BUDGET_BYTES
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over weights, config, tokenizer and settings."""
+        encoder = self.model.encoder
+        digest = hashlib.sha256(self.model.digest.encode())
+        digest.update(json.dumps(config_values(self.model), sort_keys=True).encode())
+        digest.update(encoder.tokenizer.to_str().encode())
+        digest.update(json.dumps(encoder.settings.to_dict(), sort_keys=True).encode())
+        if self.model.task.kind == "embedding":
+            digest.update(f"{self.model.task.pooling} {self.model.task.normalize}".encode())
+        return digest.hexdigest()
+
+    @property
+    def layers(self) -> int:
+        """How many layers the teacher has."""
+        return shape_of(self.model.model.config).layers
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the teacher's hidden states."""
+        return shape_of(self.model.model.config).hidden_size
+
+    @property
+    def heads(self) -> int:
+        """How many attention heads each of its layers has."""
+        return shape_of(self.model.model.config).heads
+
+    @property
+    def plain_attention(self) -> bool:
+        """Whether its attention scores are the scaled products of its queries and keys, and nothing else."""
+        return has_plain_attention(self.model.model)
+
+    def answers(self, examples: Examples) -> list[Answer]:
+        """Return the network's answers."""
+        return predict(self.model, examples).answers
+
+    def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
+        """Return a reader from disk if the signals fit the budget and inputs are fixed, else a live one.
+
+        Raises:
+            UserError: If teacher and student read texts differently and the signals are per token.
+        """
+        if rows.spec.outputs != self.model.task.outputs or rows.spec.labels != self.model.task.labels:
+            raise UserError(
+                f"teacher {self.model.name} answers {list(self.model.task.labels) or self.model.task.kind}, "
+                f"the student {list(rows.spec.labels) or rows.spec.kind}; they must be the same"
+            )
+        same = reads_alike(self.model.encoder, rows.encoder)
+        per_token, fixed = bool(wanted) or rows.spec.per_token, rows.spec.kind != "masked-lm"
+        own = rows if same or not fixed else _own_rows(self.model, rows)
+        if per_token and not (same or (fixed and same_pieces(own, rows))):
+            raise UserError(
+                f"teacher {self.model.name} and the student tokenize differently, so their tokens cannot be paired; "
+                "only what answers a whole text (logits, scores, vectors) can be distilled between them"
+            )
+        if (wanted.queries or wanted.keys or wanted.values) and not has_all_heads(self.model.model):
+            raise UserError(
+                f"teacher {self.model.name} has lost attention heads, so its attention cannot be compared; distil its "
+                "logits or hidden states, or take the teacher from before its heads were cut"
+            )
+        live = LiveReader(self.model, wanted)
+        if rows.spec.kind == "masked-lm":
+            return live  # new masks in every epoch: nothing to keep
+        predicted = predicted_bytes(self.model, own.tokens, wanted)
+        if predicted > self.budget_bytes and same:
+            logger.info("signals of %s would take %.1f GB: running it live", self.model.name, predicted / 2**30)
+            return live
+        return self._cached(own, wanted, predicted)
+
+    def _cached(self, rows: Rows, wanted: Wanted, predicted: int) -> CachedReader:
+        words = [self.digest, rows.examples.digest, str(wanted), str(VERSION)]
+        folder = (self.cache or home() / "signals") / hashlib.sha256("|".join(words).encode()).hexdigest()[:32]
+        with alone(folder):
+            if not (folder / "layout.json").is_file():
+                size = predicted / 2**20
+                logger.info("computing signals of %s over %d rows (%.1f MB)", self.model.name, len(rows), size)
+                _write_cache(folder, self.model, rows, wanted)
+        return CachedReader(folder, rows, wanted)
+
+
+@dataclass
+class SharedTeacher:
+    """One teacher read by several losses at once: what any of them wants is computed together, once a batch.
+
+    Attributes:
+        teacher: The teacher itself.
+    """
+
+    teacher: TeacherSource
+    _shares: list[_Share] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.teacher, name)
+
+    def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
+        """Return a reader that also gives what the other losses want of the same rows."""
+        share = next((share for share in self._shares if share.rows is rows), None)
+        if share is None:
+            share = _Share(self.teacher, rows, wanted)
+            self._shares.append(share)
+        share.wanted |= wanted
+        return share
+
+
+@dataclass
+class _Share:
+    """What several losses want of one teacher and the same rows."""
+
+    teacher: TeacherSource
+    rows: Rows
+    wanted: Wanted
+    reader: Reader | None = None
+    last: tuple[Batch, Signals] | None = None
+
+    def __call__(self, batch: Batch) -> Signals:
+        """Return all that is wanted, computed once a batch."""
+        if self.reader is None:
+            self.reader = self.teacher.read(self.rows, self.wanted)
+        if self.last is None or self.last[0] is not batch:
+            self.last = (batch, self.reader(batch))
+        return self.last[1]
+
+
+def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: Wanted) -> int:
+    """Return the size on disk of a teacher's signals for inputs of these lengths, in bytes."""
+    config, tokens = model.model.config, sum(lengths)
+    shape = shape_of(config)
+    outputs = {"masked-lm": shape.vocab_size, "embedding": shape.hidden_size}.get(model.task.kind, model.task.outputs)
+    numbers = (tokens if model.task.per_token else len(lengths)) * outputs * wanted.logits
+    numbers += tokens * len(wanted.hidden_states) * shape.hidden_size
+    projections = len(wanted.queries) + len(wanted.keys) + len(wanted.values)
+    return 4 * (numbers + tokens * projections * attention_width(config))
+
+
+@dataclass(frozen=True)
+class LiveReader:
+    """Runs the teacher on the student's own inputs."""
+
+    model: TaskModel
+    wanted: Wanted
+
+    def __call__(self, batch: Batch) -> Signals:
+        """Return the teacher's outputs on this batch."""
+        network = self.model.model
+        if next(network.parameters()).device != batch.rows.device:
+            network.to(batch.rows.device)
+        network.eval()
+        with torch.no_grad():
+            return observe(network, batch.inputs, self.wanted)
+
+
+class CachedReader:
+    """Reads signals from a folder written by ``ModelTeacher``; arrays are mapped, not loaded.
+
+    Args:
+        folder: Holds ``layout.json`` and one flat float32 array a signal.
+        rows: The rows in the order they were written.
+
+    Raises:
+        UserError: If the folder is damaged.
+    """
+
+    def __init__(self, folder: Path, rows: Rows, wanted: Wanted) -> None:
+        self.rows, self.wanted = rows, wanted
+        try:
+            cure = "remove the folder"
+            found = read_values(folder / "layout.json", cure)
+            layout: dict[str, list[Any]] = typed(found, Layout, f"{folder}/layout.json", cure)
+            self.arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in layout}
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{folder}: this cache of teacher signals is damaged ({error}); remove the folder"
+            ) from error
+        self.layout = layout
+        self.starts = {name: _starts(shape, rows.tokens) for name, shape in layout.items()}
+        for name, starts in self.starts.items():
+            if len(self.arrays[name]) != starts[-1]:
+                raise UserError(f"{folder}: {name}.npy does not fit the data; remove the folder")
+
+    def __call__(self, batch: Batch) -> Signals:
+        """Return the signals of these rows, padded with 0 like the batch."""
+        length = batch.inputs["input_ids"].shape[1]
+        arrays = {name: self._padded(name, batch.rows.tolist(), length) for name in self.layout}
+        tensors = {name: torch.from_numpy(array).to(batch.rows.device) for name, array in arrays.items()}
+        stacked: dict[str, Any] = {
+            name: {place: tensors[name][:, i] for i, place in enumerate(getattr(self.wanted, name))} for name in INNER
+        }
+        return Signals(tensors.get("logits", torch.empty(0)), **stacked)
+
+    def _padded(self, name: str, rows: list[int], length: int) -> np.ndarray:
+        shape = self.layout[name]
+        starts, flat = self.starts[name], self.arrays[name]
+        full = np.zeros((len(rows), *(length if part == "L" else part for part in shape)), dtype=np.float32)
+        for position, row in enumerate(rows):
+            tokens = self.rows.tokens[row]
+            values = flat[starts[row] : starts[row + 1]].reshape([tokens if part == "L" else part for part in shape])
+            place = self.rows.encoder.place(tokens, length)
+            index: tuple[Any, ...] = (position, *(place if part == "L" else slice(None) for part in shape))
+            full[index] = values
+        return full
+
+
+def _starts(shape: list[Any], lengths: Sequence[int]) -> np.ndarray:
+    fixed = int(np.prod([part for part in shape if part != "L"], dtype=np.int64))
+    sizes = np.asarray(lengths, dtype=np.int64) ** shape.count("L") * fixed
+    return np.concatenate([[0], np.cumsum(sizes)])
+
+
+def _write_cache(folder: Path, model: TaskModel, rows: Rows, wanted: Wanted) -> None:
+    with whole_folder(folder, "teacher signals") as beside:
+        layout: dict[str, list[Any]] = {}
+        arrays: dict[str, np.ndarray] = {}
+        live = LiveReader(model, wanted)
+        starts: dict[str, np.ndarray] = {}
+        for indices in batches_by_length(rows.lengths, 32):
+            batch = rows.batch(indices).to(next(model.model.parameters()).device)
+            for name, array in _stacked(live(batch)).items():
+                if name not in layout:
+                    layout[name] = _layout(name, array)
+                    starts[name] = _starts(layout[name], rows.tokens)
+                    arrays[name] = _reserved(beside / f"{name}.npy", int(starts[name][-1]))
+                _store(arrays[name], starts[name], layout[name], array, batch.rows.tolist(), rows)
+        for mapped in arrays.values():
+            mapped.flush()  # type: ignore[attr-defined]
+        (beside / "layout.json").write_text(json.dumps(layout), encoding="utf-8")
+
+
+def _reserved(file: Path, numbers: int) -> np.ndarray:
+    """Return float32 numbers ``[numbers]`` in a file whose space is reserved: a map into a full disk ends in SIGBUS.
+
+    Raises:
+        OSError: If there is not as much space.
+    """
+    array = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=(numbers,))
+    if hasattr(os, "posix_fallocate"):
+        with file.open("r+b") as opened:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+    return array
+
+
+def _stacked(signals: Signals) -> dict[str, np.ndarray]:
+    found = {"logits": signals.logits.float().cpu().numpy()} if len(signals.logits) else {}
+    for name in INNER:
+        if tensors := getattr(signals, name):
+            found[name] = torch.stack(list(tensors.values()), dim=1).float().cpu().numpy()
+    return found
+
+
+def _layout(name: str, array: np.ndarray) -> list[Any]:
+    if name == "logits":
+        return ["L", array.shape[-1]] if array.ndim == 3 else [array.shape[-1]]
+    return [array.shape[1], "L", array.shape[-1]]
+
+
+def _store(
+    flat: np.ndarray, starts: np.ndarray, shape: list[Any], array: np.ndarray, indices: list[int], rows: Rows
+) -> None:
+    length = max(rows.tokens[i] for i in indices)
+    for values, row in zip(array, indices, strict=True):
+        place = rows.encoder.place(rows.tokens[row], length)
+        own = values[tuple(place if part == "L" else slice(None) for part in shape)]
+        flat[starts[row] : starts[row + 1]] = own.reshape(-1)
+
+
+def reads_alike(own: TextEncoder, other: TextEncoder) -> bool:
+    """Whether two encoders turn every example into the same inputs."""
+    return own.settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
+
+
+def cuts_alike(own: TextEncoder, other: TextEncoder) -> bool:
+    """Whether two encoders turn every example into the same tokens, though one network also takes token types."""
+    settings = replace(own.settings, inputs=other.settings.inputs, pad_type_id=other.settings.pad_type_id)
+    return settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
+
+
+def same_pieces(own: Rows, other: Rows) -> bool:
+    """Whether two encoders cut every text of the same examples into the same pieces, though with other ids."""
+    if own.tokens != other.tokens or own.encoder.settings.pad_side != other.encoder.settings.pad_side:
+        return False
+    names, others = (
+        {number: piece for piece, number in rows.encoder.tokenizer.get_vocab().items()} for rows in (own, other)
+    )
+    return all(
+        [names.get(i) for i in one.ids] == [others.get(i) for i in two.ids]
+        for one, two in zip(own.features, other.features, strict=True)
+    )
+
+
+def _own_rows(model: TaskModel, rows: Rows) -> Rows:
+    return Rows(rows.examples, model.encoder, model.task)

@@ -1,0 +1,89 @@
+"""The ``training`` block of a recipe: plain values, so that a recipe is read without torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
+
+LATER = ("layer_decay", "unfreeze", "report_steps")
+"""Fields that were added later: at their defaults they are left out where a training is written down, so that records,
+keys and checkpoints from before still fit."""
+
+
+class Training(BaseModel):
+    """How weights are updated; the same block for teachers, students and every technique that trains.
+
+    Attributes:
+        epochs: Passes over the training examples; a fraction is allowed.
+        max_steps: Stop after this many updates, whatever ``epochs`` says.
+        learning_rate: Peak learning rate of AdamW.
+        batch_size: Examples (windows, for long inputs) of one update, over all devices together.
+        accumulation: Pieces into which each batch is cut to save memory; the update stays the same.
+        schedule: Course of the learning rate after the warm-up: down to 0 in a straight line or along a cosine,
+            constant, falling with the root of the updates (noam), or in a straight line to a 32nd (slanted_triangular).
+        warmup: Part of all updates in which the rate rises from 0, or from a 32nd for slanted_triangular.
+        layer_decay: What the rate is multiplied by from each layer to the one below it: the head has the peak rate, the
+            embeddings the lowest; 1 is the same rate everywhere, ULMFiT's is 0.3846. Layers that share weights are one.
+        weight_decay: Decay of weight matrices; biases and normalisation gains are never decayed.
+        betas: Decay of AdamW's two moments.
+        eps: AdamW's guard against division by zero.
+        max_grad_norm: Gradients are scaled down to this norm; 0 switches it off.
+        group_by_length: Whether a batch holds examples of similar length.
+        precision: Number format of the forward pass; ``auto`` takes what ``accelerate launch --mixed_precision`` was
+            given (``ACCELERATE_MIXED_PRECISION``); without it bf16 on a GPU that has it, fp32 elsewhere.
+        freeze: Parts that stay as they are; a pooler is no part of the encoder, but of the head.
+        unfreeze: Train the head first, then one more layer from the top at a time, the embeddings last: one more each
+            ``epoch``, or evenly, so that all are trained after this part of all updates; None trains all at once.
+        keep: Whether the epoch with the best validation score or the last one is returned.
+        patience: Stop after this many epochs (or reports) without a better validation score; None never stops early.
+        checkpoint_seconds: Time between checkpoints of an interruptible run.
+        report_steps: Updates after which losses and scores are written down, beside the ends of epochs; for trainings
+            whose epochs are long.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    epochs: float = Field(default=3.0, gt=0, le=10_000)
+    max_steps: int | None = Field(default=None, ge=1)
+    learning_rate: float = Field(default=5e-5, gt=0, le=10)
+    batch_size: int = Field(default=32, ge=1)
+    accumulation: int = Field(default=1, ge=1)
+    schedule: Literal["linear", "cosine", "constant", "noam", "slanted_triangular"] = "linear"
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    layer_decay: float = Field(default=1.0, gt=0, le=1)
+    weight_decay: float = Field(default=0.01, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0)
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    group_by_length: bool = True
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    freeze: tuple[Literal["embeddings", "encoder"], ...] = ()
+    unfreeze: Literal["epoch"] | Annotated[float, Field(gt=0, le=1)] | None = None
+    keep: Literal["best", "last"] = "best"
+    patience: int | None = Field(default=None, ge=1)
+    checkpoint_seconds: float = Field(default=120.0, ge=0)
+    report_steps: int | None = Field(default=None, ge=1)
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        values: dict[str, Any] = dump(self)
+        if info.exclude_unset:  # what was said is kept, even if it is the default
+            return values
+        unchanged = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
+        return {name: value for name, value in values.items() if name not in unchanged}
+
+
+class AuxiliaryLM(BaseModel):
+    """The weight of a masked-language loss beside that of the task; see ``teachers.finetuning.auxiliary_lm``.
+
+    Attributes:
+        start: Weight at the first optimizer step.
+        end: Weight at the last, which a training of a single step has from the start; it falls exponentially from one
+            to the other.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    start: float = Field(default=0.2, gt=0)
+    end: float = Field(default=0.1, gt=0)

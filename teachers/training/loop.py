@@ -1,0 +1,342 @@
+"""The one training loop: teachers, students and every technique that trains go through it.
+
+Devices, processes and mixed precision are accelerate's; the loop owns order, checkpoints, progress and early stopping.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eval.errors import CompressError, DivergedError, UserError
+from eval.task import Examples
+from teachers.anatomy.padding import kept_silent
+from teachers.data.batches import MixedBatches
+from teachers.losses.loss import Objective, TaskLoss
+from teachers.signals.hooks import observed
+from teachers.signals.model_teacher import TeacherSource
+from teachers.taskmodel import TaskModel, weights_digest
+from teachers.training.accumulation import Accumulation
+from teachers.training.checkpoint import (
+    BEST,
+    FILE,
+    load_checkpoint,
+    load_weights,
+    random_states,
+    save_checkpoint,
+    save_weights,
+)
+from teachers.training.config import Training
+from teachers.training.freezing import freeze, unfreezing
+from teachers.training.layer_groups import rate_factors
+from teachers.training.learning_rate import rate
+from teachers.training.monitor import joined
+from teachers.training.precision import back_to_float32, in_float32, mixed_precision
+from teachers.training.progress import Progress
+from teachers.training.scheduled_modules import Scheduled, parameter_groups, progress_at
+from teachers.training.training_task import Bound, Learnable, Lesson
+
+logger = logging.getLogger("teachers.training.loop")
+
+
+@dataclass
+class Course:
+    """Where a training stands; plain values, so that a checkpoint holds them as JSON.
+
+    Attributes:
+        step: Updates made.
+        history: One entry an epoch: step, loss, its terms, score, seconds, tokens a second.
+        best: Best validation score so far.
+        stale: Epochs since then.
+        sums: Loss terms added up since the last entry, with ``steps``, ``tokens`` and ``seconds``.
+    """
+
+    step: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best: float | None = None
+    stale: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+
+
+def train(
+    student: TaskModel,
+    examples: Examples,
+    objective: Objective | None = None,
+    training: Training | None = None,
+    *,
+    seed: int = 13,
+    validation: Examples | None = None,
+    folder: Path | None = None,
+    identity: str = "",
+    teacher: TeacherSource | None = None,
+) -> list[dict[str, Any]]:
+    """Train the network of ``student`` in place.
+
+    Args:
+        student: What is trained.
+        examples: What it learns from; the labels' own loss leaves out those without a label.
+        objective: What is minimised; the labels' own loss by default.
+        training: How.
+        seed: Decides order, dropout and masks; the global random state is left as it was.
+        validation: Scored after every epoch; the best epoch is kept if ``training.keep`` says so.
+        folder: Where checkpoints go. If it holds one of the same run, training goes on from there.
+        identity: Further words that make a run what it is (the technique's config), so that no checkpoint is mixed up.
+        teacher: If given, the history also says how often the student agrees with it on validation examples.
+
+    Returns:
+        The history: one entry an epoch.
+
+    Raises:
+        UserError: If there is nothing to train on, or the checkpoint in ``folder`` is of another run.
+        DivergedError: If the loss is not finite, or the student collapses (see ``teachers.training.monitor``).
+    """
+    lesson = Lesson(student, examples, objective or TaskLoss(), validation, teacher)
+    return learn([lesson], training, seed=seed, folder=folder, identity=identity)
+
+
+def learn(
+    lessons: Sequence[Learnable],
+    training: Training | None = None,
+    *,
+    seed: int = 13,
+    folder: Path | None = None,
+    identity: str = "",
+) -> list[dict[str, Any]]:
+    """Train on one lesson or on several, whose students may share parts; see ``train`` for what is not said here."""
+    training = training or Training()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        bound = [lesson.bind(seed) for lesson in lessons]
+        digests = [word for one in bound for word in (one.rows.digest, weights_digest(one.student.model))]
+        words = [training.model_dump_json(), str(seed), *digests, identity]
+        return _Loop(bound, training, seed, folder, hashlib.sha256("|".join(words).encode()).hexdigest()).run()
+
+
+class _Loop:
+    def __init__(self, lessons: list[Bound], training: Training, seed: int, folder: Path | None, key: str) -> None:
+        self.lessons, self.training, self.seed, self.folder, self.key = lessons, training, seed, folder, key
+        self.networks = [lesson.student.model for lesson in lessons]
+        self.name = " and ".join(dict.fromkeys(lesson.student.name for lesson in lessons))
+        self.batches = MixedBatches([lesson.batches(training, seed) for lesson in lessons], seed)
+        self.total = max(1, math.ceil(training.epochs * len(self.batches)))
+        if training.max_steps is not None:
+            self.total = min(self.total, training.max_steps)
+        self.accelerator = _accelerator(training.precision)
+        self.device = self.accelerator.device
+        self.accumulation = Accumulation(self.accelerator, training.accumulation)
+        if len({id(network) for network in self.networks}) > 1 and self.accelerator.num_processes > 1:
+            raise UserError("several networks are trained together by one process; start it without torchrun")
+        self.modules = tuple(
+            module.to(self.device) for module in (*self.networks, *(one.loss.modules for one in lessons))
+        )
+        run = [observed(lesson.student.model, lesson.loss.reads) for lesson in lessons]
+        self.prepared = list({id(part): part for part in run}.values())
+        for part in self.prepared:  # number format alone: gradients are exchanged in teachers.training.accumulation
+            self.accelerator.prepare_model(part, evaluation_mode=True)
+        self.accumulation.begin(self.modules)
+        for lesson in lessons:
+            freeze(lesson.student.model, training)
+        with in_float32(self.prepared):
+            self.watches = {lesson.name: watch for lesson in lessons if (watch := lesson.watch()) is not None}
+        trained = (p for module in self.modules for p in module.parameters() if p.requires_grad)
+        self.parameters = list(dict.fromkeys(trained))
+        rates = Scheduled(self.modules).rates()
+        usual = [parameter for parameter in self.parameters if parameter not in rates]
+        unfrozen = unfreezing(self.networks, usual, training, self.total, len(self.batches))
+        self.scheduled = Scheduled((*self.modules, *unfrozen))
+        factors = {p: f for network in self.networks for p, f in rate_factors(network, training.layer_decay).items()}
+        groups = parameter_groups(self.parameters, rates, training, factors)
+        self.optimizer = self.accelerator.prepare_optimizer(_optimizer(groups, training))
+        self.course = Course()
+        self.best_weights: list[dict[str, torch.Tensor]] = []
+
+    def run(self) -> list[dict[str, Any]]:
+        if self.accelerator.process_index:  # other dropout than in the first process
+            torch.manual_seed(self.seed + self.accelerator.process_index)
+        self._resume()
+        for network in self.networks:
+            network.train()
+        try:
+            with contextlib.ExitStack() as stack:
+                for lesson in self.lessons:
+                    stack.enter_context(kept_silent(lesson.student.model, lesson.student.tokenizer))
+                self.progress = stack.enter_context(Progress(self.total, self.course.step, self.name))
+                self._steps()
+        finally:
+            back_to_float32(self.prepared)
+            for network in self.networks:
+                network.eval()
+                for parameter in network.parameters():
+                    parameter.requires_grad_(True)
+        if self.folder is not None and self.course.best is not None and self.training.keep == "best":
+            load_weights(self.folder / BEST, *self.networks)
+            self.accelerator.wait_for_everyone()  # before whoever is first removes the folder
+        for network, weights in zip(self.networks, self.best_weights, strict=False):
+            network.load_state_dict(weights)
+        for network in self.networks:
+            network.cpu()
+        return self.course.history
+
+    def _steps(self) -> None:
+        saved = time.perf_counter()
+        for step, lesson, indices, last_of_epoch in self._schedule():
+            started = time.perf_counter()
+            self.scheduled.at_step(step, self.total)
+            self._update(lesson, indices, step)
+            self.course.step = step + 1
+            self._count("seconds", time.perf_counter() - started)
+            every = self.training.report_steps
+            if last_of_epoch or self.course.step == self.total or (every and self.course.step % every == 0):
+                if self._end_of_epoch():
+                    return
+                self._checkpoint()
+                saved = time.perf_counter()
+            elif self._over_all(float(time.perf_counter() - saved >= self.training.checkpoint_seconds)):
+                self._checkpoint()
+                saved = time.perf_counter()
+
+    def _schedule(self) -> Iterator[tuple[int, Bound, list[int], bool]]:
+        """Yield (step, lesson, rows, whether the epoch ends), from where the course stands to the last update."""
+        an_epoch = len(self.batches)
+        step = self.course.step
+        while step < self.total:
+            self.epoch, done = divmod(step, an_epoch)
+            self.batches.set_epoch(self.epoch)
+            for position, (number, indices) in enumerate(self.batches):
+                if position < done:
+                    continue
+                if step >= self.total:
+                    return
+                yield step, self.lessons[number], indices, position == an_epoch - 1
+                step += 1
+
+    def _update(self, lesson: Bound, indices: list[int], step: int) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * rate(self.training, step, self.total)
+        found, tokens = self.accumulation.backward(lesson, indices, self.epoch, progress_at(step, self.total))
+        terms = dict(zip(found, torch.stack([*found.values()]).tolist(), strict=True))
+        total = sum(terms.values())
+        if not math.isfinite(total):
+            raise DivergedError(
+                f"training of {lesson.student.name} diverged: the loss of update {step + 1} of {self.total} is {total} "
+                f"({', '.join(f'{name} {value:.4g}' for name, value in terms.items())}); try a learning rate below "
+                f"{self.training.learning_rate:g}, a longer warm-up, or precision fp32"
+            )
+        if self.training.max_grad_norm:
+            self.accelerator.clip_grad_norm_(self.parameters, self.training.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        for name, value in terms.items():
+            self._count(f"loss.{lesson.prefix}{name}", value)
+        self._count(f"steps.{lesson.prefix}".rstrip("."), 1)
+        self._count("tokens", tokens)
+        self.progress.update(step + 1, total, tokens)
+
+    def _count(self, name: str, value: float) -> None:
+        self.course.sums[name] = self.course.sums.get(name, 0.0) + value
+
+    def _end_of_epoch(self) -> bool:
+        """Score, remember the best, and tell whether training stops early."""
+        sums, course = self.course.sums, self.course
+        settled = self.scheduled.at_step(course.step, self.total)
+        losses = {name[5:]: value for name, value in sums.items() if name.startswith("loss.")}
+        steps = {one.prefix: sums.get(f"steps.{one.prefix}".rstrip("."), 0.0) for one in self.lessons}
+        terms = {
+            name: value / next(count for prefix, count in steps.items() if name.startswith(prefix))
+            for name, value in losses.items()
+        }
+        entry: dict[str, Any] = {
+            "step": course.step,
+            "loss": sum(losses.values()) / sum(steps.values()),
+            "terms": terms,
+            "seconds": sums["seconds"],
+            "tokens_per_second": sums["tokens"] / max(sums["seconds"], 1e-9),
+        }
+        course.sums = {}
+        with in_float32(self.prepared):
+            for watch in self.watches.values():
+                watch.refuse_collapse(course.step, self.training.learning_rate)
+            figures = {name: watch.figures() for name, watch in self.watches.items()}
+        if figures:
+            self._remember_best(entry, joined(figures), settled)
+        course.history.append(entry)
+        shown = [f"{name} {entry[name]:.4f}" for name in ("loss", "score", "agreement") if name in entry]
+        logger.info("%s: update %d of %d, %s", self.name, course.step, self.total, ", ".join(shown))
+        return self.training.patience is not None and course.stale >= self.training.patience
+
+    def _remember_best(self, entry: dict[str, Any], figures: dict[str, Any], settled: bool) -> None:
+        course = self.course
+        entry |= figures
+        self.progress.figures = {name: figures[name] for name in ("score", "agreement") if name in figures}
+        if "score" not in entry or not settled:  # vectors of texts of which nothing is known; not yet its last shape
+            return
+        if course.best is not None and entry["score"] <= course.best:
+            course.stale += 1
+            return
+        course.best, course.stale = entry["score"], 0
+        if self.training.keep == "best":
+            if self.folder is not None:
+                if self.accelerator.is_main_process:
+                    save_weights(self.folder / BEST, *self.networks)
+                self.accelerator.wait_for_everyone()
+            else:
+                states = [network.state_dict() for network in self.networks]
+                self.best_weights = [{k: tensor.detach().clone() for k, tensor in state.items()} for state in states]
+
+    def _over_all(self, value: float) -> float:
+        """Return the sum of a number over all processes."""
+        if self.accelerator.num_processes == 1:
+            return value
+        return float(self.accelerator.reduce(torch.tensor(value, device=self.device), "sum"))
+
+    def _checkpoint(self) -> None:
+        if self.folder is None:
+            return
+        states = random_states()
+        random = {name: self.accelerator.gather(own.to(self.device)[None]) for name, own in states.items()}
+        if not self.accelerator.is_main_process:
+            return
+        state = {"key": self.key, **vars(self.course)}
+        try:
+            save_checkpoint(self.folder, self.modules, self.optimizer, state, random)
+        except OSError as error:
+            raise CompressError(f"{self.folder}: the checkpoint could not be written ({error})") from error
+
+    def _resume(self) -> None:
+        if self.folder is None or not (self.folder / FILE).is_file():
+            return
+        state = load_checkpoint(self.folder, self.modules, self.optimizer, self.accelerator.process_index)
+        if state.pop("key") != self.key:
+            raise UserError(
+                f"{self.folder / FILE}: belongs to another run (other data, settings, seed or starting weights); "
+                "remove it to train anew"
+            )
+        self.course = Course(**state)
+        logger.info("%s: going on after update %d of %d", self.name, self.course.step, self.total)
+
+
+def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(
+        groups,
+        lr=training.learning_rate,
+        betas=training.betas,
+        eps=training.eps,
+        fused=True,
+    )
+
+
+def _accelerator(precision: str) -> Any:
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state()
+    return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision=mixed_precision(precision))

@@ -1,0 +1,66 @@
+"""The number format of a training's forward pass, and float32 wherever the network is scored, saved or exported."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import nn
+
+from eval.errors import UserError, did_you_mean
+
+LAUNCHED = "ACCELERATE_MIXED_PRECISION"
+"""What ``accelerate launch --mixed_precision`` sets."""
+ALLOWED = ("no", "bf16", "fp16")
+
+
+def launched_precision() -> str:
+    """Return the precision that the process was launched with; empty if it says none.
+
+    Raises:
+        UserError: If it is none of those that a training knows.
+    """
+    asked = os.environ.get(LAUNCHED, "")
+    if asked and asked not in ALLOWED:
+        raise UserError(f"{LAUNCHED}: got {asked!r}{did_you_mean(asked, ALLOWED)}; allowed: {', '.join(ALLOWED)}")
+    return asked
+
+
+def mixed_precision(precision: str) -> str:
+    """Return what accelerate calls a precision: ``no``, ``bf16`` or ``fp16``; see ``Training.precision``.
+
+    Raises:
+        UserError: As ``launched_precision`` does.
+    """
+    asked = launched_precision()
+    if precision != "auto":
+        return "no" if precision == "fp32" else precision
+    if asked:
+        return asked
+    return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"
+
+
+@contextlib.contextmanager
+def in_float32(parts: Iterable[nn.Module]) -> Iterator[None]:
+    """Run modules that accelerate prepared for mixed precision as they were before."""
+    prepared = [vars(part) for part in parts if "_original_forward" in vars(part)]
+    own = [values["forward"] for values in prepared]
+    for values in prepared:
+        values["forward"] = values["_original_forward"]
+    try:
+        yield
+    finally:
+        for values, forward in zip(prepared, own, strict=True):
+            values["forward"] = forward
+
+
+def back_to_float32(parts: Iterable[nn.Module]) -> None:
+    """Take away what accelerate gave modules for mixed precision, of which nobody knows later."""
+    for part in parts:
+        original = vars(part).pop("_original_forward", None)
+        if original is not None:
+            del part.forward
+            if getattr(original, "__func__", None) is not type(part).forward:
+                vars(part)["forward"] = original
