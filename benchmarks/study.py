@@ -24,8 +24,8 @@ from typing import Any
 
 from compress.artifact.store import load
 from compress.engine.pipeline import run_recipe
+from compress.reading.yaml_places import read_yaml
 from compress.recipe import Recipe, recipe_from_plain
-from compress.yaml_places import read_yaml
 from eval.errors import CompressError
 from eval.measurement import pair
 from eval.result import Comparison, Result

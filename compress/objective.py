@@ -20,10 +20,10 @@ from pydantic import (
     model_validator,
 )
 
-from compress.mistakes import mistakes_in
+from compress.reading.validation_errors import mistakes_in
+from compress.reading.wording import shown
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
 from compress.techniques import get
-from compress.wording import shown
 from eval.errors import UserError
 
 if TYPE_CHECKING:

@@ -98,7 +98,7 @@ def get(name: str) -> type[Technique]:
         UserError: If there is no technique of this name; the nearest one is named.
     """
     if name not in TECHNIQUES:
-        from compress.wording import shown
+        from compress.reading.wording import shown
 
         raise UserError(f"unknown technique {shown(name)}{did_you_mean(name, TECHNIQUES)}")
     module, _, attribute = TECHNIQUES[name].partition(":")
@@ -112,8 +112,8 @@ def describe(name: str) -> Description:
     Raises:
         UserError: If there is no technique of this name.
     """
-    from compress.docstrings import attribute_descriptions, summary_and_text
-    from compress.wording import expected_of
+    from compress.reading.docstrings import attribute_descriptions, summary_and_text
+    from compress.reading.wording import expected_of
 
     technique = get(name)
     summary, text = summary_and_text(technique)

@@ -81,8 +81,8 @@ def augment(
 
 def _block(values: dict[str, Any]) -> AugmentBlock:
     from compress.augment.block import AugmentBlock
-    from compress.block_reader import BlockReader
-    from compress.yaml_places import Document
+    from compress.reading.block_reader import BlockReader
+    from compress.reading.yaml_places import Document
 
     reader = BlockReader(Document("arguments", values))
     block = reader.block(AugmentBlock, values, (), "")

@@ -158,9 +158,9 @@ def _from_flags(
 
 def _shape(text: str) -> Student:
     """Read a shape from the command line."""
-    from compress.block_reader import BlockReader
+    from compress.reading.block_reader import BlockReader
+    from compress.reading.yaml_places import read_yaml
     from compress.student.student import Student
-    from compress.yaml_places import read_yaml
 
     document = read_yaml(f"{{{text}}}", "--shape")
     reader = BlockReader(document)

@@ -24,8 +24,8 @@ from teachers.taskmodel import TaskModel, logits_of, set_task
 from teachers.training.config import Training
 
 if TYPE_CHECKING:
-    from compress.blocks import FinetuneBlock
     from compress.recipe import Recipe
+    from compress.recipe.blocks import FinetuneBlock
 
 SAMPLE = 256
 """Examples whose lengths stand for all."""

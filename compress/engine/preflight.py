@@ -12,16 +12,16 @@ from compress.engine.preview import Preview, look
 from compress.engine.steps import problems, rehearsed, step_folders
 from compress.export.int8 import Int8, scheme_of
 from compress.export.targets import not_installed, refused
-from compress.yaml_places import Location
+from compress.reading.yaml_places import Location
 from eval.cost.latency import length_problems
 from eval.errors import UserError
 from eval.measurement import scored_examples
 
 if TYPE_CHECKING:
     from compress.artifact.artifact import Artifact
-    from compress.blocks import EvaluateBlock
     from compress.engine.preparation import Prepared
     from compress.recipe import Recipe
+    from compress.recipe.blocks import EvaluateBlock
     from eval.inference import Predictor
     from eval.task import Task
 

@@ -17,7 +17,7 @@ from teachers.signals.ensemble_teacher import EnsembleTeacher
 from teachers.signals.model_teacher import ModelTeacher, TeacherSource
 
 if TYPE_CHECKING:
-    from compress.blocks import TeacherBlock
+    from compress.recipe.blocks import TeacherBlock
     from eval.inference import Predictor
     from eval.task import Task
     from teachers.taskmodel import TaskModel

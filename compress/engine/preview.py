@@ -11,9 +11,9 @@ from eval.errors import UserError
 from eval.task import TaskSpec
 
 if TYPE_CHECKING:
-    from compress.blocks import TeacherBlock
     from compress.engine.preparation import Prepared
     from compress.recipe import Recipe
+    from compress.recipe.blocks import TeacherBlock
     from eval.task import Task
 
 

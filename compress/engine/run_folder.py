@@ -11,8 +11,8 @@ from compress.engine.provenance import is_of
 from compress.export.folder import occupied
 from compress.export.runtime import MANIFEST
 from compress.export.targets import TARGETS
+from compress.reading.yaml_places import read_yaml
 from compress.recipe import Recipe, recipe_to_yaml
-from compress.yaml_places import read_yaml
 from eval.errors import CompressError, UserError
 from eval.files.writing import clear_leftovers, is_unfinished, write_beside
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from compress.augment.block import AugmentBlock
-from compress.blocks import EvaluateBlock, LatencyBlock, TaskBlock
 from compress.recipe import Recipe
+from compress.recipe.blocks import EvaluateBlock, LatencyBlock, TaskBlock
 from compress.student.student import Student
 from compress.techniques import get, names
 from eval.errors import UserError

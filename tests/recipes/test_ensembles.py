@@ -5,12 +5,12 @@ import json
 import pytest
 
 from compress.artifact.store import load
-from compress.blocks import FinetuneBlock, TeacherBlock
 from compress.cli import main
 from compress.engine.cost_plan import make_plan
 from compress.engine.pipeline import run_recipe
 from compress.engine.preparation import prepare
 from compress.recipe import parse_recipe, recipe_to_yaml
+from compress.recipe.blocks import FinetuneBlock, TeacherBlock
 from eval.errors import UserError
 from teachers.signals.ensemble_teacher import EnsembleTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel

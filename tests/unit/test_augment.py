@@ -23,8 +23,8 @@ from compress.augment.tagger import SpacyTagger, open_tagger, tags_of_data
 from compress.augment.tinybert_rule import TinyBertRule
 from compress.augment.training_set import training_set
 from compress.augment.whole_words import in_case_of, whole_words
-from compress.block_reader import BlockReader
-from compress.yaml_places import Document
+from compress.reading.block_reader import BlockReader
+from compress.reading.yaml_places import Document
 from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec

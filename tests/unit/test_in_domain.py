@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from compress.blocks import FinetuneBlock, TeacherBlock
+from compress.recipe.blocks import FinetuneBlock, TeacherBlock
 from eval.errors import UserError
 from eval.task import Examples, Task
 from teachers.anatomy.encoder import base_encoder

@@ -7,12 +7,12 @@ import pytest
 
 from compress.artifact.artifact import Artifact
 from compress.artifact.store import load, load_model
-from compress.blocks import TeacherBlock
 from compress.engine.pipeline import run_recipe
 from compress.engine.preview import preview
 from compress.engine.several_tasks import starts
 from compress.engine.steps import run
 from compress.recipe import Recipe, recipe_from_plain
+from compress.recipe.blocks import TeacherBlock
 from compress.replace.theseus import Theseus
 from compress.student.student import Student
 from compress.technique import Inputs

@@ -10,7 +10,6 @@ import torch
 import transformers
 
 from compress.augment.block import AugmentBlock
-from compress.blocks import TaskBlock
 from compress.cli import main
 from compress.distill.bilstm import BiLstmDistillation
 from compress.distill.components.distillation_losses import paired_logits, soft_kl
@@ -21,7 +20,8 @@ from compress.export.onnx import export_onnx
 from compress.export.runtime import ExportError, Runtime
 from compress.export.runtime import example as read_line
 from compress.export.web import export_web
-from compress.recipe_check import augment_problems
+from compress.recipe.blocks import TaskBlock
+from compress.recipe.checks import augment_problems
 from compress.sample_loss import SampleLoss
 from compress.technique import Inputs
 from eval.data.choice_formats import choice_rows, filled

@@ -6,15 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.blocks import (
-    EvaluateBlock,
-    ExportBlock,
-    FinetuneBlock,
-    LatencyBlock,
-    TargetBlock,
-    TaskBlock,
-    TeacherBlock,
-)
 from compress.distill.distilbert import DistilBertDistillation
 from compress.distill.logits import LogitDistillation
 from compress.prune.layers import LayerPruning
@@ -25,6 +16,15 @@ from compress.recipe import (
     recipe_from_plain,
     recipe_to_plain,
     recipe_to_yaml,
+)
+from compress.recipe.blocks import (
+    EvaluateBlock,
+    ExportBlock,
+    FinetuneBlock,
+    LatencyBlock,
+    TargetBlock,
+    TaskBlock,
+    TeacherBlock,
 )
 from compress.student.student import Student
 from eval.errors import UserError
@@ -279,8 +279,8 @@ def test_a_recipe_knows_its_lines_which_are_no_part_of_what_it_says():
 
 
 def test_every_target_is_a_block_of_its_own():
-    from compress.blocks import ExportBlock, TargetBlock
     from compress.export.targets import TARGETS
+    from compress.recipe.blocks import ExportBlock, TargetBlock
 
     assert set(ExportBlock.model_fields) == set(TARGETS)
     recipe = parse_recipe("seed: 1\nteacher: {model: x}\nexport: [{openvino: {int8: true}}, ort]\n")

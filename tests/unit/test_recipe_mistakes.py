@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from compress.blocks import EvaluateBlock, FinetuneBlock, TaskBlock, TeacherBlock
 from compress.distill.logits import LogitDistillation
 from compress.quantize.dynamic import DynamicQuantization
 from compress.recipe import Recipe, parse_recipe, problems, read_recipe
+from compress.recipe.blocks import EvaluateBlock, FinetuneBlock, TaskBlock, TeacherBlock
 from compress.student.student import Student
 from eval.errors import UserError
 from teachers.training.config import Training

@@ -7,10 +7,10 @@ import pytest
 
 import teachers.finetuning.finetune
 from compress.artifact.store import load
-from compress.blocks import FinetuneBlock
 from compress.cli import main
 from compress.engine.cost_plan import make_plan
 from compress.recipe import parse_recipe, recipe_to_yaml
+from compress.recipe.blocks import FinetuneBlock
 from eval.errors import DivergedError, UserError
 from eval.task import Task
 from teachers.finetuning.finetune import finetune

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from compress.wording import SHOWN, bounds_in, expected, shown
-from compress.yaml_places import Location
+from compress.reading.wording import SHOWN, bounds_in, expected, shown
+from compress.reading.yaml_places import Location
 from eval.errors import did_you_mean
 
 

@@ -12,10 +12,14 @@ import yaml
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from compress.augment.block import AugmentBlock
-from compress.block_reader import BlockReader
-from compress.blocks import Block, EvaluateBlock, ExportBlock, SharedTaskBlock, TaskBlock, TeacherBlock
-from compress.overrides import apply_overrides
-from compress.recipe_check import (
+from compress.reading.block import Block
+from compress.reading.block_reader import BlockReader
+from compress.reading.overrides import apply_overrides
+from compress.reading.variables import escape
+from compress.reading.wording import shown
+from compress.reading.yaml_places import TAG, Document, Location, decode, read_yaml
+from compress.recipe.blocks import EvaluateBlock, ExportBlock, SharedTaskBlock, TaskBlock, TeacherBlock
+from compress.recipe.checks import (
     augment_problems,
     block_problems,
     evaluate_problems,
@@ -29,9 +33,6 @@ from compress.recipe_check import (
 from compress.student.student import Student
 from compress.technique import Technique
 from compress.techniques import get
-from compress.variables import escape
-from compress.wording import shown
-from compress.yaml_places import TAG, Document, Location, decode, read_yaml
 from eval.errors import UserError, did_you_mean
 from teachers.training.config import Training
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from compress.own_heads import HeadBlock
+from compress.reading.block import Block
+from compress.recipe.head_block import HeadBlock
 from compress.student.student import Student
 from eval.errors import UserError
 from eval.task import Kind, Pooling
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
 
     from eval.task import Task, TaskSpec
     from teachers.taskmodel import TaskModel
-
-
-class Block(BaseModel):
-    """Base of the blocks of a recipe: values that do not change, and no unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class TaskBlock(Block):
@@ -118,8 +113,8 @@ class FinetuneBlock(Block):
         auxiliary_lm: If given, a masked-language loss on the task's texts stands beside that of the task (SiATL).
         features: Whether the encoder stays as it is and runs once over all texts, so that training the head alone, on
             what it gave, is quick.
-        loss: What is minimised in the place of the task's own loss (see ``teachers.losses.catalogue``). For embedding
-            it compares the two texts of a pair, and is chosen by the labels if it is left out.
+        loss: What is minimised in the place of the task's own loss (see ``teachers.losses.catalogue``). For embedding it compares
+            the two texts of a pair, and is chosen by the labels if it is left out.
         head: What answers in the place of the stock head; the model is then loaded by ``compress.load``.
         per_task: With several ``tasks``: how the model of each is then fine-tuned on its own task.
         sweep: Lists of values for fields of ``training`` and for ``seed``: every combination is trained, and the best

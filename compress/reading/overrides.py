@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from compress.wording import shown
-from compress.yaml_places import DEEPEST, Document, Location, read_yaml
+from compress.reading.wording import shown
+from compress.reading.yaml_places import DEEPEST, Document, Location, read_yaml
 from eval.errors import UserError, did_you_mean
 
 

@@ -11,8 +11,8 @@ import yaml
 from yaml.constructor import SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from compress.variables import expand
-from compress.wording import shown
+from compress.reading.variables import expand
+from compress.reading.wording import shown
 from eval.errors import UserError
 
 Location = tuple[str | int, ...]

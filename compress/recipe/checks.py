@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from compress.augment.tagger import DATA
-from compress.yaml_places import Location
+from compress.reading.yaml_places import Location
 
 if TYPE_CHECKING:
     from compress.augment.block import AugmentBlock
-    from compress.blocks import EvaluateBlock, TaskBlock, TeacherBlock
     from compress.recipe import Recipe
+    from compress.recipe.blocks import EvaluateBlock, TaskBlock, TeacherBlock
     from compress.student.student import Student
     from compress.technique import Technique
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from compress.mistakes import field_names, mistakes_in, name_of, numbers_from_booleans
-from compress.wording import expected, shown
-from compress.yaml_places import Document, Location
+from compress.reading.validation_errors import field_names, mistakes_in, name_of, numbers_from_booleans
+from compress.reading.wording import expected, shown
+from compress.reading.yaml_places import Document, Location
 from eval.errors import UserError
 from teachers.training.config import Training
 

@@ -1,0 +1,1 @@
+"""Reading what a user writes: YAML with places, values into typed blocks, and every error as a sentence."""
