@@ -21,8 +21,8 @@ from pydantic import (
 )
 
 from compress.mistakes import mistakes_in
+from compress.registry import get
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
-from compress.techniques import get
 from compress.wording import shown
 from eval.errors import UserError
 

@@ -26,9 +26,9 @@ from compress.recipe_check import (
     shared_problems,
     step_problems,
 )
+from compress.registry import get
 from compress.student.student import Student
 from compress.technique import Technique
-from compress.techniques import get
 from compress.variables import escape
 from compress.wording import shown
 from compress.yaml_places import TAG, Document, Location, decode, read_yaml

@@ -204,7 +204,7 @@ def albert_groups(config: Any) -> list[int]:
 
 
 def part_names(model: Any, layer: nn.Module) -> dict[str, str]:
-    """Return role -> path of the module from the layer, for the roles of ``families`` that this layer has.
+    """Return role -> path of the module from the layer, for the roles in ``teachers.anatomy.families`` that this layer has.
 
     MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on. XLNet's attention has bare
     tensors in place of modules.
