@@ -22,8 +22,8 @@ from pydantic import (
 
 from compress.reading.validation_errors import mistakes_in
 from compress.reading.wording import shown
+from compress.registry import get
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
-from compress.techniques import get
 from eval.errors import UserError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compress.recipe.checks import OrderProblem, order_problems
-from compress.techniques import get, names
+from compress.registry import get, names
 
 RUNS = "."
 LETTERS = {"frozen": "f", "last": "l", "own": "o", "after": "x"}

@@ -33,6 +33,8 @@ class Record(BaseModel):
         technique: Name such as ``prune.layers``; ``source`` for the model that came in, ``student`` for a new shape,
             ``head`` for a new task, ``saved`` for files that other libraries wrote.
         version: Version of the technique.
+        package: Name and version of the package that gave the technique, such as ``acme-shrink 1.0``; nothing for a
+            built-in one.
         config: Every hyper-parameter.
         data: Digests of the examples that were used, by role (train, validation, calibration).
         teacher: Digest of the teacher, if one was used.
@@ -53,6 +55,7 @@ class Record(BaseModel):
 
     technique: str
     version: int = 1
+    package: str = ""
     config: dict[str, Any] = {}
     data: dict[str, str] = {}
     teacher: str | None = None

@@ -9,35 +9,43 @@ import typer
 
 from compress.commands.output import table, write_json
 from compress.commands.run import Json
+from eval.errors import UserError
 
 
 def list_techniques(
     json: Json = False, pairs: Annotated[bool, typer.Option("--pairs", help="Show which can follow which.")] = False
 ) -> None:
     """List the techniques: what each needs, what it reduces, and its paper; or which can follow which."""
-    from compress.techniques import describe, names
+    from compress.registry import REGISTRY, describe, names
 
     if pairs:
         from compress.pairs import legend, matrix
 
         typer.echo("\n".join(("Row: the first of two steps. Column: the second.", "", *matrix(), "", *legend())))
         return
-    found = [describe(name) for name in names()]
+    found, problems = [], REGISTRY.clashes()
+    for name in names():
+        try:
+            found.append(describe(name))
+        except UserError as error:  # of one package; the others are listed all the same
+            problems += error.problems
     if json:
         write_json([asdict(description) for description in found])
-        return
-    rows = [
-        (each.name, each.summary, ", ".join(each.needs) or "-", ", ".join(each.reduces) or "-", each.source)
-        for each in found
-    ]
-    table(("technique", "what it does", "needs", "reduces", "source"), rows)
+    else:
+        rows = [
+            (each.name, each.summary, ", ".join(each.needs) or "-", ", ".join(each.reduces) or "-", each.source)
+            for each in found
+        ]
+        table(("technique", "what it does", "needs", "reduces", "source"), rows)
+    if problems:
+        raise UserError(*problems)
 
 
 def show_technique(
     name: Annotated[str, typer.Argument(metavar="TECHNIQUE", help="A name from 'compress list'.")], json: Json = False
 ) -> None:
     """Show one technique: how it works, its fields with their defaults, its formula and source."""
-    from compress.techniques import describe
+    from compress.registry import describe
 
     found = describe(name)
     if json:
@@ -57,3 +65,5 @@ def show_technique(
         f"trains: {'yes' if found.trains else 'no'}; can be trained afterwards: {'no' if found.freezes else 'yes'}"
     )
     typer.echo(f"source: {found.source}")
+    if found.package:
+        typer.echo(f"package: {found.package}")

@@ -20,6 +20,7 @@ from compress.artifact.store import is_artifact, load, save
 from compress.export.runtime import sha256
 from compress.modules.masked import masked_parts
 from compress.recipe.checks import step_problems
+from compress.registry import package_of
 from compress.technique import Inputs, Outcome, Technique
 from eval.errors import CompressError, UserError
 from eval.inference import predict
@@ -170,6 +171,7 @@ def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place:
     fresh = replace(outcome.student)  # digests are computed once an object, and the weights have changed
     record = Record(
         **identity(step, artifact, inputs, seed),
+        package=package_of(step.name),
         structure=outcome.structure,
         facts=without_paths(outcome.facts),
         size_before=artifact.lineage[-1].size_after,

@@ -1,18 +1,19 @@
 """Parts of a network that stock classes do not have; each says in plain JSON how it is built again.
 
-A module of our own is an ``nn.Module`` with ``describe() -> dict``, the arguments of its class, all plain JSON. Its
-parameters and persistent buffers are what is saved. If many of its numbers are 0, it may name them in
-``sparse_tensors``; they are then written without their zeros, if that takes fewer bytes. A module that packs several
-numbers into a byte writes and reads them itself: ``saved_bytes(name)``, ``without_zeros() -> (which are not 0, those)``
-and ``with_zeros(which, those)``.
+A module of our own, or of another package (entry-point group ``compress.modules``), is an ``nn.Module`` with
+``describe() -> dict``, the arguments of its class, all plain JSON. Its parameters and persistent buffers are what is
+saved. If many of its numbers are 0, it may name them in ``sparse_tensors``; they are then written without their zeros,
+if that takes fewer bytes. A module that packs several numbers into a byte writes and reads them itself:
+``saved_bytes(name)``, ``without_zeros() -> (which are not 0, those)`` and ``with_zeros(which, those)``.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from torch import nn
+
+from eval.plugins import Registry
 
 KINDS: dict[str, str] = {
     "masked_linear": "compress.modules.masked:MaskedLinear",
@@ -26,6 +27,16 @@ KINDS: dict[str, str] = {
     "factorised_decoder": "compress.modules.factorised:FactorisedDecoder",
 }
 """Kind in a saved structure -> the class of our own that it is, ``module:Class``; loaded on use."""
+
+
+def _problem(kind: str, thing: Any) -> str:
+    del kind
+    fits = isinstance(thing, type) and issubclass(thing, nn.Module) and hasattr(thing, "describe")
+    return "" if fits else "is no nn.Module with a method describe(), which returns the arguments of its class"
+
+
+REGISTRY: Registry[type[nn.Module]] = Registry("kind of module", "compress.modules", KINDS, _problem)
+"""Those kinds and the ones of other packages."""
 
 STOCK: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "linear": (nn.Linear, ("in_features", "out_features")),
@@ -42,7 +53,7 @@ def described(module: nn.Module, path: str = "") -> dict[str, Any]:
     Raises:
         TypeError: If it is of no kind that is known here.
     """
-    own = {target: kind for kind, target in KINDS.items()}
+    own = {REGISTRY.place(kind): kind for kind in REGISTRY.names()}
     target = f"{type(module).__module__}:{type(module).__qualname__}"
     if target in own:
         arguments: dict[str, Any] = module.describe()  # type: ignore[operator]
@@ -54,7 +65,10 @@ def described(module: nn.Module, path: str = "") -> dict[str, Any]:
             if "bias" in module._parameters:
                 values["bias"] = module.bias is not None
             return {"kind": kind, **values}
-    raise TypeError(f"{path}: a {type(module).__name__} cannot be saved; it is not in compress.modules.KINDS")
+    raise TypeError(
+        f"{path}: a {type(module).__name__} cannot be saved; it is not in compress.modules.KINDS. Another package "
+        f'declares it by an entry point: [project.entry-points."compress.modules"] "NAME" = "{target}"'
+    )
 
 
 def built(description: dict[str, Any]) -> nn.Module:
@@ -62,14 +76,13 @@ def built(description: dict[str, Any]) -> nn.Module:
 
     Raises:
         KeyError: If the kind is not known.
+        UserError: If a package gives the kind and it cannot be loaded.
         TypeError: If the arguments are not those of its class.
     """
     arguments = dict(description)
     kind = arguments.pop("kind")
     if kind in STOCK:
         return STOCK[kind][0](**arguments)
-    if kind not in KINDS:
-        raise KeyError(f"{kind!r} is no kind of module that this version knows")
-    module, _, name = KINDS[kind].partition(":")
-    made: nn.Module = getattr(import_module(module), name)(**arguments)
-    return made
+    if kind not in REGISTRY:
+        raise KeyError(f"{kind!r} is no kind of module that is installed; lineage.json names the package of each step")
+    return REGISTRY.get(kind)(**arguments)

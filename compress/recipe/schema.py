@@ -30,9 +30,9 @@ from compress.recipe.checks import (
     shared_problems,
     step_problems,
 )
+from compress.registry import get
 from compress.student.student import Student
 from compress.technique import Technique
-from compress.techniques import get
 from eval.errors import UserError, did_you_mean
 from teachers.training.config import Training
 

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
+from compress.registry import get
 from compress.technique import Inputs, TrainedTechnique
-from compress.techniques import get
 from eval.inference import predict
 from teachers.anatomy.encoder import layer_count
 from teachers.signals.model_teacher import ModelTeacher

@@ -9,7 +9,7 @@ from compress.engine.steps import run
 from compress.export.onnx import export_onnx
 from compress.export.verify import verify
 from compress.recipe import Recipe
-from compress.techniques import get, names
+from compress.registry import get, names
 from eval.cost.size import file_bytes, onnx_size
 from tests.conformance.battery import REFUSED, inputs_for, instance, task_of
 from tests.tiny import tiny_taskmodel

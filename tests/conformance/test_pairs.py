@@ -10,7 +10,7 @@ from compress.artifact.artifact import Artifact
 from compress.engine.steps import run
 from compress.pairs import legend, matrix, refusal
 from compress.recipe import Recipe
-from compress.techniques import names
+from compress.registry import names
 from eval.errors import UserError
 from tests.conformance.battery import OTHER_KIND, REFUSED, check_outputs, inputs_for, instance, task_of
 from tests.tiny import FAMILIES, tiny_taskmodel

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from compress.artifact.store import load
 from compress.engine.steps import run
 from compress.recipe import Recipe, parse_recipe, recipe_to_yaml
-from compress.techniques import TECHNIQUES, get, names
+from compress.registry import TECHNIQUES, get, names
 from eval.errors import UserError
 from eval.inference import predict
 from teachers.training.precision import LAUNCHED

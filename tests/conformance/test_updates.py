@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compress.techniques import get, names
+from compress.registry import get, names
 from teachers.losses.catalogue import LossBlock
 from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.text.sentence_pairs import PAIRS

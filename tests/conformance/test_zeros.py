@@ -12,7 +12,7 @@ from compress.engine.steps import run
 from compress.modules.masked import masked_parts
 from compress.pairs import refusal
 from compress.recipe import Recipe
-from compress.techniques import get, names
+from compress.registry import get, names
 from eval.cost.size import file_bytes
 from eval.errors import UserError
 from teachers.anatomy.encoder import layer_count

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from compress.techniques import get, names
+from compress.registry import get, names
 from eval.errors import UserError
 from eval.task import Examples
 from teachers.finetuning.auxiliary_lm import WithLanguageModel

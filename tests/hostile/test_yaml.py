@@ -10,8 +10,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from compress.augment.block import AugmentBlock
 from compress.recipe import Recipe
 from compress.recipe.blocks import EvaluateBlock, LatencyBlock, TaskBlock
+from compress.registry import get, names
 from compress.student.student import Student
-from compress.techniques import get, names
 from eval.errors import UserError
 from teachers.training.config import Training
 from tests.hostile.case import Case, table

@@ -11,7 +11,7 @@ import pytest
 import setuptools
 
 from compress.commands.doctor import EXTRAS
-from compress.techniques import names
+from compress.registry import names
 from teachers.pretraining.objectives import Objectives
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_every_file_of_a_technique_is_in_the_list():
         for path in (ROOT / "compress" / family).glob("*.py"):
             text = path.read_text(encoding="utf-8")
             if re.search(r"^    name: ClassVar\[str\] = ", text, re.MULTILINE):
-                assert f"{family}/{path.stem}" in listed, f"compress/techniques.py lacks {family}.{path.stem}"
+                assert f"{family}/{path.stem}" in listed, f"compress/registry.py lacks {family}.{path.stem}"
 
 
 @pytest.mark.parametrize("name", list(Objectives.model_fields))

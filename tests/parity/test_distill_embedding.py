@@ -178,7 +178,7 @@ def test_what_cannot_be_is_refused_by_name(task):
 
 @pytest.mark.parametrize("name", ["distill.labels", "distill.logits"])
 def test_losses_of_labels_and_logits_are_refused(name, task, tmp_path):
-    from compress.techniques import get
+    from compress.registry import get
 
     model = tiny_taskmodel("bert", task.spec)
     inputs = Inputs(train=task.train, teacher=ModelTeacher(model, cache=tmp_path))

@@ -19,9 +19,9 @@ from compress.export.runtime import Runtime
 from compress.prune.subwords import supported, with_pieces
 from compress.prune.vocabulary import VocabularyPruning
 from compress.recipe import Recipe
+from compress.registry import get
 from compress.share.embeddings import FactorisedEmbeddings
 from compress.technique import Inputs
-from compress.techniques import get
 from eval.errors import UserError
 from eval.inference import predict
 from eval.task import Examples

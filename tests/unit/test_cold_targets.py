@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from compress.distill.components.distillation_losses import logit_mse, paired_logits, soft_cross_entropy, soft_kl
+from compress.registry import get, names
 from compress.technique import Inputs, TrainedTechnique
-from compress.techniques import get, names
 from eval.task import Examples
 from teachers.losses.loss import task_loss
 from teachers.signals.hooks import observe

@@ -13,10 +13,10 @@ from compress.engine.several_tasks import starts
 from compress.engine.steps import run
 from compress.recipe import Recipe, recipe_from_plain
 from compress.recipe.blocks import TeacherBlock
+from compress.registry import get
 from compress.replace.theseus import Theseus
 from compress.student.student import Student
 from compress.technique import Inputs
-from compress.techniques import get
 from eval.errors import UserError
 from eval.inference import predict
 from teachers.signals.model_teacher import ModelTeacher

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from compress.commands import doctor as doctor_command
-from compress.techniques import TECHNIQUES, get
+from compress.registry import TECHNIQUES, get
 from tests.unit.cli.conftest import ROOT, cells
 
 

@@ -1,15 +1,15 @@
-"""The one list of techniques; each is loaded on use."""
+"""The one list of techniques, built-in ones and those of other packages; each is loaded on use.
+
+Another package adds a technique by an entry point of the group ``compress.registry``; see ``eval.plugins``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from eval.errors import UserError, did_you_mean
-
-if TYPE_CHECKING:
-    from compress.technique import Technique
+from compress.technique import Technique
+from eval.plugins import Registry
 
 TECHNIQUES: dict[str, str] = {
     "prune.layers": "compress.prune.layers:LayerPruning",
@@ -45,6 +45,19 @@ TECHNIQUES: dict[str, str] = {
     "quantize.static": "compress.quantize.static:StaticQuantization",
     "quantize.q8bert": "compress.quantize.q8bert:Q8Bert",
 }
+"""The built-in techniques: name -> ``module:Class``."""
+
+
+def _problem(name: str, thing: Any) -> str:
+    if not (isinstance(thing, type) and issubclass(thing, Technique)):
+        return "is no subclass of compress.technique.Technique"
+    own = getattr(thing, "name", None)
+    return "" if own == name else f"its class says name = {own!r}; the entry point must have the same name"
+
+
+REGISTRY: Registry[type[Technique]] = Registry("technique", "compress.registry", TECHNIQUES, _problem)
+names = REGISTRY.names
+get = REGISTRY.get
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class Description:
         freezes: Whether its result can no longer be trained.
         source: Authors, year and arXiv id.
         fields: Its hyper-parameters.
+        package: Name and version of the package that gives it; nothing for a built-in one.
     """
 
     name: str
@@ -84,26 +98,16 @@ class Description:
     freezes: bool
     source: str
     fields: tuple[FieldDescription, ...]
+    package: str = ""
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all techniques, in the order of the list."""
-    return tuple(TECHNIQUES)
+def package_of(name: str) -> str:
+    """Return name and version of the package that gives a technique, such as ``acme-shrink 1.0``.
 
-
-def get(name: str) -> type[Technique]:
-    """Return the class of a technique.
-
-    Raises:
-        UserError: If there is no technique of this name; the nearest one is named.
+    Returns:
+        Nothing for a built-in technique.
     """
-    if name not in TECHNIQUES:
-        from compress.reading.wording import shown
-
-        raise UserError(f"unknown technique {shown(name)}{did_you_mean(name, TECHNIQUES)}")
-    module, _, attribute = TECHNIQUES[name].partition(":")
-    found: type[Technique] = getattr(import_module(module), attribute)
-    return found
+    return " ".join(REGISTRY.provider(name) or ())
 
 
 def describe(name: str) -> Description:
@@ -138,6 +142,7 @@ def describe(name: str) -> Description:
         freezes=technique.freezes,
         source=technique.source,
         fields=fields,
+        package=package_of(name),
     )
 
 
