@@ -1,10 +1,10 @@
-"""How many times faster exports answer than their teacher in eager torch, and at what score.
+"""Speedup of exports over their teacher in eager torch, and their score.
 
     python -m benchmarks.against_teacher TEACHER EXPORT… --data FOLDER [--speeds 0.5 0.7] [--threads 1 2] [--fill]
 
-All in turns, in one run: one sentence at a time, at its own length, from token ids to logits; and the validation split
-as a stream, from texts to answers. The teacher answers the stream as most programs do, in batches of sentences as they
-come, padded to the longest; the exports as ``compress.export.runtime`` does.
+All are timed alternately in one run: latency at batch size 1, each sentence at its own length, from token ids to
+logits; and throughput on the validation split, from texts to predictions. The teacher's throughput is measured as most
+programs run it, in unsorted batches padded to the longest sentence; the exports run as in ``compress.export.runtime``.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Row:
-    """What one model did, the teacher or an export.
+    """Measurements of one model, the teacher or an export.
 
     Attributes:
-        threads: Threads of one product.
+        threads: Threads of one operator.
         name: The model.
         megabytes: Size of what is loaded.
         score: The task's metric on the validation split.
-        mean_ms: Mean time of one sentence.
-        median_ms: Median time of one sentence.
-        per_second: Sentences of the stream answered in a second.
+        mean_ms: Mean latency at batch size 1.
+        median_ms: Median latency at batch size 1.
+        per_second: Throughput in sentences per second.
     """
 
     threads: int
@@ -56,21 +56,21 @@ class Row:
     per_second: float
 
 
-def as_they_come(model: Predictor, examples: Examples) -> None:
-    """Run batches of sentences in the order in which they are, padded to the longest of each."""
+def unsorted(model: Predictor, examples: Examples) -> None:
+    """Run batches of sentences in their original order, each padded to its longest sentence."""
     for start in range(0, len(examples), BATCH):
         model.forward(model.encoder.collate(model.encoder.encode(examples[start : start + BATCH])))
 
 
 def rows(models: Mapping[str, Predictor], task: Task, threads: int, seconds: float) -> list[Row]:
-    """Measure all models in turns, the first of them as they come; ``seconds`` of each, for each of the two cases."""
+    """Time all models alternately, the first on unsorted batches, for ``seconds`` per model and case."""
     examples = task.validation
     first, *others = models
 
     def stream(name: str) -> Callable[[int], object]:
         return lambda number: predict(models[name], examples, BATCH)
 
-    runs: dict[str, Callable[[int], object]] = {first: lambda number: as_they_come(models[first], examples)}
+    runs: dict[str, Callable[[int], object]] = {first: lambda number: unsorted(models[first], examples)}
     streamed = interleave(runs | {name: stream(name) for name in others}, seconds)
     alone = {row.name: row for row in latency(models, examples, batch=(1,), seconds=seconds)}
     found = []
@@ -82,9 +82,9 @@ def rows(models: Mapping[str, Predictor], task: Task, threads: int, seconds: flo
 
 
 def table(measured: list[Row]) -> str:
-    """Return the Markdown table; each export is held against the teacher with as many threads."""
-    heads = ["threads", "model", "MB", "score", "kept", "one sentence, mean ms", "times faster", "median ms"]
-    heads += ["times faster", "stream, sentences/s", "times faster"]
+    """Return the Markdown table; each export is compared with the teacher at the same number of threads."""
+    heads = ["threads", "model", "MB", "score", "% of teacher score", "batch size 1, mean ms"]
+    heads += ["speedup", "median ms", "speedup", "throughput, sentences/s", "speedup"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in measured:
         teacher = next(other for other in measured if other.name == TEACHER and other.threads == row.threads)
@@ -97,7 +97,7 @@ def table(measured: list[Row]) -> str:
 
 
 def opened(folder: Path, speeds: list[float], threads: int) -> dict[str, Predictor]:
-    """Return an export by its name; one with early exits at each of the speeds."""
+    """Return an export by its name; one with early exit at each of the speeds."""
     export = Runtime(folder, threads, spinning=False)
     if export.manifest.get("speed") is None or not speeds:
         return {export.name: export}
@@ -110,9 +110,9 @@ def main() -> None:
     parser.add_argument("teacher", type=Path)
     parser.add_argument("exports", type=Path, nargs="+")
     parser.add_argument("--data", required=True, help="folder of the task's data")
-    parser.add_argument("--speeds", type=float, nargs="*", default=[], help="of exports with early exits")
+    parser.add_argument("--speeds", type=float, nargs="*", default=[], help="of exports with early exit")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, len(os.sched_getaffinity(0))])
-    parser.add_argument("--seconds", type=float, default=20.0, help="of one model in one case")
+    parser.add_argument("--seconds", type=float, default=20.0, help="per model and case")
     parser.add_argument("--fill", action="store_true", help="put the table into docs/results/combined.md")
     given = parser.parse_args()
     teacher = Artifact.from_pretrained(given.teacher)

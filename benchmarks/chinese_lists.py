@@ -1,4 +1,4 @@
-"""Lists of Chinese words and of named entities, and dialogues, for pretraining in the manner of ERNIE 1.0.
+"""Lists of Chinese words and of named entities, and dialogues, for pretraining as in ERNIE 1.0.
 
     COMPRESS_DATA=… python -m benchmarks.chinese_lists --out runs/lists
 
@@ -21,9 +21,9 @@ from pathlib import Path
 
 RUN = re.compile(r"[\u4e00-\u9fff]+")
 LONGEST, LEAST = 4, 30
-"""Characters of a word; times that it occurs."""
+"""Most characters of a word; least number of occurrences."""
 COHESION = 5.0
-"""Natural logarithm of how much oftener than by chance its weakest two parts stand together."""
+"""Least pointwise mutual information (natural logarithm) of the two weakest parts of a word."""
 
 
 def entities(data: Path) -> list[str]:
@@ -62,7 +62,7 @@ def words(data: Path) -> list[str]:
         if math.log(count / max(parts)) >= COHESION:
             chosen.append(word)
     inside: Counter[str] = Counter()
-    for word in chosen:  # what only ever stands inside of one longer word is none
+    for word in chosen:  # a run that occurs only inside one longer word is no word
         for size in range(2, len(word)):
             for start in range(len(word) - size + 1):
                 part = word[start : start + size]
@@ -71,7 +71,7 @@ def words(data: Path) -> list[str]:
 
 
 def dialogues(data: Path, split: str) -> list[list[str]]:
-    """Return the turns of each dialogue of a split, questions and answers by turns."""
+    """Return the turns of each dialogue of a split, questions and answers alternately."""
     found = []
     for name in ("cmrc2018", "drcd"):
         for article in json.loads((data / name / f"{split}.json").read_text(encoding="utf-8"))["data"]:

@@ -1,10 +1,10 @@
-"""What a teacher costs a training step once its logits are on disk, and what grouping by length saves.
+"""Cost of a teacher per training step once its logits are cached, and the gain of grouping by length.
 
     COMPRESS_DATA=… python -m benchmarks.distillation_step [--rounds 12]
 
-One student of 3 layers x 384 cut from MiniLM-L6, real sentences of SST-2, batches of 32 through the project's own
-loop. Every round trains a few dozen updates each way, in turns, on the same batches; the figures are medians over
-rounds and ratios of these.
+One student of 3 layers x 384 pruned from MiniLM-L6, real sentences of SST-2, batches of 32 in the project's training
+loop. Every round runs a few dozen optimizer steps of each variant, alternately, on the same batches; the figures are
+medians over rounds and ratios of these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from teachers.training.config import Training
 from teachers.training.loop import train
 
 SENTENCES = 1280
-"""Sentences of one round: 40 updates."""
+"""Sentences of one round: 40 optimizer steps."""
 
 
 def base() -> str:
@@ -45,7 +45,7 @@ def base() -> str:
 
 
 def timed(student: TaskModel, examples: Examples, objective: Objective, group: bool = True) -> float:
-    """Return the seconds that the updates of one epoch take."""
+    """Return the seconds of the optimizer steps of one epoch."""
     training = Training(epochs=1, batch_size=32, learning_rate=1e-6, group_by_length=group)
     return float(train(student, examples, objective, training, seed=13)[-1]["seconds"])
 
@@ -62,9 +62,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         soft = LogitDistillation(alpha=0.9).make_objective(Inputs(teacher=ModelTeacher(teacher, cache=Path(folder))))
         ways: dict[str, Callable[[], float]] = {
-            "labels alone, grouped by length": lambda: timed(student, examples, TaskLoss()),
+            "labels only, grouped by length": lambda: timed(student, examples, TaskLoss()),
             "soft targets from the cache, grouped": lambda: timed(student, examples, soft),
-            "labels alone, shuffled": lambda: timed(student, examples, TaskLoss(), group=False),
+            "labels only, shuffled": lambda: timed(student, examples, TaskLoss(), group=False),
         }
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(rounds + 1):
@@ -79,7 +79,7 @@ def main() -> None:
         print(f"{name:<38} {SENTENCES / value:8.1f} sentences/s   {value:.2f} s ({low:.2f} to {high:.2f})")
     triples = list(zip(*seconds.values(), strict=True))
     by_round = median(d / p for p, d, _ in triples), median(s / p for p, _, s in triples)
-    print(f"\nsoft targets / labels alone  {distilled / plain:.3f}  (median of the rounds' ratios {by_round[0]:.3f})")
+    print(f"\nsoft targets / labels only  {distilled / plain:.3f}  (median of the rounds' ratios {by_round[0]:.3f})")
     print(f"grouped / shuffled speed     {shuffled / plain:.3f}  (median of the rounds' ratios {by_round[1]:.3f})")
     print(json.dumps({"rounds": rounds, "machine": machine()}, indent=1))
 

@@ -1,10 +1,10 @@
-"""Score, layers and time of a model with early exits, by speed: what leaving early costs and what it saves.
+"""Score, layers and latency of a model with early exit, by speed.
 
     python -m benchmarks.early_exit runs/sst2-early-exit/model --data data/sst2 [--int8] [--speeds 0 0.1 0.3 …]
 
-Scores and layers are of the ONNX export on the validation split; the time is that of one sentence at batch 1, from
-token ids to logits, by the wall clock. Every sentence is run at all speeds in turns, and by the network without exits,
-and the least of ``--rounds`` counts, so that what else the machine does hits all alike.
+Scores and layers are those of the ONNX export on the validation split; latency is at batch size 1, from token ids to
+logits, in wall-clock time. Every sentence runs at all speeds alternately, and in the network without exits, and the
+minimum of ``--rounds`` counts, so that other load on the machine affects all alike.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Point:
         speed: None for the network without exits.
         score: The task's metric.
         layers: Mean number of layers that ran.
-        mean_ms: Mean time of a sentence at batch 1.
-        p50_ms: Median time of a sentence.
-        p95_ms: Time that 95% of the sentences do not exceed.
+        mean_ms: Mean latency at batch size 1.
+        p50_ms: Median latency.
+        p95_ms: 95th percentile of the latency.
     """
 
     speed: float | None
@@ -64,19 +64,19 @@ def curve(
     threads: int = 1,
     rounds: int = 3,
 ) -> list[Point]:
-    """Export a model with early exits, and its network without them, into ``folder`` and measure both.
+    """Export a model with early exit, and its network without exits, into ``folder`` and measure both.
 
     Args:
-        model: A model with early exits.
+        model: A model with early exit.
         task: The task; its validation split is scored.
         folder: Where the two exports go.
-        speeds: What to measure.
+        speeds: The speeds to measure.
         int8: Whether the exports are 8-bit.
-        threads: Threads of a product.
-        rounds: Times that each sentence is run; the least counts.
+        threads: Threads of an operator.
+        rounds: Runs of each sentence; the minimum counts.
 
     Returns:
-        The network without exits first, then one point a speed.
+        The network without exits first, then one point per speed.
     """
     plain = replace(model, model=model.model.inner, name="without exits")
     for part, name in ((plain, "plain"), (model, "exits")):
@@ -97,7 +97,7 @@ def curve(
 def milliseconds(
     models: Mapping[float | None, Predictor], examples: Examples, rounds: int
 ) -> dict[float | None, list[float]]:
-    """Return the milliseconds of each example at batch 1 by model, the least of some rounds in turns."""
+    """Return the milliseconds of each example at batch size 1 by model, the minimum of alternating rounds."""
     least: dict[float | None, list[float]] = {name: [] for name in models}
     for example in examples:
         taken: dict[float | None, list[float]] = {name: [] for name in models}
@@ -115,7 +115,7 @@ def milliseconds(
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", type=Path, help="folder of a model with early exits")
+    parser.add_argument("model", type=Path, help="folder of a model with early exit")
     parser.add_argument("--data", required=True, help="folder of the task's data")
     parser.add_argument("--speeds", type=float, nargs="+", default=list(SPEEDS))
     parser.add_argument("--int8", action="store_true")
@@ -126,12 +126,12 @@ def main() -> None:
     task = load_task(model.task.kind, data=given.data, metric=model.task.metric)
     with tempfile.TemporaryDirectory() as folder:
         points = curve(model, task, Path(folder), given.speeds, given.int8, given.threads, given.rounds)
-    print(f"{'speed':>14} {task.spec.metric:>10} {'layers':>7} {'mean ms':>8} {'p50 ms':>8} {'p95 ms':>8}  faster")
+    print(f"{'speed':>14} {task.spec.metric:>10} {'layers':>7} {'mean ms':>8} {'p50 ms':>8} {'p95 ms':>8}  speedup")
     for point in points:
         name = "without exits" if point.speed is None else f"{point.speed:g}"
-        faster = points[0].mean_ms / point.mean_ms
+        speedup = points[0].mean_ms / point.mean_ms
         figures = f"{point.score:>10.4f} {point.layers:>7.2f} {point.mean_ms:>8.2f} {point.p50_ms:>8.2f}"
-        print(f"{name:>14} {figures} {point.p95_ms:>8.2f}  {faster:.2f}x")
+        print(f"{name:>14} {figures} {point.p95_ms:>8.2f}  {speedup:.2f}x")
     print(json.dumps({"points": [asdict(point) for point in points], "machine": machine()}, indent=1))
 
 

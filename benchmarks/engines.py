@@ -1,8 +1,8 @@
-"""The engines that ``benchmarks.inference`` compares: what today's tools make of a model, and what this one does.
+"""The engines that ``benchmarks.inference`` compares: how current tools run a model, and how this one does.
 
 Each is a function from a folder of prepared files to a callable: token ids, mask and types in, logits out. As a
-program, ``python -m benchmarks.engines NAME FOLDER THREADS``, this file loads one and runs what its input asks for; it
-imports no more than that engine needs, so that the memory of its process is the engine's.
+program, ``python -m benchmarks.engines NAME FOLDER THREADS``, this file loads one engine and runs the cases that it
+reads. It imports no more than that engine needs, so that the memory of its process is the engine's.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Engine:
     """One way to run a model.
 
     Attributes:
-        name: What the table calls it.
-        load: Folder of prepared files and threads -> what runs.
-        file: What is loaded, below that folder; its size stands in the table. Empty if there is no such file.
-        ours: Whether this project made it.
+        name: Its name in the table.
+        load: Folder of prepared files and threads -> the function that runs it.
+        file: The file that it loads, below that folder; the table shows its size. Empty if there is no such file.
+        ours: Whether it is part of this project.
         exact: Whether its products are exact on a processor with AVX2 and without VNNI.
         needs: The package it needs.
     """
@@ -74,7 +74,7 @@ def _through_torch(network: Any) -> Run:
 
 
 def eager(folder: Path, threads: int) -> Run:
-    """Torch as it comes."""
+    """Torch in eager mode."""
     return _through_torch(_torch(folder, threads))
 
 
@@ -86,7 +86,7 @@ def compiled(folder: Path, threads: int) -> Run:
 
 
 def dynamic(folder: Path, threads: int) -> Run:
-    """Torch's own 8 bits: linear layers alone, tables stay in float32."""
+    """Torch's own int8: linear layers only, embeddings stay in float32."""
     import torch
     from torch.ao.quantization import quantize_dynamic
 
@@ -148,7 +148,7 @@ def runtime(name: str) -> Callable[[Path, int], Run]:
 
 
 FIRST = "1 x 32"
-"""The case whose first answer ends the loading."""
+"""The case whose first prediction ends the loading."""
 
 ENGINES = (
     Engine("torch, eager", eager, "model/model.safetensors", needs="torch"),
@@ -164,8 +164,8 @@ ENGINES = (
     Engine("OpenVINO, fp32", openvino("plain.onnx"), "plain.onnx", needs="openvino"),
     Engine("ours, fp32", runtime("ours-fp32"), "ours-fp32/model.onnx", ours=True),
     Engine("ours, int8", runtime("ours-token"), "ours-token/model.onnx", ours=True),
-    Engine("ours, int8, a range for each batch", runtime("ours-tensor"), "ours-tensor/model.onnx", ours=True),
-    Engine("ours, int8, fixed ranges", runtime("ours-static"), "ours-static/model.onnx", ours=True),
+    Engine("ours, int8, per-tensor", runtime("ours-tensor"), "ours-tensor/model.onnx", ours=True),
+    Engine("ours, int8, static", runtime("ours-static"), "ours-static/model.onnx", ours=True),
     Engine(
         "ours, OpenVINO, int8",
         runtime("ours-openvino-token"),
@@ -174,7 +174,7 @@ ENGINES = (
         needs="openvino",
     ),
     Engine(
-        "ours, OpenVINO, int8, fixed ranges",
+        "ours, OpenVINO, int8, static",
         runtime("ours-openvino-static"),
         "ours-openvino-static/openvino_model.bin",
         ours=True,
@@ -184,10 +184,10 @@ ENGINES = (
 
 
 def peers(folder: Path, config: Any) -> None:
-    """Write what ONNX Runtime's tools and optimum's presets make of ``plain.onnx``.
+    """Quantize ``plain.onnx`` with ONNX Runtime's tools and optimum's presets, and write the results.
 
     Args:
-        folder: Where it lies, and where they go.
+        folder: The folder of all these files.
         config: The config of the model, for the fusion of attention.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -230,12 +230,12 @@ def serve(name: str, folder: Path, threads: int) -> None:
     run = next(engine for engine in ENGINES if engine.name == name).load(folder, threads)
     run(batches(folder, FIRST)[0])
     print(json.dumps({"seconds": 0.0, "megabytes": memory("VmHWM")}), flush=True)
-    kept: dict[str, list[dict[str, Array]]] = {}
+    read: dict[str, list[dict[str, Array]]] = {}
     for line in sys.stdin:
         case, repeat = json.loads(line)
-        if case not in kept:
-            kept[case] = batches(folder, case)
-        todo = kept[case]
+        if case not in read:
+            read[case] = batches(folder, case)
+        todo = read[case]
         if not repeat:
             np.savez(folder / f"{name}.npz", *[run(batch) for batch in todo])
         begun = time.perf_counter()

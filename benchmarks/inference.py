@@ -1,11 +1,11 @@
-"""How fast a model answers on this processor: today's tools and this one, all in turns, in one run.
+"""Latency and throughput of a model on this processor: current tools and this one, timed alternately in one run.
 
     python -m benchmarks.inference [--model FOLDER] [--seconds 1] [--rounds 7] [--threads 2] [--cases …]
 
-Every engine runs in a process of its own and they take turns, round after round, so that whatever else the machine
-does slows all of them; figures are medians, ratios are medians of the rounds' ratios with their 95% bootstrap interval.
+Every engine runs in its own process and they take turns, round after round, so that other load on the machine
+slows all of them; figures are medians, ratios are medians of the rounds' ratios with their 95% bootstrap interval.
 The model is MiniLM-L6 with a new head, a fine-tuned artifact (``--model``), or ``--shape base``: the shape of BERT-base
-with random weights. Sentences are SST-2's where COMPRESS_DATA is set, else made up with lengths like theirs.
+with random weights. Sentences are SST-2's if COMPRESS_DATA is set, else synthetic with similar lengths.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from eval.report.plots import render, write_themes
 from eval.task import Examples, Task
 
 BATCH = 16
-DECIDED = "decisions"
-"""Sentences whose labels are compared: more than the stream has, since engines differ in a few of a thousand."""
+COMPARED = "compared"
+"""Sentences whose labels are compared: more than for throughput, because engines differ on a few in a thousand."""
 
 
 class Process:
-    """An engine in a process of its own.
+    """An engine in its own process.
 
     Attributes:
-        load_seconds: From its start to its first answer.
-        megabytes: Memory that it held at most so far.
+        load_seconds: From its start to its first prediction.
+        megabytes: Its peak memory so far.
     """
 
     def __init__(self, engine: Engine, folder: Path, threads: int) -> None:
@@ -73,7 +73,7 @@ class Process:
         self.load_seconds = time.perf_counter() - start
 
     def run(self, case: str, repeat: int) -> float:
-        """Return the seconds that the case took; with ``repeat`` 0 it only writes its logits."""
+        """Return the seconds that the case takes; with ``repeat`` 0 it only writes its logits."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps([case, repeat]) + "\n")
         self.process.stdin.flush()
@@ -97,15 +97,15 @@ class EngineError(Exception):
     """An engine that cannot load or run the model."""
 
 
-def write_batches(folder: Path, model: Artifact, train: Examples, decided: int) -> None:
+def write_batches(folder: Path, model: Artifact, train: Examples, compared: int) -> None:
     """Write the batches that all engines run."""
     chance = np.random.default_rng(13)
     for name, (rows, length) in SHAPES.items():
         ids = chance.integers(1000, min(20000, model.model.config.vocab_size), (rows, length))
         _save(folder / f"{name}.npz", [{"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}])
-    streamed, others = (model.encoder.encode(train.sample(count, seed=13)) for count in (STREAMED, decided))
+    streamed, others = (model.encoder.encode(train.sample(count, seed=13)) for count in (STREAMED, compared))
     by_length = [sorted(features, key=lambda feature: len(feature.ids)) for features in (streamed, others)]
-    for name, ordered in zip((*STREAMS, DECIDED), (streamed, *by_length), strict=True):
+    for name, ordered in zip((*STREAMS, COMPARED), (streamed, *by_length), strict=True):
         parts = [ordered[start : start + BATCH] for start in range(0, len(ordered), BATCH)]
         _save(folder / f"{name}.npz", [dict(model.encoder.collate(part)) for part in parts])
 
@@ -114,17 +114,17 @@ def _save(file: Path, batches: Sequence[dict[str, Array]]) -> None:
     np.savez(file, **{f"{number}/{key}": array for number, batch in enumerate(batches) for key, array in batch.items()})
 
 
-def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine], decided: int) -> None:
-    """Write every file that the engines load, and the batches, ``decided`` sentences to compare labels among them."""
+def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine], compared: int) -> None:
+    """Write every file that the engines load, and the batches; the labels of ``compared`` sentences are compared."""
     from compress.quantize.static import StaticQuantization
 
     model.save(folder / "model")
     examples = task.validation
-    write_batches(folder, model, task.train, decided)
+    write_batches(folder, model, task.train, compared)
     inputs = TechniqueInputs(calibration=task.train[:256])
     ranges = StaticQuantization(keep_float="none").apply(model, inputs, None)  # type: ignore[arg-type]
-    fixed = Int8.model_validate(ranges.structure["export"]["int8"])
-    schemes = {"token": Int8(), "tensor": Int8(activations="tensor"), "static": fixed}
+    static = Int8.model_validate(ranges.structure["export"]["int8"])
+    schemes = {"token": Int8(), "tensor": Int8(activations="tensor"), "static": static}
     export_onnx(model, folder / "ours-fp32", int8=False, examples=examples)
     (folder / "plain.onnx").write_bytes((folder / "ours-fp32" / "model.onnx").read_bytes())
     for name, scheme in schemes.items():
@@ -138,19 +138,19 @@ def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine]
 def compare(
     folder: Path, engines: Sequence[Engine], cases: Sequence[str], threads: int, rounds: int, seconds: float
 ) -> list[Measured]:
-    """Run every engine on every one of the cases, in turns."""
+    """Run every engine on every case, alternately."""
     running: dict[str, Process] = {}
     found: dict[str, Measured] = {}
     for engine in engines:
         try:
             process = Process(engine, folder, threads)
-            process.run(DECIDED, 0)
+            process.run(COMPARED, 0)
         except EngineError as error:
             print(f"{engine.name}: not measured, {error}")
             continue
         running[engine.name] = process
         size = (folder / engine.file).stat().st_size if engine.file else 0
-        agreement = float((_decisions(folder, engine.name) == _decisions(folder, REFERENCE)).mean())
+        agreement = float((_labels(folder, engine.name) == _labels(folder, REFERENCE)).mean())
         found[engine.name] = Measured(engine.name, size / 1e6, process.load_seconds, process.megabytes, agreement)
     for case in cases:
         repeat = {name: max(1, round(seconds / process.run(case, 1))) for name, process in running.items()}
@@ -164,13 +164,13 @@ def compare(
     return list(found.values())
 
 
-def _decisions(folder: Path, name: str) -> Array:
+def _labels(folder: Path, name: str) -> Array:
     with np.load(folder / f"{name}.npz") as file:
         return np.concatenate([file[key].argmax(-1) for key in file])
 
 
 def rates(config: Any, threads: int, seconds: float = 0.5) -> dict[str, dict[str, float]]:
-    """Return the measured rates of this machine's products on the model's own shapes, in 10^9 operations a second."""
+    """Return the measured rates of matrix products at the model's shapes, in 10^9 operations per second."""
     import onnx
     import onnxruntime
     import torch
@@ -210,8 +210,8 @@ def _times(run: Any, seconds: float) -> Iterator[float]:
         yield time.perf_counter() - start
 
 
-def made_up(count: int, seed: int = 13) -> list[dict[str, Any]]:
-    """Return sentences of made-up words with lengths like SST-2's: 1 to 50 words, 9 in the median."""
+def synthetic(count: int, seed: int = 13) -> list[dict[str, Any]]:
+    """Return synthetic sentences with lengths like SST-2's: 1 to 50 words, median 9."""
     chance = np.random.default_rng(seed)
     words = (
         "a",
@@ -235,20 +235,18 @@ def made_up(count: int, seed: int = 13) -> list[dict[str, Any]]:
 
 
 def the_task() -> Task:
-    """Return SST-2 if COMPRESS_DATA is set, else made-up sentences."""
+    """Return SST-2 if COMPRESS_DATA is set, else synthetic sentences."""
     if os.environ.get("COMPRESS_DATA"):
         return load_task("classification", data=str(Path(os.environ["COMPRESS_DATA"]) / "sst2"))
     from eval.task import TaskSpec
 
     spec = TaskSpec(kind="classification", labels=("negative", "positive"))
-    splits = {
-        name: Examples(made_up(count, seed), name) for name, count, seed in (("train", 2048, 1), ("validation", 512, 2))
-    }
-    return Task(spec, splits)
+    sizes = (("train", 2048, 1), ("validation", 512, 2))
+    return Task(spec, {name: Examples(synthetic(count, seed), name) for name, count, seed in sizes})
 
 
 def the_model(given: argparse.Namespace, task: Task) -> Artifact:
-    """Return what is measured."""
+    """Return the model to measure."""
     if given.model:
         return Artifact.from_pretrained(given.model, task)
     model = Artifact.from_pretrained(base(), task)
@@ -266,15 +264,15 @@ def main() -> None:
     parser.add_argument("--model", help="an artifact that classifies; by default MiniLM-L6 with a new head")
     parser.add_argument("--shape", choices=["minilm", "base"], default="minilm")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of one engine in one round")
+    parser.add_argument("--seconds", type=float, default=1.0, help="per engine and round")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--decided", type=int, default=2048, help="sentences whose labels are compared")
+    parser.add_argument("--compared", type=int, default=2048, help="sentences whose labels are compared")
     parser.add_argument("--only", default="", help="engines whose name contains this, and torch")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--fill", action="store_true", help="put the tables into docs/results/inference.md")
     parser.add_argument("--work", type=Path, help="keep the prepared files here")
-    parser.add_argument("--processor", help="a name of this processor, whose tables stand beside another's")
+    parser.add_argument("--processor", help="name of this processor, for tables beside another's")
     given = parser.parse_args()
     if given.fill and len(set(given.cases)) < len(CASES):
         parser.error("--fill: the page shows all cases; leave --cases out")
@@ -287,10 +285,10 @@ def main() -> None:
         folder = given.work or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "fused-reduced.onnx").exists():
-            prepare(folder, model, task, engines, given.decided)
+            prepare(folder, model, task, engines, given.compared)
         measured = compare(folder, engines, given.cases, given.threads, given.rounds, given.seconds)
     name = "fine-tuned" if given.model else given.shape
-    if len(measured[0].seconds) < len(CASES):  # beside the whole, not in its place
+    if len(measured[0].seconds) < len(CASES):  # beside the full result, not in its place
         name = "-".join([name, *(case.replace(" ", "") for case in measured[0].seconds)])
     name = f"{name}-{given.processor}" if given.processor else name
     found = {"machine": machine(), "threads": given.threads, "rates": rates(model.model.config, given.threads)}

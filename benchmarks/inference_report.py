@@ -1,4 +1,4 @@
-"""What ``benchmarks.inference`` measured, as tables and as a picture."""
+"""Tables and plot of the measurements of ``benchmarks.inference``."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import numpy as np
 from benchmarks.engines import Engine
 
 SHAPES = {"1 x 32": (1, 32), "1 x 128": (1, 128), "16 x 128": (16, 128)}
-STREAMS = ("stream, as it comes", "stream, by length")
+STREAMS = ("throughput, unsorted", "throughput, length-sorted")
 CASES = (*SHAPES, *STREAMS)
 RATED = "16 x 128"
-"""The case that is compared with the rates of the machine."""
+"""The case that is compared with the peak rates of the machine."""
 STREAMED = 512
 REFERENCE = "torch, eager"
-DRAWN = ("1 x 32", RATED, "stream, as it comes")
-"""Cases of the picture."""
+DRAWN = ("1 x 32", RATED, "throughput, unsorted")
+"""Cases of the plot."""
 
 
 @dataclass
 class Measured:
-    """What one engine did.
+    """Measurements of one engine.
 
     Attributes:
         name: The engine.
         megabytes: Size of what is loaded.
-        load_seconds: From an empty process to the first answer.
-        resident_megabytes: Most memory that its process held up to and with the sentences whose labels are compared.
-        agreement: Share of labels that are those of torch in float32.
-        seconds: Shape or stream -> seconds of each round.
+        load_seconds: From the start of the process to the first prediction.
+        resident_megabytes: Peak memory of its process, including the sentences whose labels are compared.
+        agreement: Prediction agreement with torch in float32, 0 to 1.
+        seconds: Case -> seconds of each round.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Measured:
 
 
 def ratio(slower: Sequence[float], faster: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median over rounds of how many times faster one was than the other, and its 95% interval."""
+    """Return the median over rounds of the speedup of one over the other, and its 95% interval."""
     values = np.array(slower) / np.array(faster)
     drawn = np.random.default_rng(13).integers(0, len(values), (2000, len(values)))
     low, high = np.percentile(np.median(values[drawn], axis=1), [2.5, 97.5])
@@ -59,9 +59,9 @@ def gigaflops(config: Any, rows: int, length: int) -> float:
 
 
 def table(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
-    """Return the Markdown table of what was measured."""
+    """Return the Markdown table of the measurements."""
     reference = next(row for row in measured if row.name == REFERENCE)
-    heads = ["engine", "MB", "load s", "resident MB", "agrees"]
+    heads = ["engine", "MB", "load s", "resident MB", "agreement"]
     heads += [f"{name}, {'ms' if name in SHAPES else 'sentences/s'}" for name in reference.seconds]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     exact = {engine.name: engine.exact for engine in engines}
@@ -82,7 +82,7 @@ def table(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
 
 
 def against_peers(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
-    """Return how many times faster our engines are than the fastest peer that is exact everywhere, case by case."""
+    """Return the speedup of our engines over the fastest peer that is exact everywhere, case by case."""
     known = {engine.name: engine for engine in engines}
     rows = {row.name: row for row in measured}
     ours = [name for name in rows if known[name].ours]
@@ -94,12 +94,12 @@ def against_peers(measured: Sequence[Measured], engines: Sequence[Engine]) -> st
         for name in ours:
             value, low, high = ratio(rows[best].seconds[case], rows[name].seconds[case])
             cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]")
-        lines.append(f"| {case} | {best}, agrees {rows[best].agreement:.1%} | {' | '.join(cells)} |")
+        lines.append(f"| {case} | {best}, agreement {rows[best].agreement:.1%} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]], work_of: float) -> str:
-    """Return the machine's rates on the model's own shapes, and which share of them each engine reaches."""
+    """Return the machine's rates at the model's shapes, and the share of them that each engine reaches."""
     kinds = next(iter(known.values()))
     best = {kind: sum(rate[kind] for rate in known.values()) / len(known) for kind in kinds}
     lines = ["| product | " + " | ".join(f"{kind}, 10^9 operations/s" for kind in kinds) + " |", "|---|---|---|"]
@@ -120,9 +120,9 @@ def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]
 
 
 def bars(measured: Sequence[Measured], engines: Sequence[Engine]) -> Any:
-    """Return a function that draws how many times faster than torch each engine is, a panel for each case.
+    """Return a function that draws the speedup of each engine over torch, one panel per case.
 
-    Ours are coloured; of the others those that are exact on every processor are filled.
+    Ours are coloured; of the others, those that are exact on every processor are filled.
     """
     known = {engine.name: engine for engine in engines}
     rows = {row.name: row for row in measured}
@@ -140,6 +140,6 @@ def bars(measured: Sequence[Measured], engines: Sequence[Engine]) -> Any:
             axes.axvline(1.0, color=theme.ink, linewidth=0.8)
             axes.set_yticks(range(len(names)), names)
             axes.set_xlabel(case)
-        figure.suptitle("times faster than torch in eager mode", color=theme.ink, fontsize=10)
+        figure.suptitle("speedup over torch in eager mode", color=theme.ink, fontsize=10)
 
     return draw

@@ -1,10 +1,10 @@
-"""One encoder for several small tasks against one for each: the recipe glue-mtdnn.yaml with and without company.
+"""Multi-task against single-task fine-tuning on small tasks: the recipe glue-mtdnn.yaml with one task and with all.
 
     COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.multitask [--seeds 13 14 15] [--limit 1000] [--fill]
 
-Each task is trained alone, together with the others for as many epochs, and together and then alone for some more
-(MT-DNN's second stage). --limit takes so many training examples of each task, the same for every seed. Whatever
-was trained before is found under COMPRESS_HOME. --fill writes the table into docs/results/teachers.md.
+Each task is trained alone, jointly with the others for as many epochs, and jointly and then alone for more epochs
+(MT-DNN's second stage). --limit takes that many training examples of each task, the same for every seed. Models that
+were trained before are found under COMPRESS_HOME. --fill writes the table into docs/results/teachers.md.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from teachers.training.config import Training
 from teachers.training.scoring import scores
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "glue-mtdnn.yaml"
-WAYS = ("alone", "together", "together, then alone")
+WAYS = ("single task", "joint", "joint, then single task")
 
 
 def limited(recipe: Recipe, count: int | None) -> Recipe:
-    """Return the recipe with so many training examples of each task, or with all of them."""
+    """Return the recipe with this many training examples of each task, or with all of them."""
     if count is None:
         return recipe
     return read_recipe(RECIPE, [f"tasks.{name}.limit.train={count}" for name in recipe.tasks or {}])
 
 
 def trained(recipe: Recipe, tasks: Mapping[str, Task], way: str, seed: int) -> dict[str, TaskModel]:
-    """Return a model a task, trained in one of ``WAYS``."""
+    """Return one model per task, trained in one of ``WAYS``."""
     block = recipe.teacher.finetune if recipe.teacher is not None else None
     if recipe.teacher is None or block is None:
         raise SystemExit(f"{RECIPE}: has no teacher with a finetune block")
     models = starts(recipe, tasks, recipe.teacher.models[0], seed)
     losses = losses_of(recipe)
-    if way == "alone":
+    if way == WAYS[0]:
         return {
             name: finetune(model, tasks[name], block.training, seed=seed, name=name, loss=losses.get(name))[0]
             for name, model in models.items()
         }
-    second: Training | None = block.per_task if way != "together" else None
+    second: Training | None = block.per_task if way != WAYS[1] else None
     found = finetune_together(models, tasks, block.training, losses=losses, per_task=second, seed=seed)
     return {name: model for name, (model, _) in found.items()}
 
 
 def table(found: Mapping[str, Mapping[str, list[float]]]) -> str:
-    """Return a markdown table: a line a way, a column a task, mean and spread over the seeds.
+    """Return a Markdown table: a row per way of training, a column per task, mean and spread over the seeds.
 
     Args:
         found: Way -> task -> the score of each seed.
     """
     tasks = list(next(iter(found.values())))
-    lines = [f"| way | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
+    lines = [f"| training | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
     for way, own in found.items():
         cells = [_shown(own[name]) for name in tasks]
         lines.append(f"| {way} | {' | '.join(cells)} |")

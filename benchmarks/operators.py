@@ -1,4 +1,4 @@
-"""Where the time of an ONNX export goes, operator by operator, at 16 x 128 tokens.
+"""Time of an ONNX export by operator, at 16 x 128 tokens.
 
 python -m benchmarks.operators EXPORT [--threads 2] [--runs 20]
 """
@@ -18,7 +18,7 @@ ROWS, TOKENS = 16, 128
 
 
 def spent(file: Path, threads: int, runs: int) -> Counter[str]:
-    """Return the milliseconds of one batch by the operator that ONNX Runtime ran, after its own fusions."""
+    """Return the milliseconds of one batch by ONNX Runtime operator, after its own fusions."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.enable_profiling = True
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     given = parser.parse_args()
     found = spent(given.export / "model.onnx", given.threads, given.runs)
-    print("| operator | ms of a batch | share |\n|---|---|---|")
+    print("| operator | ms per batch | share |\n|---|---|---|")
     for name, milliseconds in found.most_common():
         if milliseconds >= 0.01 * found.total():
             print(f"| {name} | {milliseconds:.1f} | {milliseconds / found.total():.0%} |")

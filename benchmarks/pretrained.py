@@ -1,9 +1,9 @@
-"""Trains the network of every recipes/pretrain-*.yaml, or finds what is there, and prints what each has learnt.
+"""Pretrain the model of every recipes/pretrain-*.yaml, or find it, and print losses and validation scores.
 
     COMPRESS_DATA=… python -m benchmarks.pretrained --out runs/pretrained [--only bert] [--table]
 
-Each lies in a folder of its own below ``--out``, named by what follows "pretrain-". The lists that ERNIE needs are made
-by benchmarks/chinese_lists.py first.
+Each is in its own folder below ``--out``, named by what follows "pretrain-". The lists that ERNIE needs are
+made first, by benchmarks/chinese_lists.py.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def names() -> list[str]:
 
 
 def lists(out: Path) -> None:
-    """Make ERNIE's lists of words and entities, if they are not there, and name them in the environment."""
+    """Make ERNIE's lists of words and entities, if they do not exist, and set their paths in the environment."""
     data = Path(os.environ["COMPRESS_DATA"])
     out.mkdir(parents=True, exist_ok=True)
     for name, make in (("words", chinese_lists.words), ("entities", chinese_lists.entities)):
@@ -44,7 +44,7 @@ def lists(out: Path) -> None:
 
 
 def network(name: str, out: Path) -> Path:
-    """Train the network of a recipe into ``out / name``, or find it there; returns its folder."""
+    """Pretrain the model of a recipe into ``out / name``, or find it there; return its folder."""
     place = out / name
     if not (place / RECORD).is_file():
         file = RECIPES / f"pretrain-{name}.yaml"
@@ -60,14 +60,14 @@ def network(name: str, out: Path) -> Path:
 
 
 def networks(out: Path) -> Path:
-    """Train all of them; returns ``out``."""
+    """Pretrain all of them; return ``out``."""
     for name in names():
         network(name, out)
     return out
 
 
 def table(out: Path) -> str:
-    """Return a markdown table of what is there."""
+    """Return a Markdown table of the existing models."""
     lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
     for name in names():
         file = out / name / RECORD
@@ -92,7 +92,7 @@ def main() -> None:
     """Train and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/pretrained"))
-    parser.add_argument("--only", nargs="+", choices=names(), default=names(), help="networks to train")
+    parser.add_argument("--only", nargs="+", choices=names(), default=names(), help="models to train")
     parser.add_argument("--table", action="store_true", help="train nothing")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)

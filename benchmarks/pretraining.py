@@ -1,12 +1,12 @@
-"""What feeds a pretraining, and what the training loop costs beside a bare one.
+"""Speed of the pretraining input pipeline, and overhead of the training loop over a bare one.
 
     COMPRESS_DATA=… python -m benchmarks.pretraining [--rounds 5] [--megabytes 128]
 
-1. Tokenizing, then packing and masking, in one process, against the tokens that a BERT of 4 layers x 256 takes in
-   training on all cores: how many times faster is the input?
-2. The project's loop against a loop of ten lines on the same network and batches, in turns.
+1. Tokenization, then packing and masking, in one process: the ratio of its throughput to the tokens that a BERT of
+   4 layers x 256 consumes in training on all cores.
+2. The project's loop against a loop of ten lines on the same model and batches, alternately.
 3. With --megabytes: a text of this size is made into a corpus and read by a process whose own memory is limited to
-   less than the text (RLIMIT_DATA; pages of mapped files are the system's to take back).
+   less than the text (RLIMIT_DATA; the system can reclaim pages of mapped files).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from teachers.pretraining.text.tokenizer_training import learnt_tokenizer
 
 LENGTH, BATCH, STEPS = 128, 32, 12
 SPARE = 96 * 2**20
-"""Bytes that the limited process may take beyond what its libraries take."""
+"""Bytes that the limited process may use beyond its libraries."""
 
 
 def rows_of(sources: list[Source], tokenizer: Any, home: Path) -> PretextRows:
-    """Return sequences of whole-word masking over a corpus."""
+    """Return sequences with whole-word masking over a corpus."""
     corpus, frame = build(sources, tokenizer, home), Frame(tokenizer)
     ask = MaskedWords(units="word").ask(Text(corpus, frame, tokenizer))
     source = Packed(corpus, frame, LENGTH, "full_sentences")
@@ -50,7 +50,7 @@ def rows_of(sources: list[Source], tokenizer: Any, home: Path) -> PretextRows:
 
 
 def bare(network: Any, batches: list[Any]) -> float:
-    """Train without anything around it and return the seconds."""
+    """Train in a minimal loop and return the seconds."""
     import torch
     from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
@@ -73,7 +73,7 @@ def bare(network: Any, batches: list[Any]) -> float:
 
 
 def ours(student: Any, rows: PretextRows) -> float:
-    """Train through the project's loop and return the seconds of its updates, batches made meanwhile."""
+    """Train in the project's loop and return the seconds of its optimizer steps, batch preparation included."""
     from teachers.pretraining.prediction_heads import WordHead
     from teachers.pretraining.pretraining_task import PretextLoss, reads_last
     from teachers.training.config import Training
@@ -91,7 +91,7 @@ def ours(student: Any, rows: PretextRows) -> float:
 
 
 def speeds(rounds: int) -> dict[str, float]:
-    """Measure input, loop and bare loop."""
+    """Measure input pipeline, loop and bare loop."""
     from teachers.data.batches import LengthGroupedBatches
     from teachers.pretraining.network import network_for
     from teachers.pretraining.settings import NetworkBlock
@@ -132,7 +132,7 @@ def speeds(rounds: int) -> dict[str, float]:
 
 
 def text(megabytes: int) -> Iterator[str]:
-    """Yield the lines of wiki_en, again and again, each time with another number before each of them."""
+    """Yield the lines of wiki_en repeatedly, each time with another number before every line."""
     file, size, turn = Path(os.environ.get("COMPRESS_DATA", "data")) / "wiki_en" / "train.txt.gz", 0, 0
     while True:
         turn += 1
@@ -146,11 +146,11 @@ def text(megabytes: int) -> Iterator[str]:
 
 
 def limited(file: Path, tokenizer: str, home: Path) -> None:
-    """Make a corpus and read it, with little memory; print what it took."""
+    """Make a corpus and read it with limited memory; print its size."""
     import transformers
 
     loaded = transformers.AutoTokenizer.from_pretrained(tokenizer)
-    rows_of([Source.of(Path(tokenizer) / "some.txt")], loaded, home)  # loads whatever is loaded on use
+    rows_of([Source.of(Path(tokenizer) / "some.txt")], loaded, home)  # imports everything that is imported on first use
     before = _own_bytes()
     resource.setrlimit(resource.RLIMIT_DATA, (before + SPARE, before + SPARE))
     rows = rows_of([Source.of(file)], loaded, home)
@@ -167,7 +167,7 @@ def _own_bytes() -> int:
 
 
 def bounded(megabytes: int) -> dict[str, Any]:
-    """Run ``limited`` in a process of its own on a text of this size."""
+    """Run ``limited`` in its own process on a text of this size."""
     with tempfile.TemporaryDirectory() as scratch:
         file, pieces = Path(scratch) / "text.txt", Path(scratch) / "tokenizer"
         with file.open("w", encoding="utf-8") as stream:

@@ -1,9 +1,9 @@
-"""Pairs of a question and a paragraph, made of question answering data: what recipes/squad-reranker.yaml reads.
+"""Make pairs of a question and a paragraph from question answering data, for recipes/squad-reranker.yaml.
 
     python -m benchmarks.reranking DATA/squadshifts_wiki --out runs/squad-pairs [--questions 1500] [--others 3]
 
-Every question stands beside the paragraph that answers it (``yes``) and beside other paragraphs of the same article
-(``no``), so that words in common do not tell them apart. Questions and paragraphs are drawn by a fixed seed.
+Every question is paired with the paragraph that answers it (``yes``) and with other paragraphs of the same article
+(``no``), so that common words do not distinguish them. Questions and paragraphs are drawn by a fixed seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SEED = 13
 
 
 def pairs(file: Path, questions: int, others: int) -> Iterator[dict[str, str]]:
-    """Yield the pairs of a file in SQuAD's format; articles with too few paragraphs are left out."""
+    """Yield the pairs of a file in SQuAD's format; articles with too few paragraphs are skipped."""
     chance = random.Random(SEED)
     asked = []
     for article in json.loads(file.read_text(encoding="utf-8"))["data"]:
@@ -40,8 +40,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--questions", type=int, default=1500, help="most questions of a split")
-    parser.add_argument("--others", type=int, default=3, help="paragraphs that do not answer, for each question")
+    parser.add_argument("--questions", type=int, default=1500, help="maximum number of questions per split")
+    parser.add_argument("--others", type=int, default=3, help="paragraphs without the answer, per question")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for file in sorted(given.data.glob("*.json")):

@@ -1,12 +1,12 @@
-"""The tables of a page of docs/results, in one resumable command.
+"""Make the tables of a page of docs/results, in one resumable command.
 
     COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.results distillation --out runs [--seeds 1] [--only sst2]
 
-It makes what the page's studies start from (the SST-2 teacher and its fixed part, a student of general distillation, a
-small Chinese base), runs the studies, each in a folder of its own below ``--out``, and puts their tables into the page,
-between ``<!-- study NAME -->`` and ``<!-- end -->``, and their plots into docs/results/plots. Whatever is there is not
-made again; ``--table`` runs nothing and writes what is there. A row that was not run here, or with fewer seeds, stays
-as the page has it, for on two cores a page takes hours, which may be those of several machines.
+It prepares the inputs of the page's studies (the SST-2 teacher and its fixed part, a student of general distillation, a
+small Chinese base), runs the studies, each in its own folder below ``--out``, and puts their tables into the page,
+between ``<!-- study NAME -->`` and ``<!-- end -->``, and their plots into docs/results/plots. Existing runs are not
+repeated; ``--table`` runs nothing and writes existing results. A row that was not run here, or with fewer seeds, stays
+as on the page: a page takes hours on two cores, and several machines may share them.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ PAGES = {
     ),
     "combined": ("combined-sst2", "families-mrpc", "families-conll2003", "families-squad"),
 }
-"""Page of docs/results -> its studies in the order in which they run; some start from models that earlier ones made."""
+"""Page of docs/results -> its studies in the order of running; some start from models of earlier ones."""
 
 
 def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
-    """Return what the studies read from the environment, and what makes it."""
+    """Return the environment variables that the studies read, each with the function that makes its value."""
     return {
         "SST2_TEACHER": sst2.teacher_folder,
         "SST2_PART": lambda: sst2.part_folder(out / "sst2"),
@@ -82,7 +82,7 @@ def general(out: Path) -> Path:
 
 
 def from_text(out: Path) -> Path:
-    """Return the folder of the students that learnt from unlabelled text, which are trained if they are not there.
+    """Return the folder of the students distilled on unlabelled text, which are trained if they do not exist.
 
     Raises:
         SystemExit: If one could not be trained.
@@ -140,8 +140,8 @@ def main() -> None:
     parser.add_argument("page", choices=PAGES)
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", default="", help="studies whose name contains this")
-    parser.add_argument("--seeds", type=int, help="run only the first so many seeds")
-    parser.add_argument("--table", action="store_true", help="run nothing; write what is there")
+    parser.add_argument("--seeds", type=int, help="run only this many of the first seeds")
+    parser.add_argument("--table", action="store_true", help="run nothing; write existing results")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")

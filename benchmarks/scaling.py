@@ -1,9 +1,9 @@
-"""How the time of an export grows with tokens, rows, layers and width.
+"""Scaling of the latency of an export with tokens, rows, layers and width.
 
     python -m benchmarks.scaling [--threads 1] [--seconds 0.5] [--out benchmarks/results]     # and docs/results/plots
 
-Random weights, since only shapes matter; 8-bit exports with one range a token, in ONNX Runtime, timed in turns. Around
-the shape of MiniLM-L6 (6 layers x 384, one row of 32 tokens) one number at a time is changed.
+Random weights, because only shapes matter; int8 exports with per-token dynamic quantization, in ONNX Runtime, timed
+alternately. One dimension is varied at a time, starting from MiniLM-L6's shape (6 layers x 384, one row of 32 tokens).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def inputs(rows: int, tokens: int) -> dict[str, Any]:
 
 
 def measure(folder: Path, seconds: float) -> dict[str, dict[int, float]]:
-    """Return for each number that is changed its values and the milliseconds of a batch."""
+    """Return for each varied dimension its values and the milliseconds of a batch."""
     found: dict[str, dict[int, float]] = {}
     for name, values in VARIED.items():
         runs = {}
@@ -73,7 +73,7 @@ def measure(folder: Path, seconds: float) -> dict[str, dict[int, float]]:
 
 
 def growth(found: dict[str, dict[int, float]]) -> Any:
-    """Return a function that draws milliseconds against each number that is changed."""
+    """Return a function that draws milliseconds against each varied dimension."""
 
     def draw(figure: Any, theme: Any) -> None:
         for axes, (name, points) in zip(figure.subplots(2, 2).flat, found.items(), strict=True):
@@ -93,7 +93,7 @@ def main() -> None:
     """Measure, write and draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=0.5, help="for each point")
+    parser.add_argument("--seconds", type=float, default=0.5, help="per point")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(given.threads)

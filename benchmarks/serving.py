@@ -1,9 +1,9 @@
-"""What an export costs to serve: time from the start of a process to its first answer, memory, and an endless stream.
+"""Cost of serving an export: time from process start to the first prediction, memory, and throughput on a long input.
 
     python -m benchmarks.serving EXPORT [--lines 100000] [--runs 5]
 
-Each run is a process of its own with this package, numpy, tokenizers and the export's library alone. Sentences are
-SST-2's where COMPRESS_DATA is set, else made up with lengths like theirs.
+Each run is a separate process with only this package, numpy, tokenizers and the export's library. Sentences are
+SST-2's if COMPRESS_DATA is set, else synthetic with similar lengths.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ model = Runtime(sys.argv[1])
 print(json.dumps(model.predict([sys.argv[2]]).answers), flush=True)
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
-"""From nothing to one answer, and the most memory that it took, in KiB."""
+"""Program that makes one prediction and prints its peak memory in KiB."""
 PARTS = 5
-"""How often a stream tells its memory."""
+"""Number of times that a long run reports its memory."""
 
 
 def memory(field: str = "VmRSS") -> float:
-    """Return the resident memory of this process in MB (10^6 bytes), or the most it ever was (``VmHWM``)."""
-    # What getrusage calls the peak is that of the parent process, where it was higher.
+    """Return the resident memory of this process in MB (10^6 bytes), or its peak (``VmHWM``)."""
+    # The peak that getrusage reports is that of the parent process if it was higher.
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith(field))) * 1024 / 1e6
 
 
-def first_answer(export: str, text: str) -> tuple[float, float]:
-    """Return the seconds from the start of a process to its first answer, and the MB that it took."""
+def first_prediction(export: str, text: str) -> tuple[float, float]:
+    """Return the seconds from the start of a process to its first prediction, and its peak memory in MB."""
     start = time.perf_counter()
     command = [sys.executable, "-c", FIRST, export, text]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -52,7 +52,7 @@ def first_answer(export: str, text: str) -> tuple[float, float]:
 
 
 def stream(export: str, texts: Sequence[str], lines: int) -> list[tuple[int, float, float]]:
-    """Answer so many lines; return for each part of them how many, answers a second so far, and MB resident."""
+    """Predict this many lines; return for each part their number, predictions per second so far, and resident MB."""
     from compress.export.runtime import Runtime
 
     found, start = [], time.perf_counter()
@@ -63,7 +63,7 @@ def stream(export: str, texts: Sequence[str], lines: int) -> list[tuple[int, flo
 
 
 def sentences() -> list[str]:
-    """Return SST-2's training sentences, or made-up ones."""
+    """Return SST-2's training sentences, or synthetic ones."""
     from benchmarks.inference import the_task
 
     return [str(example["text"]) for example in the_task().train]
@@ -77,17 +77,17 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--texts", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.texts:  # the process of the stream, which must not hold torch
+    if given.texts:  # the measured process, which must not import torch
         texts = json.loads(given.texts.read_text(encoding="utf-8"))
         print(json.dumps(stream(given.export, texts, given.lines)))
         return
     import tempfile
 
     texts = sentences()
-    runs = [first_answer(given.export, texts[0]) for _ in range(given.runs)]
+    runs = [first_prediction(given.export, texts[0]) for _ in range(given.runs)]
     seconds, megabytes = (list(values) for values in zip(*runs, strict=True))
     spread = f"{min(seconds):.2f} to {max(seconds):.2f}"
-    print(f"first answer after {median(seconds):.2f} s ({spread}), {max(megabytes):.0f} MB")
+    print(f"first prediction after {median(seconds):.2f} s ({spread}), {max(megabytes):.0f} MB")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "texts.json"
         file.write_text(json.dumps(texts), encoding="utf-8")
@@ -95,7 +95,7 @@ def main() -> None:
         done = subprocess.run([*command, "--texts", str(file)], capture_output=True, text=True, check=True)
     rows: list[Any] = json.loads(done.stdout)
     for number, rate, resident in rows:
-        print(f"{number:>9,} lines  {rate:8,.0f} a second  {resident:6.0f} MB")
+        print(f"{number:>9,} lines  {rate:8,.0f} per second  {resident:6.0f} MB")
     print(json.dumps(machine()))
 
 

@@ -2,7 +2,7 @@
 
     COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.sst2 [--out runs/sst2] [--only full|part] [--prepare]
 
-Resumable: whatever stands in the output folder is not made again. The full training set with one seed, and a fixed
+Resumable: runs that exist in the output folder are not repeated. The full training set with one seed, and a fixed
 part of 20,000 sentences with three seeds, all with the teacher that was fine-tuned on the full set.
 """
 
@@ -28,7 +28,7 @@ PART = 20_000
 
 
 def full(out: Path) -> Run:
-    """Run the recipe as it stands: all sentences, one seed."""
+    """Run the recipe unchanged: all sentences, one seed."""
     return run_recipe(read_recipe(RECIPE), out / "full-13", resume=True)
 
 
@@ -44,7 +44,7 @@ def part(out: Path, teacher: Path, seed: int) -> Run:
 
 
 def part_folder(out: Path) -> Path:
-    """Return the folder of the fixed part, which is written if it is not there."""
+    """Return the folder of the fixed part, which is written if it does not exist."""
     folder = out / "part"
     if not (folder / "train.jsonl").is_file():
         _write_part(folder)
@@ -52,7 +52,7 @@ def part_folder(out: Path) -> Path:
 
 
 def teacher_folder() -> Path:
-    """Return the folder of the fine-tuned teacher, which is trained if it is not there."""
+    """Return the folder of the fine-tuned teacher, which is trained if it does not exist."""
     recipe = read_recipe(RECIPE)
     if recipe.task is None or recipe.teacher is None or recipe.teacher.finetune is None:
         raise SystemExit(f"{RECIPE} no longer fine-tunes a teacher")
@@ -62,7 +62,7 @@ def teacher_folder() -> Path:
 
 
 def rest_file(out: Path) -> Path:
-    """Return the file of the sentences that are not in the part, without their labels; written if it is not there."""
+    """Return the file of the sentences that are not in the part, without their labels; written if it does not exist."""
     file = out / "rest.txt"
     if not file.is_file():
         folder = part_folder(out)
@@ -96,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/sst2"))
     parser.add_argument("--only", choices=("full", "part"))
-    parser.add_argument("--prepare", action="store_true", help="only make teacher and part, and print where they are")
+    parser.add_argument("--prepare", action="store_true", help="only make teacher and part, and print their paths")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     if arguments.prepare:

@@ -1,11 +1,11 @@
-"""Runs a study: many ways to make a model smaller, the same data, teacher and seeds, one table.
+"""Run a study: many compression methods, the same data, teacher and seeds, one table.
 
     COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.study benchmarks/studies/NAME.yaml --out runs/NAME
 
 A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
-and the rows that are the ``baselines``. Whatever stands in the output folder is not made again, and seeds are the outer
-loop, so an interrupted study has every row at its first seed before any at its second. A row that fails is named in the
-table. ``like``, of the study or of one row, takes the blocks of a recipe or of another study, in which ``recipe`` then
+and the rows that are the ``baselines``. Runs that exist in the output folder are not repeated, and seeds are the outer
+loop, so an interrupted study has every row at its first seed before any at its second. The table names a row that
+fails. ``like``, of the study or of one row, takes the blocks of a recipe or of another study, in which ``recipe`` then
 changes some, and ``rows_of`` steps and training of rows of other studies: the name of a file -> rows. ``plots`` draw
 rows as points of lines: the name of a file -> ``x``, the label of what varies, and ``lines``, name -> value of x ->
 row; ``--plots FOLDER`` writes them for light and, as NAME-dark.svg, for dark pages.
@@ -33,25 +33,25 @@ from eval.result import Comparison, Result
 logger = logging.getLogger("benchmarks.study")
 
 EXPORTS = ("onnx-int8", "onnx")
-"""The export whose size and speed stand in the table: the first of these that there is."""
+"""The export whose size and speed the table shows: the first of these that exists."""
 MISSING = "not run yet"
 """The score of a row without runs."""
 LAST = "results.json"
-"""What a run writes last: a folder that has it is finished."""
+"""The file that a run writes last: a folder that has it is finished."""
 FAILURE = ".failure.txt"
-"""Ends the name of the file beside a run that says why it could not be finished; it is tried again."""
+"""Suffix of the file beside a run that says why the run failed; it is tried again."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared.
+    """The rows to compare, and what they share.
 
     Attributes:
         name: Names the runs.
         recipe: Blocks that all rows share.
-        rows: Name of a row -> the blocks it changes, and its own ``seeds`` if it has fewer.
+        rows: Name of a row -> the blocks that it changes, and its own ``seeds`` if it has fewer.
         seeds: Seeds of every row.
-        baselines: Rows that the others are held against, each in a column of its own.
+        baselines: Rows that the others are compared with, one column each.
         plots: Name -> ``{"x": label, "lines": {name: {x: row}}}``.
     """
 
@@ -77,7 +77,7 @@ class Study:
         for name, given in values.get("rows", {}).items():
             blocks = _blocks(path.parent / given["like"]) | own if "like" in given else {}
             rows[name] = blocks | {key: value for key, value in given.items() if key != "like"}
-        baselines = values.get("baselines", ["labels alone"])
+        baselines = values.get("baselines", ["labels only"])
         recipe = (_blocks(path.parent / values["like"]) if "like" in values else {}) | own
         return cls(path.stem, recipe, rows, tuple(values["seeds"]), tuple(baselines), values.get("plots", {}))
 
@@ -106,14 +106,14 @@ def _plain(name: str) -> str:
 
 @dataclass
 class Outcome:
-    """What the runs of one row gave, one of each a seed.
+    """The results of the runs of one row, one per seed.
 
     Attributes:
         students: Results of the torch models.
-        exports: Results of their exports, of the int8 one where there is one.
-        teachers: Results of what they are held against.
+        exports: Results of their exports, of the int8 one if it exists.
+        teachers: Results of the references that they are compared with.
         seconds: Time of all steps, training included.
-        failure: Why it could not be run, if it could not.
+        failure: Why the row failed, or empty.
     """
 
     students: list[Result] = field(default_factory=list)
@@ -128,7 +128,7 @@ class Outcome:
         return not (self.students or self.failure)
 
     def add(self, recipe: Recipe, folder: Path) -> None:
-        """Take in one more seed from the folder of its run."""
+        """Add one seed from the folder of its run."""
         named = {result.name: result for result in map(Result.load, sorted((folder / "results").iterdir()))}
         self.students.append(named[recipe.name])
         self.exports += [named[name] for name in EXPORTS if name in named][:1]
@@ -140,14 +140,14 @@ class Outcome:
 def run_study(
     study: Study, out: Path, only: str = "", seeds: int | None = None, train: bool = True
 ) -> dict[str, Outcome]:
-    """Run every row with every seed, or find what was run before.
+    """Run every row with every seed, or find the existing runs.
 
     Args:
-        study: What is compared.
-        out: Where the runs lie.
-        only: Run the row of this name, or if there is none the rows whose name contains it.
-        seeds: Run the first so many seeds.
-        train: False runs nothing and takes only what is there.
+        study: The rows to compare.
+        out: Folder of the runs.
+        only: Run the row of this name, or else the rows whose name contains it.
+        seeds: Run this many of the first seeds.
+        train: False runs nothing and reads only existing runs.
     """
     chosen = [only] if only in study.rows else [row for row in study.rows if only in row]
     found = {row: Outcome() for row in chosen}
@@ -175,8 +175,9 @@ def run_study(
 
 def table(study: Study, found: dict[str, Outcome]) -> str:
     """Return the study as a Markdown table."""
-    heads = ["method", "score", "kept of the teacher [95%]", *(f"against {name} [95%]" for name in study.baselines)]
-    heads += ["parameters", "MACs at 128", "MB", "training s", "export", "its score", "its MB", "times faster, batch 1"]
+    heads = ["method", "score", "% of teacher score [95%]", *(f"against {name} [95%]" for name in study.baselines)]
+    heads += ["parameters", "MACs at 128", "MB", "training s"]
+    heads += ["export", "export score", "export MB", "speedup, batch 1"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     lines += [f"| {row} | {' | '.join(_cells(study, row, found))} |" for row in found]
     return "\n".join(lines)
@@ -189,28 +190,28 @@ def _cells(study: Study, row: str, found: dict[str, Outcome]) -> list[str]:
     scores = [result.score for result in outcome.students]
     spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
     size = outcome.students[0].size
-    cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", _kept(outcome.students)]
+    cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", _retained(outcome.students)]
     cells += [_against(baseline, row, found) for baseline in study.baselines]
     cells += [f"{size.parameters / 1e6:.1f} M", f"{size.macs / 1e6:.0f} M"] if size else ["", ""]
     cells.append(f"{(outcome.students[0].bytes or 0) / 1e6:.1f}")
-    cells.append(f"{mean(outcome.seconds):.0f}" if any(outcome.seconds) else "")  # nothing where only teachers learn
+    cells.append(f"{mean(outcome.seconds):.0f}" if any(outcome.seconds) else "")  # empty if nothing is trained
     if not outcome.exports:
         return [*cells, "none", "", "", ""]
     speed = [ratio for result in outcome.exports if (ratio := result.speedup())]
-    cells.append("int8" if outcome.exports[0].name == EXPORTS[0] else "as it is")
+    cells.append("int8" if outcome.exports[0].name == EXPORTS[0] else "float32")
     cells.append(f"{mean(result.score for result in outcome.exports):.4f}")
     cells.append(f"{(outcome.exports[0].bytes or 0) / 1e6:.1f}")
     cells.append(f"{mean(speed):.1f}" if speed else "")
     return cells
 
 
-def _kept(results: list[Result]) -> str:
+def _retained(results: list[Result]) -> str:
     compared = [result for result in results if result.comparison is not None]
     if not compared:
         return ""
     if len(compared) == 1 and compared[0].comparison is not None:
-        kept = compared[0].comparison.retention
-        return f"{kept.value:.1%} [{kept.low:.1%}, {kept.high:.1%}]"
+        retained = compared[0].comparison.retention
+        return f"{retained.value:.1%} [{retained.low:.1%}, {retained.high:.1%}]"
     values = [result.comparison.retention.value for result in compared if result.comparison is not None]
     return f"{mean(values):.1%} (seeds {min(values):.1%} to {max(values):.1%})"
 
@@ -227,7 +228,7 @@ def _against(baseline: str, row: str, found: dict[str, Outcome]) -> str:
 
 
 def draw_plots(study: Study, found: dict[str, Outcome], folder: Path) -> None:
-    """Write each plot of the study whose rows were all run or failed, for light and for dark pages."""
+    """Write each plot of the study whose rows all ran or failed, for light and for dark pages."""
     from eval.report.plots import lines, render, write_themes
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -252,9 +253,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("study", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", default="", help="the row of this name, else rows whose name contains it")
-    parser.add_argument("--seeds", type=int, help="run only the first so many seeds")
-    parser.add_argument("--table", action="store_true", help="run nothing; print what is there")
+    parser.add_argument("--only", default="", help="the row of this name, or else rows whose name contains it")
+    parser.add_argument("--seeds", type=int, help="run only this many of the first seeds")
+    parser.add_argument("--table", action="store_true", help="run nothing; print existing results")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the study's plots there")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)

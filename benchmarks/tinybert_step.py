@@ -1,10 +1,10 @@
-"""What a TinyBERT step costs beside the student's own step and the teacher's forward pass, and the memory of a run.
+"""Cost of a TinyBERT step relative to the student's own step plus the teacher's forward pass, and peak memory.
 
     COMPRESS_DATA=… python -m benchmarks.tinybert_step [--rounds 12]
 
-MiniLM-L6 as teacher, a student of 3 of its layers, real sentences of SST-2, batches of 32 through the project's own
-loop; hidden states and attention scores are taken live, nothing is read from disk. Every round runs the three ways in
-turns on the same batches. Peak memory is that of a fresh process that does nothing but such a training.
+MiniLM-L6 as teacher, a student of 3 of its layers, real sentences of SST-2, batches of 32 in the project's training
+loop; hidden states and attention scores are computed live, nothing is read from disk. Every round runs the three
+variants alternately on the same batches. Peak memory is that of a fresh process that only runs such a training.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from teachers.taskmodel import TaskModel, load_taskmodel
 from teachers.training.scoring import rows_of
 
 SENTENCES = 320
-"""Sentences of one round: 10 updates."""
+"""Sentences of one round: 10 optimizer steps."""
 
 LIMIT = 1.25
-"""Most that a TinyBERT step may cost, as a multiple of the student's step and the teacher's forward pass together."""
+"""Upper limit of the cost of a TinyBERT step, as a multiple of student's step plus teacher's forward pass."""
 
 MEMORY = """
 from benchmarks.distillation_step import timed
@@ -60,7 +60,7 @@ def both_losses(teacher: TaskModel) -> Objective:
 
 
 def forward_seconds(teacher: TaskModel, examples: Examples) -> float:
-    """Return the seconds that the teacher's plain forward passes over the batches of an epoch take."""
+    """Return the seconds of the teacher's plain forward passes over the batches of an epoch."""
     rows, reader = rows_of(teacher, examples, 13), LiveReader(teacher, NOTHING)
     taken = 0.0
     for indices in LengthGroupedBatches(rows.lengths, 32, 13):
@@ -92,7 +92,7 @@ def main() -> None:
                 seconds[name].append(taken)
     for name, values in seconds.items():
         low, middle, high = (1000 * value / (SENTENCES / 32) for value in (min(values), median(values), max(values)))
-        print(f"{name:<30} {middle:8.1f} ms a batch of 32   ({low:.1f} to {high:.1f})")
+        print(f"{name:<30} {middle:8.1f} ms per batch of 32   ({low:.1f} to {high:.1f})")
     step, forward, whole = (median(values) for values in seconds.values())
     by_round = median(t / (s + f) for s, f, t in zip(*seconds.values(), strict=True))
     ratio = whole / (step + forward)

@@ -47,7 +47,7 @@ def bag_of_words(data: Path) -> float:
 
 
 def main(folder: Path) -> None:
-    """Run the demonstration; a finished part is not made again."""
+    """Run the demonstration; finished parts are not repeated."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     from compress import read_recipe, run_recipe

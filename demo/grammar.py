@@ -1,6 +1,6 @@
 """Film reviews from a seeded grammar, made so that counting words is not enough.
 
-Every polar word is used in both classes: negation turns it round, contrast lets the later or the main clause win,
+Every polar word is used in both classes: negation reverses it, contrast makes the later or the main clause decide,
 other people's opinions and other films distract, and expectations are met or not.
 """
 

@@ -228,7 +228,7 @@ def test_the_new_layers_start_where_they_are_told(tmp_path):
 
 
 ROWS = (
-    "the same start, nothing replaced",
+    "the same initialization, no replacement",
     "Theseus from the base, linear curriculum",
     "Theseus from the base, constant rate",
 )

@@ -28,7 +28,7 @@ def test_the_benchmark_of_a_step_runs(small, monkeypatch, capsys):
     monkeypatch.setattr(distillation_step, "SENTENCES", 32)
     distillation_step.main()
     printed = capsys.readouterr().out
-    assert "soft targets / labels alone" in printed
+    assert "soft targets / labels only" in printed
     assert "grouped / shuffled speed" in printed
     assert '"rounds": 1' in printed
 
@@ -67,6 +67,6 @@ def test_the_benchmark_of_several_tasks_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["benchmark", "--seeds", "1", "2", "--limit", "8"])
     multitask.main()
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "| way | cola | mrpc | rte | stsb |"
+    assert printed[0] == "| training | cola | mrpc | rte | stsb |"
     assert [line.split(" | ")[0] for line in printed[2:]] == [f"| {way}" for way in multitask.WAYS]
     assert printed[2].count("(2)") == 4

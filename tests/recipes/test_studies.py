@@ -57,8 +57,8 @@ def test_a_row_stays_if_it_has_more_seeds():
 
 
 def test_a_name_chooses_its_row_and_a_part_of_one_all_that_have_it(study, tmp_path):
-    longer = replace(study, rows={**study.rows, "labels alone, longer": {}})
-    for only, rows in {"labels alone": 1, "labels": 2, "": 5, "nothing": 0}.items():
+    longer = replace(study, rows={**study.rows, "labels only, longer": {}})
+    for only, rows in {"labels only": 1, "labels": 2, "": 5, "nothing": 0}.items():
         assert len(run_study(longer, tmp_path, only, train=False)) == rows
 
 
@@ -80,10 +80,10 @@ def study(tmp_path):
             "evaluate": {"latency": None},
         },
         "plots": {
-            "p": {"x": "alpha", "lines": {"soft": {0: "labels alone", 1: "logits, KL"}, "none": {0: "cannot be"}}}
+            "p": {"x": "alpha", "lines": {"soft": {0: "labels only", 1: "logits, KL"}, "none": {0: "cannot be"}}}
         },
         "rows": {
-            "labels alone": {"steps": ["distill.labels"]},
+            "labels only": {"steps": ["distill.labels"]},
             "logits, KL": {"steps": [{"distill.logits": {"alpha": 1.0}}]},
             "cannot be": {"student": {"from": "teacher", "layers": [0, 9]}, "steps": ["distill.labels"]},
             "one seed": {"seeds": [1], "steps": ["distill.pkd"]},
@@ -96,11 +96,11 @@ def study(tmp_path):
 
 def test_a_folder_of_another_recipe_is_told_and_left_alone(study, tmp_path, monkeypatch):
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
-    folder = tmp_path / "out" / "labels alone-1"
+    folder = tmp_path / "out" / "labels only-1"
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text("name: other\n")
     for train in (True, False):
-        (outcome,) = run_study(study, tmp_path / "out", only="labels alone", seeds=1, train=train).values()
+        (outcome,) = run_study(study, tmp_path / "out", only="labels only", seeds=1, train=train).values()
         assert "holds a run of another recipe" in outcome.failure
     assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
 
@@ -110,7 +110,7 @@ def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monk
     found = run_study(study, tmp_path / "out")
     lines = table(study, found).splitlines()
     assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == list(study.rows)
-    assert f"{found['labels alone'].students[0].score:.4f}"[:4] in lines[2] or "±" in lines[2]
+    assert f"{found['labels only'].students[0].score:.4f}"[:4] in lines[2] or "±" in lines[2]
     assert "(2)" in lines[2]
     assert "(1)" in lines[5]
     assert "not run: student" in lines[4]

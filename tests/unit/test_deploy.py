@@ -50,7 +50,7 @@ def test_the_program_of_an_export_runs_from_the_command_line(place):
     _, texts, file = commands("Python without torch")[:3]
     assert [json.loads(line)["label"] for line in ran(texts, place).splitlines()] == [a["label"] for a in expected]
     ran(file, place)
-    assert len((place / "answers.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+    assert len((place / "predictions.jsonl").read_text(encoding="utf-8").splitlines()) == 2
 
 
 def test_the_program_of_an_export_is_a_module(place):
