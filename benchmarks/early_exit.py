@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from compress.artifact.artifact import Artifact
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.export.runtime import Runtime
 from eval.cost.machine import machine
 from eval.data.loading import load_task

@@ -33,7 +33,7 @@ STREAMS = ("stdin", "stdout", "stderr")
 PRELOADED = (
     "accelerate",
     "compress.cli",
-    "compress.export.onnx",
+    "compress.export.folder",
     "compress.export.runtime",
     "compress.engine.pipeline",
     "scipy.stats",

@@ -21,7 +21,7 @@ from compress.architectures.token_network import words_of_texts
 from compress.artifact.artifact import Artifact
 from compress.blocks import FinetuneBlock
 from compress.cli import main
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.export.runtime import Runtime
 from eval.errors import UserError
 from eval.inference import predict

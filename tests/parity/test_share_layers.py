@@ -10,7 +10,7 @@ import torch
 
 from compress import load
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.export.runtime import Runtime
 from compress.recipe import Recipe
 from compress.share.embeddings import FactorisedEmbeddings

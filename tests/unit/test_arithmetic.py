@@ -5,10 +5,10 @@ import onnx
 import onnxruntime
 import pytest
 
-from compress.export.arithmetic import Emulated, product
-from compress.export.int8 import Int8
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
+from compress.export.check.arithmetic import Emulated, product
 from compress.export.runtime import Runtime
+from compress.modules.int8_scheme import Int8
 from eval.cost.machine import VNNI, cpu_features
 from eval.errors import UserError
 from tests.avx2 import QEMU, on_haswell, saturating_product

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.export.runtime import Runtime
 from tests.tiny import tiny_task, tiny_taskmodel
 
