@@ -4,7 +4,7 @@
 
 All are timed alternately in one run: latency at batch size 1, each sentence at its own length, from token ids to
 logits; and throughput on the validation split, from texts to predictions. The teacher's throughput is measured as most
-programs run it, in unsorted batches padded to the longest sentence; the exports run as in ``compress.export.runtime``.
+programs run it, in unsorted batches padded to the longest sentence; exports run by ``compress.export.runtime``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
-from compress.export.runtime import Runtime
+from compress.export.runtime.answering import Runtime
 from eval.cost.latency import latency
 from eval.cost.machine import in_one_line, machine
 from eval.cost.timing import interleave

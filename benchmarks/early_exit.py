@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from compress.artifact.artifact import Artifact
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import Runtime
 from eval.cost.machine import machine
 from eval.data.loading import load_task
 from eval.inference import Predictor

@@ -139,7 +139,7 @@ def runtime(name: str) -> Callable[[Path, int], Run]:
     """This project's runtime with an export below the folder."""
 
     def load(folder: Path, threads: int) -> Run:
-        from compress.export.runtime import Runtime
+        from compress.export.runtime.answering import Runtime
 
         export = Runtime(folder / name, threads, spinning=False)
         return lambda inputs: export.forward(dict(inputs))

@@ -42,9 +42,8 @@ from benchmarks.inference_report import (
 )
 from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
-from compress.export.int8 import Int8
-from compress.export.onnx import export_onnx
-from compress.export.targets import export_to
+from compress.export import export, export_onnx
+from compress.modules.int8_scheme import Int8
 from compress.technique import Inputs as TechniqueInputs
 from eval.cost.machine import in_one_line, machine
 from eval.data.loading import load_task
@@ -131,7 +130,7 @@ def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine]
         export_onnx(model, folder / f"ours-{name}", int8=scheme, examples=examples, agreement=0.0)
         if name != "tensor" and any(engine.file.startswith("ours-openvino") for engine in engines):
             place = folder / f"ours-openvino-{name}"
-            export_to("openvino")(model, place, int8=scheme, examples=examples, agreement=0.0)
+            export(model, place, "openvino", int8=scheme, examples=examples, agreement=0.0)
     peers(folder, model.model.config)
 
 

@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.distillation_step import base
 from benchmarks.results import DOCS
 from compress.artifact.artifact import Artifact
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import Runtime
 from compress.student.student import Student
 from eval.cost.machine import machine
 from eval.cost.timing import interleave

@@ -23,7 +23,7 @@ from eval.cost.machine import machine
 
 FIRST = """
 import json, sys
-from compress.export.runtime import Runtime
+from compress.export.runtime.answering import Runtime
 model = Runtime(sys.argv[1])
 print(json.dumps(model.predict([sys.argv[2]]).answers), flush=True)
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
@@ -53,7 +53,7 @@ def first_prediction(export: str, text: str) -> tuple[float, float]:
 
 def stream(export: str, texts: Sequence[str], lines: int) -> list[tuple[int, float, float]]:
     """Predict this many lines; return for each part their number, predictions per second so far, and resident MB."""
-    from compress.export.runtime import Runtime
+    from compress.export.runtime.answering import Runtime
 
     found, start = [], time.perf_counter()
     for number, _ in enumerate(Runtime(export).stream(islice(cycle(texts), lines)), start=1):

@@ -12,7 +12,7 @@ import numpy as np
 from eval.cost.latency import LatencyPlan, LatencyRow
 from eval.cost.latency import latency as time_models
 from eval.cost.machine import machine
-from eval.cost.size import Size, file_bytes, folder_bytes, onnx_size
+from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_bytes, onnx_size
 from eval.errors import UserError, did_you_mean
 from eval.inference import Predictor, predict
 from eval.metrics.scores import per_example, resampler, score
@@ -245,8 +245,8 @@ def _answered(
         scores=score(spec, predictions.answers, examples),
         calibration_error=calibration,
         confusion=confusion(spec, predictions.answers, examples),
-        size=size() if callable(size) else _file_size(folder),
-        file_bytes=(file_bytes(folder) or None) if folder is not None else None,
+        size=size() if callable(size) else _file_size(model, folder),
+        file_bytes=(file_bytes(folder, getattr(model, "weight_files", MODEL_FILES)) or None) if folder else None,
         folder_bytes=folder_bytes(folder) if folder is not None else None,
         layers=None if predictions.layers is None else float(np.mean(predictions.layers)),
         seconds=seconds,
@@ -257,10 +257,11 @@ def _answered(
     return result, kept
 
 
-def _file_size(folder: str | Path | None) -> Size | None:
-    """Return the size of the ONNX file in a folder, if there is one."""
+def _file_size(model: Predictor, folder: str | Path | None) -> Size | None:
+    """Return the size of the ONNX file in a folder, if there is one; its input is no longer than the model takes."""
     file = None if folder is None else Path(folder) / "model.onnx"
-    return onnx_size(file) if file is not None and file.is_file() else None
+    length = min(MACS_LENGTH, getattr(model, "max_tokens", None) or MACS_LENGTH)
+    return onnx_size(file, length) if file is not None and file.is_file() else None
 
 
 def _shortest(row: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from compress.export.arithmetic import in_integers
+from compress.export.check.arithmetic import in_integers
 
 QEMU = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
 """Runs a program on an emulated processor: Haswell has AVX2 and no VNNI."""

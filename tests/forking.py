@@ -33,8 +33,8 @@ STREAMS = ("stdin", "stdout", "stderr")
 PRELOADED = (
     "accelerate",
     "compress.cli",
-    "compress.export.onnx",
-    "compress.export.runtime",
+    "compress.export.folder",
+    "compress.export.runtime.answering",
     "compress.engine.pipeline",
     "scipy.stats",
     "torch._dynamo",

@@ -10,18 +10,17 @@ import typer
 
 from compress.commands.output import table, write_json
 from compress.commands.run import Json
+from compress.export.targets.registry import BUILT_IN, get_target
 
-EXTRAS = {
+OWN_EXTRAS = {
     "structured": ("torch_pruning", "structured pruning through the dependencies between layers (torch-pruning)"),
     "bitsandbytes": ("bitsandbytes", "8-bit and 4-bit weights on GPUs (bitsandbytes)"),
     "optimum": ("optimum", "normalised configs of model families for further exporters (optimum)"),
-    "openvino": ("openvino", "exports for OpenVINO, and their runtime"),
-    "executorch": ("executorch", "exports for ExecuTorch, and their runtime (executorch)"),
     "tagger": ("spacy", "parts of speech for augmented text (spaCy)"),
     "chinese": ("jieba", "Chinese words, hidden whole in pretraining (jieba)"),
     "dev": ("hypothesis", "tests, type checks and style checks"),
 }
-"""Optional parts of the distribution: the package that shows one is there, and what it adds."""
+"""Optional parts of the distribution: the package that shows one is there, and what it adds; targets name theirs."""
 
 
 def doctor(json: Json = False) -> None:
@@ -58,6 +57,13 @@ def doctor(json: Json = False) -> None:
     )
 
 
+def extras() -> dict[str, tuple[str, str]]:
+    """Return every optional part: the package that shows that it is there, and what it adds."""
+    targets = [get_target(name) for name in BUILT_IN]
+    exports = {each.extra: (each.extra, each.adds) for each in targets if each.extra}
+    return OWN_EXTRAS | exports
+
+
 def diagnosis() -> dict[str, Any]:
     """Return everything ``compress doctor`` says, as plain JSON."""
     from eval.cost.machine import machine
@@ -75,7 +81,7 @@ def diagnosis() -> dict[str, Any]:
                 "adds": adds,
                 "install": f"pip install 'nlp-compress[{name}]'",
             }
-            for name, (module, adds) in EXTRAS.items()
+            for name, (module, adds) in extras().items()
         },
         "home": {"folder": str(folder), "bytes": used},
         "version": _own_version(),

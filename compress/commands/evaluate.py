@@ -15,7 +15,7 @@ from eval.errors import UserError, did_you_mean
 from eval.naming import distinct_names, public_name
 
 if TYPE_CHECKING:
-    from compress.export.arithmetic import Arithmetic
+    from compress.export.check.arithmetic import Arithmetic
 
 
 def evaluate(
@@ -77,7 +77,7 @@ def evaluate(
 
 
 def _arithmetic(given: str | None) -> Arithmetic | None:
-    from compress.export.arithmetic import ARITHMETICS
+    from compress.export.check.arithmetic import ARITHMETICS
 
     known = next((kind for kind in ARITHMETICS if kind == given), None)
     if given is not None and known is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,11 +11,11 @@ from compress.commands.models import AcceptIncomplete, is_export, spec_of, task_
 from compress.commands.options import finite
 from compress.commands.output import megabytes, table, write_json
 from compress.commands.run import Json
-from compress.export.targets import NEXT, TARGETS, export_to
+from compress.export.targets.registry import BUILT_IN, FIRST_TARGET, get_target, tuned_targets
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from compress.export.folder import ExportReport
     from compress.export.tune import Tuned
@@ -26,7 +26,10 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder to write; an earlier export is replaced.")],
     to: Annotated[
         str | None,
-        typer.Option(help=f"Target: {', '.join(TARGETS)}; by default onnx, and with --tune the fastest installed."),
+        typer.Option(
+            help=f"Target: {', '.join(BUILT_IN)}, or that of an installed package; by default {FIRST_TARGET}, and with "
+            "--tune the fastest installed."
+        ),
     ] = None,
     int8: Annotated[
         bool | None, typer.Option("--int8/--fp32", help="8-bit weights or not; by default as the recipe's steps say.")
@@ -50,14 +53,16 @@ def export(
     assets: Annotated[
         Path | None, typer.Option(help="For web: the node_modules folder with onnxruntime-web and its tokenizer.")
     ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the target's own; may be repeated.")
+    ] = None,
     accept_incomplete: AcceptIncomplete = False,
     json: Json = False,
 ) -> None:
     """Export a model, compare the export with the model on the same inputs, and refuse it if they disagree."""
-    problems = [] if to in (None, *TARGETS) else [f"--to: got {to!r}{did_you_mean(str(to), TARGETS)}"]
-    if assets is not None and to != "web":
-        problems.append(f"--assets: --to {to or 'onnx'} needs none; it belongs to --to web")
+    problems, own = _own_options(to or FIRST_TARGET, assets, option or ())
     if tune is not None:
+        problems += ["--option: is of one export; leave it out with --tune"] if option else []
         problems += _tuning_problems(tune, to, int8, data)
     elif least_score is not None:
         problems.append("--least-score: is for --tune; give it, or leave this out")
@@ -71,35 +76,55 @@ def export(
     artifact = Artifact.from_pretrained(model, accept_incomplete=accept_incomplete)
     task = None if data is None else task_for(spec_of(artifact), data)
     if tune is not None and task is not None:
-        from compress.export.tune import AGREEMENT, TUNED
+        from compress.export.tune import AGREEMENT
         from compress.export.tune import tune as tuned
 
-        least = AGREEMENT if agreement is None else agreement
-        targets = tuple(TUNED) if to is None else (to,)
-        found = tuned(artifact, out, task, goal=tune, targets=targets, agreement=least, least_score=least_score)
+        targets = None if to is None else (to,)
+        needed = AGREEMENT if agreement is None else agreement
+        found = tuned(artifact, out, task, goal=tune, targets=targets, agreement=needed, least_score=least_score)
         if not json:
             _show(found)
         report = found.report
     else:
+        from compress.export.folder import export as write
+
         examples = () if task is None else task.validation
-        own = {"assets": assets, "agreement": agreement}
-        given = {key: value for key, value in own.items() if value is not None}
-        write: Callable[..., ExportReport] = export_to(to or "onnx")
-        report = write(artifact, out, int8=int8, examples=examples, **given)
+        least = {} if agreement is None else {"agreement": agreement}
+        report = write(artifact, out, to or FIRST_TARGET, int8=int8, examples=examples, options=own, **least)
     if json:
         figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}
         gate = report.gate.to_dict()
         write_json({"folder": str(report.folder), **figures, "gate": gate, "seconds": round(report.seconds, 1)})
         return
-    _tell(report, to or "onnx")
+    _tell(report, to or FIRST_TARGET)
+
+
+def _own_options(to: str, assets: Path | None, given: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Return what is wrong with the target and its own options, and these options."""
+    pairs = [one.partition("=") for one in given]
+    problems = [f"--option {name}: write NAME=VALUE" for name, equals, _ in pairs if not equals]
+    own: dict[str, Any] = {name: value for name, equals, value in pairs if equals}
+    try:
+        target = get_target(to)
+        if assets is not None:
+            own["assets"] = assets
+            if "assets" not in target.options().model_fields:
+                takes = [name for name in BUILT_IN if "assets" in get_target(name).options().model_fields]
+                raise UserError(f"--assets: --to {to} needs none; it belongs to --to {' and '.join(takes)}")
+        if own:
+            target.read_options(own)
+    except UserError as error:
+        problems += error.problems
+    return problems, own
 
 
 def _tuning_problems(goal: str, to: str | None, int8: bool | None, data: str | None) -> list[str]:
-    from compress.export.tune import ORDERS, TUNED
+    from compress.export.tune import ORDERS
 
     problems = [] if goal in ORDERS else [f"--tune: got {goal!r}{did_you_mean(goal, ORDERS)}"]
-    if to not in (None, *TUNED):
-        problems.append(f"--tune: measures variants of --to {' and '.join(TUNED)}, not of {to}")
+    measured = tuned_targets()
+    if to not in (None, *measured):
+        problems.append(f"--tune: measures variants of --to {' and '.join(measured)}, not of {to}")
     if int8 is not None:
         problems.append("--tune: chooses between 8 bits and float itself; leave --int8 and --fp32 out")
     if data is None:
@@ -128,4 +153,4 @@ def _tell(report: ExportReport, to: str) -> None:
     )
     for note in report.notes:
         typer.echo(note)
-    typer.echo(f"try it: {NEXT.get(to, NEXT['onnx']).format(out=report.folder)}")
+    typer.echo(f"try it: {get_target(to).try_it.format(out=report.folder)}")

@@ -11,7 +11,7 @@ import typer
 from eval.errors import UserError
 
 if TYPE_CHECKING:
-    from compress.export.arithmetic import Arithmetic
+    from compress.export.check.arithmetic import Arithmetic
     from eval.inference import Predictor
     from eval.task import Task, TaskSpec
 
@@ -44,7 +44,7 @@ def open_model(
         source: An artifact folder, a stock transformers folder, a hub name, or an export folder.
         task: What it is to answer; None takes what the model itself says.
         name: What reports call it; by default its own name.
-        arithmetic: The kind of processor whose 8-bit products are emulated; see ``compress.export.arithmetic``.
+        arithmetic: The kind of processor whose 8-bit products are emulated; see ``compress.export.check.arithmetic``.
         accept_incomplete: Whether a model folder with missing, unexpected or non-finite tensors is used as it is.
 
     Raises:
@@ -55,11 +55,11 @@ def open_model(
             f"--arithmetic: {source} is no export, and torch computes in float; export it with --int8 first"
         )
     if is_export(source):
-        from compress.export.runtime import ExportError, Runtime
+        from compress.export.runtime.answering import ExportError, Runtime
 
         try:
             if arithmetic is not None:
-                from compress.export.arithmetic import Emulated
+                from compress.export.check.arithmetic import Emulated
 
                 return Emulated(source, arithmetic, name)
             return Runtime(source, name=name, spinning=False)  # other models are timed beside it

@@ -35,8 +35,9 @@ def predict(
     if texts and file is not None:
         raise UserError("texts and --file were both given; choose one")
 
-    from compress.export.program import read_lines
-    from compress.export.runtime import CHUNK, ExportError, Runtime
+    from compress.export.runtime.answering import CHUNK, Runtime
+    from compress.export.runtime.program import read_lines
+    from compress.export.targets.library import ExportError
 
     try:
         model = Runtime(export, speed=speed)

@@ -16,7 +16,7 @@ from eval.errors import CompressError, UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compress.export.verify import Verified
+    from compress.export.check.verification import Verified
 
 
 TORCH = "torch model"
@@ -31,7 +31,7 @@ def verify(
     data: Annotated[str | None, typer.Option(help="Data for --against; without it, made-up text.")] = None,
     json: Json = False,
 ) -> None:
-    """Run an export's conformance file through every installed runtime.
+    """Run an export's golden test vectors through every installed runtime.
 
     It fails if one answers otherwise or cannot run the export, and if none is installed: what did not run has not been
     verified.
@@ -41,9 +41,9 @@ def verify(
     if data is not None and against is None:
         raise UserError("--data: is for --against, and there is none; add --against MODEL")
 
-    from compress.export.runtime import ExportError
-    from compress.export.verify import against_model
-    from compress.export.verify import verify as through_all
+    from compress.export.check.verification import against_model
+    from compress.export.check.verification import verify as through_all
+    from compress.export.targets.library import ExportError
 
     try:
         found = through_all(export)

@@ -99,9 +99,9 @@ def _prepared(recipe: Recipe, seen: Preview, out: Path) -> Prepared:
 
 def _runs(export: Path) -> bool:
     """Whether an export answers on this machine; what is made for the browser does so there."""
-    from compress.export.engines import ENGINES
+    from compress.export.targets.registry import library_of
 
-    return export.name.removesuffix("-int8") in ENGINES
+    return library_of(export.name.removesuffix("-int8")) is not None
 
 
 def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) -> dict[str, Path]:
@@ -109,8 +109,9 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
 
     The model lies in ``out`` too. int8 stands beside fp32, so that the two can be compared.
     """
-    from compress.export.int8 import scheme_of
-    from compress.export.targets import export_to
+    from compress.export.folder import export
+    from compress.export.targets.registry import get_target
+    from compress.modules.int8_scheme import scheme_of
 
     exports: dict[str, Path] = {}
     examples = task.validation if task is not None else None
@@ -118,21 +119,24 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
     quantized = scheme_of(artifact.lineage) is not None
     for block in recipe.export:
         target, settings = block.target, block.settings
-        wanted = {target: False} | ({f"{target}-int8": True} if settings.int8 or quantized else {})
+        in_8_bits = settings.int8 or (quantized and bool(get_target(target).activations))
+        wanted = {target: False} | ({f"{target}-int8": True} if in_8_bits else {})
         for name, int8 in wanted.items():
             if name in exports:
                 continue
             exports[name] = folder = out / name
             how: dict[str, Any] = {"int8": int8, "name": f"{recipe.name} {name}", "agreement": settings.agreement}
-            made_from = digest_of(model=content, examples=None if examples is None else examples.digest, **how)
+            own = {"options": settings.own()} if settings.own() else {}
+            seen = None if examples is None else examples.digest
+            made_from = digest_of(model=content, examples=seen, **how, **own)
             if export_made_from(folder) != made_from:
-                export_to(target)(artifact, folder, examples=examples or (), made_from=made_from, **how)
+                export(artifact, folder, target, examples=examples or (), made_from=made_from, **how, **own)
     return exports
 
 
 def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predictor], list[str]]:
     """Return the models that the recipe gives without each of its steps, their exports, and what could not be run."""
-    from compress.export.runtime import Runtime
+    from compress.export.runtime.answering import Runtime
 
     models: list[Predictor] = []
     notes: list[str] = []
@@ -167,7 +171,7 @@ def evaluate(
         out: Folder of the run.
         others: Further models.
     """
-    from compress.export.runtime import Runtime
+    from compress.export.runtime.answering import Runtime
 
     block, task = recipe.evaluate, prepared.task
     if block is None or task is None:

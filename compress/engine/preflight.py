@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from compress.artifact.store import is_artifact, load, load_model
 from compress.engine.preview import Preview, look
 from compress.engine.steps import problems, rehearsed, step_folders
-from compress.export.int8 import Int8, scheme_of
-from compress.export.targets import not_installed, refused
+from compress.export.folder import export_problems
+from compress.export.targets.registry import get_target
+from compress.modules.int8_scheme import Int8, scheme_of
 from compress.reading.yaml_places import Location
 from eval.cost.latency import length_problems
 from eval.errors import UserError
@@ -86,13 +87,14 @@ def _result(
 def _export_problems(recipe: Recipe, made: Artifact | None) -> Iterator[Found]:
     for index, block in enumerate(recipe.export):
         where = f"export {index + 1}, {block.target}"
-        for sentence in not_installed(block.target):
+        target = get_target(block.target)
+        for sentence in target.missing():
             yield ("export", index), f"{where}: {sentence}"
         if made is None:
             continue
         asked = scheme_of(made.lineage)
         scheme = asked or (Int8() if block.settings.int8 else None)
-        for sentence in refused(block.target, made, scheme):
+        for sentence in export_problems(target, made, scheme, block.settings):
             yield ("export", index), f"{where}: {sentence}"
 
 

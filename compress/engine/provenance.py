@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from compress.artifact.lineage import FILE as LINEAGE
 from compress.artifact.lineage import read_lineage
-from compress.export.runtime import MANIFEST, sha256
+from compress.export.runtime.manifest import MANIFEST, sha256
 from eval.errors import UserError
 
 if TYPE_CHECKING:

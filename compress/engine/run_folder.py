@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from compress.engine.provenance import is_of
 from compress.export.folder import occupied
-from compress.export.runtime import MANIFEST
-from compress.export.targets import TARGETS
+from compress.export.runtime.manifest import MANIFEST
+from compress.export.targets.registry import target_names
 from compress.reading.yaml_places import read_yaml
 from compress.recipe import Recipe, recipe_to_yaml
 from eval.errors import CompressError, UserError
@@ -91,7 +91,7 @@ def save_result(artifact: Artifact, out: Path) -> None:
         out: The folder of the run.
     """
     if (out / MODEL).is_dir() and not is_of(out / MODEL, artifact):
-        exports = [out / f"{target}{kind}" for target in TARGETS for kind in ("", "-int8")]
+        exports = [out / f"{target}{kind}" for target in target_names() for kind in ("", "-int8")]
         for path in (out / RESULTS, *(folder for folder in exports if (folder / MANIFEST).is_file())):
             if path.is_dir():
                 logger.info("%s: is of an earlier model, so it is removed", path)

@@ -17,7 +17,7 @@ import torch
 
 from compress.artifact.artifact import Artifact, Record, outcome_of
 from compress.artifact.store import is_artifact, load, save
-from compress.export.runtime import sha256
+from compress.export.runtime.manifest import sha256
 from compress.modules.masked import masked_parts
 from compress.recipe.checks import step_problems
 from compress.registry import package_of

@@ -6,24 +6,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compress.export.engines import ExportError as ExportError
+    from compress.export.check.gate import GateReport as GateReport
+    from compress.export.check.gate import compare as compare
     from compress.export.folder import ExportReport as ExportReport
-    from compress.export.gate import GateReport as GateReport
-    from compress.export.gate import compare as compare
-    from compress.export.int8 import Int8 as Int8
-    from compress.export.onnx import export_onnx as export_onnx
-    from compress.export.runtime import Runtime as Runtime
-    from compress.export.web import export_web as export_web
+    from compress.export.folder import export as export
+    from compress.export.folder import export_onnx as export_onnx
+    from compress.export.folder import export_web as export_web
+    from compress.export.runtime.answering import Runtime as Runtime
+    from compress.export.targets.library import Engine as Engine
+    from compress.export.targets.library import ExportError as ExportError
+    from compress.export.targets.library import Library as Library
+    from compress.export.targets.options import TargetBlock as TargetBlock
+    from compress.export.targets.target import Target as Target
+    from compress.export.targets.target import Written as Written
+    from compress.modules.int8_scheme import Int8 as Int8
 
 _HOMES = {
-    "ExportError": "engines",
-    "ExportReport": "folder",
-    "GateReport": "gate",
-    "Int8": "int8",
-    "Runtime": "runtime",
-    "compare": "gate",
-    "export_onnx": "onnx",
-    "export_web": "web",
+    "Engine": "compress.export.targets.library",
+    "ExportError": "compress.export.targets.library",
+    "ExportReport": "compress.export.folder",
+    "GateReport": "compress.export.check.gate",
+    "Int8": "compress.modules.int8_scheme",
+    "Library": "compress.export.targets.library",
+    "Runtime": "compress.export.runtime.answering",
+    "Target": "compress.export.targets.target",
+    "TargetBlock": "compress.export.targets.options",
+    "Written": "compress.export.targets.target",
+    "compare": "compress.export.check.gate",
+    "export": "compress.export.folder",
+    "export_onnx": "compress.export.folder",
+    "export_web": "compress.export.folder",
 }
 
 __all__ = sorted(_HOMES)
@@ -31,5 +43,5 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"compress.export.{_HOMES[name]}"), name)
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'compress.export' has no attribute {name!r}")

@@ -1,25 +1,31 @@
-"""An export folder: written beside its place, compared with the model, and only then put there; for every target."""
+"""From a model to an export folder: written beside its place, compared with the model, and only then put there."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compress.export.bundle import predict_program, readme
-from compress.export.conformance import FILE as CONFORMANCE
-from compress.export.conformance import write_conformance
-from compress.export.engines import MODEL_FILES, ExportError
-from compress.export.gate import TOLERANCE, GateReport, compare
-from compress.export.int8 import Int8, scheme_of, unmatched
-from compress.export.runtime import FILES, FORMAT, MANIFEST, Runtime, sha256, with_digest
+from compress.export.check.gate import TOLERANCE, GateReport, compare
+from compress.export.check.golden_vectors import FILE as GOLDEN
+from compress.export.check.golden_vectors import write_golden_vectors
+from compress.export.runtime.answering import Runtime
+from compress.export.runtime.bundle import predict_program, readme
+from compress.export.runtime.manifest import FILES, FORMAT, MANIFEST, sha256, with_digest
+from compress.export.targets.library import FIRST_TARGET, ExportError, Library
+from compress.export.targets.onnx import OnnxTarget
+from compress.export.targets.options import TargetBlock
+from compress.export.targets.registry import get_target
+from compress.export.targets.target import Target, Written
 from compress.modules.fake_quant import rounds
+from compress.modules.int8_scheme import Int8, scheme_of, unmatched
 from eval.cost.machine import machine
 from eval.errors import CompressError, UserError
 from eval.files.writing import whole_folder
+from teachers.anatomy.encoder import max_tokens
 from teachers.taskmodel import TaskModel
 
 AGREEMENT = 0.97
@@ -28,8 +34,6 @@ GATE_EXAMPLES = 256
 """Most examples the gate looks at; evenly spread over those given."""
 BESIDE = ("config.json", "predict.py")
 """Files that no answer of ``Runtime`` depends on; ``compress verify`` checks them too. The README may be edited."""
-ADJUSTABLE = ("onnx", "ort")
-"""Targets in which an input of the graph may be left out, as ``speed`` is; OpenVINO fixes it."""
 LARGEST = 2 * 1024**3 - 1024**2
 """Bytes that fit in one ONNX file, through which most targets go."""
 
@@ -61,35 +65,18 @@ class ExportReport:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Written:
-    """What a writer says of the network that it wrote.
-
-    Attributes:
-        exporter: What made the graph.
-        float_bytes: What the network would be in float32.
-        opset: Version of the ONNX operators, if it went through ONNX.
-        quantized: For int8, what became 8-bit.
-    """
-
-    exporter: str
-    float_bytes: int
-    opset: int | None = None
-    quantized: Mapping[str, Any] | None = None
-
-
-def write_export(
+def export(
     model: TaskModel,
     folder: str | Path,
+    to: str | Target = FIRST_TARGET,
     *,
-    target: str,
-    write: Callable[[TaskModel, Path, Int8 | None], Written],
     int8: bool | Int8 | None = None,
     examples: Sequence[Mapping[str, Any]] = (),
     name: str | None = None,
     tolerance: float = TOLERANCE,
     agreement: float = AGREEMENT,
     made_from: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> ExportReport:
     """Write an export that its ``Runtime`` answers from as the model does, or nothing.
 
@@ -99,8 +86,7 @@ def write_export(
     Args:
         model: A model with its tokenizer and task, or an artifact.
         folder: A new or empty folder, or an earlier export.
-        target: A key of ``engines.MODEL_FILES``.
-        write: Writes those files of the model into a folder, in 8 bits if it gets a scheme.
+        to: What it is exported to: the name of a target, or a target.
         int8: 8-bit or not; True takes the scheme in the artifact's lineage or the default one, None is True only if
             the lineage holds one.
         examples: Real inputs for the gate; without any it makes up texts.
@@ -108,82 +94,74 @@ def write_export(
         tolerance: For float32, the largest difference of a logit relative to the largest logit.
         agreement: For int8, and for a network that rounds activations itself, the least share of equal decisions.
         made_from: Digest of all that decides the export, which its manifest keeps.
+        options: What the target takes beside these.
 
     Raises:
         UserError: If the folder holds something else, a pattern names no module, the model is too large, or the target
-            cannot express it or is not installed.
+            has no such option, cannot express the model or is not installed.
         CompressError: If the model cannot be exported, the disk refuses, or the export does not answer as the model.
     """
     start = time.perf_counter()
     folder = Path(folder)
+    target = get_target(to) if isinstance(to, str) else to
+    asked = target.read_options(options or {})
     scheme = _scheme(model, int8)
-    _check(model, folder, scheme)
+    if problems := [*occupied(folder), *export_problems(target, model, scheme, asked)]:
+        raise UserError(*problems)
+    basis = get_target(target.basis) if target.basis else target
+    library = _library(basis)
     with whole_folder(folder, "the export") as beside:
-        written = write(model, beside, scheme)
-        manifest = _write_rest(model, beside, target, scheme, name or model.name, written)
+        written = basis.write(model, beside, scheme, asked)
+        manifest = _write_rest(model, beside, basis, scheme, name or model.name, written)
         manifest["source"]["made_from"] = made_from
         exact = scheme is None and not rounds(model.model)
         limits = {"tolerance": tolerance} if exact else {"tolerance": None, "agreement": agreement}
         try:
-            export = Runtime(beside)
-            gate = compare(export, model, _spread(examples), **limits)
+            exported = Runtime(beside)
+            gate = compare(exported, model, _spread(examples), **limits)
             if not gate.passed:
                 raise CompressError(_refusal(model.name, gate, scheme))
-            write_conformance(beside, export, model, examples, exact)
+            write_golden_vectors(beside, exported, model, examples, exact)
         except ExportError as error:
             raise CompressError(f"{model.name}: the export does not run: {error}; nothing was written") from error
-        manifest |= {"gate": gate.to_dict(), "files": manifest["files"] | {CONFORMANCE: _known(beside / CONFORMANCE)}}
+        size = sum(manifest["files"][file]["bytes"] for file in library.files)
+        manifest |= {"gate": gate.to_dict(), "files": manifest["files"] | {GOLDEN: _known(beside / GOLDEN)}}
+        if target is not basis:
+            (beside / MANIFEST).unlink()
+            arranged = target.arrange(model, beside, manifest, asked)
+            manifest |= {"target": target.name, **arranged, "files": _listed(beside), "beside": {}}
         write_manifest(beside, manifest)
-        (beside / "README.md").write_text(readme(manifest), encoding="utf-8")
-    size = sum(manifest["files"][file]["bytes"] for file in MODEL_FILES[target])
+        page = target.page(model, manifest) or readme(manifest, library)
+        (beside / "README.md").write_text(page, encoding="utf-8")
     seconds = time.perf_counter() - start
     quantized = written.quantized or {}
-    return ExportReport(
-        folder, manifest["scheme"], written.exporter, size, written.float_bytes, quantized, gate, seconds
-    )
+    found = (manifest["scheme"], written.exporter, size, written.float_bytes, quantized, gate, seconds)
+    return ExportReport(folder, *found, target.notes(manifest))
 
 
-def _write_rest(
-    model: TaskModel, beside: Path, target: str, scheme: Int8 | None, name: str, written: Written
-) -> dict[str, Any]:
-    """Write all but the page that needs the gate's figures; return the manifest."""
-    model.encoder.save(beside)
-    config: Any = model.model.config
-    config.save_pretrained(beside)
-    (beside / "predict.py").write_text(predict_program(target), encoding="utf-8")
-    names = (*MODEL_FILES[target], *FILES)
-    files = {file: _known(beside / file) for file in names}
-    manifest = {
-        "format": FORMAT,
-        "target": target,
-        "name": name,
-        "task": model.task.model_dump(mode="json"),
-        "scheme": "fp32" if scheme is None else "int8",
-        "int8": None if scheme is None else scheme.model_dump(mode="json"),
-        "quantized": written.quantized,
-        "exporter": written.exporter,
-        "opset": written.opset,
-        "speed": getattr(model.model.config, "speed", None) if target in ADJUSTABLE else None,
-        "source": {"name": model.name, "weights": model.digest},
-        "files": files,
-        "beside": {file: _known(beside / file) for file in BESIDE},
-        "machine": machine(),
-    }
-    write_manifest(beside, manifest)
-    return manifest
+def export_onnx(model: TaskModel, folder: str | Path, *, opset: int | None = None, **how: Any) -> ExportReport:
+    """Write a folder that ONNX Runtime, the ``Runtime`` of this package or its own ``predict.py`` loads.
+
+    Args:
+        model: A model with its tokenizer and task, or an artifact.
+        folder: A new or empty folder, or an earlier export.
+        opset: Version of the ONNX operators.
+        how: As ``export`` takes it.
+    """
+    return export(model, folder, OnnxTarget(opset), **how)
 
 
-def _known(file: Path) -> dict[str, Any]:
-    return {"bytes": file.stat().st_size, "sha256": sha256(file)}
+def export_web(model: TaskModel, folder: str | Path, *, assets: str | Path | None = None, **how: Any) -> ExportReport:
+    """Write a folder that transformers.js loads, with a page that answers typed text and asks no other host.
 
-
-def _scheme(model: TaskModel, int8: bool | Int8 | None) -> Int8 | None:
-    if isinstance(int8, Int8):
-        return int8
-    recorded = scheme_of(getattr(model, "lineage", ()))
-    if int8 is None:
-        return recorded
-    return (recorded or Int8()) if int8 else None
+    Args:
+        model: A model with its tokenizer and task, or an artifact.
+        folder: A new or empty folder, or an earlier export.
+        assets: A ``node_modules`` folder with the packages of the page; by default the one in the current folder.
+            Without any, all but ``lib`` is written, and the README says how to add it.
+        how: As ``export`` takes it.
+    """
+    return export(model, folder, "web", options={} if assets is None else {"assets": assets}, **how)
 
 
 def occupied(folder: Path) -> list[str]:
@@ -193,17 +171,21 @@ def occupied(folder: Path) -> list[str]:
     return []
 
 
-def _check(model: TaskModel, folder: Path, scheme: Int8 | None) -> None:
-    problems = [*occupied(folder), *model_problems(model, scheme)]
-    if problems:
-        raise UserError(*problems)
+def export_problems(target: Target, model: TaskModel, scheme: Int8 | None, options: TargetBlock) -> list[str]:
+    """Return why a model cannot be exported to a target, as far as its network and task say it; nothing is computed.
 
-
-def model_problems(model: TaskModel, scheme: Int8 | None) -> list[str]:
-    """Return why a model cannot be exported to anything; nothing is computed."""
-    problems = []
+    Args:
+        target: What it is exported to.
+        model: What would be exported.
+        scheme: Its 8-bit scheme; None for float32.
+        options: What is asked of the target.
+    """
+    parts = [target, get_target(target.basis)] if target.basis else [target]
+    problems = [problem for part in parts for problem in part.refused(model, options)]
     if scheme is not None:
         problems += unmatched(scheme.exclude, [module for module, _ in model.model.named_modules()])
+        if not all(part.activations for part in parts):
+            problems.append(f"{model.name}: {target.name} has no 8 bits; export it as float32")
     if getattr(model.model.config, "quantization_config", None) is not None:
         problems.append(
             f"{model.name}: bitsandbytes runs in torch alone; export the model from before that step, or take "
@@ -215,6 +197,67 @@ def model_problems(model: TaskModel, scheme: Int8 | None) -> list[str]:
     return problems
 
 
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write ``export.json``, with its own digest."""
+    text = json.dumps(with_digest(manifest), indent=1, ensure_ascii=False)
+    (folder / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
+
+
+def _library(target: Target) -> Library:
+    if target.library is None:
+        raise UserError(f"target {target.name!r}: nothing runs what it writes, so it cannot be compared with the model")
+    return target.library
+
+
+def _write_rest(
+    model: TaskModel, beside: Path, target: Target, scheme: Int8 | None, name: str, written: Written
+) -> dict[str, Any]:
+    """Write all but the page that needs the gate's figures; return the manifest."""
+    library = _library(target)
+    model.encoder.save(beside)
+    config: Any = model.model.config
+    config.save_pretrained(beside)
+    (beside / "predict.py").write_text(predict_program(target.name, library), encoding="utf-8")
+    manifest = {
+        "format": FORMAT,
+        "target": target.name,
+        "name": name,
+        "task": model.task.model_dump(mode="json"),
+        "scheme": "fp32" if scheme is None else "int8",
+        "int8": None if scheme is None else scheme.model_dump(mode="json"),
+        "quantized": written.quantized,
+        "exporter": written.exporter,
+        "opset": written.opset,
+        "max_tokens": max_tokens(model.model.config),
+        "speed": getattr(model.model.config, "speed", None) if target.speed_is_input else None,
+        "source": {"name": model.name, "weights": model.digest},
+        "files": {file: _known(beside / file) for file in (*library.files, *FILES)},
+        "beside": {file: _known(beside / file) for file in BESIDE},
+        "machine": machine(),
+    }
+    write_manifest(beside, manifest)
+    return manifest
+
+
+def _known(file: Path) -> dict[str, Any]:
+    return {"bytes": file.stat().st_size, "sha256": sha256(file)}
+
+
+def _listed(folder: Path) -> dict[str, Any]:
+    """Return size and digest of every file, by its path in the folder."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): _known(path) for path in found}
+
+
+def _scheme(model: TaskModel, int8: bool | Int8 | None) -> Int8 | None:
+    if isinstance(int8, Int8):
+        return int8
+    recorded = scheme_of(getattr(model, "lineage", ()))
+    if int8 is None:
+        return recorded
+    return (recorded or Int8()) if int8 else None
+
+
 def _spread(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     count = min(len(examples), GATE_EXAMPLES)
     return [examples[index * len(examples) // count] for index in range(count)]
@@ -224,13 +267,3 @@ def _refusal(name: str, gate: GateReport, scheme: Int8 | None) -> str:
     advice = "" if scheme is None else "; exclude the modules that need float32, or lower agreement if that is enough"
     found = "; ".join(gate.problems)
     return f"{name}: the export does not answer as the model does: {found}{advice}; nothing was written"
-
-
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write ``export.json``, with its own digest."""
-    write_json(folder / MANIFEST, with_digest(manifest))
-
-
-def write_json(file: Path, values: Mapping[str, Any]) -> None:
-    """Write values as a JSON file of an export."""
-    file.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

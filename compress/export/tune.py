@@ -14,11 +14,13 @@ from typing import Any, Literal
 
 import torch
 
-from compress.export.folder import ExportReport, write_manifest
-from compress.export.int8 import Int8, scheme_of
-from compress.export.runtime import MANIFEST, Runtime, default_threads
-from compress.export.targets import export_to
+from compress.export.folder import ExportReport, export, write_manifest
+from compress.export.runtime.answering import Runtime, default_threads
+from compress.export.runtime.manifest import MANIFEST
+from compress.export.targets.registry import get_target, tuned_targets
+from compress.export.targets.target import Target
 from compress.modules.fake_quant import rounds
+from compress.modules.int8_scheme import Int8, scheme_of
 from compress.technique import Inputs
 from eval.cost.latency import latency, stream
 from eval.errors import CompressError, UserError, did_you_mean
@@ -33,8 +35,6 @@ CALIBRATION = 256
 """Training examples that fixed ranges are taken from."""
 TIMED = 256
 """Examples that are timed."""
-TUNED = {"onnx": "onnxruntime", "openvino": "openvino"}
-"""Target whose variants are measured -> the package that has to be installed."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def tune(
     task: Task,
     *,
     goal: str = "latency",
-    targets: Sequence[str] = tuple(TUNED),
+    targets: Sequence[str] | None = None,
     agreement: float = AGREEMENT,
     least_score: float | None = None,
     seconds: float = 2.0,
@@ -112,7 +112,8 @@ def tune(
         folder: As for ``export_onnx``.
         task: Examples to compare, score and time with (validation), and to take ranges from (training).
         goal: ``latency``: the time of one text; ``throughput``: texts a second in a stream.
-        targets: What may be exported to: keys of ``TUNED``; those whose package is not installed are left out.
+        targets: What may be exported to; by default every target that is measured. Those whose library is not installed
+            are left out.
         agreement: Least share of decisions that are those of the torch model.
         least_score: Least score, in units of the task's metric; None asks for none.
         seconds: How long each variant is timed.
@@ -125,20 +126,21 @@ def tune(
     examples = task.validation
     if goal not in ORDERS:
         raise UserError(f"tune: got {goal!r}{did_you_mean(goal, ORDERS)}")
-    if unknown := [target for target in targets if target not in TUNED]:
+    measured = tuned_targets()
+    if unknown := [target for target in targets or () if target not in measured]:
         raise UserError(
-            f"tune: variants for {', '.join(unknown)} are not measured, those for {' and '.join(TUNED)} are"
+            f"tune: variants for {', '.join(unknown)} are not measured, those for {' and '.join(measured)} are"
         )
     if not len(examples):
         raise UserError("tune: there are no validation examples to measure with")
     with tempfile.TemporaryDirectory() as temporary:
         reports: dict[str, ExportReport] = {}
         trials: list[Trial] = []
-        for target, variant, scheme in _candidates(model, task, targets):
+        for target, variant, scheme in _candidates(model, task, [get_target(name) for name in targets or measured]):
             place = Path(temporary) / Trial(target, variant, 0).place
             try:
-                write = export_to(target)
-                report = write(model, place, int8=scheme, examples=examples, name=name, agreement=agreement)
+                how = {"examples": examples, "name": name, "agreement": agreement}
+                report = export(model, place, target, int8=scheme, **how)
             except CompressError as error:
                 reason = (str(error).partition("model does: ")[2] or str(error)).partition(";")[0]
                 trials.append(Trial(target, variant, 0, dropped=reason))
@@ -161,7 +163,7 @@ def tune(
 
 
 def _candidates(
-    model: TaskModel, task: Task, targets: Sequence[str]
+    model: TaskModel, task: Task, targets: Sequence[Target]
 ) -> Iterator[tuple[str, str, Int8 | Literal[False]]]:
     """Yield target, name and scheme of what is tried; say why the rest is not."""
     schemes = {}
@@ -172,12 +174,12 @@ def _candidates(
         else:
             schemes[variant] = scheme
     for target in targets:
-        if find_spec(TUNED[target]) is None:
-            logger.info("%s: not tried, it is not installed", target)
+        if target.library is None or find_spec(target.library.package) is None:
+            logger.info("%s: not tried, it is not installed", target.name)
             continue
         for variant, scheme in schemes.items():
-            if target != "openvino" or not scheme or scheme.activations != "tensor":  # which would be that of tokens
-                yield target, variant, scheme
+            if not scheme or scheme.activations in target.activations:
+                yield target.name, variant, scheme
 
 
 def _threads() -> list[int]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from compress.export.int8 import LEVELS
+from compress.modules.int8_scheme import LEVELS
 from compress.modules.masked import is_masked, masked, without_gradient_of_zeros
 from teachers.anatomy.parts import replace_parts
 

@@ -13,12 +13,12 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from compress.export.gate import Seen
-from compress.export.graph import Model, module_of
-from compress.export.int8 import Int8, is_excluded
-from compress.export.int8_graph import linear_nodes, quantize_graph
-from compress.export.tracing import STATES, trace
+from compress.modules.int8_scheme import Int8, is_excluded
+from compress.onnx_graph.int8_graph import linear_nodes, quantize_graph
+from compress.onnx_graph.rewrites import Model, module_of
+from compress.onnx_graph.tracing import STATES, trace
 from compress.quantize.ranges import Histogram, Method, smoothing
+from eval.differences import Seen
 from eval.encoding import Feature, TextEncoder
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from compress.technique import Inputs, Measure, Need, Outcome, Technique
 if TYPE_CHECKING:
     import torch
 
-    from compress.export.int8 import Int8
+    from compress.modules.int8_scheme import Int8
     from teachers.taskmodel import TaskModel
 
 
@@ -82,13 +82,13 @@ class DynamicQuantization(Technique):
     @property
     def scheme(self) -> Int8:
         """The same settings as ``export_onnx`` takes them."""
-        from compress.export.int8 import Int8
+        from compress.modules.int8_scheme import Int8
 
         return Int8.model_validate(self.model_dump(exclude={"keep_float", "budget"}))
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse patterns that name no module, and a search without examples."""
-        from compress.export.int8 import unmatched
+        from compress.modules.int8_scheme import unmatched
 
         modules = [module for module, _ in student.model.named_modules()]
         found = [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]

@@ -97,8 +97,8 @@ class Q8Bert(HealedTechnique):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse attention without layers, integers, and patterns that name no module."""
-        from compress.export.int8 import unmatched
         from compress.modules.fake_quant import Int8Linear
+        from compress.modules.int8_scheme import unmatched
         from teachers.anatomy.encoder import family_of
 
         found = super().check(student, inputs)
@@ -145,8 +145,8 @@ class Q8Bert(HealedTechnique):
         """Put layers that round in the place of the linear layers and embedding tables, in place."""
         from torch import nn
 
-        from compress.export.int8 import LEVELS, REDUCED_LEVELS
         from compress.modules.fake_quant import FakeQuantEmbedding, FakeQuantLinear
+        from compress.modules.int8_scheme import LEVELS, REDUCED_LEVELS
         from compress.modules.masked import LINEAR, TABLE
         from teachers.anatomy.parts import replace_parts
 
@@ -180,7 +180,7 @@ class Q8Bert(HealedTechnique):
         """Return the ids of the parts that stay in float; of two with the same weight both or none do."""
         from torch import nn
 
-        from compress.export.int8 import is_excluded
+        from compress.modules.int8_scheme import is_excluded
         from teachers.anatomy.encoder import embedding_parts
 
         tables = {id(inner) for part in embedding_parts(network).values() for inner in part.modules()}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from compress.export.int8 import affine
+from compress.modules.int8_scheme import affine
 
 Array = NDArray[Any]
 Method = Literal["min_max", "percentile", "entropy", "mse"]

@@ -12,7 +12,7 @@ from compress.technique import Inputs, Measure, Need, Outcome, Technique
 if TYPE_CHECKING:
     import torch
 
-    from compress.export.int8 import Int8
+    from compress.modules.int8_scheme import Int8
     from teachers.taskmodel import TaskModel
 
 
@@ -79,7 +79,7 @@ class StaticQuantization(Technique):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse patterns that name no module, and calibration without examples."""
-        from compress.export.int8 import unmatched
+        from compress.modules.int8_scheme import unmatched
 
         modules = [module for module, _ in student.model.named_modules()]
         found = [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]
@@ -108,7 +108,7 @@ class StaticQuantization(Technique):
     def _scheme(self, calibration: Any) -> Int8:
         import numpy as np
 
-        from compress.export.int8 import Int8
+        from compress.modules.int8_scheme import Int8
 
         linear = calibration.linear(self.exclude)
         smooth = {} if self.smooth is None else calibration.smoothings(linear, self.smooth)

@@ -70,7 +70,7 @@ class WeightQuantization(Technique):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse patterns that name no module."""
-        from compress.export.int8 import unmatched
+        from compress.modules.int8_scheme import unmatched
 
         del inputs
         modules = [module for module, _ in student.model.named_modules()]
@@ -105,7 +105,7 @@ class WeightQuantization(Technique):
         return Outcome(student, {"packed": self.format}, facts)
 
     def _packs(self, path: str, module: nn.Module) -> bool:
-        from compress.export.int8 import is_excluded
+        from compress.modules.int8_scheme import is_excluded
         from compress.modules.masked import LINEAR, TABLE
 
         kinds = LINEAR + TABLE if self.embeddings else LINEAR

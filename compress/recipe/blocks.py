@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, create_model, field_validator, model_validator
 
+from compress.export.targets.options import TargetBlock
+from compress.export.targets.registry import BUILT_IN, get_target
 from compress.reading.block import Block
 from compress.recipe.head_block import HeadBlock
 from compress.student.student import Student
@@ -287,48 +289,52 @@ class TeacherBlock(Block):
         return base if head is None else head.on(base, task, seed)
 
 
-class TargetBlock(Block):
-    """An export for one target.
-
-    Attributes:
-        int8: Whether weights become int8, with activations quantized as they come; a step ``quantize.dynamic`` asks
-            for the same.
-        agreement: Least share of decisions that an int8 export must share with its model; below it is refused.
-    """
-
-    int8: bool = False
-    agreement: float = Field(default=0.97, ge=0, le=1)
+def _field(name: str) -> Any:
+    target = get_target(name)
+    return target.options() | None, Field(default=None, description=target.summary)
 
 
-class ExportBlock(OneNamedBlock):
-    """One export; exactly one target.
+_Targets: Any = create_model("_Targets", __base__=OneNamedBlock, **{name: _field(name) for name in BUILT_IN})
 
-    Attributes:
-        onnx: For ONNX Runtime and whatever else reads ONNX.
-        ort: ONNX Runtime's own format, for its small builds.
-        openvino: For OpenVINO.
-        executorch: For ExecuTorch on phones and small boards.
-        web: For the browser, Node.js and transformers.js; it is compared with the model, but not measured.
-    """
 
+class ExportBlock(_Targets):  # type: ignore[misc]
+    """One export; exactly one target, by its name, with what is asked of it."""
+
+    model_config = ConfigDict(extra="allow")
     what: ClassVar[str] = "target"
 
-    onnx: TargetBlock | None = None
-    ort: TargetBlock | None = None
-    openvino: TargetBlock | None = None
-    executorch: TargetBlock | None = None
-    web: TargetBlock | None = None
+    @model_validator(mode="before")
+    @classmethod
+    def _of_other_packages(cls, values: Any) -> Any:
+        """Read the options of a target that another package offers."""
+        values = cls._short(values)
+        if not isinstance(values, dict):
+            return values
+        others = {name: get_target(name, "export") for name in values if name not in cls.model_fields}
+        return values | {name: other.options().model_validate(values[name]) for name, other in others.items()}
 
     @property
     def target(self) -> str:
-        """The target's name, a key of ``compress.export.targets.TARGETS``."""
-        return self.one
+        """The target's name, as ``compress.export.targets.registry`` has it."""
+        name: str = self.one
+        return name
 
     @property
     def settings(self) -> TargetBlock:
         """What was asked of it."""
         settings: TargetBlock = getattr(self, self.target)
         return settings
+
+
+def export_block(name: str) -> type[ExportBlock]:
+    """Return the block that takes a target by its name: ``ExportBlock``, with a field for one of another package.
+
+    Raises:
+        UserError: If there is no such target, or the package that offers it is broken.
+    """
+    if name in ExportBlock.model_fields:
+        return ExportBlock
+    return create_model("ExportBlock", __base__=ExportBlock, **{name: _field(name)})
 
 
 class LatencyBlock(Block):

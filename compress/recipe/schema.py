@@ -12,13 +12,14 @@ import yaml
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from compress.augment.block import AugmentBlock
+from compress.export.targets.registry import target_names
 from compress.reading.block import Block
 from compress.reading.block_reader import BlockReader
 from compress.reading.overrides import apply_overrides
 from compress.reading.variables import escape
 from compress.reading.wording import shown
 from compress.reading.yaml_places import TAG, Document, Location, decode, read_yaml
-from compress.recipe.blocks import EvaluateBlock, ExportBlock, SharedTaskBlock, TaskBlock, TeacherBlock
+from compress.recipe.blocks import EvaluateBlock, ExportBlock, SharedTaskBlock, TaskBlock, TeacherBlock, export_block
 from compress.recipe.checks import (
     augment_problems,
     block_problems,
@@ -257,14 +258,22 @@ class _Reading:
                 found.append((index, step))
         return found
 
-    def _exports(self) -> list[ExportBlock | None]:
+    def _exports(self) -> list[ExportBlock]:
         found = []
         for index, name, fields in self._named("export", "export", "onnx: {int8: true}"):
-            if name in ExportBlock.model_fields:
-                found.append(self.reader.block(ExportBlock, {name: fields}, ("export", index), f"export {index + 1}"))
-            else:
-                allowed = did_you_mean(name, ExportBlock.model_fields)
-                self.reader.report(("export", index), f"export {index + 1}: unknown format {shown(name)}{allowed}")
+            where = f"export {index + 1}"
+            if name not in target_names():
+                self.reader.report(
+                    ("export", index), f"{where}: unknown format {shown(name)}{did_you_mean(name, target_names())}"
+                )
+                continue
+            try:
+                block = self.reader.block(export_block(name), {name: fields}, ("export", index), where)
+            except UserError as error:
+                self.reader.report(("export", index), f"{where}: {error}")
+                continue
+            if block is not None:
+                found.append(ExportBlock.model_validate({name: block.settings}))
         return found
 
     def _named(self, key: str, one: str, example: str) -> list[tuple[int, str, Any]]:

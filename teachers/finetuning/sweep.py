@@ -34,7 +34,7 @@ OPTIMISTIC = "The best was chosen by these very scores, so its own is optimistic
 """What has to be said of the winner's score."""
 Values = Mapping[str, Sequence[Any]]
 Fit = Callable[..., "tuple[TaskModel, Path]"]
-"""Fine-tunes as ``teachers.finetune`` does, whose first three arguments, seed and name it is given."""
+"""Fine-tunes as ``teachers.finetuning.finetune`` does, whose first three arguments, seed and name it is given."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import pytest
 
 from compress.artifact.artifact import Artifact
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
-from compress.export.verify import verify
+from compress.export import export_onnx
+from compress.export.check.verification import verify
 from compress.recipe import Recipe
 from compress.registry import get, names
 from eval.cost.size import file_bytes, onnx_size

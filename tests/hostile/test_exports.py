@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compress.export.runtime import with_digest
+from compress.export.runtime.manifest import with_digest
 from tests.forking import ROOT, Ending
 from tests.hostile.case import Case, table
 from tests.hostile.damage import Damage, flip, json_drop, json_set, link, remove, truncate, write

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from compress.export.runtime import with_digest
+from compress.export.runtime.manifest import with_digest
 from tests.forking import Ending
 from tests.hostile.case import Case, table
 from tests.hostile.damage import (

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import setuptools
 
-from compress.commands.doctor import EXTRAS
+from compress.commands.doctor import extras
+from compress.export.targets.registry import BUILT_IN
 from compress.registry import names
 from teachers.pretraining.objectives import Objectives
 
@@ -98,6 +99,52 @@ def test_an_objective_of_pretraining_is_one_file_with_one_parity_test(name):
     assert (ROOT / "tests" / "parity" / f"test_pretrain_{name}.py").is_file()
 
 
+EXPORTING = (
+    "compress.modules",
+    "compress.onnx_graph",
+    "compress.export.targets",
+    "compress.export.runtime.answering",
+    "compress.export.check",
+    "compress.export.folder",
+    "compress.export.tune",
+)
+"""The rooms on the way of a model to its export; each imports those before it."""
+
+
+def test_the_way_to_an_export_goes_down():
+    for place, room in enumerate(EXPORTING):
+        path = ROOT / room.replace(".", "/")
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
+            above = [name for name in imports(file) if name.startswith(EXPORTING[place + 1 :])]
+            assert above == [], f"{file.relative_to(ROOT)} imports back up"
+
+
+def compared(tree):
+    """Yield the constants that code compares a value with, or looks a value up by."""
+    for node in ast.walk(tree):
+        found = []
+        if isinstance(node, ast.Compare):
+            found = [node.left, *node.comparators]
+        elif isinstance(node, ast.Subscript):
+            found = [node.slice]
+        elif isinstance(node, ast.Dict) and len(node.keys) > 1:
+            found = [key for key in node.keys if key is not None]
+        elif isinstance(node, ast.MatchValue):
+            found = [node.value]
+        for each in found:
+            parts = each.elts if isinstance(each, ast.Tuple | ast.List | ast.Set) else [each]
+            yield from (part.value for part in parts if isinstance(part, ast.Constant))
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_a_target_knows_its_name(path):
+    parts = path.relative_to(ROOT).parts
+    if parts[0] != "compress" or parts[1:3] == ("export", "targets"):
+        return
+    named = {name for name in compared(ast.parse(path.read_text(encoding="utf-8"))) if name in BUILT_IN}
+    assert named == set(), f"{path.name} compares the name of an export target; ask the target"
+
+
 def test_importing_the_packages_is_cheap():
     code = (
         "import sys, compress, teachers, eval as harness, compress.recipe, compress.cli\n"
@@ -123,7 +170,7 @@ def test_what_is_required_is_what_the_packages_import():
 
 def test_extras_that_are_named_can_be_installed():
     offered = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
-    assert set(EXTRAS) == offered
+    assert set(extras()) == offered
     texts = [
         path.read_text(encoding="utf-8") for path in [*files(), ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     ]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from compress.export.runtime import Runtime
-from compress.export.web import export_web
+from compress.export import export_web
+from compress.export.runtime.answering import Runtime
 from eval.inference import predict
 from eval.task import TaskSpec
 from teachers.finetuning.finetune import finetune
@@ -106,7 +106,7 @@ def test_a_real_model_on_sst2(browse, modules, tmp_path):
         pytest.skip("COMPRESS_TEST_MODEL and COMPRESS_TEST_DATA name no model and data")
     from compress.artifact.artifact import Artifact
     from compress.commands.models import task_for
-    from compress.export.onnx import export_onnx
+    from compress.export import export_onnx
 
     model = Artifact.from_pretrained(Path(place))
     examples = task_for(model.task, data).validation[:300]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from compress.export.probes import ODD, made_up_examples, odd_examples
-from compress.export.web import export_web
-from compress.export.web_readme import KNOWN, pipeline_of
+from compress.export import export_web
+from compress.export.check.probes import ODD, made_up_examples, odd_examples
+from compress.export.targets.web_readme import KNOWN, pipeline_of
 from eval.inference import predict
 from eval.task import TaskSpec
 from tests.javascript.conftest import HERE, programs, varied

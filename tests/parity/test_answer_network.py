@@ -20,8 +20,8 @@ from compress.architectures.answer_network import (
 from compress.architectures.token_network import words_of_texts
 from compress.artifact.artifact import Artifact
 from compress.cli import main
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import Runtime
 from compress.recipe.blocks import FinetuneBlock
 from eval.errors import UserError
 from eval.inference import predict

@@ -17,9 +17,9 @@ from compress.architectures.early_exit_network import EarlyExitForSequenceClassi
 from compress.artifact.artifact import Artifact
 from compress.distill.early_exit import EarlyExit, exit_kl
 from compress.engine.steps import run
-from compress.export.int8 import Int8
-from compress.export.onnx import export_onnx
-from compress.export.runtime import ExportError, Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import ExportError, Runtime
+from compress.modules.int8_scheme import Int8
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import UserError

@@ -9,7 +9,7 @@ from compress.artifact.structure import structure_of
 from compress.distill.minilm import MiniLMDistillation
 from compress.distill.tinybert import TinyBertDistillation
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.prune.head_importance import certainty, example_scores, measured, normalised, taylor, token_scores
 from compress.prune.heads import HeadPruning, kept_heads
 from compress.recipe import Recipe

@@ -14,7 +14,7 @@ from compress import load
 from compress.artifact.artifact import Artifact
 from compress.artifact.structure import structure_of
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.modules.masked import MaskedEmbedding, MaskedLinear, masked, plain
 from compress.prune.gates import GatedLinear
 from compress.prune.magnitude import MagnitudePruning, MaskSchedule

@@ -9,7 +9,7 @@ from torch import nn
 
 from compress import load
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.modules.masked import MaskedLinear
 from compress.prune.movement import MovementPruning, MovementSchedule, mean_sigmoid
 from compress.prune.movement_scores import ScoredLinear, chosen, course, spread

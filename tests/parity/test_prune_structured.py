@@ -8,7 +8,7 @@ from transformers import AutoModelForSequenceClassification
 from compress import load
 from compress.artifact.structure import structure_of
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.prune.dependency import Dependencies, best, best_in_heads, best_overall, roots
 from compress.prune.structured import StructuredPruning
 from compress.recipe import Recipe

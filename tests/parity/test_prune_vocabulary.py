@@ -14,8 +14,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 from compress import Artifact, load
 from compress.artifact.structure import structure_of
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import Runtime
 from compress.prune.subwords import supported, with_pieces
 from compress.prune.vocabulary import VocabularyPruning
 from compress.recipe import Recipe

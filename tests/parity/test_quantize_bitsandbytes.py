@@ -7,7 +7,7 @@ import torch
 from compress import load
 from compress.artifact.artifact import Artifact
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.quantize.bitsandbytes import BitsAndBytes, count_packed
 from compress.recipe import Recipe
 from eval.errors import UserError

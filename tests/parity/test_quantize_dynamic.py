@@ -8,9 +8,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from compress.export.graph import einsum_as_product, tidy
-from compress.export.int8 import Int8, is_excluded, quantize_rows, quantize_weight
-from compress.export.int8_graph import quantize_graph
+from compress.modules.int8_scheme import Int8, is_excluded, quantize_rows, quantize_weight
+from compress.onnx_graph.int8_graph import quantize_graph
+from compress.onnx_graph.rewrites import einsum_as_product, tidy
 from compress.quantize.calibration import Calibration
 from compress.quantize.dynamic import DynamicQuantization
 from compress.recipe import Recipe
@@ -279,7 +279,7 @@ def test_technique_and_scheme_have_the_same_settings():
 def test_layers_that_lose_most_stay_in_float(monkeypatch, caplog, tmp_path):
     """One layer alone is to blame: it is found, listed and logged, and the export leaves it in float."""
     from compress.engine.steps import run as run_steps
-    from compress.export.onnx import export_onnx
+    from compress.export import export_onnx
 
     task = tiny_task()
     blamed = "bert.encoder.layer.1.output.dense"

@@ -9,9 +9,9 @@ from torch import nn
 
 from compress import load
 from compress.engine.steps import run
-from compress.export.arithmetic import in_integers
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.check.arithmetic import in_integers
+from compress.export.runtime.answering import Runtime
 from compress.modules.fake_quant import (
     FakeQuantEmbedding,
     FakeQuantLinear,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.modules.low_bit import asymmetric, fake_quantized, group_height
 from compress.modules.packed import PackedEmbedding, PackedLinear
 from compress.modules.rounding import MovingGrid, Rounding

@@ -8,10 +8,10 @@ import pytest
 from onnx import TensorProto
 
 from compress.engine.steps import run
-from compress.export.gate import compare
-from compress.export.int8 import Int8, affine
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.check.gate import compare
+from compress.export.runtime.answering import Runtime
+from compress.modules.int8_scheme import Int8, affine
 from compress.quantize.calibration import Calibration
 from compress.quantize.ranges import BINS, Histogram, divergence, least_error, percentiles, smoothing
 from compress.quantize.static import StaticQuantization

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.modules.low_bit import unpack
 from compress.modules.packed import PackedEmbedding, PackedLinear
 from compress.quantize.weights import WeightQuantization

@@ -14,7 +14,7 @@ from benchmarks.study import Study
 from compress.artifact.artifact import Artifact
 from compress.artifact.structure import structure_of
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.objective import ObjectiveBlock
 from compress.prune.depth import cut
 from compress.recipe import Recipe

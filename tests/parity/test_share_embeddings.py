@@ -8,8 +8,8 @@ from compress import load
 from compress.artifact.artifact import Artifact
 from compress.artifact.structure import structure_of
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import Runtime
 from compress.modules.factorised import FactorisedDecoder, FactorisedEmbedding
 from compress.recipe import Recipe
 from compress.share.embedding_directions import moment_of_sum, principal, second_moment, token_shares

@@ -10,8 +10,8 @@ import torch
 
 from compress import load
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import Runtime
 from compress.recipe import Recipe
 from compress.share.embeddings import FactorisedEmbeddings
 from compress.share.layers import LayerSharing, distortions, group_of, grouped, share

@@ -9,8 +9,8 @@ from compress import load
 from compress.artifact.artifact import Artifact
 from compress.artifact.structure import structure_of
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import Runtime
 from compress.modules.low_rank import LowRankLinear
 from compress.recipe import Recipe
 from compress.share.lowrank import (

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import against_teacher, distillation_step, multitask, tinybert_step
 from compress.artifact.artifact import Artifact
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from eval.cost.memory import PeakMemory
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data

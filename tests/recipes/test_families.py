@@ -5,8 +5,8 @@ import pytest
 
 from compress.distill.logits import LogitDistillation
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import Runtime
 from compress.prune.layers import LayerPruning
 from compress.recipe import Recipe
 from compress.technique import Inputs

@@ -127,5 +127,5 @@ def test_the_wheel_works_outside_of_the_repository(students, clean, tmp_path):
         [python, "-m", "pip", "show", "-f", "nlp-compress"], capture_output=True, text=True, check=True
     )
     assert "compress/py.typed" in files.stdout
-    assert "compress/export/page/index.html" in files.stdout
+    assert "compress/export/targets/page/index.html" in files.stdout
     assert "tests/" not in files.stdout

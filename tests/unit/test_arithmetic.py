@@ -5,10 +5,10 @@ import onnx
 import onnxruntime
 import pytest
 
-from compress.export.arithmetic import Emulated, product
-from compress.export.int8 import Int8
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.check.arithmetic import Emulated, product
+from compress.export.runtime.answering import Runtime
+from compress.modules.int8_scheme import Int8
 from eval.cost.machine import VNNI, cpu_features
 from eval.errors import UserError
 from tests.avx2 import QEMU, on_haswell, saturating_product
@@ -95,7 +95,7 @@ def test_an_export_answers_on_an_avx2_machine_as_emulated(reduced, tmp_path):
     inputs = emulated.encoder.collate(emulated.encoder.encode(task.validation))
     np.savez(tmp_path / "inputs.npz", **inputs)
     code = (
-        "import sys, numpy as np\nfrom compress.export.runtime import Runtime\n"
+        "import sys, numpy as np\nfrom compress.export.runtime.answering import Runtime\n"
         "np.save(sys.argv[3], Runtime(sys.argv[1]).forward(dict(np.load(sys.argv[2]))))"
     )
     on_haswell(code, folder, tmp_path / "inputs.npz", tmp_path / "y.npy")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import Runtime
 from tests.tiny import tiny_task, tiny_taskmodel
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")

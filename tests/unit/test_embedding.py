@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from compress.export.onnx import export_onnx
-from compress.export.runtime import ExportError, Runtime, example
+from compress.export import export_onnx
+from compress.export.runtime.answering import ExportError, Runtime, example
 from eval.cost.latency import latency
 from eval.data.loading import load_task
 from eval.errors import UserError
@@ -341,7 +341,7 @@ class TestExport:
         assert found.comparison.agreement["cosine"] > 0.97
 
     def test_wrong_vectors_are_refused(self, exported, tmp_path):
-        from compress.export.gate import compare
+        from compress.export.check.gate import compare
 
         _, task, folder, _ = exported
         other = tiny_taskmodel("bert", task.spec, seed=3)

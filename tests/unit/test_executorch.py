@@ -5,8 +5,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from compress.export.runtime import Runtime
-from compress.export.targets import export_to
+from compress.export import export
+from compress.export.runtime.answering import Runtime
 from eval.errors import UserError
 from eval.inference import predict
 from tests.tiny import tiny_task, tiny_taskmodel
@@ -26,7 +26,7 @@ pytestmark = [
 def test_a_program_answers_as_the_model(kind, int8, tmp_path):
     task = tiny_task(kind)
     model = tiny_taskmodel("bert", task.spec)
-    report = export_to("executorch")(model, tmp_path / "out", int8=int8, examples=task.validation, agreement=0.95)
+    report = export(model, tmp_path / "out", "executorch", int8=int8, examples=task.validation, agreement=0.95)
     assert report.exporter == "executorch"
     assert report.gate.agreement >= (0.95 if int8 else 1.0)
     if int8:
@@ -34,8 +34,9 @@ def test_a_program_answers_as_the_model(kind, int8, tmp_path):
         assert 0 < report.gate.max_abs_difference < 0.1
     else:
         assert report.gate.max_abs_difference < 1e-4
-    export = Runtime(tmp_path / "out")
-    found = export.predict(task.validation, batch_size=20)  # more than the 8 rows that memory is planned for
+    found = Runtime(tmp_path / "out").predict(
+        task.validation, batch_size=20
+    )  # more than the 8 rows that memory is planned for
     wanted = predict(model, task.validation)
     for one, other in zip(found.logits, wanted.logits, strict=True):
         np.testing.assert_allclose(one, other, atol=0.1 if int8 else 1e-4)
@@ -47,4 +48,4 @@ def test_a_program_answers_as_the_model(kind, int8, tmp_path):
 def test_what_cannot_be_expressed_is_refused_at_once(tmp_path):
     model = tiny_taskmodel("bert", tiny_task("qa").spec)
     with pytest.raises(UserError, match="fixes the batch of a qa head"):
-        export_to("executorch")(model, tmp_path / "out")
+        export(model, tmp_path / "out", "executorch")

@@ -14,8 +14,8 @@ from compress.distill.early_exit import EarlyExit
 from compress.distill.exit_speed import SPEEDS, every_answer, fastest, first_exit, held_out
 from compress.engine.preparation import prepare
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import Runtime
 from compress.recipe import Recipe, recipe_from_plain
 from compress.technique import Inputs, TrainedTechnique
 from eval.inference import predict

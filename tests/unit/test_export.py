@@ -12,20 +12,21 @@ import torch
 from onnx import numpy_helper
 
 from compress.engine.steps import run
-from compress.export import onnx as exporting
-from compress.export import tracing
-from compress.export.gate import compare
-from compress.export.graph import module_of
-from compress.export.int8 import Int8, is_excluded, scheme_of
-from compress.export.onnx import export_onnx
-from compress.export.probes import odd_examples
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.check.gate import compare
+from compress.export.check.probes import odd_examples
+from compress.export.runtime.answering import Runtime
+from compress.modules.int8_scheme import Int8, is_excluded, scheme_of
+from compress.onnx_graph import build as exporting
+from compress.onnx_graph import tracing
+from compress.onnx_graph.rewrites import module_of
 from compress.quantize.dynamic import DynamicQuantization
 from compress.recipe import Recipe
 from compress.share.lowrank import LowRank
 from compress.technique import Inputs
 from eval.errors import CompressError, UserError
 from eval.inference import predict
+from eval.measurement import measure
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
 LISTED = {"model.onnx", "tokenizer.json", "encoder.json", "conformance.json"}
@@ -79,6 +80,15 @@ def test_the_manifest_says_what_how_and_where(bert, examples, tmp_path):
     assert set(manifest["files"]) == LISTED
     assert manifest["machine"]["versions"]["onnxruntime"] == onnxruntime.__version__
     assert "int8" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_network_of_few_positions_is_measured_at_as_many_tokens_as_it_takes(examples, tmp_path):
+    task = tiny_task()
+    model = tiny_taskmodel("bert", task.spec, max_position_embeddings=40)
+    export_onnx(model, tmp_path / "out", examples=examples)
+    size = measure(Runtime(tmp_path / "out"), task).size
+    assert (size.macs_length, model.size().macs_length) == (40, 40)
+    assert size.macs == model.size().macs
 
 
 def test_other_tools_find_a_transformers_config(bert, examples, tmp_path):

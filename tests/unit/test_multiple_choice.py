@@ -15,11 +15,10 @@ from compress.distill.bilstm import BiLstmDistillation
 from compress.distill.components.distillation_losses import paired_logits, soft_kl
 from compress.distill.logits import LogitDistillation
 from compress.engine.steps import problems
-from compress.export.gate import compare
-from compress.export.onnx import export_onnx
-from compress.export.runtime import ExportError, Runtime
-from compress.export.runtime import example as read_line
-from compress.export.web import export_web
+from compress.export import export_onnx, export_web
+from compress.export.check.gate import compare
+from compress.export.runtime.answering import ExportError, Runtime
+from compress.export.runtime.answering import example as read_line
 from compress.recipe.blocks import TaskBlock
 from compress.recipe.checks import augment_problems
 from compress.sample_loss import SampleLoss

@@ -10,8 +10,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from compress.export.onnx import export_onnx
-from compress.export.runtime import Runtime
+from compress.export import export_onnx
+from compress.export.runtime.answering import Runtime
 from teachers.anatomy.encoder import shape_of
 from tests.tiny import FAMILIES, tiny_config, tiny_task, tiny_taskmodel
 

@@ -12,7 +12,7 @@ from compress import load
 from compress.artifact.artifact import Artifact
 from compress.artifact.modified_architecture import load_restructured
 from compress.artifact.structure import structure_of
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.modules.low_bit import BITS, pack, row_bytes, unpack
 from compress.modules.packed import PackedEmbedding, PackedLinear
 from eval.cost.size import file_bytes, model_size

@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from compress import load
 from compress.artifact.artifact import Artifact
 from compress.engine.steps import run
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.modules.low_bit import BITS, fake_quantized, unpack
 from compress.modules.masked import MaskedEmbedding, MaskedLinear, masked
 from compress.modules.packed import PackedEmbedding, PackedLinear

@@ -279,10 +279,10 @@ def test_a_recipe_knows_its_lines_which_are_no_part_of_what_it_says():
 
 
 def test_every_target_is_a_block_of_its_own():
-    from compress.export.targets import TARGETS
+    from compress.export.targets.registry import BUILT_IN
     from compress.recipe.blocks import ExportBlock, TargetBlock
 
-    assert set(ExportBlock.model_fields) == set(TARGETS)
+    assert set(ExportBlock.model_fields) == set(BUILT_IN)
     recipe = parse_recipe("seed: 1\nteacher: {model: x}\nexport: [{openvino: {int8: true}}, ort]\n")
     assert [(block.target, block.settings) for block in recipe.export] == [
         ("openvino", TargetBlock(int8=True)),

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
-from compress.export.reference_operators import OPERATORS
+from compress.export.check.reference_operators import OPERATORS
 
 CHANCE = np.random.default_rng(3)
 

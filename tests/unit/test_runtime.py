@@ -11,14 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compress.export.bundle import PARTS, predict_program
-from compress.export.onnx import export_onnx
-from compress.export.program import main, read_lines
-from compress.export.runtime import ExportError, Runtime, default_threads, example, with_digest
+from compress.export import export_onnx
+from compress.export.runtime.answering import ExportError, Runtime, default_threads, example
+from compress.export.runtime.bundle import PARTS, predict_program
+from compress.export.runtime.manifest import with_digest
+from compress.export.runtime.program import main, read_lines
+from compress.export.targets.registry import library_of
 from eval.inference import predict
 from tests.tiny import tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
+TARGETS = "compress.export.targets"
+LIST = [TARGETS, *(f"{TARGETS}.{name}" for name in ("registry", "target", "onnx")), "eval.errors"]
+"""Where the runtime of the toolkit finds what runs an export; the program in the folder has its own engine alone."""
 BLOCK = """
 import sys
 
@@ -75,11 +80,11 @@ def test_the_runtime_needs_neither_torch_nor_the_rest_of_the_toolkit(made):
     folder, model, examples = made["text"]
     texts = [item["text"] for item in examples]
     run = alone(
-        "import json\nfrom compress.export.runtime import Runtime\n"
+        "import json\nfrom compress.export.runtime.answering import Runtime\n"
         "print(json.dumps(Runtime(sys.argv[1]).predict(sys.argv[2:]).answers))",
         folder,
         *texts,
-        allowed=("compress", "compress.export", *PARTS, "eval"),
+        allowed=("compress", "compress.export", "compress.export.runtime.answering", *LIST, *PARTS, "eval"),
     )
     assert run.returncode == 0, run.stderr.decode()
     expected = predict(model, examples).answers
@@ -126,12 +131,13 @@ def test_the_program_tells_a_mistake_and_exits_with_2(made, tmp_path):
 
 
 def test_the_program_is_the_same_code():
-    program = ast.dump(ast.parse(predict_program()))
+    text = predict_program("onnx", library_of("onnx"))
+    program = ast.dump(ast.parse(text))
     for part in PARTS:
         tree = ast.parse(Path(importlib.import_module(part).__file__).read_text(encoding="utf-8"))
         named = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Assign)]
         assert all(ast.dump(node) in program for node in named)
-    assert not [line for line in predict_program().splitlines() if line.startswith(("from compress", "from eval"))]
+    assert not [line for line in text.splitlines() if line.startswith(("from compress", "from eval"))]
 
 
 def test_the_parts_of_the_program_do_not_hide_each_other():
@@ -353,7 +359,7 @@ def test_what_is_no_export_is_refused(folder, tmp_path):
 
 
 def test_a_model_that_does_not_load_is_told_in_one_line(folder):
-    from compress.export.runtime import sha256
+    from compress.export.runtime.manifest import sha256
 
     (folder / "model.onnx").write_bytes(b"\x08\x07garbage")
     (folder / "tokenizer.json").write_text("{}")
@@ -367,7 +373,7 @@ def test_a_model_that_does_not_load_is_told_in_one_line(folder):
 
 
 def test_onnx_runtime_errors_become_one_line(made, tmp_path):
-    from compress.export.runtime import sha256
+    from compress.export.runtime.manifest import sha256
 
     folder = Path(shutil.copytree(made["text"][0], tmp_path / "export"))
     (folder / "model.onnx").write_bytes(b"\x08\x07garbage")

@@ -6,8 +6,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from compress.export.onnx import onnx_graph
-from compress.export.shapes import constant_target, settle_shapes
+from compress.onnx_graph.build import onnx_graph
+from compress.onnx_graph.static_shapes import constant_target, settle_shapes
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 
@@ -83,7 +83,7 @@ def test_what_only_a_branch_reads_stays():
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "deberta-v2"])  # merges batch and heads
 def test_no_family_works_out_how_to_split_into_heads(family):
-    graph, _ = onnx_graph(tiny_taskmodel(family, tiny_task().spec), None)
+    graph = onnx_graph(tiny_taskmodel(family, tiny_task().spec), None).graph
     known = {weight.name for weight in graph.graph.initializer}
     known |= {node.output[0] for node in graph.graph.node if node.op_type == "Constant"}
     computed = [node.name for node in graph.graph.node if node.op_type == "Reshape" and node.input[1] not in known]

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from compress.export.engines import ENGINES, MODEL_FILES
-from compress.export.int8 import Int8
-from compress.export.runtime import ExportError, Runtime, sha256, with_digest
-from compress.export.targets import TARGETS, export_to
+from compress.export import export
+from compress.export.runtime.answering import ExportError, Runtime
+from compress.export.runtime.manifest import sha256, with_digest
+from compress.export.targets.registry import BUILT_IN, get_target, library_of, target_names
+from compress.modules.int8_scheme import Int8
 from compress.quantize.static import StaticQuantization
 from compress.technique import Inputs
 from eval.cost.size import file_bytes
@@ -32,7 +33,7 @@ HERE = ["ort", pytest.param("openvino", marks=needs_openvino)]
 def written(target, folder, kind="classification", family="bert", **given):
     task = tiny_task(kind)
     model = tiny_taskmodel(family, task.spec)
-    report = export_to(target)(model, folder, examples=task.validation, **given)
+    report = export(model, folder, target, examples=task.validation, **given)
     return model, task.validation, report
 
 
@@ -48,11 +49,11 @@ def test_every_kind_answers_as_the_model(target, family, kind, tmp_path):
     model, examples, report = written(target, tmp_path / "out", kind, family, name="tiny")
     assert (report.scheme, report.gate.agreement) == ("fp32", 1.0)
     assert report.gate.max_abs_difference < 1e-4
-    assert report.bytes == sum((tmp_path / "out" / file).stat().st_size for file in MODEL_FILES[target])
+    assert report.bytes == sum((tmp_path / "out" / file).stat().st_size for file in library_of(target).files)
     assert file_bytes(tmp_path / "out") == report.bytes
-    export = Runtime(tmp_path / "out")
-    assert (export.name, export.manifest["target"]) == ("tiny", target)
-    found, wanted = export.predict(examples), predict(model, examples)
+    runtime = Runtime(tmp_path / "out")
+    assert (runtime.name, runtime.manifest["target"]) == ("tiny", target)
+    found, wanted = runtime.predict(examples), predict(model, examples)
     for one, other in zip(found.logits, wanted.logits, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
     for key in ("label", "tags", "text"):
@@ -67,7 +68,7 @@ def test_int8_is_smaller_and_agrees(target, tmp_path):
     assert report.quantized == {"linear": 19, "tables": 2, "float": ["classifier"]}
     assert 0 < report.gate.max_abs_difference < 0.1
     weights = {"ort": 1, "openvino": 0}[target]  # the graph itself is a large part of what is so tiny
-    large, small = (tmp_path / name / MODEL_FILES[target][-1] for name in ("fp32", "int8"))
+    large, small = (tmp_path / name / library_of(target).files[-1] for name in ("fp32", "int8"))
     assert small.stat().st_size < large.stat().st_size * (0.95 if weights else 0.4)
     assert report.float_bytes == exact.float_bytes
 
@@ -84,7 +85,7 @@ def test_the_program_in_the_folder_needs_its_own_library_alone(target, tmp_path)
     found = [json.loads(line)["label"] for line in done.stdout.splitlines()]
     assert found == [answer["label"] for answer in predict(model, examples).answers]
     page = (tmp_path / "out" / "README.md").read_text()
-    assert f"pip install numpy tokenizers {ENGINES[target][1]}" in page
+    assert f"pip install numpy tokenizers {library_of(target).package}" in page
     assert "opset 17" in page
 
 
@@ -96,7 +97,7 @@ def test_a_wrong_export_is_not_written(target, tmp_path):
 
 
 def test_an_export_that_cannot_run_is_not_written(tmp_path, monkeypatch):
-    from compress.export.engines import OnnxEngine
+    from compress.export.targets.onnx import OnnxEngine
 
     def run(self, inputs):
         return {"logits": self.session.run(None, {name: array[0] for name, array in inputs.items()})[0]}
@@ -140,7 +141,7 @@ def test_fixed_ranges_come_along_to_openvino(tmp_path):
     known = Known(model.model, model.tokenizer, model.task)
     found = {}
     for target in ("onnx", "openvino"):
-        export_to(target)(known, tmp_path / target, examples=task.validation, agreement=0.9)
+        export(known, tmp_path / target, target, examples=task.validation, agreement=0.9)
         found[target] = np.stack(Runtime(tmp_path / target).predict(task.validation).logits)
     assert (tmp_path / "openvino" / "openvino_model.xml").read_text().count('type="FakeQuantize"') == 13
     # Queries, keys and values read one input; layers 3 x 4, and the pooler.
@@ -152,9 +153,10 @@ def test_fixed_ranges_come_along_to_openvino(tmp_path):
 
 
 def test_targets_are_known_and_unknown_ones_refused():
-    assert set(MODEL_FILES) == set(ENGINES) <= set(TARGETS)
+    assert set(BUILT_IN) <= set(target_names())
+    assert {name for name in BUILT_IN if library_of(name) is None} == {"web"}
     with pytest.raises(UserError, match="--to: got 'openvno'; did you mean 'openvino'"):
-        export_to("openvno")
+        get_target("openvno")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_targets_are_known_and_unknown_ones_refused():
 def test_a_missing_library_is_named_with_its_extra(target, module, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"{target} is not installed .*pip install 'nlp-compress\[{target}\]'"):
-        export_to(target)(tiny_taskmodel("bert", tiny_spec()), tmp_path / "out")
+        export(tiny_taskmodel("bert", tiny_spec()), tmp_path / "out", target)
 
 
 def test_an_export_without_its_library_says_what_to_install(tmp_path, monkeypatch):
@@ -180,10 +182,15 @@ def test_an_export_without_its_library_says_what_to_install(tmp_path, monkeypatc
 # ---- damaged folders
 
 
+def files_of(target):
+    library = library_of(target)
+    return () if library is None else library.files
+
+
 def edit(folder, **changes):
     """Change the manifest, and let it know the files as they are."""
     manifest = json.loads((folder / "export.json").read_text()) | changes
-    names = [*MODEL_FILES.get(manifest["target"], ()), "tokenizer.json", "encoder.json"]
+    names = [*files_of(manifest["target"]), "tokenizer.json", "encoder.json"]
     there = [folder / name for name in names if (folder / name).is_file()]
     manifest["files"] = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in there}
     (folder / "export.json").write_text(json.dumps(with_digest(manifest)))
@@ -191,7 +198,7 @@ def edit(folder, **changes):
 
 def relabel(folder, target):
     """Make an ONNX folder look like one for another target."""
-    for name in MODEL_FILES[target]:
+    for name in files_of(target):
         shutil.copy(folder / "model.onnx", folder / name)
     edit(folder, target=target)
 
@@ -199,7 +206,7 @@ def relabel(folder, target):
 @pytest.mark.parametrize("target", HERE)
 def test_truncated_tampered_and_foreign_files_are_told(target, tmp_path):
     written(target, tmp_path / "out")
-    for name in MODEL_FILES[target]:
+    for name in files_of(target):
         file = tmp_path / "out" / name
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])
@@ -212,9 +219,9 @@ def test_truncated_tampered_and_foreign_files_are_told(target, tmp_path):
         with pytest.raises(ExportError, match=rf"{name} is missing"):
             Runtime(tmp_path / "out")
         file.write_bytes(whole)
-    (tmp_path / "out" / MODEL_FILES[target][0]).write_bytes(b"a letter")
+    (tmp_path / "out" / files_of(target)[0]).write_bytes(b"a letter")
     edit(tmp_path / "out")
-    with pytest.raises(ExportError, match=rf"{MODEL_FILES[target][0]}: {ENGINES[target][0]} cannot load it \(.+\)$"):
+    with pytest.raises(ExportError, match=rf"{files_of(target)[0]}: {library_of(target).name} cannot load it \(.+\)$"):
         Runtime(tmp_path / "out")
 
 
@@ -250,7 +257,7 @@ def test_the_speed_of_early_exits_is_fixed_in_openvino(tmp_path):
     from tests.parity.test_distill_early_exit import with_exits
 
     model, examples = with_exits("bert", speed=0.4), tiny_task().validation
-    export_to("openvino")(model, tmp_path / "out", examples=examples)
+    export(model, tmp_path / "out", "openvino", examples=examples)
     assert Runtime(tmp_path / "out").predict(examples).layers == predict(model, examples).layers
     with pytest.raises(ExportError, match="no early exits whose speed can be set"):
         Runtime(tmp_path / "out", speed=0.5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from eval.encoding import IGNORED
 from eval.errors import DivergedError, UserError
 from eval.inference import predict

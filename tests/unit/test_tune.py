@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from compress.export import tune as module
-from compress.export.runtime import Runtime, default_threads
+from compress.export.runtime.answering import Runtime, default_threads
 from compress.export.tune import tune
 from compress.quantize.static import StaticQuantization
 from compress.recipe import Recipe

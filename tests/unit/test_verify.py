@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from compress.cli import main
-from compress.export import verify as module
-from compress.export.conformance import FILE
-from compress.export.onnx import export_onnx
-from compress.export.runtime import with_digest
-from compress.export.verify import against_model, verify
+from compress.export import export_onnx
+from compress.export.check import verification as module
+from compress.export.check.golden_vectors import FILE
+from compress.export.check.verification import against_model, verify
+from compress.export.runtime.manifest import with_digest
 from eval.errors import UserError
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import onnxruntime
@@ -9,10 +10,12 @@ import pytest
 from tokenizers import Tokenizer
 
 from compress.cli import main
-from compress.export.runtime import ExportError, Runtime, sha256
-from compress.export.targets import NEXT, TARGETS, export_to
-from compress.export.web import ASSETS, FETCH, PACKAGES, export_web, missing_assets
-from compress.export.web_readme import pipeline_of
+from compress.export import export_web
+from compress.export.runtime.answering import ExportError, Runtime
+from compress.export.runtime.manifest import sha256
+from compress.export.targets.registry import BUILT_IN, get_target
+from compress.export.targets.web import ASSETS, FETCH, PACKAGES, missing_assets
+from compress.export.targets.web_readme import pipeline_of
 from eval.errors import UserError
 from teachers.taskmodel import save_taskmodel
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
@@ -152,6 +155,18 @@ def test_the_python_runtime_says_whose_folder_it_is(web):
         Runtime(web)
 
 
+@pytest.mark.parametrize("name", ["onnx/model.onnx", "page.js", "lib/tokenizers.js"])
+def test_what_is_damaged_is_told_before_that_it_cannot_run_here(name, web, tmp_path, capsys):
+    folder = Path(shutil.copytree(web, tmp_path / "web"))
+    assert main(["verify", str(folder)]) == 2
+    assert capsys.readouterr().err == (
+        f"{folder}: an export for 'web', which this cannot run; README.md there says what can\n"
+    )
+    (folder / name).write_bytes(b"x")
+    assert main(["verify", str(folder)]) == 2
+    assert re.match(rf"{folder}: damaged export: {name} has 1 bytes instead of \d+; copy or", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize(
     ("family", "kind", "pair", "pipeline"),
     [
@@ -174,9 +189,9 @@ def test_the_readme_names_the_way_that_works(tmp_path):
     assert "have no place for xlnet with pairs; use `model.js`" in text
 
 
-def test_every_target_has_a_function():
-    assert all(callable(export_to(target)) for target in TARGETS)
-    assert set(NEXT) <= set(TARGETS)
+def test_every_target_is_called_as_it_is_listed():
+    assert [get_target(name).name for name in BUILT_IN] == list(BUILT_IN)
+    assert all("{out}" in get_target(name).try_it and get_target(name).summary for name in BUILT_IN)
 
 
 def test_the_tests_in_node_use_the_versions_that_users_are_told():

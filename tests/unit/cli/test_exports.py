@@ -83,7 +83,7 @@ class TestExportAndPredict:
         assert (code, err) == (2, "--data: is for --against, and there is none; add --against MODEL\n")
 
     def test_verify_fails_where_a_runtime_answers_otherwise(self, call, exported, monkeypatch):
-        from compress.export import verify
+        from compress.export.check import verification as verify
 
         engine = ("numpy", lambda export: lambda inputs: -5 * export.forward(inputs))
         monkeypatch.setattr(verify, "ENGINES", {"bad": engine})

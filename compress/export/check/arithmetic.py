@@ -10,10 +10,10 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from compress.export.engines import MODEL_FILES
-from compress.export.graph import set_nodes
-from compress.export.reference_operators import OPERATORS
-from compress.export.runtime import Runtime, read_manifest
+from compress.export.check.reference_operators import OPERATORS
+from compress.export.runtime.answering import Runtime
+from compress.export.runtime.manifest import library_for, read_manifest
+from compress.onnx_graph.rewrites import set_nodes
 from eval.encoding import Array, Inputs
 from eval.errors import UserError
 
@@ -25,7 +25,6 @@ ARITHMETICS: dict[Arithmetic, str] = {
 LEAST, MOST = -(2**15), 2**15 - 1
 """What 16 bits hold."""
 LARGEST_ACTIVATION = 255
-NETWORK = MODEL_FILES["onnx"][0]
 ENTRIES = 1 << 24
 """Sums of two products that are held at once."""
 
@@ -154,13 +153,18 @@ class Emulated(Runtime):
         name: What reports call it.
 
     Raises:
-        UserError: If the export has no 8-bit products.
+        UserError: If the export is no ONNX file, or has no 8-bit products.
         ExportError: If it is damaged.
     """
 
     def __init__(self, folder: str | Path, arithmetic: Arithmetic, name: str | None = None) -> None:
-        read_manifest(Path(folder))
-        engine = ReferenceEngine(Path(folder) / NETWORK, arithmetic)
+        library = library_for(Path(folder), read_manifest(Path(folder)))
+        if not library.is_onnx:
+            raise UserError(
+                f"{folder}: is for {library.name} and no ONNX file, whose 8-bit products alone are emulated; "
+                "export it to onnx"
+            )
+        engine = ReferenceEngine(Path(folder) / library.files[0], arithmetic)
         if not any(node.op_type == "MatMulInteger" for node in engine.graph.node):
             raise UserError(f"{folder}: has no 8-bit products, so its answers are the same on every processor")
         super().__init__(folder, name=name, engine=engine)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from compress.export.runtime import ExportError, Runtime
+from compress.export.runtime.answering import Runtime
+from compress.export.targets.library import ExportError
 from eval.files.streams import guard_streams
 
 INTERRUPTED = 130

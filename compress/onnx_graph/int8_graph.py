@@ -11,8 +11,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from compress.export.graph import Model, Node, attributes, einsum_as_product, module_of, set_nodes, set_weights
-from compress.export.int8 import (
+from compress.modules.int8_scheme import (
     LEAST_RANGE,
     LEVELS,
     MIDDLE,
@@ -22,6 +21,7 @@ from compress.export.int8 import (
     quantize_rows,
     quantize_weight,
 )
+from compress.onnx_graph.rewrites import Model, Node, attributes, einsum_as_product, module_of, set_nodes, set_weights
 
 Array = NDArray[Any]
 SMALL = 16
@@ -43,7 +43,7 @@ def quantize_graph(model: Model, scheme: Int8) -> dict[str, Any]:
     are MatMulInteger, which ONNX Runtime merges with it.
 
     Args:
-        model: A graph as ``compress.export.graph.tidy`` leaves it.
+        model: A graph as ``compress.onnx_graph.rewrites.tidy`` leaves it.
         scheme: What becomes 8-bit, and how.
 
     Returns:

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from compress.export.conformance import FILE, FORMAT, Conformance, ConformanceRow
-from compress.export.engines import ENGINES as LIBRARIES
-from compress.export.engines import MODEL_FILES, first_line, open_engine
-from compress.export.gate import BATCH, TOLERANCE, Seen, compare
-from compress.export.runtime import ExportError, Runtime, read_manifest, target_of, wrong_file
+from compress.export.check.gate import BATCH, TOLERANCE, compare
+from compress.export.check.golden_vectors import FILE, FORMAT, GoldenVector, GoldenVectors
+from compress.export.runtime.answering import Runtime
+from compress.export.runtime.manifest import library_for, read_manifest, wrong_file
+from compress.export.targets.library import ExportError, Library
+from eval.differences import Seen
 from eval.encoding import Array, Feature, Inputs, TextEncoder
 from eval.errors import UserError
 from eval.files.typed_json import read_typed, typed
+from eval.one_line import first_line
 
 if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
@@ -74,7 +76,7 @@ class Verified:
 
 
 def verify(folder: str | Path) -> list[Verified]:
-    """Run an export's ``conformance.json`` through every runtime.
+    """Run an export's golden test vectors, ``conformance.json``, through every runtime.
 
     Args:
         folder: What ``export_onnx`` wrote.
@@ -86,15 +88,14 @@ def verify(folder: str | Path) -> list[Verified]:
         UserError: If the export has no such file, or one of another format.
         ExportError: If the export is damaged.
     """
-    target = target_of(read_manifest(Path(folder)))
-    export = Runtime(folder, engine=_Deferred(target, Path(folder)))
+    library = library_for(Path(folder), read_manifest(Path(folder)))
+    export = Runtime(folder, engine=_Deferred(library, Path(folder)))
     beside = export.manifest.get("beside", {})
     changed = [problem for name in beside for problem in wrong_file(export.folder, name, beside[name])]
     if changed:
         raise ExportError(f"{folder}: damaged export: {'; '.join(changed)}; copy or export it again")
     known = _read(export.folder)
-    own = {LIBRARIES[target][0]: (LIBRARIES[target][1], _own)}
-    engines = ENGINES if target == "onnx" else own
+    engines = ENGINES if library.is_onnx else {library.name: (library.package, _own)}
     return [_verified(name, package, engine, export, known) for name, (package, engine) in engines.items()]
 
 
@@ -135,14 +136,14 @@ def against_model(folder: str | Path, model: TaskModel, examples: Sequence[Mappi
     )
 
 
-def _read(folder: Path) -> Conformance:
+def _read(folder: Path) -> GoldenVectors:
     if not (folder / FILE).is_file():
         raise UserError(f"{folder}: has no {FILE}; it was written by an earlier version, so export it again")
-    return read_typed(folder / FILE, Conformance, "copy or export it again", FORMAT)
+    return read_typed(folder / FILE, GoldenVectors, "copy or export it again", FORMAT)
 
 
 def _verified(
-    name: str, package: str, load: Callable[[Runtime], Engine], export: Runtime, known: Conformance
+    name: str, package: str, load: Callable[[Runtime], Engine], export: Runtime, known: GoldenVectors
 ) -> Verified:
     if find_spec(package) is None:
         return Verified(name, None, problems=(f"not installed; pip install {package}",))
@@ -153,7 +154,7 @@ def _verified(
         return Verified(name, version, problems=(f"cannot run it: {first_line(error)}",))
 
 
-def _compared(blank: Verified, engine: Engine, export: Runtime, rows: Sequence[ConformanceRow]) -> Verified:
+def _compared(blank: Verified, engine: Engine, export: Runtime, rows: Sequence[GoldenVector]) -> Verified:
     encoder, limit = export.encoder, blank.limit
     close, model = Seen(encoder.settings), Seen(encoder.settings)
     features: list[Feature] = []
@@ -212,8 +213,8 @@ class _Deferred:
 
     session = None
 
-    def __init__(self, target: str, folder: Path) -> None:
-        self.open = cache(partial(open_engine, target, folder, threads=1, spinning=False))
+    def __init__(self, library: Library, folder: Path) -> None:
+        self.open = cache(partial(library.open, folder, threads=1, spinning=False))
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
         return self.open().run(inputs)
@@ -224,15 +225,15 @@ def _own(export: Runtime) -> Engine:
 
 
 def _reference(export: Runtime) -> Engine:
-    from compress.export.arithmetic import ReferenceEngine
+    from compress.export.check.arithmetic import ReferenceEngine
 
-    return Runtime(export.folder, engine=ReferenceEngine(export.folder / MODEL_FILES["onnx"][0])).forward
+    return Runtime(export.folder, engine=ReferenceEngine(export.folder / export.weight_files[0])).forward
 
 
 def _openvino(export: Runtime) -> Engine:
-    from compress.export.engines import OpenVinoEngine
+    from compress.export.targets.openvino import OpenVinoEngine
 
-    engine = OpenVinoEngine(export.folder / MODEL_FILES["onnx"][0], threads=1, spinning=False)
+    engine = OpenVinoEngine(export.folder / export.weight_files[0], threads=1, spinning=False)
     return Runtime(export.folder, engine=engine).forward
 
 
@@ -241,4 +242,4 @@ ENGINES: dict[str, tuple[str, Callable[[Runtime], Engine]]] = {
     "onnx's reference": ("onnx", _reference),
     "OpenVINO": ("openvino", _openvino),
 }
-"""Runtimes of an ONNX export: name -> the package it comes in, and what makes it answer."""
+"""Runtimes of an ONNX file: name -> the package it comes in, and what makes it answer."""

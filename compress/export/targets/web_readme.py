@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from eval.report.markdown import escape
@@ -33,7 +34,7 @@ def pipeline_of(family: str, kind: str, pair: bool) -> str | None:
     return PIPELINES.get(kind) if not pair and family in KNOWN.get(kind, ()) else None
 
 
-def web_readme(manifest: dict[str, Any], family: str, fetch: str) -> str:
+def web_readme(manifest: Mapping[str, Any], family: str, fetch: str) -> str:
     """Return the page of a folder.
 
     Args:
@@ -87,7 +88,7 @@ console.log(await model.answer({example}));
 """
 
 
-def _page(manifest: dict[str, Any], fetch: str) -> str:
+def _page(manifest: Mapping[str, Any], fetch: str) -> str:
     if manifest["packages"] is None:
         return (
             "`lib/` is missing, because the packages were not found when this folder was written. Fetch them, and\n"

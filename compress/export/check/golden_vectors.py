@@ -1,4 +1,4 @@
-"""A few inputs with the answers they must get, kept in every export, so that any runtime anywhere can be checked."""
+"""Golden test vectors: inputs with the answers they must get, in every export, so that any runtime can be checked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, FiniteFloat, field_validator
 
-from compress.export.gate import LEAST_LIMIT, TOLERANCE
-from compress.export.probes import made_up_examples, odd_examples
+from compress.export.check.gate import LEAST_LIMIT, TOLERANCE
+from compress.export.check.probes import made_up_examples, odd_examples
 from eval.files.writing import write_beside
 from eval.inference import Predictor
 
@@ -32,8 +32,8 @@ Numbers = list[FiniteFloat] | list[Annotated[list[FiniteFloat], Field(min_length
 Ids = list[Annotated[int, Field(ge=0, lt=2**31)]]
 
 
-class ConformanceRow(BaseModel):
-    """One input; see ``write_conformance``."""
+class GoldenVector(BaseModel):
+    """One input with its answer; see ``write_golden_vectors``."""
 
     example: dict[str, Any]
     window: int = Field(ge=0)
@@ -56,16 +56,16 @@ class ConformanceRow(BaseModel):
         return numbers
 
 
-class Conformance(BaseModel):
+class GoldenVectors(BaseModel):
     """What ``conformance.json`` holds."""
 
     format: Literal[1]
     exact: bool
     limit: FiniteFloat = Field(ge=0)
-    rows: list[ConformanceRow]
+    rows: list[GoldenVector]
 
 
-def write_conformance(
+def write_golden_vectors(
     folder: Path, export: Predictor, model: Predictor, examples: Sequence[Mapping[str, Any]], exact: bool
 ) -> None:
     """Write ``conformance.json`` into an export folder.

@@ -1,13 +1,10 @@
 """Answers from an export folder with numpy, tokenizers and the runtime's own library; no torch, no transformers.
 
-Beside ``engines`` it imports ``eval.encoding`` and ``eval.inference`` alone, so that every export can carry all of it.
+It imports parts of ``predict.py`` alone, and the list of targets, so that every export can carry all of it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -16,31 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from compress.export.engines import MODEL_FILES, Engine, first_line, open_engine
-from compress.export.engines import ExportError as ExportError
+from compress.export.runtime.manifest import library_for, read_manifest
+from compress.export.targets.library import Engine, ExportError
 from eval.encoding import Array, Inputs, TextEncoder
-from eval.files.json_text import JsonError, parse_json, read_json
+from eval.files.json_text import JsonError, parse_json
 from eval.inference import Answer, Predictions, predict
+from eval.one_line import first_line
 
-FORMAT = 1
-"""Version of the export folder; a folder of a later version is refused."""
-MANIFEST = "export.json"
-FILES = ("tokenizer.json", "encoder.json")
-"""What prediction needs beside the network and the manifest, which holds the size and digest of each file."""
-REQUIRED = ("name", "task", "files")
-KINDS: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "task": (dict,),
-    "files": (dict,),
-    "target": (str,),
-    "scheme": (str,),
-    "source": (dict,),
-    "int8": (dict,),
-    "gate": (dict,),
-    "tuned": (dict,),
-    "speed": (int, float),
-}
-"""Fields of the manifest, as JSON values."""
 MOST_THREADS = 1024
 PAIR = ("text_a", "text_b")
 """Fields of an example of two texts."""
@@ -78,6 +57,8 @@ class Runtime:
         manifest: Content of ``export.json``.
         task: The task specification as plain JSON.
         encoder: How examples become inputs.
+        weight_files: Names of the network's files.
+        max_tokens: Most tokens that fit into one input of the network; None in exports from before it was recorded.
 
     Raises:
         ExportError: If a file is missing, damaged or of a later version, the runtime's library is missing or cannot
@@ -111,8 +92,10 @@ class Runtime:
         if speed is not None and not 0 <= speed <= 1:
             raise ExportError(f"speed: got {speed}, allowed are 0 (every layer) to 1 (the first exit)")
         self.settings: Inputs = {} if speed is None else {"speed": np.array(speed, dtype=np.float32)}
-        target = target_of(self.manifest)
-        self.engine = engine or open_engine(target, self.folder, threads or self._threads(), spinning)
+        library = library_for(self.folder, self.manifest)
+        self.weight_files = library.files
+        self.max_tokens: int | None = self.manifest.get("max_tokens")
+        self.engine = engine or library.open(self.folder, threads or self._threads(), spinning)
         self.session = self.engine.session
 
     def _threads(self) -> int:
@@ -244,91 +227,6 @@ def _text(value: Any, field: str) -> str:
     if not isinstance(value, str):
         raise ExportError(f"{field} must be a text, got {type(value).__name__}")
     return value.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no character
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return ``export.json`` of an export folder whose files are all there and whole.
-
-    Raises:
-        ExportError: With everything that is wrong with the folder.
-    """
-    file = folder / MANIFEST
-    if not file.is_file():
-        raise ExportError(f"{folder}: no {MANIFEST} here; an export is a folder that 'compress export' wrote")
-    try:
-        manifest = read_json(file)
-    except JsonError as error:
-        raise ExportError(f"{file}: {error}; copy or export it again") from error
-    if not isinstance(manifest, dict) or "format" not in manifest:
-        raise ExportError(f"{file}: not the manifest of an export")
-    if manifest["format"] != FORMAT:
-        found = manifest["format"]
-        raise ExportError(
-            f"{file}: format {repr(found)[:60]}; this reader knows format {FORMAT}, so use a matching version"
-        )
-    wrong = [
-        key
-        for key, kinds in KINDS.items()
-        if not isinstance(manifest.get(key), kinds if key in REQUIRED else (*kinds, type(None)))
-    ]
-    if wrong:
-        raise ExportError(f"{file}: {' and '.join(wrong)} missing or of another type; export it again")
-    files, target = manifest["files"], target_of(manifest)
-    if target not in MODEL_FILES:
-        raise ExportError(
-            f"{folder}: an export for {target[:60]!r}, which this cannot run; README.md there says what can"
-        )
-    problems = [f"does not list {name}" for name in (*MODEL_FILES[target], *FILES) if name not in files]
-    for name, known in files.items():
-        problems += wrong_file(folder, name, known)
-    if target == "onnx" and not problems and _has_weights_elsewhere(folder / MODEL_FILES[target][0]):
-        problems.append("model.onnx keeps weights in other files, which no export does")
-    if not problems and manifest.get("digest", "") not in ("", with_digest(manifest)["digest"]):
-        problems.append(f"{MANIFEST} was changed")  # earlier versions wrote none
-    if problems:
-        raise ExportError(f"{folder}: damaged export: {'; '.join(problems)}; copy or export it again")
-    return manifest
-
-
-def target_of(manifest: Mapping[str, Any]) -> str:
-    """Return what an export was made for: ``onnx``, where its ``export.json`` does not say."""
-    return str(manifest.get("target", "onnx"))
-
-
-def with_digest(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest, as in JSON, with the digest of the rest of it."""
-    values = json.loads(json.dumps({key: value for key, value in manifest.items() if key != "digest"}))
-    text = json.dumps(values, sort_keys=True)
-    return {**values, "digest": hashlib.sha256(text.encode()).hexdigest()}
-
-
-def wrong_file(folder: Path, name: str, known: Any) -> list[str]:
-    """Return what is wrong with a file of a folder, by the size and digest that are known of it."""
-    if not name or name != Path(name).name or "\\" in name or name == "..":
-        return [f"{name!r} is no plain file name"]
-    file = folder / name
-    if not file.is_file():
-        return [f"{name} is missing"]
-    size, digest = (known.get("bytes"), known.get("sha256")) if isinstance(known, dict) else (None, None)
-    if not isinstance(size, int) or not isinstance(digest, str):
-        return [f"{name} has no size and digest"]
-    if file.stat().st_size != size:
-        return [f"{name} has {file.stat().st_size} bytes instead of {size}"]
-    return [] if sha256(file) == digest else [f"{name} was changed"]
-
-
-def _has_weights_elsewhere(file: Path) -> bool:
-    """Whether an ONNX file names external data: an entry with the key ``location``, as protobuf writes it."""
-    if not file.stat().st_size:  # cannot be mapped; whoever loads it will say what is wrong
-        return False
-    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(b"\n\x08location\x12") >= 0
-
-
-def sha256(file: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def default_threads() -> int:

@@ -15,11 +15,11 @@ from typing import Any
 import onnx
 import torch
 
-from compress.export.engines import first_line
-from compress.export.graph import Model, tidy
-from compress.export.shapes import settle_shapes
+from compress.onnx_graph.rewrites import Model, tidy
+from compress.onnx_graph.static_shapes import settle_shapes
 from eval.encoding import EncoderSettings
 from eval.errors import CompressError
+from eval.one_line import first_line
 from teachers.taskmodel import TaskModel, logits_of
 
 OPSET = 17

@@ -1,64 +1,44 @@
-"""A model as an ExecuTorch program, ``model.pte``, whose products XNNPACK runs: for phones and small boards."""
+"""From a torch model to an ExecuTorch program, whose products XNNPACK runs."""
 
 from __future__ import annotations
 
 import copy
 import warnings
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from compress.export.engines import MODEL_FILES, first_line
-from compress.export.extras import optional
-from compress.export.folder import Written
-from compress.export.int8 import Int8, is_excluded, quantize_rows
-from compress.export.int8_graph import SMALL
-from compress.export.tracing import TOKENS, Logits, distinct_inputs, ready
 from compress.modules.fake_quant import in_float
-from eval.errors import CompressError, UserError
+from compress.modules.int8_scheme import Int8, is_excluded, quantize_rows
+from compress.onnx_graph.int8_graph import SMALL
+from compress.onnx_graph.tracing import TOKENS, Logits, distinct_inputs, ready
+from eval.errors import CompressError
+from eval.one_line import first_line
 from teachers.taskmodel import TaskModel
 
 MOST_ROWS = 8
 """Largest batch that memory is planned for; the ``Runtime`` runs larger ones in parts."""
 
 
-def write_executorch(model: TaskModel, beside: Path, scheme: Int8 | None) -> Written:
-    """Write ``model.pte``, which any ExecuTorch runtime with XNNPACK loads; see ``write_export``.
+def executorch_program(model: TaskModel, scheme: Int8 | None) -> tuple[Any, int, dict[str, Any] | None]:
+    """Return a model as an ExecuTorch program, its bytes in float32, and for int8 what became 8-bit.
 
-    Batches of 1 to 8 and all lengths up to the model's are one program. In 8 bits, weights have one scale an output and
-    activations one range a token, found as they come, also where the lineage holds fixed ranges. Of a scheme, only
-    ``exclude`` and ``embeddings`` count here.
+    Args:
+        model: What is exported; it is left as it was.
+        scheme: How it becomes 8-bit; None keeps float32. ``exclude`` and ``embeddings`` alone count here.
 
     Raises:
-        UserError: If ExecuTorch is not installed, or the model leaves early or is for qa.
         CompressError: If the model cannot be converted.
     """
-    optional("executorch.exir", "executorch")
-    if problems := refused(model):
-        raise UserError(*problems)
     network = model.model if scheme is None else copy.deepcopy(in_float(model.model))
     with ready(network) as lent:
         float_bytes = 4 * sum(parameter.numel() for parameter in lent.parameters())
         quantized = None if scheme is None else _quantize(lent, scheme)
         try:
-            program = _lowered(lent, model)
+            return _lowered(lent, model), float_bytes, quantized
         except Exception as error:  # torch.export and ExecuTorch raise a dozen kinds
             raise CompressError(f"{model.name}: ExecuTorch cannot convert it ({first_line(error)})") from error
-    with (beside / MODEL_FILES["executorch"][0]).open("wb") as stream:
-        program.write_to_file(stream)
-    return Written("executorch", float_bytes, quantized=quantized)
-
-
-def refused(model: TaskModel) -> list[str]:
-    """Return why ExecuTorch cannot express a model; nothing if it can."""
-    found = []
-    if hasattr(model.model, "stops"):
-        found.append(f"{model.name}: leaves early, which ExecuTorch cannot express; export it to onnx")
-    if model.task.kind == "qa":
-        found.append(f"{model.name}: ExecuTorch fixes the batch of a qa head when it lowers it; export it to onnx")
-    return found
 
 
 def _lowered(network: Any, model: TaskModel) -> Any:

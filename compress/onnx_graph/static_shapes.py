@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from compress.export.graph import Model, attributes, reads, set_nodes, set_weights
+from compress.onnx_graph.rewrites import Model, attributes, reads, set_nodes, set_weights
 from eval.cost.onnx_macs import shapes_of
 from eval.encoding import Array
 

@@ -18,8 +18,8 @@ from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 
 from compress.architectures.early_exit_network import added, uncertainty
-from compress.export.graph import Model, Node, module_of, reads
-from compress.export.tracing import AXES, distinct_inputs, ready, traced
+from compress.onnx_graph.rewrites import Model, Node, module_of, reads
+from compress.onnx_graph.tracing import AXES, distinct_inputs, ready, traced
 from eval.errors import CompressError
 from teachers.anatomy.encoder import family_of
 from teachers.taskmodel import TaskModel

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import ast
 from importlib import import_module
+from inspect import getmro, getsource
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from compress.export.engines import ENGINES, MODEL_FILES
+from compress.export.targets.library import Library
 from eval.report.markdown import escape, labels_line
 
 PARTS = (
     "eval.files.streams",
+    "eval.one_line",
     "eval.files.json_text",
     "eval.encoder_settings",
     "eval.encoding",
     "eval.inference",
-    "compress.export.engines",
-    "compress.export.runtime",
-    "compress.export.program",
+    "compress.export.targets.library",
+    "compress.export.runtime.manifest",
+    "compress.export.runtime.answering",
+    "compress.export.runtime.program",
 )
 """Modules that ``predict.py`` consists of, in the order of their needs."""
+LIST = "compress.export.targets.library"
+"""The part after which the export's own engine stands, in the place of the list of targets."""
 TOOLKIT = ("eval", "compress", "teachers")
 HEAD = '''"""Answers from the model in this folder; needs numpy, tokenizers and LIBRARY, nothing else.
 
@@ -70,14 +75,34 @@ LINES = {
 }
 
 
-def predict_program(target: str = "onnx") -> str:
+def predict_program(target: str, library: Library) -> str:
     """Return the source of a program that predicts with nothing of this toolkit installed.
 
     Args:
-        target: What the export is made for, a key of ``engines.ENGINES``.
+        target: What the export is made for.
+        library: What runs it.
     """
     bodies = [_body(Path(str(import_module(part).__file__)).read_text(encoding="utf-8")) for part in PARTS]
-    return "\n\n".join([HEAD.replace("LIBRARY", ENGINES[target][1]), *bodies, TAIL]).replace("\n\n\n\n", "\n\n\n")
+    place = PARTS.index(LIST) + 1
+    bodies[place:place] = [*_engine(library), _list(target, library)]
+    return "\n\n".join([HEAD.replace("LIBRARY", library.package), *bodies, TAIL]).replace("\n\n\n\n", "\n\n\n")
+
+
+def _engine(library: Library) -> list[str]:
+    """Return the source of the class that runs an export, after those that it is derived from."""
+    classes = [each for each in getmro(cast("type", library.engine)) if each.__module__ != "builtins"]
+    return [f"{getsource(each)}\n" for each in reversed(classes)]
+
+
+def _list(target: str, library: Library) -> str:
+    """Return what takes the place of the list of targets."""
+    return f'''
+def library_of(target: str) -> Library | None:
+    """Return what runs the export beside this program."""
+    found = Library({library.name!r}, {library.package!r}, {library.files!r}, {library.engine.__name__})
+    return found if target == {target!r} else None
+
+'''
 
 
 def _body(source: str) -> str:
@@ -92,19 +117,23 @@ def _body(source: str) -> str:
     return "\n".join(kept).strip("\n") + "\n"
 
 
-def readme(manifest: dict[str, Any]) -> str:
-    """Return the page of an export folder, from the content of its ``export.json``."""
+def readme(manifest: dict[str, Any], library: Library) -> str:
+    """Return the page of an export folder.
+
+    Args:
+        manifest: Content of its ``export.json``.
+        library: What runs it.
+    """
     task, gate = manifest["task"], manifest.get("gate") or {}
     line = LINES["pair" if task.get("pair") and task["kind"] != "embedding" else task["kind"]]
     kind = f"{'An' if task['kind'] == 'embedding' else 'A'} {task['kind']}"
     labels = labels_line(task.get("labels") or ())
-    library, package, _ = ENGINES[manifest["target"]]
-    names = MODEL_FILES[manifest["target"]]
+    names, package = library.files, library.package
     size = sum(manifest["files"][file]["bytes"] for file in names) / 1e6
     opset = f", opset {manifest['opset']}" if manifest["opset"] else ""
     return f"""# {escape(manifest["name"])}
 
-{kind} model for {library}: {manifest["scheme"]}{opset}, {size:.1f} MB.
+{kind} model for {library.name}: {manifest["scheme"]}{opset}, {size:.1f} MB.
 
 {labels}
 

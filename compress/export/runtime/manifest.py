@@ -1,0 +1,132 @@
+"""``export.json``: what an export folder holds, whose it is, and whether its files are as they were written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compress.export.targets.library import FIRST_TARGET, ExportError, Library
+from compress.export.targets.registry import library_of
+from eval.files.json_text import JsonError, read_json
+
+FORMAT = 1
+"""Version of the export folder; a folder of a later version is refused."""
+MANIFEST = "export.json"
+FILES = ("tokenizer.json", "encoder.json")
+"""What prediction needs beside the network and the manifest, which holds the size and digest of each file."""
+REQUIRED = ("name", "task", "files")
+KINDS: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "task": (dict,),
+    "files": (dict,),
+    "target": (str,),
+    "scheme": (str,),
+    "source": (dict,),
+    "int8": (dict,),
+    "gate": (dict,),
+    "tuned": (dict,),
+    "speed": (int, float),
+    "max_tokens": (int,),
+}
+"""Fields of the manifest, as JSON values."""
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return ``export.json`` of an export folder whose files are all there and whole.
+
+    Raises:
+        ExportError: With everything that is wrong with the folder.
+    """
+    file = folder / MANIFEST
+    if not file.is_file():
+        raise ExportError(f"{folder}: no {MANIFEST} here; an export is a folder that 'compress export' wrote")
+    try:
+        manifest = read_json(file)
+    except JsonError as error:
+        raise ExportError(f"{file}: {error}; copy or export it again") from error
+    if not isinstance(manifest, dict) or "format" not in manifest:
+        raise ExportError(f"{file}: not the manifest of an export")
+    if manifest["format"] != FORMAT:
+        found = manifest["format"]
+        raise ExportError(
+            f"{file}: format {repr(found)[:60]}; this reader knows format {FORMAT}, so use a matching version"
+        )
+    wrong = [
+        key
+        for key, kinds in KINDS.items()
+        if not isinstance(manifest.get(key), kinds if key in REQUIRED else (*kinds, type(None)))
+    ]
+    if wrong:
+        raise ExportError(f"{file}: {' and '.join(wrong)} missing or of another type; export it again")
+    files, library = manifest["files"], library_of(target_of(manifest))
+    wanted = () if library is None else (*library.files, *FILES)
+    problems = [f"does not list {name}" for name in wanted if name not in files]
+    for name, known in files.items():
+        problems += wrong_file(folder, name, known, below=library is None)
+    if library is not None and not problems:
+        problems += library.problems(folder)
+    if not problems and manifest.get("digest", "") not in ("", with_digest(manifest)["digest"]):
+        problems.append(f"{MANIFEST} was changed")  # earlier versions wrote none
+    if problems:
+        raise ExportError(f"{folder}: damaged export: {'; '.join(problems)}; copy or export it again")
+    library_for(folder, manifest)
+    return manifest
+
+
+def library_for(folder: Path, manifest: Mapping[str, Any]) -> Library:
+    """Return what runs an export.
+
+    Raises:
+        ExportError: If nothing on this machine does.
+    """
+    target = target_of(manifest)
+    library = library_of(target)
+    if library is None:
+        raise ExportError(
+            f"{folder}: an export for {target[:60]!r}, which this cannot run; README.md there says what can"
+        )
+    return library
+
+
+def target_of(manifest: Mapping[str, Any]) -> str:
+    """Return what an export was made for: ``onnx`` where its ``export.json`` does not say."""
+    return str(manifest.get("target", FIRST_TARGET))
+
+
+def with_digest(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest, as in JSON, with the digest of the rest of it."""
+    values = json.loads(json.dumps({key: value for key, value in manifest.items() if key != "digest"}))
+    text = json.dumps(values, sort_keys=True)
+    return {**values, "digest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def wrong_file(folder: Path, name: str, known: Any, below: bool = False) -> list[str]:
+    """Return what is wrong with a file of a folder, by the size and digest that are known of it.
+
+    Args:
+        folder: Where it lies.
+        name: Its name.
+        known: Its size and digest.
+        below: Whether it may lie in a folder within.
+    """
+    parts = name.split("/") if below else [name]
+    if any(not part or part != Path(part).name or "\\" in part or part == ".." for part in parts):
+        return [f"{name!r} is no plain file name"]
+    file = folder / name
+    if not file.is_file():
+        return [f"{name} is missing"]
+    size, digest = (known.get("bytes"), known.get("sha256")) if isinstance(known, dict) else (None, None)
+    if not isinstance(size, int) or not isinstance(digest, str):
+        return [f"{name} has no size and digest"]
+    if file.stat().st_size != size:
+        return [f"{name} has {file.stat().st_size} bytes instead of {size}"]
+    return [] if sha256(file) == digest else [f"{name} was changed"]
+
+
+def sha256(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,86 @@
+"""The libraries that run exported models, all with one face: named arrays in, named arrays out.
+
+Like the other parts of ``predict.py`` it imports no more of the toolkit than other parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from eval.encoding import Array, Inputs
+from eval.one_line import first_line
+
+FIRST_TARGET = "onnx"
+"""The target where none is named: of commands, and of exports from before ``export.json`` said it."""
+
+
+class ExportError(ValueError):
+    """A damaged export folder, or an example that the exported model cannot take."""
+
+
+class Engine(Protocol):
+    """A loaded model.
+
+    ``predict.py`` carries the source of the class: it uses ``np``, ``Path`` and what it imports itself, and nothing
+    else of the module that it stands in. A static method ``problems(file) -> list[str]`` is optional: what is wrong
+    with a network's file that its digest does not tell.
+
+    Attributes:
+        session: The library's own object.
+    """
+
+    session: Any
+
+    def run(self, inputs: Inputs) -> dict[str, Array]:
+        """Return the outputs by name, in the model's order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Library:
+    """What runs the exports of a target.
+
+    Attributes:
+        name: What messages call it.
+        package: What has to be installed, as it is imported.
+        files: Files of the network; the first is the one that is opened.
+        engine: Opens a file with a number of threads (0: as the library likes), which wait actively or do not.
+    """
+
+    name: str
+    package: str
+    files: tuple[str, ...]
+    engine: Callable[[Path, int, bool], Engine]
+
+    def open(self, folder: Path, threads: int, spinning: bool) -> Engine:
+        """Load the network of an export folder.
+
+        Args:
+            folder: Where it lies.
+            threads: Threads of one product; 0 leaves it to the library.
+            spinning: Whether idle threads wait actively, for ONNX Runtime.
+
+        Raises:
+            ExportError: If the library is not installed or refuses the file.
+        """
+        file = folder / self.files[0]
+        try:
+            return self.engine(file, threads, spinning)
+        except ImportError as error:
+            message = f"{self.package} is not installed ({first_line(error)}); run: pip install {self.package}"
+            raise ExportError(message) from error
+        except Exception as error:  # each library has a dozen unrelated error types
+            raise ExportError(f"{file}: {self.name} cannot load it ({first_line(error)})") from error
+
+    @property
+    def is_onnx(self) -> bool:
+        """Whether the network is an ONNX file, which others run too."""
+        return self.files[0].endswith(".onnx")
+
+    def problems(self, folder: Path) -> list[str]:
+        """Return what is wrong with the network's file that its digest does not tell."""
+        look: Callable[[Path], list[str]] | None = getattr(self.engine, "problems", None)
+        return [] if look is None else look(folder / self.files[0])

@@ -1,0 +1,33 @@
+"""What a recipe or a command line asks of an export."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class TargetBlock(BaseModel):
+    """What may be asked of every target; those with options of their own extend it.
+
+    Attributes:
+        int8: Whether weights become int8, with activations quantized as they come; a step ``quantize.dynamic`` asks
+            for the same.
+        agreement: Least share of decisions that an int8 export must share with its model; below it is refused.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    int8: bool = False
+    agreement: float = Field(default=0.97, ge=0, le=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_any_target(cls, values: Any) -> Any:
+        """Take a plain ``TargetBlock`` for a target that has further options."""
+        return values.model_dump(exclude_unset=True) if type(values) is TargetBlock else values
+
+    def own(self) -> dict[str, Any]:
+        """Return what was asked beside the options of every target, as plain JSON."""
+        given = self.model_dump(mode="json", exclude_unset=True)
+        return {key: value for key, value in given.items() if key not in TargetBlock.model_fields}

@@ -1,0 +1,67 @@
+"""From a model to its ONNX graph: traced, made int8 if wanted, its early exits joined; all that goes through ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import onnx
+
+from compress.modules.fake_quant import in_float
+from compress.modules.int8_scheme import Int8
+from compress.onnx_graph.exit_branches import join_exits, trace_exits
+from compress.onnx_graph.int8_graph import quantize_graph
+from compress.onnx_graph.tracing import OPSET, trace
+from teachers.taskmodel import TaskModel
+
+
+@dataclass(frozen=True)
+class OnnxGraph:
+    """A model as one checked ONNX graph.
+
+    Attributes:
+        graph: The ONNX model.
+        exporter: What traced it: ``tracer`` or ``dynamo``.
+        float_bytes: What it would be in float32.
+        opset: Version of its operators.
+        quantized: For int8, what became 8-bit; see ``quantize_graph``.
+    """
+
+    graph: Any
+    exporter: str
+    float_bytes: int
+    opset: int
+    quantized: Mapping[str, Any] | None
+
+
+def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None) -> OnnxGraph:
+    """Return a model as one checked ONNX graph.
+
+    Args:
+        model: What is exported; it is left as it was.
+        scheme: How it becomes 8-bit; None keeps float32.
+        opset: Version of the ONNX operators; by default ``tracing.OPSET``.
+
+    Raises:
+        CompressError: If no exporter can.
+    """
+    joined: Callable[[list[Any]], Any]
+    plain = model if scheme is None else replace(model, model=in_float(model.model))
+    if hasattr(model.model, "stops"):  # early exits
+        parts, exporter = trace_exits(plain, opset or OPSET)
+        joined = partial(join_exits, stops=model.model.stops, speed=model.model.config.speed)
+    else:
+        graph, exporter = trace(plain, opset or OPSET)
+        parts, joined = [graph], itemgetter(0)
+    float_bytes = int(joined(parts).ByteSize())
+    quantized = None
+    if scheme is not None:
+        facts = [quantize_graph(part, scheme) for part in parts]
+        quantized = {key: sum((fact[key] for fact in facts[1:]), facts[0][key]) for key in facts[0]}
+    graph = joined(parts)
+    onnx.checker.check_model(graph)
+    used = max(entry.version for entry in graph.opset_import if entry.domain in ("", "ai.onnx"))
+    return OnnxGraph(graph, exporter, float_bytes, used, quantized)
