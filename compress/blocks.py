@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
-from compress.export.targets.options import TargetBlock
 from compress.export.targets.registry import BUILT_IN, get_target
+from compress.export.targets.target_options import TargetBlock
 from compress.own_heads import HeadBlock
 from compress.student.student import Student
 from eval.errors import UserError
@@ -302,7 +302,7 @@ def _field(name: str) -> Any:
 _Targets: Any = create_model("_Targets", __base__=OneNamedBlock, **{name: _field(name) for name in BUILT_IN})
 
 
-class ExportBlock(_Targets):  # type: ignore[misc]
+class ExportBlock(_Targets):
     """One export; exactly one target, by its name, with what is asked of it."""
 
     model_config = ConfigDict(extra="allow")
