@@ -2,7 +2,7 @@
 
     python -m benchmarks.against_teacher TEACHER EXPORT… --data FOLDER [--speeds 0.5 0.7] [--threads 1 2] [--fill]
 
-All are timed alternately in one run: latency at batch size 1, each sentence at its own length, from token ids to
+All are timed in turn in one run: latency at batch size 1, each sentence at its own length, from token ids to
 logits; and throughput on the validation split, from texts to predictions. The teacher's throughput is measured as most
 programs run it, in unsorted batches padded to the longest sentence; exports run by ``compress.export.runtime``.
 """
@@ -63,7 +63,7 @@ def unsorted(model: Predictor, examples: Examples) -> None:
 
 
 def rows(models: Mapping[str, Predictor], task: Task, threads: int, seconds: float) -> list[Row]:
-    """Time all models alternately, the first on unsorted batches, for ``seconds`` per model and case."""
+    """Time all models in turn, the first on unsorted batches, for ``seconds`` per model and case."""
     examples = task.validation
     first, *others = models
 

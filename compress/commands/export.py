@@ -89,7 +89,7 @@ def export(
         from compress.export.folder import export as write
 
         examples = () if task is None else task.validation
-        least = {} if agreement is None else {"agreement": agreement}
+        least: dict[str, Any] = {} if agreement is None else {"agreement": agreement}
         report = write(artifact, out, to or FIRST_TARGET, int8=int8, examples=examples, options=own, **least)
     if json:
         figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}

@@ -55,7 +55,7 @@ def open_model(
             f"--arithmetic: {source} is no export, and torch computes in float; export it with --int8 first"
         )
     if is_export(source):
-        from compress.export.runtime.answering import ExportError, Runtime
+        from compress.export.runtime import ExportError, Runtime
 
         try:
             if arithmetic is not None:

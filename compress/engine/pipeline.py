@@ -126,7 +126,7 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
                 continue
             exports[name] = folder = out / name
             how: dict[str, Any] = {"int8": int8, "name": f"{recipe.name} {name}", "agreement": settings.agreement}
-            own = {"options": settings.own()} if settings.own() else {}
+            own: dict[str, Any] = {"options": settings.own()} if settings.own() else {}
             seen = None if examples is None else examples.digest
             made_from = digest_of(model=content, examples=seen, **how, **own)
             if export_made_from(folder) != made_from:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from compress.export.targets.library import Engine as Engine
     from compress.export.targets.library import ExportError as ExportError
     from compress.export.targets.library import Library as Library
-    from compress.export.targets.options import TargetBlock as TargetBlock
     from compress.export.targets.target import Target as Target
     from compress.export.targets.target import Written as Written
+    from compress.export.targets.target_options import TargetBlock as TargetBlock
     from compress.modules.int8_scheme import Int8 as Int8
 
 _HOMES = {
@@ -30,7 +30,7 @@ _HOMES = {
     "Library": "compress.export.targets.library",
     "Runtime": "compress.export.runtime.answering",
     "Target": "compress.export.targets.target",
-    "TargetBlock": "compress.export.targets.options",
+    "TargetBlock": "compress.export.targets.target_options",
     "Written": "compress.export.targets.target",
     "compare": "compress.export.check.gate",
     "export": "compress.export.folder",

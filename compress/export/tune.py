@@ -139,7 +139,7 @@ def tune(
         for target, variant, scheme in _candidates(model, task, [get_target(name) for name in targets or measured]):
             place = Path(temporary) / Trial(target, variant, 0).place
             try:
-                how = {"examples": examples, "name": name, "agreement": agreement}
+                how: dict[str, Any] = {"examples": examples, "name": name, "agreement": agreement}
                 report = export(model, place, target, int8=scheme, **how)
             except CompressError as error:
                 reason = (str(error).partition("model does: ")[2] or str(error)).partition(";")[0]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, create_model, field_validator, model_validator
 
-from compress.export.targets.options import TargetBlock
 from compress.export.targets.registry import BUILT_IN, get_target
+from compress.export.targets.target_options import TargetBlock
 from compress.reading.block import Block
 from compress.recipe.head_block import HeadBlock
 from compress.student.student import Student
@@ -17,7 +17,7 @@ from eval.task import Kind, Pooling
 from teachers.finetuning.strategies import clashes
 from teachers.finetuning.sweep import SEED, Sweep, checked, run_sweep, settings
 from teachers.losses.catalogue import LossBlock
-from teachers.named_block import OneNamedBlock
+from teachers.named_block import OneNamedBlock, spelled_out
 from teachers.pretraining.settings import Pretraining
 from teachers.training.config import AuxiliaryLM, Training
 
@@ -297,7 +297,7 @@ def _field(name: str) -> Any:
 _Targets: Any = create_model("_Targets", __base__=OneNamedBlock, **{name: _field(name) for name in BUILT_IN})
 
 
-class ExportBlock(_Targets):  # type: ignore[misc]
+class ExportBlock(_Targets):
     """One export; exactly one target, by its name, with what is asked of it."""
 
     model_config = ConfigDict(extra="allow")
@@ -307,7 +307,7 @@ class ExportBlock(_Targets):  # type: ignore[misc]
     @classmethod
     def _of_other_packages(cls, values: Any) -> Any:
         """Read the options of a target that another package offers."""
-        values = cls._short(values)
+        values = spelled_out(values)
         if not isinstance(values, dict):
             return values
         others = {name: get_target(name, "export") for name in values if name not in cls.model_fields}

@@ -13,7 +13,7 @@ from compress.export.targets.target import Target, Written
 from eval.encoding import Array, Inputs
 
 if TYPE_CHECKING:
-    from compress.export.targets.options import TargetBlock
+    from compress.export.targets.target_options import TargetBlock
     from compress.modules.int8_scheme import Int8
     from teachers.taskmodel import TaskModel
 

@@ -15,7 +15,7 @@ from eval.errors import CompressError
 from eval.one_line import first_line
 
 if TYPE_CHECKING:
-    from compress.export.targets.options import TargetBlock
+    from compress.export.targets.target_options import TargetBlock
     from compress.modules.int8_scheme import Int8
     from teachers.taskmodel import TaskModel
 

@@ -12,7 +12,7 @@ from compress.export.targets.library import Library
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from compress.export.targets.options import TargetBlock
+    from compress.export.targets.target_options import TargetBlock
     from compress.modules.int8_scheme import Int8
     from teachers.taskmodel import TaskModel
 
@@ -70,7 +70,7 @@ class Target:
 
     def options(self) -> type[TargetBlock]:
         """Return what a recipe and the command line may ask of it: ``TargetBlock`` or an extension of it."""
-        from compress.export.targets.options import TargetBlock
+        from compress.export.targets.target_options import TargetBlock
 
         return TargetBlock
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from compress.export.targets.options import TargetBlock
 from compress.export.targets.target import Target
+from compress.export.targets.target_options import TargetBlock
 from compress.export.targets.web_readme import web_readme
 from eval.files.json_text import read_json
 from eval.files.typed_json import read_typed
