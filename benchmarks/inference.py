@@ -123,7 +123,7 @@ def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine]
     write_batches(folder, model, task.train, decided)
     inputs = TechniqueInputs(calibration=task.train[:256])
     ranges = StaticQuantization(keep_float="none").apply(model, inputs, None)  # type: ignore[arg-type]
-    fixed = Int8.model_validate(ranges.structure["export"]["int8"])
+    fixed = Int8.model_validate(ranges.export_scheme)
     schemes = {"token": Int8(), "tensor": Int8(activations="tensor"), "static": fixed}
     export_onnx(model, folder / "ours-fp32", int8=False, examples=examples)
     (folder / "plain.onnx").write_bytes((folder / "ours-fp32" / "model.onnx").read_bytes())

@@ -118,8 +118,8 @@ class FinetuneBlock(Block):
         auxiliary_lm: If given, a masked-language loss on the task's texts stands beside that of the task (SiATL).
         features: Whether the encoder stays as it is and runs once over all texts, so that training the head alone, on
             what it gave, is quick.
-        loss: What is minimised in the place of the task's own loss (see ``teachers.losses.catalogue``). For embedding
-            it compares the two texts of a pair, and is chosen by the labels if it is left out.
+        loss: What is minimised in the place of the task's own loss (see ``teachers.losses.catalogue``). For embedding it compares
+            the two texts of a pair, and is chosen by the labels if it is left out.
         head: What answers in the place of the stock head; the model is then loaded by ``compress.load``.
         per_task: With several ``tasks``: how the model of each is then fine-tuned on its own task.
         sweep: Lists of values for fields of ``training`` and for ``seed``: every combination is trained, and the best
@@ -279,7 +279,8 @@ class TeacherBlock(Block):
             UserError: If there can be no such network.
         """
         head = head or (self.finetune.head if self.finetune is not None else None)
-        from compress.artifact.store import is_artifact, load_model
+        from compress.artifact.artifact import load_model
+        from compress.artifact.store import is_artifact
 
         if self.shape is None and head is None and not self.accept_incomplete and not is_artifact(model):
             return model

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from eval.errors import UserError
-from teachers.losses.loss import WrappedLoss, WrappedObjective
+from teachers.loss import WrappedLoss, WrappedObjective
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from teachers.data.encoded_dataset import Batch, Rows
-    from teachers.losses.loss import Loss
+    from teachers.loss import Loss
     from teachers.signals.hooks import Signals
     from teachers.taskmodel import TaskModel
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Accompanied(WrappedObjective):
     """An objective, and a module that the training loop keeps beside the network as it keeps projections.
 
-    The module may have ``at_step`` and ``rates`` (see ``teachers.training.scheduled_modules``), and ``terms() -> {name:
-    tensor}``, which are added to those of the objective in every forward pass. It is thrown away after the training.
+    The module may have ``at_step`` and ``rates`` (see ``teachers.training.scheduled_modules``), and ``terms() -> {name: tensor}``, which
+    are added to those of the objective in every forward pass. It is thrown away after the training.
 
     Attributes:
         objective: What is minimised.

@@ -27,7 +27,7 @@ from compress.wording import shown
 from eval.errors import UserError
 
 if TYPE_CHECKING:
-    from teachers.losses.loss import Objective
+    from teachers.loss import Objective
     from teachers.taskmodel import TaskModel
 
 

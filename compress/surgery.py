@@ -12,7 +12,7 @@ from compress.technique import Inputs, Need, Outcome
 if TYPE_CHECKING:
     import torch
 
-    from teachers.losses.loss import Objective
+    from teachers.loss import Objective
     from teachers.taskmodel import TaskModel
     from teachers.training.config import Training
 
@@ -53,5 +53,5 @@ class Surgery(HealedTechnique):
         outcome = self.change(student, inputs, generator)
         if self.heal:
             objective: Objective = self.make_objective(inputs)
-            outcome.facts["history"] = self.train(outcome.student, inputs, objective, generator)
+            outcome.facts["history"] = self.train(outcome.model, inputs, objective, generator)
         return outcome

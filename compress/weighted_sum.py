@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from eval.errors import UserError
 from teachers.data.encoded_dataset import Batch, Rows
-from teachers.losses.loss import Loss, Objective
+from teachers.loss import Loss, Objective
 from teachers.signals.hooks import Signals
 from teachers.taskmodel import TaskModel
 

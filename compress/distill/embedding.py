@@ -17,7 +17,7 @@ from compress.technique import Inputs
 from eval.inference import batches_by_length
 from teachers.anatomy.encoder import shape_of
 from teachers.data.encoded_dataset import Batch, Rows
-from teachers.losses.loss import Loss
+from teachers.loss import Loss
 from teachers.signals.hooks import Signals
 from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel

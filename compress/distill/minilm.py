@@ -23,7 +23,7 @@ from teachers.anatomy.encoder import (
     reshaped,
 )
 from teachers.data.encoded_dataset import Batch, Rows
-from teachers.losses.loss import Loss
+from teachers.loss import Loss
 from teachers.signals.hooks import Signals, Wanted
 from teachers.signals.model_teacher import ModelTeacher, Reader, TeacherSource
 from teachers.taskmodel import TaskModel, build_taskmodel

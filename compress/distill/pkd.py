@@ -16,7 +16,7 @@ from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
 from teachers.anatomy.encoder import layer_count, shape_of
 from teachers.data.encoded_dataset import Batch, Rows
-from teachers.losses.loss import Loss
+from teachers.loss import Loss
 from teachers.signals.hooks import Signals, Wanted
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel

@@ -133,7 +133,8 @@ def _refuse_augmentation(recipe: Recipe, task: Task, prepared: Prepared) -> None
 
 def _unreadable_models(recipe: Recipe) -> list[str]:
     """Return what is wrong with the models by themselves, which wrong data would hide."""
-    from compress.artifact.store import is_artifact, load_model
+    from compress.artifact.artifact import load_model
+    from compress.artifact.store import is_artifact
 
     found: list[str] = []
     if recipe.teacher is None:

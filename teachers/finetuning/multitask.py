@@ -25,8 +25,9 @@ from teachers.finetuning.finetune import (
     lesson_identity,
 )
 from teachers.home import home
+from teachers.loss import Objective
 from teachers.losses.catalogue import NamedLoss
-from teachers.losses.loss import Objective, TaskLoss
+from teachers.losses.loss import TaskLoss
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.trained_once import trained_once

@@ -14,7 +14,7 @@ from torch import Tensor
 from eval.errors import UserError, did_you_mean
 from eval.task import Example, Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, Rows
-from teachers.losses.loss import Loss
+from teachers.loss import Loss
 from teachers.signals.hooks import Signals
 
 

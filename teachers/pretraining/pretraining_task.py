@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 from eval.inference import batches_by_length
 from teachers.anatomy.encoder import base_encoder, layer_count
 from teachers.data.encoded_dataset import Batch
-from teachers.losses.loss import Loss
+from teachers.loss import Loss
 from teachers.pretraining.objectives.discriminator import auc
 from teachers.pretraining.prediction_heads import Answered, Head
 from teachers.pretraining.pretraining_batches import PretextRows

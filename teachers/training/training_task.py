@@ -10,7 +10,7 @@ from eval.errors import UserError
 from eval.task import Examples
 from teachers.data.batches import LengthGroupedBatches, WholeGroupBatches
 from teachers.data.encoded_dataset import Batch
-from teachers.losses.loss import Loss, Objective
+from teachers.loss import Loss, Objective
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from compress.artifact.artifact import SAVED, Artifact
-from compress.artifact.store import load
+from compress.artifact.artifact import Artifact, load
 from compress.engine.steps import run
 from compress.prune.heads import HeadPruning
 from compress.prune.layers import LayerPruning
 from compress.prune.vocabulary import VocabularyPruning
 from compress.recipe import Recipe
+from compress.record import SAVED
 from compress.student.student import Student
 from compress.technique import Inputs
 from eval.errors import UserError

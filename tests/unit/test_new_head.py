@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from compress.artifact.artifact import HEAD, Artifact
-from compress.artifact.store import load
+from compress.artifact.artifact import Artifact, load
 from compress.distill.labels import LabelTraining
 from compress.engine.pipeline import run_recipe
 from compress.engine.steps import run
 from compress.recipe import Recipe
+from compress.record import HEAD
 from compress.student.student import Student
 from compress.technique import Inputs
 from eval.errors import UserError

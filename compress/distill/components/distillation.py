@@ -10,7 +10,7 @@ from compress.distill.labels import LabelTraining
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
 from teachers.anatomy.encoder import family_of, has_plain_attention
 from teachers.data.encoded_dataset import Rows
-from teachers.losses.loss import Loss, Objective
+from teachers.loss import Loss, Objective
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 
