@@ -24,7 +24,8 @@ from compress.technique import Inputs
 from eval.cost.machine import machine
 from eval.data.loading import load_task
 from eval.task import Examples
-from teachers.losses.loss import Objective, TaskLoss
+from teachers.losses.loss import Objective
+from teachers.losses.task_loss import TaskLoss
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import TaskModel, load_taskmodel
 from teachers.training.config import Training

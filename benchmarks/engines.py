@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.serving import memory
+from benchmarks.own_memory import memory
 
 Array = NDArray[Any]
 Inputs = Mapping[str, Array]

@@ -122,7 +122,7 @@ def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine]
     write_batches(folder, model, task.train, compared)
     inputs = TechniqueInputs(calibration=task.train[:256])
     ranges = StaticQuantization(keep_float="none").apply(model, inputs, None)  # type: ignore[arg-type]
-    static = Int8.model_validate(ranges.structure["export"]["int8"])
+    static = Int8.model_validate(ranges.export_scheme)
     schemes = {"token": Int8(), "tensor": Int8(activations="tensor"), "static": static}
     export_onnx(model, folder / "ours-fp32", int8=False, examples=examples)
     (folder / "plain.onnx").write_bytes((folder / "ours-fp32" / "model.onnx").read_bytes())

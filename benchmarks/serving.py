@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.own_memory import memory
 from eval.cost.machine import machine
 
 FIRST = """
@@ -31,13 +32,6 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 """Program that makes one prediction and prints its peak memory in KiB."""
 PARTS = 5
 """Number of times that a long run reports its memory."""
-
-
-def memory(field: str = "VmRSS") -> float:
-    """Return the resident memory of this process in MB (10^6 bytes), or its peak (``VmHWM``)."""
-    # The peak that getrusage reports is that of the parent process if it was higher.
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return float(next(line.split()[1] for line in lines if line.startswith(field))) * 1024 / 1e6
 
 
 def first_prediction(export: str, text: str) -> tuple[float, float]:

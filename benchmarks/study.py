@@ -22,13 +22,14 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from compress.artifact.store import load
+from compress.artifact.artifact import load
 from compress.engine.pipeline import run_recipe
 from compress.reading.yaml_places import read_yaml
 from compress.recipe import Recipe, recipe_from_plain
 from eval.errors import CompressError
 from eval.measurement import pair
-from eval.result import Comparison, Result
+from eval.result import Result
+from eval.result_values import Comparison
 
 logger = logging.getLogger("benchmarks.study")
 

@@ -26,7 +26,8 @@ from eval.cost.memory import peak_memory
 from eval.data.loading import load_task
 from eval.task import Examples
 from teachers.data.batches import LengthGroupedBatches
-from teachers.losses.loss import Objective, TaskLoss
+from teachers.losses.loss import Objective
+from teachers.losses.task_loss import TaskLoss
 from teachers.signals.hooks import NOTHING
 from teachers.signals.model_teacher import LiveReader, ModelTeacher
 from teachers.taskmodel import TaskModel, load_taskmodel

@@ -16,7 +16,7 @@ _PUBLIC = {
     "Student": "compress.student.student",
     "Technique": "compress.technique",
     "UserError": "eval.errors",
-    "load": "compress.artifact.store",
+    "load": "compress.artifact.artifact",
     "read_recipe": "compress.recipe",
     "recipe_to_yaml": "compress.recipe",
     "run": "compress.engine.steps",

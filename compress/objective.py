@@ -130,7 +130,7 @@ class HealedTechnique(TrainedTechnique):
 
     def make_objective(self, inputs: Inputs) -> Objective:
         """Return the objective with the teacher in ``inputs``."""
-        from teachers.losses.loss import TaskLoss
+        from teachers.losses.task_loss import TaskLoss
 
         return TaskLoss() if self.objective is None else self.objective.make(inputs)
 

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compress.recipe.checks import OrderProblem, order_problems
 from compress.registry import get, names
+from compress.step_order import OrderProblem, order_problems
 
 RUNS = "."
-LETTERS = {"frozen": "f", "last": "l", "own": "o", "after": "x"}
+LETTERS = {"trainable": "f", "open": "l", "transformer_layers": "o"}
+"""What the second of two steps lacks after the first -> its letter."""
+OWN = "x"
+"""The letter of all else that it can lack."""
 MEANINGS = {
-    "frozen": "the second trains, and the first leaves weights that cannot be trained",
-    "last": "the first must be the last step",
-    "own": "the second works on transformer layers, and the first makes a network without",
-    "after": "for a reason of its own, below",
+    "f": "the second trains, and the first leaves weights that cannot be trained",
+    "l": "the first must be the last step",
+    "o": "the second works on transformer layers, and the first makes a network without",
+    OWN: "for a reason of its own, below",
 }
 
 
 def refusal(first: str, second: str) -> OrderProblem | None:
     """Return why the second of two techniques cannot follow the first, or None."""
-    return next((problem for _, problem in order_problems([(0, get(first)), (1, get(second))])), None)
+    steps = [(place, get(name).usual_handover()) for place, name in enumerate((first, second))]
+    return next((problem for _, problem in order_problems(steps)), None)
+
+
+def letter(first: str, second: str) -> str:
+    """Return the letter of two techniques in the square."""
+    problem = refusal(first, second)
+    return RUNS if problem is None else LETTERS.get(problem.trait, OWN)
 
 
 def matrix() -> Iterator[str]:
@@ -30,19 +40,19 @@ def matrix() -> Iterator[str]:
     for digit in (0, 1):
         yield (" " * left + " ".join(number[digit] for number in numbers)).rstrip()
     for number, first in zip(numbers, known, strict=True):
-        cells = [LETTERS[problem.kind] if (problem := refusal(first, second)) else RUNS for second in known]
+        cells = [letter(first, second) for second in known]
         yield f"{number} {first}".ljust(left) + " ".join(cells)
 
 
 def legend() -> Iterator[str]:
     """Return what the letters of the square mean, and the reasons behind x."""
     yield f"{RUNS} runs, where both are for the model's family and the kind of task; refused before any work:"
-    yield from (f"{LETTERS[kind]} {meaning}" for kind, meaning in MEANINGS.items())
+    yield from (f"{letter} {meaning}" for letter, meaning in MEANINGS.items())
     reasons: dict[tuple[str, str], list[str]] = {}
     for second in names():
         for first in names():
             problem = refusal(first, second)
-            if problem is not None and problem.kind == "after":
+            if problem is not None and problem.trait not in LETTERS:
                 reasons.setdefault((second, problem.reason), []).append(first)
     for (second, reason), before in reasons.items():
         yield f"x {second} after {', '.join(before)}: {reason}"

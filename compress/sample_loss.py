@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from teachers.data.encoded_dataset import Batch
-from teachers.losses.loss import Loss
+from teachers.losses.loss import Loss, term_shares
 from teachers.signals.hooks import observe
 from teachers.taskmodel import TaskModel
-
-LEAST = 1e-9
-"""What a sample weighs at least, so that one without labels divides nothing by 0."""
 
 
 class SampleLoss:
@@ -32,9 +29,10 @@ class SampleLoss:
 
     def __init__(self, student: TaskModel, loss: Loss, batches: Sequence[Batch]) -> None:
         self.student, self.loss, self.batches = student, loss, batches
-        found = [{"": len(batch)} | loss.counts(batch) for batch in batches]
-        total = {name: max(sum(float(one[name]) for one in found), LEAST) for name in (found[0] if found else ())}
-        self.shares = [{name: float(count) / total[name] for name, count in one.items()} for one in found]
+        found = [{"": float(len(batch))} | _floats(loss.counts(batch)) for batch in batches]
+        self.shares = term_shares(
+            found, {name: sum(one[name] for one in found) for name in (found[0] if found else ())}
+        )
 
     def __len__(self) -> int:
         """How many batches there are."""
@@ -45,3 +43,7 @@ class SampleLoss:
         batch, shares = self.batches[number], self.shares[number]
         terms = self.loss(observe(self.student.model, batch.inputs, self.loss.reads), batch)
         return torch.stack([value * shares.get(name, shares[""]) for name, value in terms.items()]).sum()
+
+
+def _floats(counts: Mapping[str, Tensor]) -> dict[str, float]:
+    return {name: float(count) for name, count in counts.items()}

@@ -53,5 +53,5 @@ class Surgery(HealedTechnique):
         outcome = self.change(student, inputs, generator)
         if self.heal:
             objective: Objective = self.make_objective(inputs)
-            outcome.facts["history"] = self.train(outcome.student, inputs, objective, generator)
+            outcome.facts["history"] = self.train(outcome.model, inputs, objective, generator)
         return outcome

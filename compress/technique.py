@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from compress.step_order import Handover, Trait
 from teachers.training.config import Training
 
 if TYPE_CHECKING:
@@ -59,14 +60,15 @@ class Outcome:
     """What a technique returns.
 
     Attributes:
-        student: The new model, with its tokenizer and task.
-        structure: Plain JSON, enough for ``restore`` to rebuild the shape.
+        model: The new model, with its tokenizer and task.
         facts: Numbers worth knowing, as plain JSON.
+        export_scheme: The int8 scheme of its exports, as plain values of ``compress.modules.int8_scheme.Int8``;
+            None asks for none.
     """
 
-    student: TaskModel
-    structure: dict[str, Any] = field(default_factory=dict)
+    model: TaskModel
     facts: dict[str, Any] = field(default_factory=dict)
+    export_scheme: dict[str, Any] | None = None
 
 
 class Technique(BaseModel):
@@ -83,11 +85,10 @@ class Technique(BaseModel):
         trains: Whether weights are updated by gradient.
         freezes: Whether the result can no longer be trained.
         last: Whether no step may follow, for the result holds integers or ranges that fit this very network.
-        not_after: Technique -> why this one cannot follow it, and what to do.
-        zeros: Parts that its defaults leave with pruned weights, which stay 0 in whatever follows.
-        remakes: Part -> why its defaults make new weights of it, so that pruned ones would come back, and what to do.
         makes: What the result is, if it is no longer an encoder with transformer layers, such as ``a BiLSTM``.
         takes_any: Whether it also works on such a result.
+        requires: What else its defaults need of the model that comes in: trait -> why, and what to do.
+        removes: What else its defaults take away from the model: steps that require one of these cannot follow.
         source: Authors, year and arXiv id.
     """
 
@@ -101,11 +102,10 @@ class Technique(BaseModel):
     trains: ClassVar[bool] = False
     freezes: ClassVar[bool] = False
     last: ClassVar[bool] = False
-    not_after: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    zeros: ClassVar[frozenset[Part]] = frozenset()
-    remakes: ClassVar[Mapping[Part, str]] = MappingProxyType({})
     makes: ClassVar[str] = ""
     takes_any: ClassVar[bool] = False
+    requires: ClassVar[Mapping[Trait, str]] = MappingProxyType({})
+    removes: ClassVar[frozenset[Trait]] = frozenset()
     source: ClassVar[str] = ""
 
     def needed(self) -> frozenset[Need]:
@@ -117,13 +117,38 @@ class Technique(BaseModel):
         """Whether this very config chooses something on ``Inputs.selection``."""
         return False
 
-    def leaves_zeros(self) -> frozenset[Part]:
-        """Return the parts that this very config leaves with pruned weights."""
-        return self.zeros
+    def required(self) -> Mapping[Trait, str]:
+        """Return what else this very config needs of the model that comes in, with the reason and what to do."""
+        return self.requires
 
-    def remade(self) -> Mapping[Part, str]:
-        """Return the parts of which this very config makes new weights, with the reason and what to do."""
-        return self.remakes
+    def removed(self) -> frozenset[Trait]:
+        """Return what else this very config takes away from the model."""
+        return self.removes
+
+    def handover(self) -> Handover:
+        """Return all that this very config needs of the model that comes in, and all that it takes away from it."""
+        return self._handover(self.required(), self.removed())
+
+    @classmethod
+    def usual_handover(cls) -> Handover:
+        """Return what ``handover`` does, of the defaults."""
+        return cls._handover(cls.requires, cls.removes)
+
+    @classmethod
+    def _handover(cls, requires: Mapping[Trait, str], removes: frozenset[Trait]) -> Handover:
+        needs: dict[Trait, bool] = {"open": True, "trainable": cls.trains, "transformer_layers": not cls.takes_any}
+        takes: dict[Trait, bool] = {
+            "open": cls.last,
+            "trainable": cls.freezes,
+            "transformer_layers": bool(cls.makes),
+            "standard": bool(cls.makes),
+        }
+        return Handover(
+            cls.name,
+            {**requires, **{trait: "" for trait, needed in needs.items() if needed}},
+            removes | {trait for trait, taken in takes.items() if taken},
+            cls.makes,
+        )
 
     def reads(self) -> tuple[Path, ...]:
         """Return the files, besides data and models, whose contents decide the outcome."""
@@ -143,11 +168,6 @@ class Technique(BaseModel):
             generator: The only source of chance.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement apply")
-
-    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
-        """Give a model the shape that ``structure`` describes; ``apply`` cuts with it and loading replays it."""
-        del structure
-        return student
 
     def rehearsal(self) -> Technique:
         """Return the same technique with the least work: one batch, one update."""

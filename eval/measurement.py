@@ -26,7 +26,8 @@ from eval.proof.paired_statistics import (
     non_inferior,
     paired_bootstrap,
 )
-from eval.result import Comparison, Result
+from eval.result import Result
+from eval.result_values import Comparison
 from eval.slices import confusion, groups, slices
 from eval.task import Examples, Task, TaskSpec
 

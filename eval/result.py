@@ -1,153 +1,23 @@
-"""The typed result of a measurement, and the two files that keep it: ``result.json`` and ``predictions.jsonl``."""
+"""The result of a measurement, and the two files that keep it: ``result.json`` and ``predictions.jsonl``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
-from eval.cost.latency import LatencyRow, Lengths, speedup
-from eval.cost.size import Size
 from eval.errors import UserError
 from eval.files.writing import write_beside
 from eval.predictions import Kept
-from eval.proof.paired_statistics import Interval, McNemar, Number, Verdict
-from eval.slices import Confusion, Slice
-from eval.task import TaskSpec
+from eval.result_values import ResultValues
 
 RESULT_FILE = "result.json"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Comparison(_Part):
-    """A candidate held against a reference on the same examples.
-
-    Attributes:
-        reference: Name of the reference.
-        metric: What is compared; higher is better.
-        margin: Loss that is allowed, in units of the metric.
-        verdict: non-inferior, inferior or not shown, by the interval and the margin.
-        difference: Candidate minus reference.
-        retention: Candidate divided by reference.
-        p_value: Share of resamples in which the candidate is not better.
-        confidence: Coverage of the intervals.
-        resamples: Resamples behind the intervals.
-        seeds: Pairs of results that were pooled.
-        agreement: How alike the answers are (see ``eval.proof.paired_statistics.agreement``).
-        mcnemar: Only for one pair whose per-example scores are 0 or 1.
-        reference_scores: Scores of the reference.
-        reference_size: Its size.
-        reference_bytes: Bytes of its model files.
-    """
-
-    reference: str
-    metric: str
-    margin: float
-    verdict: Verdict
-    difference: Interval
-    retention: Interval
-    p_value: Number
-    confidence: float
-    resamples: int
-    seeds: int = 1
-    agreement: dict[str, Number] = {}
-    mcnemar: McNemar | None = None
-    reference_scores: dict[str, Number] = {}
-    reference_size: Size | None = None
-    reference_bytes: int | None = None
-
-
-class Result(_Part):
-    """All that was measured of one model on one split.
-
-    Attributes:
-        name: The model.
-        task: What was asked.
-        source: Where the data came from.
-        split: Which part of the data.
-        digest: SHA-256 of the examples.
-        examples: How many there were.
-        scores: Metrics by name; the one that decides is first.
-        calibration_error: Expected calibration error (classification).
-        slices: Scores of parts of the data.
-        confusion: What was taken for what (classification).
-        comparison: Against the reference, if one was given.
-        size: Parameters, bytes and multiply-accumulates, if the model knows them.
-        file_bytes: Bytes of the model files in its folder.
-        folder_bytes: Bytes of the whole folder.
-        layers: Layers that an example ran through, on average, of a model with early exits.
-        latency: Timings of this model and of the reference, taken in turns.
-        seconds: Seconds to answer the split once.
-        machine: See ``eval.cost.machine.machine``.
-        seed: Seed of the resampling.
-        created: Time of the measurement, UTC.
-        format: Version of this file's form.
-        predictions: SHA-256 of ``predictions.jsonl``.
-        kept: The content of ``predictions.jsonl``; None if it was not loaded.
-    """
-
-    name: str
-    task: TaskSpec
-    source: str = ""
-    split: str
-    digest: str
-    examples: int
-    scores: dict[str, Number]
-    calibration_error: Number | None = None
-    slices: tuple[Slice, ...] = ()
-    confusion: Confusion | None = None
-    comparison: Comparison | None = None
-    size: Size | None = None
-    file_bytes: int | None = None
-    folder_bytes: int | None = None
-    layers: float | None = None
-    latency: tuple[LatencyRow, ...] = ()
-    seconds: float = 0.0
-    machine: dict[str, Any] = {}
-    seed: int = 13
-    created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    format: Literal[1] = 1
-    predictions: str | None = None
-    kept: Kept | None = Field(default=None, exclude=True, repr=False)
-
-    @property
-    def score(self) -> float:
-        """The metric that decides."""
-        return next(iter(self.scores.values()))
-
-    @property
-    def metric(self) -> str:
-        """Name of the metric that decides."""
-        return next(iter(self.scores))
-
-    @property
-    def bytes(self) -> int | None:
-        """Bytes of the model files, or of the tensors when there is no folder."""
-        return self.file_bytes if self.file_bytes else self.size.bytes if self.size else None
-
-    def row(self, batch: int = 1, lengths: Lengths | None = None) -> LatencyRow | None:
-        """Return this model's timing at a batch size; the first length there is when none is named."""
-        rows = (row for row in self.latency if (row.name, row.batch) == (self.name, batch))
-        return next((row for row in rows if lengths in (None, row.lengths)), None)
-
-    def speedup(self, batch: int = 1) -> float | None:
-        """Return how many times faster than the reference this model is, by timings taken in turns."""
-        return speedup(self.latency, self.name, self.comparison.reference, batch) if self.comparison else None
-
-    def shrinkage(self) -> float | None:
-        """Return how many times smaller than the reference this model is, in bytes of the same kind."""
-        if self.comparison is None:
-            return None
-        if self.file_bytes and self.comparison.reference_bytes:
-            return self.comparison.reference_bytes / self.file_bytes
-        size, reference = self.size, self.comparison.reference_size
-        return reference.bytes / size.bytes if size and reference and size.bytes else None
+class Result(ResultValues):
+    """All that was measured of one model on one split; printed as a table, and kept in a folder."""
 
     def __str__(self) -> str:
         from eval.report.console import to_text

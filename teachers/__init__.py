@@ -8,7 +8,7 @@ from typing import Any
 _PUBLIC = {
     "EnsembleTeacher": "teachers.signals.ensemble_teacher",
     "ModelTeacher": "teachers.signals.model_teacher",
-    "TaskLoss": "teachers.losses.loss",
+    "TaskLoss": "teachers.losses.task_loss",
     "TaskModel": "teachers.taskmodel",
     "Training": "teachers.training.config",
     "finetune": "teachers.finetuning.finetune",

@@ -1,6 +1,6 @@
 """A training that is stopped at one update, as a kill would."""
 
-from teachers.losses.loss import BoundTaskLoss, TaskLoss
+from teachers.losses.task_loss import BoundTaskLoss, TaskLoss
 
 
 class StopsAt(TaskLoss):

@@ -1,79 +1,21 @@
-"""What flows through a recipe: a model that knows how it came to be."""
+"""What flows through a recipe: a model that knows how it came to be; saved, and loaded by whatever name it has."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
-from compress.artifact.modified_architecture import writer_for
+from compress.architectures import prepare
+from compress.artifact.record import HEAD, SOURCE, Record, outcome_of
+from compress.artifact.store import is_artifact, read, write
+from compress.artifact.structure import structure_of
 from eval.errors import UserError
 from eval.naming import public_name
 from eval.task import Task, TaskSpec
-from teachers.file_digests import digests_of
-from teachers.taskmodel import TaskModel, with_head
-
-SOURCE = "source"
-"""The technique name of the first record of every lineage: the model as it came in."""
-HEAD = "head"
-"""The technique name of a record of a new head for another kind of task."""
-SAVED = "saved"
-"""The technique name of a record of files that were written otherwise than the record before says, as by another
-version of a library, or that no record covers yet."""
-
-
-class Record(BaseModel):
-    """One step in the life of an artifact; plain JSON values only.
-
-    Attributes:
-        technique: Name such as ``prune.layers``; ``source`` for the model that came in, ``student`` for a new shape,
-            ``head`` for a new task, ``saved`` for files that other libraries wrote.
-        version: Version of the technique.
-        package: Name and version of the package that gave the technique, such as ``acme-shrink 1.0``; nothing for a
-            built-in one.
-        config: Every hyper-parameter.
-        data: Digests of the examples that were used, by role (train, validation, calibration).
-        teacher: Digest of the teacher, if one was used.
-        seed: What chance was seeded with.
-        structure: Enough to rebuild the shape.
-        facts: Numbers worth knowing, such as the training history.
-        size_before: Size of the model that went in; None for the first record.
-        size_after: Size of the model that came out.
-        weights_before: Digest of the weights that went in; None for the first record.
-        weights_after: Digest of the weights that came out.
-        files: Digests of what came out beside the weights (config, tokenizer, task, structure), by the name of its
-            file; empty in records of earlier versions.
-        libraries: Versions of the libraries that computed.
-        seconds: How long the process took that finished it.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    technique: str
-    version: int = 1
-    package: str = ""
-    config: dict[str, Any] = {}
-    data: dict[str, str] = {}
-    teacher: str | None = None
-    seed: int | None = None
-    structure: dict[str, Any] = {}
-    facts: dict[str, Any] = {}
-    size_before: dict[str, Any] | None = None
-    size_after: dict[str, Any] = {}
-    weights_before: str | None = None
-    weights_after: str
-    files: dict[str, str] = {}
-    libraries: dict[str, str] = {}
-    seconds: float = 0.0
-
-    @property
-    def total_seconds(self) -> float:
-        """How long it took, with at least the updates of a training that was interrupted before."""
-        return max(self.seconds, float(sum(row.get("seconds", 0.0) for row in self.facts.get("history", ()))))
+from teachers.anatomy.pooling import check_pooling
+from teachers.folder_task import in_own_order
+from teachers.taskmodel import AUTO_CLASSES, TaskModel, load_taskmodel, with_head
 
 
 @dataclass(frozen=True)
@@ -108,8 +50,6 @@ class Artifact(TaskModel):
         Raises:
             UserError: If the folder is missing, damaged, incomplete, or its lineage does not fit its weights.
         """
-        from compress.artifact.store import load_model
-
         spec = task.spec if isinstance(task, Task) else task
         found = load_model(source, spec, seed, accept_incomplete=accept_incomplete)
         return cls.from_model(found, origin=public_name(str(source)))
@@ -132,8 +72,6 @@ class Artifact(TaskModel):
         Raises:
             UserError: If the family has no head for this kind of task, or the network is not stock any more.
         """
-        from compress.artifact.structure import structure_of
-
         if structure_of(self.model):
             raise UserError(
                 f"{self.name}: its parts are no longer those of a stock network, so it cannot get a head for "
@@ -154,9 +92,7 @@ class Artifact(TaskModel):
 
     def save(self, folder: str | Path) -> Path:
         """Write a Hugging Face folder with ``lineage.json`` and a model card; beside, then renamed."""
-        from compress.artifact.store import save
-
-        return save(self, folder)
+        return write(self, self.lineage, folder)
 
     def history(self) -> str:
         """Return the lineage as a table in plain text."""
@@ -172,30 +108,59 @@ class Artifact(TaskModel):
         return "\n".join(lines)
 
 
-def size_of(model: TaskModel) -> dict[str, Any]:
-    """Return the size of a model as plain JSON values."""
-    from dataclasses import asdict
+def load(folder: str | Path) -> Artifact:
+    """Load an artifact and check its weights, and the files beside them, against its lineage.
 
-    return asdict(model.size())
-
-
-def outcome_of(model: TaskModel) -> dict[str, Any]:
-    """Return what a record says of the model that came out; its weights must not change any more."""
-    return {
-        "size_after": size_of(model),
-        "weights_after": model.digest,
-        "files": digests_of(model, writer_for(model.model)),
-        "libraries": library_versions(),
-    }
+    Raises:
+        UserError: If a file is missing or damaged, a record is missing or was changed, or the weights, config,
+            tokenizer or task are not those recorded.
+    """
+    model, lineage = read(folder)
+    return Artifact(model.model, model.tokenizer, model.task, name=model.name, folder=model.folder, lineage=lineage)
 
 
-def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries whose numbers end up in the weights."""
-    return {name: _version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
+def load_model(
+    source: str | Path,
+    task: TaskSpec | None = None,
+    seed: int = 0,
+    *,
+    accept_incomplete: bool = False,
+    new_head: bool = True,
+) -> TaskModel:
+    """Load whatever a folder or hub name holds: an artifact with its lineage, or a standard Hugging Face model.
+
+    Everything that takes a model by its name loads it here, so what one block of a recipe opens, all do.
+
+    Args:
+        source: The folder or hub name.
+        task: What is asked; None takes what the model was made for.
+        seed: Seeds a new head.
+        accept_incomplete: Whether weights that are missing, unexpected, of another shape or not finite are only
+            logged; for standard Hugging Face models alone.
+        new_head: Whether a model without a head for the task gets a random one, to be trained.
+
+    Raises:
+        UserError: If the model is missing, damaged or incomplete, does not answer the task, or would need a new head
+            that ``new_head`` does not allow.
+    """
+    if not is_artifact(source):
+        prepare(source)
+        found = load_taskmodel(source, task, seed=seed, accept_incomplete=accept_incomplete)
+        made_for = (found.model.config.architectures or ["a model without a head"])[0]
+        if not new_head and not made_for.endswith(AUTO_CLASSES[found.task.kind].removeprefix("AutoModel")):
+            raise UserError(_headless(source, made_for, found.task.kind))
+        return found
+    artifact = load(source)
+    if task is None:
+        return artifact
+    if task.kind != artifact.task.kind:
+        if not new_head:
+            raise UserError(_headless(source, f"a model for {artifact.task.kind}", task.kind))
+        return artifact.with_task(task, seed)
+    if task.kind == "embedding":
+        check_pooling(Path(source), task)
+    return replace(artifact, task=in_own_order(str(source), artifact.model.config, task))
 
 
-@cache
-def _version(library: str) -> str:
-    from importlib.metadata import version
-
-    return version(library)
+def _headless(source: str | Path, made_for: str, kind: str) -> str:
+    return f"{source}: is {made_for}, without a trained head for {kind}; fine-tune it first, with compress teach"

@@ -48,7 +48,7 @@ def open_masked(source: str) -> TaskModel:
     Raises:
         UserError: If it has no trained head; a new one would propose words at random.
     """
-    from compress.artifact.store import load_model
+    from compress.artifact.artifact import load_model
 
     model = load_model(source, TaskSpec(kind="masked-lm", metric="masked_accuracy", max_length=LENGTH))
     config = model.model.config

@@ -20,7 +20,8 @@ from compress.technique import Inputs
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import layer_count, shape_of
 from teachers.data.encoded_dataset import Batch, Rows
-from teachers.losses.loss import Loss, task_count, task_loss
+from teachers.losses.loss import Loss
+from teachers.losses.task_loss import task_count, task_loss
 from teachers.signals.hooks import Signals, Wanted
 from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel

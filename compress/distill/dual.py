@@ -18,7 +18,8 @@ from compress.student.shape_check import nearest
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from teachers.anatomy.encoder import family_of, reshaped, shape_of
 from teachers.data.encoded_dataset import Batch, Rows
-from teachers.losses.loss import Loss, TaskLoss, task_count, task_loss
+from teachers.losses.loss import Loss
+from teachers.losses.task_loss import TaskLoss, task_count, task_loss
 from teachers.pretraining.text.wordpiece_trainer import has_word_pieces, train_word_pieces
 from teachers.signals.hooks import Signals
 from teachers.signals.model_teacher import ModelTeacher, TeacherSource
@@ -152,7 +153,7 @@ class DualTraining(Distillation):
         history = self.train(small, inputs, objective, generator)
         pieces, known = set(tokenizer.get_vocab()), set(student.tokenizer.get_vocab())
         facts = {"pieces": len(pieces), "known_pieces": round(len(pieces & known) / len(pieces), 4), "history": history}
-        return Outcome(small, {"vocab_size": len(pieces), "hidden_size": self.hidden_size}, facts)
+        return Outcome(small, facts)
 
     def network_for(self, student: TaskModel, seed: int = 0) -> TaskModel:
         """Return a student of the right size; no texts have been seen, so its tokenizer knows no word yet."""

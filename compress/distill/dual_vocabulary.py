@@ -15,9 +15,9 @@ import torch
 from numpy.random import Generator, default_rng
 from tokenizers import Tokenizer
 
-from eval.encoding import IGNORED, Feature
+from eval.encoding import Feature
 from teachers.anatomy.encoder import max_tokens
-from teachers.data.encoded_dataset import Batch, Rows, mask_tokens
+from teachers.data.encoded_dataset import Batch, Rows, mask_rows
 from teachers.taskmodel import TaskModel
 
 TICKS = 1 << 32
@@ -83,17 +83,11 @@ class MixedText:
         chances = [default_rng([self.rows.seed, round(batch.progress * TICKS), row]) for row in rows]
         special, mask = np.array(sorted(tokenizer.all_special_ids)), int(tokenizer.mask_token_id)
         pieces = int(self.teacher.model.config.vocab_size)
-        features, targets = [], []
-        for ids, chance in zip(self.ids(rows, chances), chances, strict=True):
-            masked, labels = mask_tokens(np.array([ids]), special, mask, pieces, chance)
-            features.append(Feature(0, masked[0].tolist(), [0] * len(ids)))
-            targets.append(labels[0])
-        arrays = encoder.collate(features)
-        padded = np.full(arrays["input_ids"].shape, IGNORED)
-        for row, labels in zip(padded, targets, strict=True):
-            row[encoder.place(len(labels), len(row))] = labels
+        arrays = encoder.collate([Feature(0, ids, [0] * len(ids)) for ids in self.ids(rows, chances)])
+        real = arrays["attention_mask"]
+        arrays["input_ids"], labels = mask_rows(arrays["input_ids"], real, chances, special, mask, pieces)
         inputs = {name: torch.from_numpy(values) for name, values in arrays.items()}
-        found = Batch(inputs, {"labels": torch.from_numpy(padded)}, batch.rows, batch.progress)
+        found = Batch(inputs, {"labels": torch.from_numpy(labels)}, batch.rows, batch.progress)
         return found.to(batch.rows.device)
 
     def ids(self, rows: Sequence[int], chances: Sequence[Generator]) -> list[list[int]]:

@@ -125,7 +125,9 @@ class EarlyExit(TrainedTechnique):
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Add the branches, train them, choose the speed if it is ``auto``, and measure what it saves and costs."""
-        structure = {
+        from compress.architectures.early_exit_network import EarlyExitForSequenceClassification
+
+        shape = {
             "exits": list(self._exits(student)),
             "branch_size": self.branch_size,
             "branch_heads": self.branch_heads,
@@ -133,15 +135,15 @@ class EarlyExit(TrainedTechnique):
             "speed": TRAINING_SPEED if self.speed == "auto" else self.speed,
         }
         train, measured = self._examples(inputs, generator.initial_seed())
-        changed = self.restore(student, structure)
+        changed = replace(student, model=EarlyExitForSequenceClassification.around(student.model, **shape))
         changed.model.inner.requires_grad_(False)
         given = replace(inputs, train=labelled(train, student.task))
         history = self.train(changed, given, SelfDistillation(), generator)
         if self.speed == "auto":
-            structure["speed"] = changed.model.config.speed = fastest(changed, measured, self.tolerance)
-        facts = {"speed": structure["speed"], **effect(changed, measured)}
+            shape["speed"] = changed.model.config.speed = fastest(changed, measured, self.tolerance)
+        facts = {**shape, **effect(changed, measured)}
         self._report(facts, student)
-        return Outcome(changed, structure, {"history": history, **facts})
+        return Outcome(changed, {"history": history, **facts})
 
     def _examples(self, inputs: Inputs, seed: int) -> tuple[Examples, Examples]:
         """Return what the branches learn from, and what the speed is chosen on, or a fixed one measured."""
@@ -163,12 +165,6 @@ class EarlyExit(TrainedTechnique):
                 "or raise the tolerance",
                 *(self.name, self.tolerance),
             )
-
-    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
-        """Return the model with new branches around it."""
-        from compress.architectures.early_exit_network import EarlyExitForSequenceClassification
-
-        return replace(student, model=EarlyExitForSequenceClassification.around(student.model, **structure))
 
     def _exits(self, student: TaskModel) -> tuple[int, ...]:
         return tuple(range(layer_count(student.model) - 1)) if self.exits is None else self.exits

@@ -20,7 +20,8 @@ from compress.distill.components.distillation_losses import (
 from compress.distill.components.schedule import Schedule, check_ends, value_at
 from eval.task import TaskSpec
 from teachers.data.encoded_dataset import Batch, Rows
-from teachers.losses.loss import Loss, task_count, task_loss
+from teachers.losses.loss import Loss
+from teachers.losses.task_loss import task_count, task_loss
 from teachers.signals.hooks import Signals
 from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel

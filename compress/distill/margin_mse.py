@@ -15,8 +15,9 @@ from compress.technique import Inputs
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import family_of
 from teachers.data.encoded_dataset import Batch, Rows
-from teachers.losses.loss import Loss, task_count, task_loss
+from teachers.losses.loss import Loss
 from teachers.losses.ranking import queries, scores
+from teachers.losses.task_loss import task_count, task_loss
 from teachers.signals.hooks import Signals
 from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel

@@ -15,6 +15,7 @@ from compress.distill.components.attention import Reduction, relation_rows, rela
 from compress.distill.components.distillation import Distillation, one_history
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import SOFT_LOSSES, SoftTargets
+from compress.step_order import Trait
 from compress.technique import Inputs, Outcome, Technique
 from eval.errors import UserError
 from teachers.anatomy.attention_heads import has_all_heads
@@ -100,12 +101,9 @@ class MobileBertDistillation(Distillation):
     """
 
     name: ClassVar[str] = "distill.mobilebert"
-    not_after: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(
-            ("prune.layers", "replace.theseus"),
-            "every layer follows the teacher's, so they must be as many; put it before",
-        ),
-        "prune.heads": "every head follows the teacher's, so they must be as many; put it before",
+    requires: ClassVar[Mapping[Trait, str]] = {
+        "all_layers": "every layer follows the teacher's, so they must be as many; put it before",
+        "all_heads": "every head follows the teacher's, so they must be as many; put it before",
     }
     source: ClassVar[str] = "Sun, Yu, Song, Liu, Yang, Zhou 2020, arXiv 2004.02984"
 

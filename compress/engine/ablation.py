@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.artifact.artifact import Artifact
-from compress.artifact.store import load
+from compress.artifact.artifact import Artifact, load
 from compress.engine.steps import run
 from eval.errors import UserError
 

@@ -118,7 +118,7 @@ def make_plan(recipe: Recipe) -> Plan:
             continue
         own = TaskModel(copy.deepcopy(model.model), model.tokenizer, model.task, name=model.name)
         started = time.perf_counter()
-        changed = step.apply(own, prepared.inputs, torch.Generator().manual_seed(recipe.seed)).student
+        changed = step.apply(own, prepared.inputs, torch.Generator().manual_seed(recipe.seed)).model
         row = StepRow(name, 0, 0, 0.0, time.perf_counter() - started)
         steps.append(row)
         alone.append(row)

@@ -9,18 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compress.artifact.artifact import Artifact
-from compress.artifact.store import load_model, write_card
+from compress.artifact.artifact import Artifact, load_model
+from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
 from compress.engine.preflight import BASELINE, foresee, result_name, without_teacher
 from compress.engine.preparation import Prepared, prepare, refuse_several
-from compress.engine.provenance import content_of, digest_of, export_made_from
+from compress.engine.provenance import content_of, export_made_from
 from compress.engine.run_folder import MODEL, PAGE, RESULTS, RESULTS_FILE, refuse_other_run, save_result, take
 from compress.engine.steps import run
 from compress.recipe import Recipe
 from eval.comparison import measure_together
 from eval.cost.latency import LatencyPlan
 from eval.errors import UserError
+from eval.files.typed_json import json_digest
 from eval.files.writing import write_beside
 from eval.naming import public_name
 from eval.result import RESULT_FILE, Result
@@ -82,7 +83,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     if recipe.evaluate is not None and prepared.task is not None:
         others, notes = _ablated(recipe, prepared, out)
         results = evaluate(recipe, prepared, artifact, exports, out, others)
-        write_card(artifact, out / MODEL, _of(results, artifact.name))
+        write_card(artifact, artifact.lineage, out / MODEL, _of(results, artifact.name))
         page = _report(recipe, artifact, results, out, [*_notes(recipe, prepared), *notes])
     return Run(artifact, out, exports, results, page)
 
@@ -128,7 +129,7 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
             how: dict[str, Any] = {"int8": int8, "name": f"{recipe.name} {name}", "agreement": settings.agreement}
             own: dict[str, Any] = {"options": settings.own()} if settings.own() else {}
             seen = None if examples is None else examples.digest
-            made_from = digest_of(model=content, examples=seen, **how, **own)
+            made_from = json_digest({"model": content, "examples": seen, **how, **own})
             if export_made_from(folder) != made_from:
                 export(artifact, folder, target, examples=examples or (), made_from=made_from, **how, **own)
     return exports

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.artifact.store import is_artifact, load, load_model
+from compress.artifact.artifact import load, load_model
+from compress.artifact.store import is_artifact
 from compress.engine.preview import Preview, look
 from compress.engine.steps import problems, rehearsed, step_folders
 from compress.export.folder import export_problems

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from compress.artifact.artifact import Artifact
-from compress.artifact.store import load_model
+from compress.artifact.artifact import Artifact, load_model
 from compress.augment.training_set import training_set
 from compress.engine.steps import problems
 from compress.recipe import Recipe

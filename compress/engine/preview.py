@@ -108,7 +108,7 @@ def _lesson_problems(recipe: Recipe, prepared: Prepared) -> list[str]:
 def _refuse_lesson(recipe: Recipe, task: Task, prepared: Prepared) -> None:
     """Refuse examples from which the teacher's loss learns nothing, and a head that cannot answer them."""
     from compress.architectures.answer_network import unanswerable
-    from teachers.losses.loss import TaskLoss
+    from teachers.losses.task_loss import TaskLoss
 
     block = recipe.teacher.finetune if recipe.teacher is not None else None
     if block is None:
@@ -133,7 +133,8 @@ def _refuse_augmentation(recipe: Recipe, task: Task, prepared: Prepared) -> None
 
 def _unreadable_models(recipe: Recipe) -> list[str]:
     """Return what is wrong with the models by themselves, which wrong data would hide."""
-    from compress.artifact.store import is_artifact, load_model
+    from compress.artifact.artifact import load_model
+    from compress.artifact.store import is_artifact
 
     found: list[str] = []
     if recipe.teacher is None:

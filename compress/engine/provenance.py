@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,23 +11,20 @@ from compress.artifact.lineage import FILE as LINEAGE
 from compress.artifact.lineage import read_lineage
 from compress.export.runtime.manifest import MANIFEST, sha256
 from eval.errors import UserError
+from eval.files.typed_json import json_digest
 
 if TYPE_CHECKING:
-    from compress.artifact.artifact import Artifact, Record
+    from compress.artifact.artifact import Artifact
+from compress.artifact.record import Record
 
 TOLD = ("README.md", LINEAGE)
 """Files of an artifact that tell about it and hold times of day or figures; no answer depends on them."""
 
 
-def digest_of(**inputs: Any) -> str:
-    """Return the SHA-256 of named plain JSON values, whatever their order."""
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-
-
 def content_of(folder: Path) -> str:
     """Return the SHA-256 over all files of an artifact folder that its answers depend on."""
     files = {file.name: sha256(file) for file in sorted(folder.iterdir()) if file.is_file() and file.name not in TOLD}
-    return digest_of(**files)
+    return json_digest(files)
 
 
 def is_of(folder: Path, artifact: Artifact) -> bool:

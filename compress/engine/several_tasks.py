@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.artifact.store import load_model
+from compress.artifact.artifact import load_model
 from eval.errors import UserError
 from teachers.finetuning.multitask import finetune_together, share_encoders
-from teachers.losses.loss import TaskLoss
+from teachers.losses.task_loss import TaskLoss
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe

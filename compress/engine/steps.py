@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from compress.artifact.artifact import Artifact, Record, outcome_of
-from compress.artifact.store import is_artifact, load, save
+from compress.artifact.artifact import Artifact, load
+from compress.artifact.record import Record, outcome_of
+from compress.artifact.store import is_artifact
 from compress.export.runtime.manifest import sha256
 from compress.modules.masked import masked_parts
 from compress.recipe.checks import step_problems
 from compress.registry import package_of
+from compress.step_order import UNPRUNED, Handover
 from compress.technique import Inputs, Outcome, Technique
 from eval.errors import CompressError, UserError
 from eval.inference import predict
@@ -93,22 +95,23 @@ def problems(steps: Sequence[Technique], student: TaskModel, inputs: Inputs) -> 
 def placed_problems(steps: Sequence[Technique], student: TaskModel, inputs: Inputs) -> list[tuple[int, str]]:
     """Return what ``problems`` does, each with the number of its step, counted from 0."""
     have = {name for name in ("train", "calibration", "teacher") if getattr(inputs, name) is not None}
-    found = [(int(place[-1]), sentence) for place, sentence in step_problems(list(enumerate(steps)), have)]
-    pruned = masked_parts(student.model) if layer_count(student.model) else frozenset()
-    for index, step in enumerate(steps):
-        found += [
-            (index, f"step {index + 1}, {step.name}: cannot follow what has pruned {student.name}: {reason}")
-            for reason in dict.fromkeys(reason for part, reason in step.remade().items() if part in pruned)
-        ]
-        if not step.takes_any and not layer_count(student.model):
-            sentence = f"step {index + 1}, {step.name}: works on transformer layers, and {student.name} has none"
-            found.append((index, sentence))
+    lacking, placed = lacking_of(student), list(enumerate(steps))
+    found = [(int(place[-1]), sentence) for place, sentence in step_problems(placed, have, lacking)]
+    for index, step in placed:
+        if not step.takes_any and "transformer_layers" in lacking.takes:
             continue
         try:
             found += [(index, f"step {index + 1}, {sentence}") for sentence in step.check(student, inputs)]
         except UserError as error:  # the teacher has not what the step asks it for
             found += [(index, f"step {index + 1}, {step.name}: {sentence}") for sentence in error.problems]
     return found
+
+
+def lacking_of(model: TaskModel) -> Handover:
+    """Return which traits a model lacks before the first step: it has no transformer layers, or some are pruned."""
+    if not layer_count(model.model):
+        return Handover(model.name, takes=frozenset({"transformer_layers"}))
+    return Handover(model.name, takes=frozenset(UNPRUNED[part] for part in masked_parts(model.model)))
 
 
 def rehearsed(
@@ -123,7 +126,7 @@ def rehearsed(
         left_out: Steps, counted from 0, that are known to be impossible; the others run without them.
 
     Returns:
-        A model of the shape that the result will have, with records of config and structure alone; and what is
+        A model of the shape that the result will have, with records of config and scheme of exports alone; and what is
         impossible, each with the number of its step, counted from 0.
 
     Raises:
@@ -139,15 +142,15 @@ def rehearsed(
         where = f"step {index + 1}, {step.name} (in the rehearsal)"
         try:
             outcome = _apply(step.rehearsal(), artifact, small, recipe.seed + index)
-            _verify(step, outcome.student, inputs)
+            _verify(step, outcome.model, inputs)
         except UserError as error:
             found += [(index, f"{where}: {sentence}") for sentence in error.problems]
             continue
         except CompressError as error:
             raise type(error)(f"{where}: {error}") from error
         config = step.model_dump(mode="json")
-        record = Record(technique=step.name, config=config, structure=outcome.structure, weights_after="")
-        artifact = _with_record(artifact, outcome.student, record)
+        record = Record(technique=step.name, config=config, export_scheme=outcome.export_scheme, weights_after="")
+        artifact = _with_record(artifact, outcome.model, record)
     return artifact, found
 
 
@@ -167,13 +170,13 @@ def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place:
     started = time.perf_counter()
     outcome = _apply(step, artifact, replace(inputs, folder=working), seed)
     seconds = time.perf_counter() - started
-    _verify(step, outcome.student, inputs)
-    fresh = replace(outcome.student)  # digests are computed once an object, and the weights have changed
+    _verify(step, outcome.model, inputs)
+    fresh = replace(outcome.model)  # digests are computed once an object, and the weights have changed
     record = Record(
         **identity(step, artifact, inputs, seed),
         package=package_of(step.name),
-        structure=outcome.structure,
         facts=without_paths(outcome.facts),
+        export_scheme=outcome.export_scheme,
         size_before=artifact.lineage[-1].size_after,
         **outcome_of(fresh),
         seconds=round(seconds, 3),
@@ -181,7 +184,7 @@ def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place:
     result = _with_record(artifact, fresh, record)
     logger.info("%s: done in %.1f s", step.name, seconds)
     if place is not None and working is not None:
-        save(result, place)
+        result.save(place)
         shutil.rmtree(working, ignore_errors=True)
     return result
 

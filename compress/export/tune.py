@@ -254,7 +254,7 @@ def _fixed(model: TaskModel, task: Task) -> Choice:
         return "there are no training examples to take ranges from"
     inputs = Inputs(calibration=task.train[:CALIBRATION])
     outcome = StaticQuantization().apply(model, inputs, torch.Generator())
-    return Int8.model_validate(outcome.structure["export"]["int8"])
+    return Int8.model_validate(outcome.export_scheme)
 
 
 def _is_bound(model: TaskModel) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -69,11 +69,8 @@ def unmatched(patterns: Iterable[str], modules: Sequence[str]) -> list[str]:
 
 def scheme_of(lineage: Iterable[Any]) -> Int8 | None:
     """Return the scheme that the last record with one asks for, or None: the model is exported in float."""
-    found = None
-    for record in lineage:
-        structure = record["structure"] if isinstance(record, Mapping) else record.structure
-        found = structure.get("export", {}).get("int8", found)
-    return None if found is None else Int8.model_validate(found)
+    asked = [record.export_scheme for record in lineage if record.export_scheme is not None]
+    return Int8.model_validate(asked[-1]) if asked else None
 
 
 def quantize_weight(matrix: Array, per_channel: bool = True, reduce_range: bool = True) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ from eval.task import Examples
 from teachers.anatomy.attention_heads import is_linear
 from teachers.anatomy.encoder import layer_parts, layers, model_inputs, word_embeddings
 from teachers.data.encoded_dataset import labelled
-from teachers.losses.loss import TaskLoss
+from teachers.losses.task_loss import TaskLoss
 from teachers.taskmodel import TaskModel
 from teachers.training.scoring import rows_of
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from compress.prune.heads import Importance
 from compress.sample_loss import SampleLoss
 from eval.inference import batches_by_length
 from eval.task import Examples
@@ -17,7 +16,7 @@ from teachers.anatomy.attention_heads import head_counts, head_size, shared_laye
 from teachers.anatomy.axes import Axis, layer_axes, split
 from teachers.anatomy.encoder import layer_names, layer_parts, layers
 from teachers.data.encoded_dataset import Batch, labelled
-from teachers.losses.loss import TaskLoss
+from teachers.losses.task_loss import TaskLoss
 from teachers.signals.hooks import Wanted, observe
 from teachers.taskmodel import TaskModel
 from teachers.training.scoring import rows_of
@@ -81,7 +80,7 @@ def normalised(scores: Scores) -> Scores:
     return [layer / layer.norm().clamp_min(torch.finfo(layer.dtype).tiny) for layer in scores]
 
 
-def measured(student: TaskModel, examples: Examples, importance: Importance, seed: int) -> Scores:
+def measured(student: TaskModel, examples: Examples, importance: str, seed: int) -> Scores:
     """Return the scores of all heads, without dropout; the network stays as it is.
 
     But for ``entropy`` they are of the loss over all examples, to which each text adds what its labels weigh.
@@ -110,7 +109,7 @@ def measured(student: TaskModel, examples: Examples, importance: Importance, see
         student.model.train(training)
 
 
-def _gates(loss: SampleLoss, importance: Importance) -> Scores:
+def _gates(loss: SampleLoss, importance: str) -> Scores:
     student, texts, tokens = loss.student, sum(map(len, loss.batches)), sum(int(b.mask.sum()) for b in loss.batches)
     score = token_scores if importance == "code" else example_scores
     counts = [head_counts(student.model)[group[0]] for group in shared_layers(student.model)]

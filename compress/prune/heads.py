@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
+from compress.step_order import Trait
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from eval.errors import UserError
 
@@ -64,10 +65,10 @@ class HeadPruning(Technique):
     version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"calibration"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
-    not_after: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("quantize.qbert", "quantize.weights", "share.lowrank"),
-        "heads can only be cut while attention is made of ordinary linear layers; put it before",
-    )
+    requires: ClassVar[Mapping[Trait, str]] = {
+        "linear_layers": "heads can only be cut while attention is made of ordinary linear layers; put it before",
+    }
+    removes: ClassVar[frozenset[Trait]] = frozenset({"standard", "all_heads"})
     source: ClassVar[str] = "Michel, Levy, Neubig 2019, arXiv 1905.10650"
 
     fraction: float | None = Field(default=None, gt=0, lt=1)
@@ -169,24 +170,21 @@ class HeadPruning(Technique):
             left = self._cut(student, groups, left, kept_heads(scores, until - done, self.least))
             done = until
         kept = [heads for i in range(len(counts)) for heads, group in zip(left, groups, strict=True) if i in group]
-        facts = {"heads_before": counts, "heads": head_counts(student.model), "importance": measured}
-        return Outcome(student, {"kept": kept}, facts)
+        facts = {"kept": kept, "heads_before": counts, "heads": head_counts(student.model), "importance": measured}
+        return Outcome(student, facts)
 
     def _cut(
         self, student: TaskModel, groups: Sequence[Sequence[int]], left: list[list[int]], kept: list[list[int]]
     ) -> list[list[int]]:
-        """Keep the heads at these places, and return their numbers from before the first cut."""
-        by_layer = {index: heads for group, heads in zip(groups, kept, strict=True) for index in group}
-        self.restore(student, {"kept": [heads for _, heads in sorted(by_layer.items())]})
+        """Keep the heads at these places, and return their numbers from before the first cut.
+
+        Layers that run one module are cut once.
+        """
+        from teachers.anatomy.attention_heads import keep_heads
+
+        for group, heads in zip(groups, kept, strict=True):
+            keep_heads(student.model, group[0], heads)
         return [[numbers[place] for place in heads] for numbers, heads in zip(left, kept, strict=True)]
-
-    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
-        """Keep the heads that ``structure`` lists for each layer; layers that run one module are cut once."""
-        from teachers.anatomy.attention_heads import keep_heads, shared_layers
-
-        for group in shared_layers(student.model):
-            keep_heads(student.model, group[0], structure["kept"][group[0]])
-        return student
 
     def scores(self, student: TaskModel, inputs: Inputs, seed: int) -> Scores:
         """Return the importance of every head, ``[heads]`` for each distinct layer."""

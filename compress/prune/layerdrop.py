@@ -12,6 +12,7 @@ from compress.companion import Accompanied
 from compress.objective import HealedTechnique
 from compress.prune.depth import depth_table
 from compress.prune.layers import LayerPruning, PickOrSearch
+from compress.step_order import Trait
 from compress.technique import Inputs, Need, Outcome
 from teachers.anatomy.parts import Route, layer_output, rerouted
 from teachers.taskmodel import TaskModel
@@ -75,6 +76,10 @@ class LayerDrop(HealedTechnique):
         """Return what training and cutting need."""
         return super().needed() | (frozenset[Need]() if self.cut is None else self.cut.needed())
 
+    def removed(self) -> frozenset[Trait]:
+        """Return what the cut takes away."""
+        return frozenset() if self.cut is None else self.cut.removed()
+
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse what the objective and the cut refuse."""
         cut = [] if self.cut is None else self.cut.check(student, inputs)
@@ -86,16 +91,11 @@ class LayerDrop(HealedTechnique):
         with rerouted(student.model, dropping(student.model, self.rate)):
             history = self.train(student, inputs, objective, generator)
         facts: dict[str, Any] = {"depths": depth_table(student, inputs.validation)}
-        structure: dict[str, Any] = {}
         if self.cut is not None:
             outcome = self.cut.apply(student, inputs, generator)
-            student, structure = outcome.student, outcome.structure
+            student = outcome.model
             facts |= outcome.facts
-        return Outcome(student, structure, {**facts, "history": history})
-
-    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
-        """Keep the layers that ``structure`` lists, if it lists some."""
-        return student if self.cut is None else self.cut.restore(student, structure)
+        return Outcome(student, {**facts, "history": history})
 
 
 def dropping(network: Any, rate: float) -> Route:

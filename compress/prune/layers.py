@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from compress.step_order import Trait
 from compress.student.layer_choice import choose_layers, every_other
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from eval.errors import UserError
@@ -51,6 +52,7 @@ class LayerPruning(Technique):
 
     name: ClassVar[str] = "prune.layers"
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
+    removes: ClassVar[frozenset[Trait]] = frozenset({"all_layers"})
     source: ClassVar[str] = "Sanh et al. 2019, arXiv 1910.01108; Fan, Grave, Joulin 2020, arXiv 1909.11556"
 
     keep: tuple[Annotated[int, Field(ge=0)], ...] | None = None
@@ -109,7 +111,7 @@ class LayerPruning(Technique):
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Cut; nothing is learned."""
-        from teachers.anatomy.encoder import layer_count
+        from teachers.anatomy.encoder import layer_count, replace_layers
 
         del generator
         total = layer_count(student.model)
@@ -118,16 +120,9 @@ class LayerPruning(Technique):
             from compress.prune.depth import search
 
             kept, facts["losses"] = search(student, self.depth(total), _sample(student, inputs, self.sample))
-        structure = {"layers": list(kept)}
+        replace_layers(student.model, kept)
         dropped = [layer for layer in range(total) if layer not in kept]
-        return Outcome(self.restore(student, structure), structure, {"dropped": dropped, **facts})
-
-    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
-        """Keep the layers that ``structure`` lists."""
-        from teachers.anatomy.encoder import replace_layers
-
-        replace_layers(student.model, structure["layers"])
-        return student
+        return Outcome(student, {"layers": list(kept), "dropped": dropped, **facts})
 
 
 def _sample(student: TaskModel, inputs: Inputs, count: int) -> Examples:

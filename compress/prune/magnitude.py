@@ -14,6 +14,7 @@ from compress.companion import Accompanied
 from compress.prune.gates import Gated, gated
 from compress.prune.magnitude_ranking import cubic, keep_in_groups, keep_largest, keep_largest_together
 from compress.prune.matrices import mask_away, prunable, sparsity, unmask, with_tied
+from compress.step_order import UNPRUNED, Trait
 from compress.surgery import Surgery
 from compress.technique import PARTS, Inputs, Measure, Outcome, Part
 from teachers.anatomy.parts import exchange
@@ -70,7 +71,7 @@ class MagnitudePruning(Surgery):
     name: ClassVar[str] = "prune.magnitude"
     version: ClassVar[int] = 2
     reduces: ClassVar[frozenset[Measure]] = frozenset({"nonzero", "bytes"})
-    zeros: ClassVar[frozenset[Part]] = frozenset(PARTS)
+    removes: ClassVar[frozenset[Trait]] = frozenset({"standard", *UNPRUNED.values()})
     source: ClassVar[str] = "Gordon, Duh, Andrews 2020, arXiv 2002.08307; Zhu, Gupta 2017, arXiv 1710.01878 (schedule)"
 
     sparsity: float | None = Field(default=None, ge=0, lt=1)
@@ -109,9 +110,10 @@ class MagnitudePruning(Surgery):
         kept, of = self.kept_of
         return 1 - kept / of if self.pattern else DEFAULT_SPARSITY if self.sparsity is None else self.sparsity
 
-    def leaves_zeros(self) -> frozenset[Part]:
-        """Return the pruned parts; with ``stock`` nothing keeps their zeros."""
-        return frozenset() if self.stock or not self.target else frozenset(self.parts)
+    def removed(self) -> frozenset[Trait]:
+        """Return that the parts are pruned and no standard class keeps their zeros; with ``stock`` nothing does."""
+        kept = self.target and not self.stock
+        return frozenset[Trait]({"standard", *(UNPRUNED[part] for part in self.parts)}) if kept else frozenset()
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse parts that this model has not, and patterns that do not divide the rows."""
@@ -131,7 +133,6 @@ class MagnitudePruning(Surgery):
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Prune and train."""
         modules: dict[str, Any] = prunable(student.model, self.parts) if self.target else {}
-        structure = {"masked": list(modules)}
         facts: dict[str, Any] = {}
         if self.schedule == "once":
             keep = self.masks([module.weight for module in modules.values()], self.target)
@@ -140,8 +141,8 @@ class MagnitudePruning(Surgery):
             facts["history"] = self._train(student, inputs, generator, list(modules.values()))
         if self.stock:
             unmask(student.model)
-            structure = {}
-        return Outcome(student, structure, {**sparsity(student.model, modules), **facts})
+        masked = [] if self.stock else list(modules)
+        return Outcome(student, {"masked": masked, **sparsity(student.model, modules), **facts})
 
     def _train(
         self, student: TaskModel, inputs: Inputs, generator: torch.Generator, modules: list[nn.Module]
@@ -156,12 +157,6 @@ class MagnitudePruning(Surgery):
         history = self.train(student, inputs, Accompanied(objective, masks), generator)
         mask_away(student.model, {gates[module]: gates[module].mask for module in modules})
         return history
-
-    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
-        """Make the listed matrices masked ones; their zeros are the masks."""
-        found = {student.model.get_submodule(path): None for path in structure.get("masked", ())}
-        mask_away(student.model, found)
-        return student
 
     def sparsity_at(self, step: int, total: int) -> float:
         """Return s(t) before update ``step`` of ``total``."""

@@ -13,7 +13,8 @@ from compress.companion import Accompanied
 from compress.objective import HealedTechnique
 from compress.prune.matrices import mask_away, prunable, sparsity
 from compress.prune.movement_scores import Method, ScoredLinear, course
-from compress.technique import Inputs, Measure, Need, Outcome, Part
+from compress.step_order import Trait
+from compress.technique import Inputs, Measure, Need, Outcome
 from teachers.anatomy.parts import exchange, matrix_roles
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
@@ -66,7 +67,7 @@ class MovementPruning(HealedTechnique):
     version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"nonzero", "bytes"})
-    zeros: ClassVar[frozenset[Part]] = frozenset({"layers"})
+    removes: ClassVar[frozenset[Trait]] = frozenset({"standard", "unpruned_layers"})
     source: ClassVar[str] = "Sanh, Wolf, Rush 2020, arXiv 2005.07683; Lagunas et al. 2021, arXiv 2109.04838 (blocks)"
 
     method: Method = "hard"
@@ -127,13 +128,7 @@ class MovementPruning(HealedTechnique):
         history = self.train(student, inputs, Accompanied(self.make_objective(inputs), scores), generator)
         scores.at_step(1, 1)  # the best epoch's scores may have come back
         mask_away(network, {layer: layer.keep() for layer in scored.values()})
-        facts = {**sparsity(network, blocks), "history": history}
-        return Outcome(student, {"masked": list(blocks)}, facts)
-
-    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
-        """Make the listed matrices masked ones; their zeros are the masks."""
-        mask_away(student.model, {student.model.get_submodule(path): None for path in structure.get("masked", ())})
-        return student
+        return Outcome(student, {"masked": list(blocks), **sparsity(network, blocks), "history": history})
 
     def value(self, step: int, total: int) -> float:
         """Return v (``hard``) or tau (``soft``) before update ``step`` of ``total``."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from compress.step_order import Trait
 from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
 from eval.errors import UserError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from compress.prune.dependency import Dependencies
     from teachers.anatomy.axes import Axis
     from teachers.taskmodel import TaskModel
+
+KINDS = ("ffn", "attention", "hidden", "embedding")
+"""Kinds of channels."""
 
 
 class StructuredPruning(Surgery):
@@ -64,8 +68,8 @@ class StructuredPruning(Surgery):
     name: ClassVar[str] = "prune.structured"
     version: ClassVar[int] = 2
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
-    not_after: ClassVar[Mapping[str, str]] = {
-        "share.lowrank": "channels can only be cut where layers are ordinary linear ones; put it before",
+    requires: ClassVar[Mapping[Trait, str]] = {
+        "linear_layers": "channels can only be cut where layers are ordinary linear ones; put it before",
     }
     source: ClassVar[str] = "Fang, Ma, Song, Mi, Wang 2023, arXiv 2301.12900"
 
@@ -117,12 +121,12 @@ class StructuredPruning(Surgery):
         """Score and cut."""
         if problems := [f"{self.name}: {problem}" for problem in self._problems(student)]:
             raise UserError(*problems)  # an earlier step may have changed the model
-        structure = self.choose(student, inputs, generator)
-        changed = self.restore(student, structure)
+        chosen = self.choose(student, inputs, generator)
+        changed = self.cut(student, chosen)
         facts: dict[str, Any] = {
-            name: {path: len(kept) for path, kept in structure[name].items()} for name in ("ffn", "attention")
+            name: {path: len(kept) for path, kept in chosen[name].items()} for name in ("ffn", "attention")
         }
-        return Outcome(changed, structure, {**facts, "shape": structure["shape"]})
+        return Outcome(changed, {**facts, "shape": chosen["shape"], "kept": {kind: chosen[kind] for kind in KINDS}})
 
     def choose(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> dict[str, Any]:
         """Return which channels stay, by kind and by the path of the module where their group begins."""
@@ -142,7 +146,7 @@ class StructuredPruning(Surgery):
         with torch.random.fork_rng():
             torch.manual_seed(generator.initial_seed())
             shape = self._new_shape(model)
-            found: dict[str, dict[str, list[int]]] = {kind: {} for kind in ("ffn", "attention", "hidden", "embedding")}
+            found: dict[str, dict[str, list[int]]] = {kind: {} for kind in KINDS}
             if self.ffn:
                 found["ffn"] = self._neurons(graph, places["ffn"])
                 sizes = {len(kept) for kept in found["ffn"].values()}
@@ -203,8 +207,8 @@ class StructuredPruning(Surgery):
             counts = [len(kept) for kept in best_overall(by_head, total - int(self.heads * total))]
         return {p: best_in_heads(s, size, c, size) for p, s, c in zip(paths, scores, counts, strict=True)}
 
-    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
-        """Keep the channels that ``structure`` lists, and bring the config in step as far as one can say it."""
+    def cut(self, student: TaskModel, chosen: Mapping[str, Any]) -> TaskModel:
+        """Keep the channels that ``choose`` returned, and bring the config in step as far as one can say it."""
         import torch
 
         from compress.prune.dependency import Dependencies, rebuilt
@@ -212,25 +216,25 @@ class StructuredPruning(Surgery):
         from teachers.anatomy.axes import tensor_axes
         from teachers.anatomy.encoder import family_of, reshaped
 
-        model, shape = student.model, structure["shape"]
+        model, shape = student.model, chosen["shape"]
         size, widths = head_size(model.config), {"hidden_size", "embedding_size"} & set(shape)
         axes = tensor_axes(model) if widths else {}
         graph = Dependencies(model)
         for kind in ("ffn", "attention"):
-            for path, kept in structure[kind].items():
+            for path, kept in chosen[kind].items():
                 graph.cut(kind, path, kept)
         for kind in ("hidden", "embedding"):
-            for path, kept in structure[kind].items():
+            for path, kept in chosen[kind].items():
                 _cut_width(graph, kind, path, kept, axes)
         if "hidden_size" in shape:
             scale = math.sqrt(shape["hidden_size"] / shape["heads"] / size)
             with torch.no_grad():
-                for path in structure["attention"]:
+                for path in chosen["attention"]:
                     for parameter in model.get_submodule(path).parameters():
                         parameter.mul_(scale)
         if widths:
             return replace(student, model=rebuilt(model, reshaped(model.config, **shape)))
-        for path in structure["attention"]:
+        for path in chosen["attention"]:
             number_heads(model, path)
         if "intermediate_size" in shape:
             setattr(model.config, family_of(model).config["intermediate_size"], shape["intermediate_size"])

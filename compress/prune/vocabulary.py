@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from compress.step_order import Trait
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from eval.errors import UserError
 
@@ -64,10 +65,9 @@ class VocabularyPruning(Technique):
     name: ClassVar[str] = "prune.vocabulary"
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes"})
-    not_after: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("quantize.qbert", "quantize.weights"),
-        "rows can only be chosen from a table that is not packed; put it before",
-    )
+    requires: ClassVar[Mapping[Trait, str]] = {
+        "float_embeddings": "rows can only be chosen from a table that is not packed; put it before",
+    }
     source: ClassVar[str] = "Abdaoui, Pradel, Sigel 2020, arXiv 2010.05609"
 
     min_count: int = Field(default=1, ge=1)
@@ -119,8 +119,10 @@ class VocabularyPruning(Technique):
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Count and cut; nothing is learned."""
-        from compress.prune.subwords import supported
-        from teachers.anatomy.embedding_rows import needed_rows
+        from dataclasses import replace
+
+        from compress.prune.subwords import supported, with_pieces
+        from teachers.anatomy.embedding_rows import keep_rows, needed_rows
         from teachers.anatomy.encoder import shape_of
 
         del generator
@@ -135,21 +137,11 @@ class VocabularyPruning(Technique):
             logger.warning("%s: the corpus uses, or the tokenizer needs, all %d pieces", self.name, before)
         facts = {"kept": len(kept), "dropped": before - len(kept)} | coverage(student.tokenizer, counts, set(kept))
         old = student.encoder
-        cut = self.restore(student, {"kept": kept})
+        cut = replace(student, tokenizer=with_pieces(student.tokenizer, kept))
+        keep_rows(student.model, kept)
         if inputs.validation:
             facts["validation"] = differences(old, cut.encoder, inputs.validation, cut.tokenizer.unk_token)
-        return Outcome(cut, {"kept": kept}, facts)
-
-    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
-        """Keep the pieces that ``structure`` lists by their old ids."""
-        from dataclasses import replace
-
-        from compress.prune.subwords import with_pieces
-        from teachers.anatomy.embedding_rows import keep_rows
-
-        tokenizer = with_pieces(student.tokenizer, structure["kept"])
-        keep_rows(student.model, structure["kept"])
-        return replace(student, tokenizer=tokenizer)
+        return Outcome(cut, facts)
 
     def counts(self, student: TaskModel, inputs: Inputs) -> Counter[int]:
         """Return how often each piece, by id, stands in the corpus."""

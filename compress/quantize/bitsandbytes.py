@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from compress.step_order import Trait
 from compress.technique import Inputs, Measure, Outcome, Technique
 
 if TYPE_CHECKING:
@@ -55,14 +56,9 @@ class BitsAndBytes(Technique):
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes"})
     freezes: ClassVar[bool] = True
     last: ClassVar[bool] = True
-    not_after: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        (
-            *("prune.heads", "prune.magnitude", "prune.movement"),
-            *("share.embeddings", "share.layers", "share.lowrank"),
-            *("quantize.qbert", "quantize.weights"),
-        ),
-        "stock transformers does not hold what that makes; take quantize.weights in its place",
-    )
+    requires: ClassVar[Mapping[Trait, str]] = {
+        "standard": "stock transformers does not hold what that makes; take quantize.weights in its place",
+    }
     source: ClassVar[str] = "Dettmers, Lewis, Belkada, Zettlemoyer 2022, arXiv 2208.07339; arXiv 2305.14314"
 
     format: Literal["int8", "nf4", "fp4"] = "nf4"
@@ -110,7 +106,7 @@ class BitsAndBytes(Technique):
                 ),
             ).model
         facts = {"packed": count_packed(packed), "left_in_float": left_out}
-        return Outcome(replace(student, model=packed), {"quantization": self.format}, facts)
+        return Outcome(replace(student, model=packed), facts)
 
     def left_out(self, network: Any) -> list[str]:
         """Return the linear layers that stay in float: those of the head, of unfit size, and those of ``skip``."""

@@ -106,4 +106,4 @@ class DynamicQuantization(Technique):
             kept, agreement = Calibration.of(student, inputs.calibration or ()).kept_in_float(scheme, self.budget)
             scheme = scheme.model_copy(update={"exclude": (*scheme.exclude, *kept)})
             facts = {"kept_in_float": kept, "agreement": agreement}
-        return Outcome(student, {"export": {"int8": scheme.model_dump(mode="json", include=shared)}}, facts)
+        return Outcome(student, facts, scheme.model_dump(mode="json", include=shared))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,18 +18,48 @@ from eval.files.writing import write_beside
 from eval.task import Examples
 from teachers.anatomy.encoder import layers
 from teachers.data.encoded_dataset import labelled
+from teachers.losses.loss import Objective
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 from teachers.training.scoring import rows_of
-
-if TYPE_CHECKING:
-    from compress.quantize.qbert import QBert
 
 KEPT = "eigenvalues.json"
 """Where the values are kept beside the checkpoint of the training, which goes on with them."""
 
 
+class Measured(Protocol):
+    """What a technique says of the curvature that it asks for."""
+
+    @property
+    def portions(self) -> int:
+        """How many portions of the data are measured."""
+
+    @property
+    def portion_examples(self) -> int | None:
+        """Examples of a portion; None takes a tenth of the data."""
+
+    @property
+    def power_steps(self) -> int:
+        """Most products with the Hessian."""
+
+    @property
+    def tolerance(self) -> float:
+        """Relative change of the eigenvalue at which it is found."""
+
+    @property
+    def objective(self) -> Any:
+        """What is named as the objective; None for the labels' own loss."""
+
+    @property
+    def training(self) -> Training:
+        """Its batch size is that of the measurement."""
+
+    def make_objective(self, inputs: Inputs) -> Objective:
+        """Return the loss whose curvature is measured."""
+
+
 def layer_eigenvalues(
-    technique: QBert, student: TaskModel, inputs: Inputs, generator: torch.Generator
+    technique: Measured, student: TaskModel, inputs: Inputs, generator: torch.Generator
 ) -> list[list[float]]:
     """Return for each distinct layer the top eigenvalue of the loss's Hessian on each portion of the data.
 
@@ -70,7 +100,7 @@ def layer_eigenvalues(
     return found
 
 
-def portions(technique: QBert, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> list[Examples]:
+def portions(technique: Measured, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> list[Examples]:
     """Return disjoint portions of the training examples, drawn by chance; all of them hold at least one."""
     examples = inputs.train or Examples((), "train")
     if technique.objective is None:
@@ -86,7 +116,7 @@ def portions(technique: QBert, student: TaskModel, inputs: Inputs, generator: to
 
 
 def _losses(
-    technique: QBert,
+    technique: Measured,
     student: TaskModel,
     portion: Examples,
     inputs: Inputs,

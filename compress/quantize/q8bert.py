@@ -139,7 +139,7 @@ class Q8Bert(HealedTechnique):
             "outputs": outputs,
         }
         facts = {"linear": kinds.count(Int8Linear), "tables": kinds.count(Int8Embedding), "history": history}
-        return Outcome(student, {"export": {"int8": scheme}}, facts)
+        return Outcome(student, facts, scheme)
 
     def prepare(self, student: TaskModel) -> None:
         """Put layers that round in the place of the linear layers and embedding tables, in place."""

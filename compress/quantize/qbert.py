@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from compress.objective import HealedTechnique
 from compress.quantize.bit_widths import halves, reversed_order, under_budget
+from compress.step_order import Trait
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
 from teachers.training.config import Training
 
@@ -81,6 +82,7 @@ class QBert(HealedTechnique):
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
+    removes: ClassVar[frozenset[Trait]] = frozenset({"standard", "linear_layers", "float_embeddings"})
     source: ClassVar[str] = "Shen et al. 2020, arXiv 1909.05840"
 
     bits: Bits | tuple[Bits, Bits] = (3, 2)
@@ -155,7 +157,7 @@ class QBert(HealedTechnique):
             silence(network, student.tokenizer)
         self._pack(network, widths)
         mean = sum(n * b for n, b in zip(sizes, bits, strict=True)) / sum(sizes)
-        return Outcome(student, {"bits": bits}, {"bits": bits, "mean_bits": mean, **facts})
+        return Outcome(student, {"bits": bits, "mean_bits": mean, **facts})
 
     def chosen(self, eigenvalues: list[list[float]], sizes: list[int]) -> tuple[list[int], list[float]]:
         """Return the bits and Ω of each layer.

@@ -103,7 +103,7 @@ class StaticQuantization(Technique):
         for part in ("ranges", "smooth"):
             recorded[part] = {node: value for node, value in recorded[part].items() if node not in kept}
         facts["linear"] = len(recorded["ranges"])
-        return Outcome(student, {"export": {"int8": recorded}}, facts)
+        return Outcome(student, facts, recorded)
 
     def _scheme(self, calibration: Any) -> Int8:
         import numpy as np

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from compress.step_order import Trait
 from compress.technique import Inputs, Measure, Outcome, Technique
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class WeightQuantization(Technique):
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
     takes_any: ClassVar[bool] = True
+    removes: ClassVar[frozenset[Trait]] = frozenset({"standard", "linear_layers", "float_embeddings"})
     source: ClassVar[str] = "ONNX Runtime documentation; Dettmers et al. 2023, arXiv 2305.14314"
 
     format: Literal["int4", "int8"] = "int4"
@@ -102,7 +104,7 @@ class WeightQuantization(Technique):
                     PackedEmbedding.of(module, **packing) if table else PackedLinear.of(module, **packing)
                 )
             network.set_submodule(path, made[id(module)])
-        return Outcome(student, {"packed": self.format}, facts)
+        return Outcome(student, facts)
 
     def _packs(self, path: str, module: nn.Module) -> bool:
         from compress.modules.int8_scheme import is_excluded

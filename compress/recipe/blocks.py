@@ -276,7 +276,8 @@ class TeacherBlock(Block):
             UserError: If there can be no such network.
         """
         head = head or (self.finetune.head if self.finetune is not None else None)
-        from compress.artifact.store import is_artifact, load_model
+        from compress.artifact.artifact import load_model
+        from compress.artifact.store import is_artifact
 
         if self.shape is None and head is None and not self.accept_incomplete and not is_artifact(model):
             return model

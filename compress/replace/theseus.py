@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from compress.companion import Accompanied
 from compress.objective import HealedTechnique
+from compress.step_order import Trait
 from compress.student.layer_choice import Pick, choose_layers
-from compress.technique import Inputs, Measure, Need, Outcome, Part
+from compress.technique import Inputs, Measure, Need, Outcome
 from eval.errors import UserError
 from teachers.anatomy.encoder import copy_layer, layer_count, layers, replace_layers
 from teachers.anatomy.parts import layer_differences, rerouted
@@ -68,6 +69,7 @@ class Theseus(HealedTechnique):
     name: ClassVar[str] = "replace.theseus"
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
+    removes: ClassVar[frozenset[Trait]] = frozenset({"all_layers"})
     source: ClassVar[str] = "Xu, Zhou, Ge, Wei, Zhou 2020, arXiv 2002.02925"
 
     count: int | None = Field(default=None, ge=1)
@@ -93,9 +95,10 @@ class Theseus(HealedTechnique):
         """Return the weights of a local ``start``."""
         return tuple(sorted(Path(self.start).glob("*.safetensors"))) if self.start is not None else ()
 
-    def remade(self) -> Mapping[Part, str]:
-        """Return the layers if they start from other weights."""
-        return {"layers": "the new layers start from weights that are not pruned; put it before"} if self.start else {}
+    def required(self) -> Mapping[Trait, str]:
+        """Return layers without zeros if the new ones start from other weights."""
+        reason = "the new layers start from weights that are not pruned; put it before"
+        return {"unpruned_layers": reason} if self.start else {}
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse families whose layers cannot stand in for each other, and groups that are not all of the layers."""
@@ -117,11 +120,13 @@ class Theseus(HealedTechnique):
     def network_for(self, student: TaskModel, seed: int = 0) -> TaskModel:
         """Return the successor before its training."""
         del seed
-        return self.restore(replace(student, model=copy.deepcopy(student.model)), self._structure(student))
+        successor = replace(student, model=copy.deepcopy(student.model))
+        replace_layers(successor.model, self._begun_from(layer_count(student.model)))
+        return successor
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Train the successor among the layers that it replaces."""
-        structure, old = self._structure(student), layers(student.model)
+        old = layers(student.model)
         successor = self.network_for(student)
         if self.start is not None:
             self._begin(successor)
@@ -132,19 +137,15 @@ class Theseus(HealedTechnique):
         objective = Accompanied(self.make_objective(inputs), replacement, passes_by=self.name)
         with rerouted(successor.model, replacement.route):
             history = self.train(successor, inputs, objective, generator)
-        return Outcome(successor, structure, {"groups": list(self.sizes(len(old))), "history": history})
+        begun = list(self._begun_from(len(old)))
+        return Outcome(successor, {"layers": begun, "groups": list(self.sizes(len(old))), "history": history})
 
-    def restore(self, student: TaskModel, structure: dict[str, Any]) -> TaskModel:
-        """Keep the layers that the new ones start from."""
-        replace_layers(student.model, structure["layers"])
-        return student
-
-    def _structure(self, student: TaskModel) -> dict[str, Any]:
-        total = layer_count(student.model)
-        return {"layers": list(choose_layers(total, len(self.sizes(total)), self.pick))}
+    def _begun_from(self, total: int) -> tuple[int, ...]:
+        """Return the layers, of ``total``, that the new ones start from."""
+        return choose_layers(total, len(self.sizes(total)), self.pick)
 
     def _begin(self, successor: TaskModel) -> None:
-        from compress.artifact.store import load_model
+        from compress.artifact.artifact import load_model
 
         given = load_model(str(self.start), successor.task).model
         own = layers(successor.model)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from compress.share.lowrank import largest_rank
+from compress.step_order import UNPRUNED, Trait
 from compress.surgery import Surgery
-from compress.technique import PARTS, Inputs, Measure, Need, Outcome, Part
+from compress.technique import Inputs, Measure, Need, Outcome
 from teachers.training.config import Training
 
 if TYPE_CHECKING:
@@ -66,9 +67,10 @@ class FactorisedEmbeddings(Surgery):
     name: ClassVar[str] = "share.embeddings"
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes"})
     adds: ClassVar[frozenset[Measure]] = frozenset({"macs"})
-    remakes: ClassVar[Mapping[Part, str]] = {
-        "embeddings": "the factors of the table are new numbers, without its zeros; put it before",
+    requires: ClassVar[Mapping[Trait, str]] = {
+        "unpruned_embeddings": "the factors of the table are new numbers, without its zeros; put it before",
     }
+    removes: ClassVar[frozenset[Trait]] = frozenset({"standard"})
     source: ClassVar[str] = "Lan et al. 2020, arXiv 1909.11942"
 
     size: int = Field(default=128, ge=1)
@@ -80,11 +82,15 @@ class FactorisedEmbeddings(Surgery):
         """Return what healing needs, and calibration examples to count words."""
         return super().needed() | (frozenset[Need]({"calibration"}) if self.weighting != "none" else frozenset())
 
-    def remade(self) -> Mapping[Part, str]:
-        """Return the table, and with ``stock`` the whole network."""
+    def required(self) -> Mapping[Trait, str]:
+        """Return the table without zeros, and with ``stock`` the whole network."""
         if not self.stock:
-            return self.remakes
-        return dict.fromkeys(PARTS, "stock: a stock model does not keep pruned weights 0; put it before")
+            return self.requires
+        return dict.fromkeys(UNPRUNED.values(), "stock: a stock model does not keep pruned weights 0; put it before")
+
+    def removed(self) -> frozenset[Trait]:
+        """Return that no standard class holds the result, but for ``stock``."""
+        return frozenset() if self.stock else self.removes
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse a size that saves nothing, heads that read the table otherwise, and stock where it is not exact."""
@@ -124,7 +130,7 @@ class FactorisedEmbeddings(Surgery):
             changed, lost = _stock(student, self.size, shares)
         else:
             changed, lost = student, _factorise(student.model, self.size, shares)
-        return Outcome(changed, {"size": self.size}, {"lost": lost})
+        return Outcome(changed, {"size": self.size, "lost": lost})
 
 
 def _factorise(network: Any, size: int, shares: Tensor | None) -> float:

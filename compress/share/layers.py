@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from compress.step_order import UNPRUNED, Trait
 from compress.surgery import Surgery
-from compress.technique import PARTS, Inputs, Measure, Need, Outcome, Part
+from compress.technique import Inputs, Measure, Need, Outcome
 from eval.errors import UserError
 from teachers.training.config import Training
 
@@ -68,15 +69,14 @@ class LayerSharing(Surgery):
 
     name: ClassVar[str] = "share.layers"
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes"})
-    not_after: ClassVar[Mapping[str, str]] = {
-        "prune.heads": "layers with different numbers of heads cannot be one; put it before",
-    }
-    remakes: ClassVar[Mapping[Part, str]] = {
-        "layers": (
+    requires: ClassVar[Mapping[Trait, str]] = {
+        "all_heads": "layers with different numbers of heads cannot be one; put it before",
+        "unpruned_layers": (
             "the mean of layers is 0 only where all of them are; take init: least or a layer for each group, "
             "or put it before"
         ),
     }
+    removes: ClassVar[frozenset[Trait]] = frozenset({"standard"})
     source: ClassVar[str] = "Lan et al. 2020, arXiv 1909.11942"
 
     share: Literal["all", "attention", "ffn"] = "all"
@@ -100,11 +100,17 @@ class LayerSharing(Surgery):
         """Return what healing needs, and calibration examples for ``init: least``."""
         return super().needed() | (frozenset[Need]({"calibration"}) if self.init == "least" else frozenset())
 
-    def remade(self) -> Mapping[Part, str]:
-        """Return the layers if they become means, and with ``stock`` the whole network."""
+    def required(self) -> Mapping[Trait, str]:
+        """Return all heads, the layers without zeros if they become means, and with ``stock`` the whole network so."""
         if self.stock:
-            return dict.fromkeys(PARTS, "stock: a stock ALBERT does not keep pruned weights 0; put it before")
-        return self.remakes if self.init == "mean" else {}
+            reason = "stock: a stock ALBERT does not keep pruned weights 0; put it before"
+            return {**self.requires, **dict.fromkeys(UNPRUNED.values(), reason)}
+        means = self.init == "mean"
+        return {trait: reason for trait, reason in self.requires.items() if means or trait != "unpruned_layers"}
+
+    def removed(self) -> frozenset[Trait]:
+        """Return that no standard class holds the result, but for ``stock``."""
+        return frozenset() if self.stock else self.removes
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse an ALBERT, groups that share nothing, layers outside of their groups, and what no ALBERT can hold."""
@@ -133,24 +139,23 @@ class LayerSharing(Surgery):
 
         every = layers(student.model)
         groups = grouped(len(every), self.groups)
-        structure: dict[str, Any] = {"groups": [group_of(i, len(every), self.groups) for i in range(len(every))]}
-        facts: dict[str, Any] = {}
+        facts: dict[str, Any] = {"groups": [group_of(i, len(every), self.groups) for i in range(len(every))]}
         if self.init == "least" and inputs.calibration is not None:
             facts["distortion"] = distortions(student, groups, self.share, inputs.calibration)
-            structure["from"] = [min(group, key=facts["distortion"].__getitem__) for group in groups]
+            facts["from"] = [min(group, key=facts["distortion"].__getitem__) for group in groups]
         elif isinstance(self.init, tuple):
-            structure["from"] = list(self.init)
+            facts["from"] = list(self.init)
         with torch.no_grad():
             for number, group in enumerate(groups):
                 own = [every[i] for i in group]
-                if "from" not in structure:
+                if "from" not in facts:
                     average(student.model, own, self.share)
-                first = every[structure["from"][number]] if "from" in structure else own[0]
+                first = every[facts["from"][number]] if "from" in facts else own[0]
                 share(student.model, own, first, self.share)
         if self.stock:
             student, lost = as_albert(student, self.groups, self.embedding_size)
             facts["lost_embeddings"] = lost
-        return Outcome(student, structure, facts)
+        return Outcome(student, facts)
 
 
 def group_of(layer: int, layers: int, groups: int) -> int:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from compress.step_order import Trait
 from compress.surgery import Surgery
-from compress.technique import Inputs, Measure, Need, Outcome, Part
+from compress.technique import Inputs, Measure, Need, Outcome
 from teachers.training.config import Training
 
 if TYPE_CHECKING:
@@ -70,9 +71,10 @@ class LowRank(Surgery):
 
     name: ClassVar[str] = "share.lowrank"
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
-    remakes: ClassVar[Mapping[Part, str]] = {
-        "layers": "the factors of a matrix are new weights, without its zeros; put it before",
+    requires: ClassVar[Mapping[Trait, str]] = {
+        "unpruned_layers": "the factors of a matrix are new weights, without its zeros; put it before",
     }
+    removes: ClassVar[frozenset[Trait]] = frozenset({"standard", "linear_layers"})
     source: ClassVar[str] = (
         "Chen, Yu, Dhillon, Hsieh 2021 (DRONE, NeurIPS); Yuan et al. 2023, arXiv 2312.05821; "
         "Wang et al. 2024, arXiv 2403.07378"
@@ -127,7 +129,7 @@ class LowRank(Surgery):
                         _replace(student.model, module, factors[0], factors[1])
         if not ranks:
             logger.warning("%s: no layer becomes smaller; the model stays as it is", self.name)
-        return Outcome(student, {"ranks": ranks}, {"lost_energy": lost})
+        return Outcome(student, {"ranks": ranks, "lost_energy": lost})
 
     def _factors(self, module: Any, moment: Tensor | None) -> tuple[Tensor, Tensor, float] | None:
         weight = dense(module)

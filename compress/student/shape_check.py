@@ -13,12 +13,12 @@ from teachers.conversion import convertible
 from teachers.limits import layer_problems, parameter_problems, size_problems
 
 if TYPE_CHECKING:
-    from compress.student.student import Student
+    from compress.student.student_shape import StudentShape
     from eval.task import TaskSpec
     from teachers.taskmodel import TaskModel
 
 
-def shape_problems(student: Student, source: TaskModel) -> list[str]:
+def shape_problems(student: StudentShape, source: TaskModel) -> list[str]:
     """Return every reason why a student cannot be built from ``source``, one sentence each."""
     config: Any = source.model.config
     own = shape_of(config)
@@ -48,7 +48,7 @@ def shape_problems(student: Student, source: TaskModel) -> list[str]:
     return found
 
 
-def _layers(student: Student, own: Shape) -> Iterator[str]:
+def _layers(student: StudentShape, own: Shape) -> Iterator[str]:
     layers, last = student.layers, own.layers - 1
     yield from layer_problems(layers if isinstance(layers, int) else 0, "student.layers")
     if isinstance(layers, tuple):
@@ -71,14 +71,14 @@ def _layers(student: Student, own: Shape) -> Iterator[str]:
         )
 
 
-def _fields(student: Student, family: Family) -> Iterator[str]:
+def _fields(student: StudentShape, family: Family) -> Iterator[str]:
     for name in ("embedding_size", "max_positions"):
         if getattr(student, name) is not None and name not in family.config:
             others = ", ".join(sorted(key for key, other in FAMILIES.items() if name in other.config))
             yield f"student.{name}: {family.model_type} has none; leave it out, or choose a family that does: {others}"
 
 
-def _vocabulary(student: Student, source: TaskModel, own: Shape) -> Iterator[str]:
+def _vocabulary(student: StudentShape, source: TaskModel, own: Shape) -> Iterator[str]:
     size = student.vocab_size
     least = max(source.tokenizer.get_vocab().values()) + 1
     if size is not None and size < least:
@@ -93,7 +93,7 @@ def _vocabulary(student: Student, source: TaskModel, own: Shape) -> Iterator[str
         )
 
 
-def _activation(student: Student) -> Iterator[str]:
+def _activation(student: StudentShape) -> Iterator[str]:
     from transformers.activations import ACT2FN
 
     if student.activation is not None and student.activation not in ACT2FN:
@@ -101,7 +101,7 @@ def _activation(student: Student) -> Iterator[str]:
         yield f"student.activation: {student.activation!r} is not an activation of transformers{near}"
 
 
-def _options(student: Student, config: Any, family: Family) -> Iterator[str]:
+def _options(student: StudentShape, config: Any, family: Family) -> Iterator[str]:
     from transformers import AutoConfig, PretrainedConfig
 
     if family.model_type != family_of(config).model_type:
@@ -134,7 +134,7 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def _family_change(student: Student, config: Any, name: str) -> Iterator[str]:
+def _family_change(student: StudentShape, config: Any, name: str) -> Iterator[str]:
     own = family_of(config).model_type
     if student.init == "embeddings":
         if name != own:
@@ -169,7 +169,7 @@ def _mobilebert_words(wanted: Shape) -> Iterator[str]:
         )
 
 
-def _inherited(student: Student, before: Any, after: Any) -> Iterator[str]:
+def _inherited(student: StudentShape, before: Any, after: Any) -> Iterator[str]:
     own, wanted = shape_of(before), shape_of(after)
     changed = [
         name

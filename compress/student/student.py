@@ -6,11 +6,9 @@ import copy
 import logging
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from compress.student.layer_choice import Pick, choose_layers
+from compress.student.student_shape import StudentShape, model_type_of
 from eval.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,56 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("compress.student.student")
 
-Positive = Annotated[int, Field(ge=1)]
 
-
-class Student(BaseModel):
-    """A smaller network: a shape, and where its first weights come from. What is left out is as in the teacher.
-
-    Attributes:
-        from_: ``teacher``, or a model folder or hub name that gives shape, tokenizer and weights in its place;
-            written ``from`` in a recipe.
-        layers: A number of layers, or the teacher's layers to keep, counted from 0.
-        pick: Which layers a number means. ``spread``: evenly with the first and the last, 3 of 6 are 0, 2, 5;
-            ``stride``: evenly from the first, 3 of 6 are 0, 2, 4; ``first`` or ``last``.
-        hidden_size: Channels of the hidden states.
-        heads: Attention heads of a layer.
-        intermediate_size: Neurons of the feed-forward network.
-        embedding_size: Channels of factorised word embeddings (ALBERT, ELECTRA, MobileBERT, DeBERTa).
-        vocab_size: Rows of the word embeddings; only with ``init: random`` may it differ, and never be fewer than the
-            tokenizer needs.
-        activation: Activation of the feed-forward network, by its name in transformers.
-        family: Model type. With weights, BERT, RoBERTa, ERNIE, DistilBERT and unfactorised ELECTRA can become one
-            another (see ``teachers.conversion``); with ``init: random`` any family can follow any.
-        max_positions: Most tokens of an input; fewer than the teacher's cut its position table.
-        init: ``teacher``: all tensors of the kept layers, of equal width. ``width``: the best part of each tensor of
-            a wider teacher (see ``compress.student.width``). ``embeddings``: new layers, and what lies outside of them
-            (embeddings, head) from a teacher of the same family, tensor by tensor where the shape is the same.
-            ``random``: new weights.
-        options: Further values of the family's config in transformers, by their names there, such as
-            ``{intra_bottleneck_size: 128, normalization_type: no_norm}`` of MobileBERT.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
-
-    from_: str = Field(default="teacher", alias="from", min_length=1)
-    layers: Positive | tuple[int, ...] | None = None
-    pick: Pick = "spread"
-    hidden_size: Positive | None = None
-    heads: Positive | None = None
-    intermediate_size: Positive | None = None
-    embedding_size: Positive | None = None
-    vocab_size: Positive | None = None
-    activation: str | None = None
-    family: str | None = None
-    max_positions: Positive | None = None
-    init: Literal["teacher", "random", "width", "embeddings"] = "teacher"
-    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
-
-    @property
-    def new_layers(self) -> bool:
-        """Whether no layer of the teacher is taken."""
-        return self.init in ("random", "embeddings")
+class Student(StudentShape):
+    """A smaller network: a shape, and where its first weights come from; the fields are those of ``StudentShape``."""
 
     def build(self, teacher: Model, seed: int = 0) -> Model:
         """Return the student; the teacher stays as it is.
@@ -106,40 +57,10 @@ class Student(BaseModel):
         """Return the model that gives shape and weights: the teacher, or what ``from`` names, of the same class."""
         if self.from_ == "teacher":
             return teacher
-        from compress.artifact.artifact import Artifact
-        from compress.artifact.store import load_model
+        from compress.artifact.artifact import Artifact, load_model
 
         found = load_model(self.from_, teacher.task)
         return Artifact.from_model(found, origin=self.from_) if isinstance(teacher, Artifact) else found  # type: ignore[return-value]
-
-    def kept_layers(self, source: TaskModel) -> tuple[int, ...]:
-        """Return the layers of ``source`` that the student starts with; none if its layers are new."""
-        from teachers.anatomy.encoder import layer_count
-
-        count = layer_count(source.model)
-        if self.new_layers:
-            return ()
-        if isinstance(self.layers, tuple):
-            return self.layers
-        return choose_layers(count, self.layers or count, self.pick)
-
-    def config(self, source: TaskModel) -> Any:
-        """Return the transformers config of the student of ``source``, its own tokenizer and all."""
-        from teachers.anatomy.encoder import keep_layers_in_config, new_config, reshaped
-
-        config: Any = copy.deepcopy(source.model.config)
-        kept = self.kept_layers(source)
-        if kept:
-            keep_layers_in_config(config, kept)
-        if self.family is not None and self.family != _family(source):
-            config = new_config(self.family, config, source.tokenizer)
-        for name, value in self.options.items():
-            setattr(config, name, value)
-        names = ("hidden_size", "heads", "intermediate_size", "embedding_size", "vocab_size", "activation")
-        changes = {name: getattr(self, name) for name in (*names, "max_positions") if getattr(self, name) is not None}
-        if not kept and self.layers is not None:
-            changes["layers"] = self.layers
-        return reshaped(config, **changes)
 
     def problems(self, teacher: TaskModel) -> list[str]:
         """Return every reason why there can be no such student of this teacher; no weight is allocated."""
@@ -221,7 +142,7 @@ class Student(BaseModel):
             return built, inherit_outside(source.model, built.model)
         giver = TaskModel(copy.deepcopy(source.model), source.tokenizer, source.task)
         replace_layers(giver.model, self.kept_layers(source))
-        if self.family is not None and self.family != _family(source):
+        if self.family is not None and self.family != model_type_of(source):
             giver = convert(giver, self.family, seed=seed)
         inherited = inherit(giver.model, built.model)
         if inherited.new:
@@ -229,23 +150,21 @@ class Student(BaseModel):
         return built, inherited
 
     def _record(self, source: Any, student: TaskModel, inherited: Inheritance, seed: int, seconds: float) -> Any:
-        from compress.artifact.artifact import Record, outcome_of, size_of
+        from compress.artifact.record import Record, outcome_of, size_of
         from eval.naming import without_paths
 
         return Record(
             technique="student",
             config=without_paths(self.model_dump(mode="json", by_alias=True)),
             seed=seed,
-            structure={"layers": list(self.kept_layers(source))},
-            facts={"copied": len(inherited.copied), "cut": len(inherited.cut), "random": inherited.new},
+            facts={
+                "layers": list(self.kept_layers(source)),
+                "copied": len(inherited.copied),
+                "cut": len(inherited.cut),
+                "random": inherited.new,
+            },
             size_before=size_of(source),
             weights_before=source.lineage[-1].weights_after,
             **outcome_of(student),
             seconds=round(seconds, 3),
         )
-
-
-def _family(source: TaskModel) -> str:
-    from teachers.anatomy.encoder import family_of
-
-    return family_of(source.model).model_type

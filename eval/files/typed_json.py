@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,6 +50,16 @@ def read_values(file: Path, cure: str) -> Any:
         raise UserError(f"{file}: {error}; {cure}") from error
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror or error}); {cure}") from error
+
+
+def json_digest(values: Any) -> str:
+    """Return the SHA-256 of plain JSON values, whatever the order of their names.
+
+    Example:
+        >>> json_digest({"a": 1, "b": 2}) == json_digest({"b": 2, "a": 1})
+        True
+    """
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def typed(values: Any, model: Any, where: str, cure: str) -> Any:

@@ -12,7 +12,7 @@ from eval.report.markdown import escape, labels_line
 from eval.report.markup import plain
 from eval.report.summary import count, difference, headline, number, short, verdict, with_reference
 from eval.report.tables import listed
-from eval.result import Result
+from eval.result_values import ResultValues
 from eval.task import TaskSpec
 
 Form = Literal["transformers", "compress", "module", "onnx"]
@@ -50,7 +50,7 @@ LIBRARIES = {"transformers": "transformers", "compress": "nlp-compress", "module
 def model_card(
     title: str,
     spec: TaskSpec,
-    results: Sequence[Result] = (),
+    results: Sequence[ResultValues] = (),
     lineage: Sequence[Mapping[str, Any]] = (),
     *,
     form: Form = "transformers",
@@ -94,7 +94,7 @@ def model_card(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _escaped(result: Result) -> Result:
+def _escaped(result: ResultValues) -> ResultValues:
     comparison = result.comparison
     if comparison is not None:
         comparison = comparison.model_copy(update={"reference": escape(comparison.reference)})
@@ -165,7 +165,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequen
     return "\n".join("| " + " | ".join(row) + " |" for row in [headings, rule, *rows])
 
 
-def _evaluation(results: Sequence[Result]) -> str:
+def _evaluation(results: Sequence[ResultValues]) -> str:
     rows, first = [_escaped(result) for result in with_reference(results)], results[0]
     headings = ["model", first.metric, "difference, 95% interval", "verdict", "parameters", "bytes", "MACs", "p50 ms"]
     cells = []
@@ -211,7 +211,7 @@ def _lineage(lineage: Sequence[Mapping[str, Any]]) -> str:
     return _table(headings, rows, words=(0, 1, 2, 6))
 
 
-def _limits(results: Sequence[Result], limits: Sequence[str]) -> str:
+def _limits(results: Sequence[ResultValues], limits: Sequence[str]) -> str:
     known = [escape(limit, 1000) for limit in limits]
     for result in results:
         scored = [part for part in result.slices if part.group == "label" and part.score == part.score]
@@ -225,7 +225,7 @@ def _limits(results: Sequence[Result], limits: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in known)
 
 
-def _data(results: Sequence[Result], licence: str | None) -> str:
+def _data(results: Sequence[ResultValues], licence: str | None) -> str:
     stated = f"Licence of the data, as stated by you: {escape(licence, 500)}." if licence else None
     digests = dict.fromkeys(f"{escape(result.split)}, sha256 {result.digest[:16]}" for result in results)
     measured = f"Evaluated on {'; '.join(digests)}." if digests else None

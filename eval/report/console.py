@@ -11,13 +11,13 @@ from rich.text import Text
 
 from eval.report.markup import plain
 from eval.report.summary import count, difference, headline, number, short, verdict, with_reference
-from eval.result import Result
+from eval.result_values import ResultValues
 
 STYLES = {"non-inferior": "green", "inferior": "red", "not shown": "yellow"}
 LONGEST_NAME = 40
 
 
-def table(results: Sequence[Result], batch: int = 1) -> Table:
+def table(results: Sequence[ResultValues], batch: int = 1) -> Table:
     """Return one row a result, the reference first.
 
     Args:
@@ -46,15 +46,15 @@ def table(results: Sequence[Result], batch: int = 1) -> Table:
     return grid
 
 
-def _shown(results: Sequence[Result]) -> bool:
+def _shown(results: Sequence[ResultValues]) -> bool:
     return any(result.comparison for result in results)
 
 
-def _early(results: Sequence[Result]) -> bool:
+def _early(results: Sequence[ResultValues]) -> bool:
     return any(result.layers is not None for result in results)
 
 
-def _cells(result: Result, batch: int, compared: bool, early: bool) -> list[Text]:
+def _cells(result: ResultValues, batch: int, compared: bool, early: bool) -> list[Text]:
     size, timing = result.size, result.row(batch)
     comparison = result.comparison
     verdict_of = Text(comparison.verdict, STYLES[comparison.verdict]) if comparison else Text("")
@@ -72,7 +72,7 @@ def _cells(result: Result, batch: int, compared: bool, early: bool) -> list[Text
     ]
 
 
-def to_text(results: Sequence[Result], batch: int = 1, width: int = 160) -> str:
+def to_text(results: Sequence[ResultValues], batch: int = 1, width: int = 160) -> str:
     """Return the table, and a sentence for each result that has a reference, as plain text for logs."""
     out = io.StringIO()
     console = Console(file=out, width=width, color_system=None, force_terminal=False, legacy_windows=False)

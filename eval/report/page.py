@@ -23,7 +23,7 @@ from eval.report.tables import (
     slices_table,
     tiles,
 )
-from eval.result import Result
+from eval.result_values import ResultValues
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 WIDE_FROM = 8
@@ -33,7 +33,7 @@ WIDE_FROM = 8
 def write_page(
     path: str | Path,
     title: str,
-    results: Sequence[Result],
+    results: Sequence[ResultValues],
     curves: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     lineage: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
@@ -60,7 +60,7 @@ def write_page(
 
 def page(
     title: str,
-    results: Sequence[Result],
+    results: Sequence[ResultValues],
     curves: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     lineage: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
@@ -105,14 +105,14 @@ def _section(title: str, *content: object) -> Markup | None:
     return element("section", element("h2", title), parts) if parts else None
 
 
-def _header(title: str, result: Result) -> Markup:
+def _header(title: str, result: ResultValues) -> Markup:
     facts = f"{result.task.kind}, {count(result.examples)} examples of {result.split}"
     source = f" of {result.source}" if result.source else ""
     when = result.created.replace("T", " ").replace("+00:00", " UTC")
     return element("header", element("h1", title), element("p", f"{facts}{source}, {when}", class_="muted"))
 
 
-def _verdicts(results: Sequence[Result]) -> list[Markup]:
+def _verdicts(results: Sequence[ResultValues]) -> list[Markup]:
     """Return the first compared result in large type, the others a line each."""
     compared = [result for result in results if result.comparison]
     if not compared:
@@ -128,7 +128,7 @@ def _verdicts(results: Sequence[Result]) -> list[Markup]:
     return parts
 
 
-def _tradeoffs(results: Sequence[Result]) -> Markup | None:
+def _tradeoffs(results: Sequence[ResultValues]) -> Markup | None:
     from eval.report.plots import Point, tradeoff
 
     points, floor, reference = [], None, None
@@ -185,7 +185,7 @@ def _figure(draw: Any, caption: str) -> Markup:
     return element("figure", picture, element("figcaption", caption))
 
 
-def _parts(result: Result, first: bool) -> Markup | None:
+def _parts(result: ResultValues, first: bool) -> Markup | None:
     reference = result.comparison.reference if result.comparison else None
     confusion = result.confusion
     mistakes = mistakes_table(confusion) if confusion else None
@@ -210,7 +210,7 @@ def _parts(result: Result, first: bool) -> Markup | None:
     return element("details", element("summary", result.name), content, open="" if first else None)
 
 
-def _provenance(result: Result) -> Markup:
+def _provenance(result: ResultValues) -> Markup:
     machine = result.machine
     memory = machine.get("memory_bytes")
     versions = ", ".join(f"{name} {version}" for name, version in machine.get("versions", {}).items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from eval.result import Result
+from eval.result_values import ResultValues
 
 VERDICTS = {
     "non-inferior": "as good as {reference} within {margin}",
@@ -14,7 +14,7 @@ VERDICTS = {
 }
 
 
-def headline(result: Result) -> str:
+def headline(result: ResultValues) -> str:
     """Return the sentence that says what came out: score kept, verdict, speed, size."""
     comparison = result.comparison
     if comparison is None:
@@ -35,7 +35,7 @@ def headline(result: Result) -> str:
     return ", ".join(parts)
 
 
-def verdict(result: Result) -> str:
+def verdict(result: ResultValues) -> str:
     """Return the verdict with the difference behind it; empty without a reference."""
     comparison = result.comparison
     if comparison is None:
@@ -53,7 +53,7 @@ def verdict(result: Result) -> str:
     )
 
 
-def difference(result: Result) -> str:
+def difference(result: ResultValues) -> str:
     """Return candidate minus reference with its interval, such as ``-0.0040 [-0.0092, +0.0011]``."""
     if result.comparison is None:
         return ""
@@ -61,7 +61,7 @@ def difference(result: Result) -> str:
     return f"{signed(found.value)} [{signed(found.low)}, {signed(found.high)}]"
 
 
-def reference_result(results: Sequence[Result]) -> Result | None:
+def reference_result(results: Sequence[ResultValues]) -> ResultValues | None:
     """Return the reference's figures as a result of its own, when the results hold them but not its row."""
     known = {result.name for result in results}
     for result in results:
@@ -84,7 +84,7 @@ def reference_result(results: Sequence[Result]) -> Result | None:
     return None
 
 
-def with_reference(results: Sequence[Result]) -> list[Result]:
+def with_reference(results: Sequence[ResultValues]) -> list[ResultValues]:
     """Return the results with the reference first, also where only its figures are known."""
     reference = reference_result(results)
     named = {result.comparison.reference for result in results if result.comparison}

@@ -8,7 +8,7 @@ from typing import Any
 
 from eval.report.markup import Markup, element, plain
 from eval.report.summary import count, difference, number, percent, short, times
-from eval.result import Result
+from eval.result_values import ResultValues
 from eval.slices import Confusion, Slice
 
 PILLS = {"non-inferior": "good", "inferior": "bad", "not shown": "unsure"}
@@ -39,7 +39,7 @@ def _brief(cell: object) -> object:
     return cell
 
 
-def pill(result: Result) -> Markup | str:
+def pill(result: ResultValues) -> Markup | str:
     """Return the verdict as a coloured label; a dash without a reference."""
     comparison = result.comparison
     return (
@@ -47,7 +47,7 @@ def pill(result: Result) -> Markup | str:
     )
 
 
-def quality_table(results: Sequence[Result]) -> Markup:
+def quality_table(results: Sequence[ResultValues]) -> Markup:
     """Return one row a result: scores, difference, verdict, agreement and calibration."""
     names = list(dict.fromkeys(name for result in results for name in result.scores))
     compared = any(result.comparison for result in results)
@@ -66,7 +66,7 @@ def quality_table(results: Sequence[Result]) -> Markup:
     return grid(headings, rows)
 
 
-def cost_table(results: Sequence[Result], batch: int = 1) -> Markup:
+def cost_table(results: Sequence[ResultValues], batch: int = 1) -> Markup:
     """Return one row a result: parameters, bytes, multiply-accumulates and speed."""
     headings = [
         "model",
@@ -96,7 +96,7 @@ def cost_table(results: Sequence[Result], batch: int = 1) -> Markup:
     return grid(headings, rows)
 
 
-def tiles(result: Result) -> Markup | None:
+def tiles(result: ResultValues) -> Markup | None:
     """Return the key figures of a compared result in large type."""
     comparison = result.comparison
     if comparison is None:
@@ -184,7 +184,7 @@ def mistakes_table(confusion: Confusion) -> Markup | None:
     return grid(["true label", "answered", "examples"], confusion.pairs, words=(0, 1)) if confusion.pairs else None
 
 
-def latency_table(results: Sequence[Result]) -> Markup | None:
+def latency_table(results: Sequence[ResultValues]) -> Markup | None:
     """Return every timing, repeats of a reference that was timed with several models left out."""
     rows, seen = [], set()
     for result in results:

@@ -14,6 +14,7 @@ import torch
 from eval.encoding import IGNORED, Feature, TextEncoder
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
+from teachers.data.example_pairs import labelled_pairs
 
 MASKED = 0.15
 """Share of the tokens that the masked-language objective hides."""
@@ -65,12 +66,6 @@ class Batch:
             self.rows[inputs],
             self.progress,
         )
-
-    def split(self, pieces: int) -> list[Batch]:
-        """Cut into at most ``pieces`` batches of nearly equal size; the choices of an example stay together."""
-        if pieces == 1:
-            return [self]
-        return [self.part(int(own[0]), int(own[-1]) + 1) for own in torch.arange(len(self)).chunk(pieces)]
 
 
 class Rows:
@@ -161,16 +156,8 @@ class Rows:
         Returns:
             The changed ids and the labels, ``IGNORED`` where nothing is predicted; both ``[B, L]``.
         """
-        changed, labels = ids.copy(), np.full_like(ids, IGNORED)
-        for row, chance in enumerate(chances):
-            own, chosen = real[row] == 1, None
-            if self.mask_weights is not None:
-                count = math.floor(MASKED * int(own.sum()) + chance.random())
-                chosen = weighted_places(ids[row, own], self.special_ids, self.mask_weights, count, chance)
-            changed[row, own], labels[row, own] = mask_tokens(
-                ids[row, own], self.special_ids, int(self.mask_id or 0), self.vocab_size, chance, chosen
-            )
-        return changed, labels
+        mask_id = int(self.mask_id or 0)
+        return mask_rows(ids, real, chances, self.special_ids, mask_id, self.vocab_size, self.mask_weights)
 
     def _pad_targets(self, rows: Sequence[int], length: int) -> dict[str, Any]:
         chosen = [self.targets[i] for i in rows]
@@ -240,8 +227,6 @@ def labelled(spec: TaskSpec, examples: Examples) -> Examples:
         UserError: If none does.
     """
     if spec.kind == "embedding":
-        from teachers.losses.siamese import labelled_pairs
-
         return labelled_pairs(spec, examples)
     optional = spec.kind in ("classification", "regression", "multiple-choice")
     if not optional or all("label" in example for example in examples):
@@ -256,6 +241,40 @@ def _field(example: Mapping[str, Any], name: str) -> Any:
     if name not in example:
         raise UserError(f"an example without {name!r} cannot be trained on: {str(dict(example))[:120]}")
     return example[name]
+
+
+def mask_rows(
+    ids: np.ndarray,
+    real: np.ndarray,
+    chances: Sequence[np.random.Generator],
+    special_ids: np.ndarray,
+    mask_id: int,
+    vocab_size: int,
+    weights: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hide tokens of padded rows, each by a source of chance of its own.
+
+    Args:
+        ids: Token ids ``[B, L]``.
+        real: 1 for real tokens, 0 for padding, ``[B, L]``.
+        chances: One a row.
+        special_ids: As for ``mask_tokens``.
+        mask_id: Id of the mask token.
+        vocab_size: Random tokens are drawn from 0 to this.
+        weights: Of each id in the vocabulary, above 0: tokens are drawn in proportion; None draws each with 15%.
+
+    Returns:
+        The changed ids and the labels, ``IGNORED`` where nothing is predicted; both ``[B, L]``.
+    """
+    changed, labels = ids.copy(), np.full_like(ids, IGNORED)
+    for row, chance in enumerate(chances):
+        own, chosen = real[row] == 1, None
+        if weights is not None:
+            count = math.floor(MASKED * int(own.sum()) + chance.random())
+            chosen = weighted_places(ids[row, own], special_ids, weights, count, chance)
+        found = mask_tokens(ids[row, own], special_ids, mask_id, vocab_size, chance, chosen)
+        changed[row, own], labels[row, own] = found
+    return changed, labels
 
 
 def mask_tokens(

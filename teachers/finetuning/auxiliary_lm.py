@@ -24,7 +24,8 @@ from eval.task import TaskSpec
 from teachers.anatomy.encoder import share_encoder
 from teachers.anatomy.mlm_head import head_modules
 from teachers.data.encoded_dataset import Batch, Rows
-from teachers.losses.loss import Loss, Objective, TaskLoss, WrappedLoss, WrappedObjective, task_loss
+from teachers.losses.loss import Loss, Objective, WrappedLoss, WrappedObjective
+from teachers.losses.task_loss import TaskLoss, task_loss
 from teachers.signals.hooks import Signals
 from teachers.taskmodel import TaskModel, build_taskmodel, logits_of
 from teachers.training.config import AuxiliaryLM

@@ -26,7 +26,7 @@ from teachers.finetuning.frozen_features import kept_features
 from teachers.finetuning.strategies import clashes
 from teachers.home import home
 from teachers.losses.catalogue import NamedLoss, named
-from teachers.losses.loss import TaskLoss
+from teachers.losses.task_loss import TaskLoss
 from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel, weights_digest
 from teachers.trained_once import trained_once
 from teachers.training.config import AuxiliaryLM, Training

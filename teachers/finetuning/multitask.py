@@ -26,7 +26,8 @@ from teachers.finetuning.finetune import (
 )
 from teachers.home import home
 from teachers.losses.catalogue import NamedLoss
-from teachers.losses.loss import Objective, TaskLoss
+from teachers.losses.loss import Objective
+from teachers.losses.task_loss import TaskLoss
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.trained_once import trained_once

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from eval.task import Examples, TaskSpec
+from teachers.data.example_pairs import labelled_pairs, matching_pairs, pair_labels, refuse_degrees
 from teachers.named_block import OneNamedBlock
 
 if TYPE_CHECKING:
@@ -61,8 +62,6 @@ class CosineRegression(NamedLoss):
 
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the pairs with a label."""
-        from teachers.losses.siamese import labelled_pairs
-
         return labelled_pairs(spec, examples)
 
     def bind(self, student: TaskModel, rows: Rows) -> Loss:
@@ -90,8 +89,6 @@ class MarginContrast(NamedLoss):
 
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the pairs with a label, of which there must be two."""
-        from teachers.losses.siamese import labelled_pairs, refuse_degrees
-
         found = labelled_pairs(spec, examples)
         refuse_degrees(found)
         return found
@@ -122,8 +119,6 @@ class InBatchNegatives(NamedLoss):
 
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the pairs that match."""
-        from teachers.losses.siamese import matching_pairs
-
         return matching_pairs(spec, examples)
 
     def bind(self, student: TaskModel, rows: Rows) -> Loss:
@@ -194,3 +189,8 @@ class LossBlock(OneNamedBlock):
 def named(loss: NamedLoss) -> dict[str, Any]:
     """Return a loss as plain values, its class and its fields, for what tells two trainings apart."""
     return {type(loss).__name__: loss.model_dump(mode="json", exclude_defaults=True)}
+
+
+def by_labels(examples: Examples) -> NamedLoss:
+    """Return the loss that fits the labels of pairs: margin for two different ones, regression for more."""
+    return MarginContrast() if len(pair_labels(examples)) == 2 else CosineRegression()

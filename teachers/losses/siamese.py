@@ -1,7 +1,7 @@
 """Siamese encoders: one network reads both texts of a pair, and a loss compares their vectors.
 
 Each text is a row of its own, and the rows of a pair stand in one batch. Which loss is which is said in
-``teachers.losses.catalogue``; here are their formulas and the choice of the pairs that they learn from.
+``teachers.losses.catalogue``, which pairs they learn from in ``teachers.data.example_pairs``; here are their formulas.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.errors import UserError
-from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, Rows
-from teachers.losses.catalogue import CosineRegression, MarginContrast, NamedLoss
 from teachers.losses.loss import Loss
 from teachers.signals.hooks import Signals
 
@@ -94,76 +92,6 @@ def in_batch_negatives(first: Tensor, second: Tensor, temperature: float) -> Ten
     return F.cross_entropy(cosines / temperature, torch.arange(len(first), device=first.device))
 
 
-def by_labels(examples: Examples) -> NamedLoss:
-    """Return the loss that fits the labels of pairs: margin for two different ones, regression for more."""
-    return MarginContrast() if len(_labels(examples)) == 2 else CosineRegression()
-
-
-def labelled_pairs(spec: TaskSpec, examples: Examples) -> Examples:
-    """Return the pairs that have a label.
-
-    Raises:
-        UserError: If the task has no vectors, no pair has a label, or all have the same.
-    """
-    refuse_other_kinds(spec)
-    found = [example for example in examples if "text_a" in example and "label" in example]
-    if not found:
-        raise UserError(
-            "an embedding task has no labels to learn from unless its examples are pairs (text_a, text_b) with a "
-            f"number as label, and none of the {len(examples)} examples of {examples.name} is; name loss: contrastive "
-            "for pairs that match, or train with a teacher's vectors: distill.embedding"
-        )
-    if len({example["label"] for example in found}) == 1:
-        raise UserError(
-            f"all {len(found)} pairs of {examples.name} have the label {found[0]['label']:g}, which tells no pair from "
-            "another; if they match, name loss: contrastive"
-        )
-    return Examples(found, examples.name, examples.skipped)
-
-
-def matching_pairs(spec: TaskSpec, examples: Examples) -> Examples:
-    """Return the pairs with the largest label, or all pairs if none has a label.
-
-    Raises:
-        UserError: If the task has no vectors, or there are not two such pairs.
-    """
-    refuse_other_kinds(spec)
-    best = max(_labels(examples), default=None)
-    found = [example for example in examples if "text_a" in example and example.get("label") == best]
-    if len(found) < 2:
-        raise UserError(
-            "loss: contrastive: needs two or more pairs (text_a, text_b) that match, and "
-            f"{examples.name} has {len(found)}"
-        )
-    return Examples(found, examples.name, examples.skipped)
-
-
-def refuse_other_kinds(spec: TaskSpec) -> None:
-    """Refuse a task whose answers are no vectors.
-
-    Raises:
-        UserError: If it is one.
-    """
-    if spec.kind != "embedding":
-        raise UserError(
-            f"loss: regression, margin and contrastive compare vectors of texts, and the task is {spec.kind}; "
-            "write kind: embedding, or leave the loss out"
-        )
-
-
-def refuse_degrees(pairs: Examples) -> None:
-    """Refuse labels that say more than whether a pair matches.
-
-    Raises:
-        UserError: If there are more than two.
-    """
-    if (count := len(_labels(pairs))) > 2:
-        raise UserError(
-            f"loss: margin: is for pairs that match or do not, and {pairs.name} has {count} different labels; name "
-            "loss: regression"
-        )
-
-
 def truths(rows: Rows) -> Tensor:
     """Return the label of every pair, ``[pairs]``."""
     return torch.tensor([float(example["label"]) for example in rows.examples])
@@ -173,7 +101,3 @@ def scaled(labels: Tensor, scale: tuple[float, float] | None = None) -> Tensor:
     """Return labels ``[n]`` on a scale from 0 to 1; without ``scale`` the smallest is 0 and the largest 1."""
     low, high = scale or (float(labels.min()), float(labels.max()))
     return ((labels - low) / (high - low)).clamp(0, 1)
-
-
-def _labels(examples: Examples) -> set[float]:
-    return {example["label"] for example in examples if "text_a" in example and "label" in example}

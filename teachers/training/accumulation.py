@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from eval.errors import UserError
 from teachers.data.batches import cut
 from teachers.data.encoded_dataset import Batch
+from teachers.losses.loss import term_shares
 from teachers.signals.hooks import Signals, observe
 from teachers.training.checkpoint import random_states, set_random_states
 from teachers.training.training_task import Bound
@@ -75,12 +76,12 @@ class Accumulation:
 
     def _piecewise(self, bound: Bound, pieces: Sequence[Batch], weight: float) -> tuple[Terms, int]:
         sums: Terms = {}
-        for piece, shares in zip(pieces, self._shares(bound, pieces, weight), strict=True):
+        for piece, share in zip(pieces, self._shares(bound, pieces, weight), strict=True):
             with self.accelerator.autocast():
                 piece = bound.loss.prepare(piece)
                 signals = observe(bound.student.model, piece.inputs, bound.loss.reads)
                 losses = bound.loss(signals, piece)
-                terms = {name: value * shares.get(name, shares[""]) for name, value in losses.items()}
+                terms = {name: value * share.get(name, share[""]) for name, value in losses.items()}
             self._backward(bound, sum(terms.values()))
             for name, value in terms.items():
                 sums[name] = sums.get(name, 0.0) + value.detach().float()
@@ -92,17 +93,20 @@ class Accumulation:
 
         The entry without a name is for the terms that are means over rows.
         """
-        rows = [{"": weight * len(piece) / sum(map(len, pieces))} for piece in pieces]
+        parts, whole = [{"": weight * len(piece)} for piece in pieces], {"": float(sum(map(len, pieces)))}
         if self.processes == 1 and len(pieces) == 1:
-            return rows
+            return term_shares(parts, whole)
         found = [bound.loss.counts(piece) for piece in pieces]
         if not found[0]:
-            return rows
+            return term_shares(parts, whole)
         counts = torch.tensor([[float(value) for value in one.values()] for one in found]) * (weight > 0)
         counts = counts.to(self.accelerator.device)
-        total = self.accelerator.reduce(counts.sum(dim=0), "sum").clamp(min=1e-9)
-        shares = (counts * self.processes / total).tolist()
-        return [one | dict(zip(found[0], share, strict=True)) for one, share in zip(rows, shares, strict=True)]
+        total = self.accelerator.reduce(counts.sum(dim=0), "sum")
+        whole |= dict(zip(found[0], total.tolist(), strict=True))
+        numbers = (counts * self.processes).tolist()
+        return term_shares(
+            [part | dict(zip(found[0], n, strict=True)) for part, n in zip(parts, numbers, strict=True)], whole
+        )
 
     def _at_once(
         self,

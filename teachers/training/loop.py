@@ -21,7 +21,8 @@ from eval.errors import CompressError, DivergedError, UserError
 from eval.task import Examples
 from teachers.anatomy.padding import kept_silent
 from teachers.data.batches import MixedBatches
-from teachers.losses.loss import Objective, TaskLoss
+from teachers.losses.loss import Objective
+from teachers.losses.task_loss import TaskLoss
 from teachers.signals.hooks import observed
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel, weights_digest

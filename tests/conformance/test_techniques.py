@@ -12,7 +12,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from compress.artifact.store import load
+from compress.artifact.artifact import load
 from compress.engine.steps import run
 from compress.recipe import Recipe, parse_recipe, recipe_to_yaml
 from compress.registry import TECHNIQUES, get, names

@@ -13,6 +13,7 @@ from compress.modules.masked import masked_parts
 from compress.pairs import refusal
 from compress.recipe import Recipe
 from compress.registry import get, names
+from compress.step_order import UNPRUNED
 from eval.cost.size import file_bytes
 from eval.errors import UserError
 from teachers.anatomy.encoder import layer_count
@@ -21,7 +22,7 @@ from tests.tiny import tiny_taskmodel
 
 FIELDS = {"prune.magnitude": {"sparsity": 0.9, "schedule": "once", "heal": False}, "prune.movement": {"keep": 0.1}}
 """How each technique that prunes does so: nine weights of ten."""
-PRUNING = [name for name in names() if get(name).zeros]
+PRUNING = [name for name in names() if get(name).removes & set(UNPRUNED.values())]
 LEFT = 0.25
 """Most that may be left of a matrix of which rows or columns were cut: of a tenth it is by chance a little more."""
 TRAINED_ON = {"classification": "distill.labels", "embedding": "distill.embedding"}
@@ -66,7 +67,8 @@ def test_zeros_stay_through_every_technique(first, second, signals):
     source, known = pruned(first, task.spec.kind, signals)
     inputs = inputs_for(task, source, signals)
     technique = instance(second)
-    reasons = [reason for part, reason in technique.remade().items() if part in masked_parts(source.model)]
+    needed = technique.required()
+    reasons = [needed[UNPRUNED[part]] for part in masked_parts(source.model) if UNPRUNED[part] in needed]
     assert set(reasons) <= ({refusal(first, second).reason} if reasons else set()), "a recipe refuses what a model does"
     if reasons:
         with pytest.raises(UserError, match=re.escape(reasons[0])):

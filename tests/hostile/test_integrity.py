@@ -225,7 +225,7 @@ CASES = [
             ("without records", lambda rows: [], r"records: list should have at least 1 item"),
         )
     ),
-    Case("a lineage of a later version", EVAL, json_set(LINEAGE, "format", 3), says="format 3; this version reads"),
+    Case("a lineage of a later version", EVAL, json_set(LINEAGE, "format", 4), says="format 4; this version reads"),
     Case(
         "a new lineage that calls itself old",
         EVAL,

@@ -335,7 +335,7 @@ RECORDS: dict[str, tuple[str, str, dict[str, tuple[str, ...]]]] = {
             "records.0.data": (),
             "records.0.teacher": ("null", "text", "long"),
             "records.0.seed": ("null", "number", "true"),
-            "records.0.structure": ("object",),
+            "records.0.export_scheme": ("null", "object"),
             "records.0.facts": ("object",),
             "records.0.size_before": ("null", "object"),
             "records.0.size_after": ("object",),

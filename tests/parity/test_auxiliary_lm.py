@@ -10,7 +10,8 @@ from eval.errors import UserError
 from eval.task import Examples
 from teachers.anatomy.encoder import word_embeddings
 from teachers.finetuning.auxiliary_lm import LanguageModelLoss, WithLanguageModel, gamma, language_model
-from teachers.losses.loss import Objective, TaskLoss
+from teachers.losses.loss import Objective
+from teachers.losses.task_loss import TaskLoss
 from teachers.signals.hooks import observe
 from teachers.taskmodel import load_taskmodel, save_taskmodel, weights_digest
 from teachers.training.config import AuxiliaryLM, Training

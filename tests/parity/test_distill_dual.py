@@ -284,7 +284,7 @@ def test_masks_keep_the_drawn_vocabulary_and_repeat_with_the_progress(task):
     assert first.inputs["input_ids"].shape != later.inputs["input_ids"].shape or not torch.equal(
         first.inputs["input_ids"], later.inputs["input_ids"]
     )
-    pieces = loss.text.batch(batch.split(4)[1])
+    pieces = loss.text.batch(batch.part(10, 20))
     length = pieces.inputs["input_ids"].shape[1]
     assert torch.equal(pieces.inputs["input_ids"], first.inputs["input_ids"][10:20, :length])
     labels = first.targets["labels"]
@@ -315,7 +315,7 @@ def test_a_stock_student_comes_out(family, task, tmp_path):
     assert shape.vocab_size == len(result.tokenizer) <= PIECES
     record = result.lineage[-1]
     assert record.facts["history"][-1]["terms"].keys() == {"student", "teacher", "up"}
-    assert record.structure == {"vocab_size": shape.vocab_size, "hidden_size": 16}
+    assert record.facts["pieces"] == shape.vocab_size
     for measure in technique().reduces - {"export_bytes"}:
         assert record.size_after[measure] < record.size_before[measure]
 
@@ -352,7 +352,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(task, tmp_path, mon
         inputs = Inputs(train=task.train, teacher=ModelTeacher(source), folder=folder)
         with torch.random.fork_rng():
             torch.manual_seed(7)
-            return dual.apply(source, inputs, torch.Generator().manual_seed(7)).student.digest
+            return dual.apply(source, inputs, torch.Generator().manual_seed(7)).model.digest
 
     whole = trained(tmp_path / "whole")
     update = _Loop._update

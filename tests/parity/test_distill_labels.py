@@ -10,7 +10,7 @@ from compress.technique import Inputs
 from eval.encoding import IGNORED
 from eval.task import TaskSpec
 from teachers.data.encoded_dataset import Batch
-from teachers.losses.loss import TaskLoss, task_loss
+from teachers.losses.task_loss import TaskLoss, task_loss
 
 
 def batch_of(targets, mask=((1, 1),)):

@@ -253,10 +253,10 @@ def test_stages_resume_where_they_were(tmp_path):
     step = TinyBertDistillation(epochs=1, intermediate={"epochs": 1})
     whole, stopped = tiny_taskmodel("bert", task.spec), tiny_taskmodel("bert", task.spec)
     inputs = Inputs(train=task.train, validation=task.validation, teacher=teacher, folder=tmp_path / "run")
-    expected = step.apply(whole, inputs, torch.Generator().manual_seed(3)).student.digest
+    expected = step.apply(whole, inputs, torch.Generator().manual_seed(3)).model.digest
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"intermediate", "prediction"}
     (tmp_path / "run" / "prediction" / "checkpoint.safetensors").unlink()
-    assert step.apply(stopped, inputs, torch.Generator().manual_seed(3)).student.digest == expected
+    assert step.apply(stopped, inputs, torch.Generator().manual_seed(3)).model.digest == expected
 
 
 def test_as_a_term_the_stages_are_added():

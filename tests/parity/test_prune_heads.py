@@ -18,7 +18,7 @@ from eval.errors import UserError
 from eval.inference import predict
 from teachers.anatomy.attention_heads import head_counts
 from teachers.anatomy.encoder import layer_parts, layers
-from teachers.losses.loss import task_loss
+from teachers.losses.task_loss import task_loss
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, HEADS, HIDDEN, LAYERS, tiny_task, tiny_taskmodel
@@ -178,11 +178,11 @@ def test_rounds_keep_the_numbers_of_the_heads():
     inputs = Inputs(calibration=task.train)
     model, whole = (tiny_taskmodel("bert", task.spec) for _ in range(2))
     outcome = HeadPruning(count=6, steps=3).apply(model, inputs, torch.Generator())
-    dropped = {i: [h for h in range(HEADS) if h not in kept] for i, kept in enumerate(outcome.structure["kept"])}
+    dropped = {i: [h for h in range(HEADS) if h not in kept] for i, kept in enumerate(outcome.facts["kept"])}
     assert sum(map(len, dropped.values())) == 6
     masked(whole, dropped)
     assert np.allclose(
-        np.stack(predict(outcome.student, task.validation[:6]).logits),
+        np.stack(predict(outcome.model, task.validation[:6]).logits),
         np.stack(predict(whole, task.validation[:6]).logits),
         atol=1e-6,
     )

@@ -144,9 +144,9 @@ def test_rate_0_is_an_ordinary_training():
     changes = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     plain = tiny_taskmodel("bert", task.spec, **changes)
     train(plain, task.train, training=Training(**SHORT), seed=3, validation=task.validation)
-    ours = applied(LayerDrop(rate=0.0, **SHORT), **changes).student
+    ours = applied(LayerDrop(rate=0.0, **SHORT), **changes).model
     assert weights_digest(ours.model) == weights_digest(plain.model)
-    dropped = applied(LayerDrop(rate=0.5, **SHORT), **changes).student
+    dropped = applied(LayerDrop(rate=0.5, **SHORT), **changes).model
     assert weights_digest(dropped.model) != weights_digest(plain.model)
 
 
@@ -155,11 +155,11 @@ def test_every_depth_of_the_one_model_is_scored():
     outcome = applied(LayerDrop(rate=0.3, **SHORT))
     assert [entry["layers"] for entry in outcome.facts["depths"]] == [[0, 1, 2], [0, 1], [0]]
     for entry in outcome.facts["depths"]:
-        expected = next(iter(scores(cut(outcome.student, entry["layers"]), task.validation).values()))
+        expected = next(iter(scores(cut(outcome.model, entry["layers"]), task.validation).values()))
         assert entry["score"] == expected
-    assert outcome.structure == {}
-    assert len(layers(outcome.student.model)) == 3
-    assert structure_of(outcome.student.model) == {}
+    assert "layers" not in outcome.facts
+    assert len(layers(outcome.model.model)) == 3
+    assert structure_of(outcome.model.model) == {}
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_every_depth_of_the_one_model_is_scored():
 )
 def test_the_cut_is_that_of_the_trained_model(fields, kept):
     whole, shallow = applied(LayerDrop(**SHORT)), applied(LayerDrop(**fields, **SHORT))
-    assert shallow.structure == {"layers": kept}
-    expected = cut(whole.student, kept)
-    assert weights_digest(shallow.student.model) == weights_digest(expected.model)
+    assert shallow.facts["layers"] == kept
+    expected = cut(whole.model, kept)
+    assert weights_digest(shallow.model.model) == weights_digest(expected.model)
     assert len(shallow.facts["depths"]) == 3
 
 
@@ -187,7 +187,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(update, tmp_path, monkey
         patched.setattr(LayerDrop, "make_objective", lambda *_: StopsAt(update))
         with pytest.raises(KeyboardInterrupt):
             applied(technique, tmp_path)
-    assert weights_digest(applied(technique, tmp_path).student.model) == weights_digest(whole.student.model)
+    assert weights_digest(applied(technique, tmp_path).model.model) == weights_digest(whole.model.model)
 
 
 def test_losses_on_hidden_states_work_and_those_on_queries_are_refused(tmp_path):
@@ -206,10 +206,10 @@ def test_losses_on_hidden_states_work_and_those_on_queries_are_refused(tmp_path)
 def test_the_layers_are_whole_again_after_a_training():
     task = tiny_task()
     outcome = applied(LayerDrop(rate=0.9, **SHORT))
-    assert all("forward" not in vars(layer) for layer in layers(outcome.student.model))
-    again = copy.deepcopy(outcome.student.model)
+    assert all("forward" not in vars(layer) for layer in layers(outcome.model.model))
+    again = copy.deepcopy(outcome.model.model)
     assert base_encoder(again).training is False
-    logits = [np.stack(predict(outcome.student, task.validation[:4]).logits) for _ in range(2)]
+    logits = [np.stack(predict(outcome.model, task.validation[:4]).logits) for _ in range(2)]
     assert np.array_equal(*logits)
 
 

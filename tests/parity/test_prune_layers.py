@@ -10,7 +10,7 @@ from compress.student.layer_choice import choose_layers, every_other
 from compress.technique import Inputs
 from eval.task import Examples
 from teachers.anatomy.encoder import layers
-from teachers.losses.loss import task_loss
+from teachers.losses.task_loss import task_loss
 from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
@@ -46,9 +46,8 @@ def test_a_cut_equals_identities(family):
     )
     module_list[1] = Skip(module_list[1])
     inputs = whole.encoder.collate(whole.encoder.encode(task.validation[:6]))
-    assert outcome.structure == {"layers": [0, 2]}
-    assert outcome.facts == {"dropped": [1]}
-    assert abs(outcome.student.forward(inputs) - whole.forward(inputs)).max() < 1e-5
+    assert outcome.facts == {"layers": [0, 2], "dropped": [1]}
+    assert abs(outcome.model.forward(inputs) - whole.forward(inputs)).max() < 1e-5
 
 
 def test_what_cannot_be_kept_is_named():
@@ -95,7 +94,7 @@ def test_a_search_drops_what_costs_least():
     first = min(tried[:4], key=lambda entry: entry["loss"])["layers"]
     assert all(set(entry["layers"]) < set(first) for entry in tried[4:])
     best = min(tried[4:], key=lambda entry: entry["loss"])["layers"]
-    assert outcome.structure == {"layers": best}
+    assert outcome.facts["layers"] == best
     assert outcome.facts["dropped"] == sorted({0, 1, 2, 3} - set(best))
     assert len(layers(model.model)) == 4
 
@@ -118,7 +117,7 @@ def test_a_search_on_every_kind_of_task(kind):
     outcome = LayerPruning(count=2, pick="search").apply(model, Inputs(calibration=task.train), torch.Generator())
     losses = [entry["loss"] for entry in outcome.facts["losses"]]
     assert len(losses) == 3
-    assert sample_loss(outcome.student, task.train) == pytest.approx(min(losses), rel=1e-5)
+    assert sample_loss(outcome.model, task.train) == pytest.approx(min(losses), rel=1e-5)
 
 
 def test_what_a_search_needs():

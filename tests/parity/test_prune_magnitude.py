@@ -98,11 +98,11 @@ def test_each_matrix_has_its_share_of_zeros():
     outcome = applied(once(sparsity=0.3))
     assert len(weights) == 3 * 6 + 1 + 1
     for path, before in weights.items():
-        after = outcome.student.model.get_submodule(path).weight
+        after = outcome.model.model.get_submodule(path).weight
         assert torch.equal(after, before * slow_mask(before, 0.3)), path
         assert not torch.signbit(after[after == 0]).any(), "zeros are +0.0"
     untouched = {"bert.embeddings.position_embeddings.weight", "classifier.weight", "bert.embeddings.LayerNorm.weight"}
-    before, after = source.model.state_dict(), outcome.student.model.state_dict()
+    before, after = source.model.state_dict(), outcome.model.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in untouched)
     assert outcome.facts["sparsity_of_pruned_matrices"] == pytest.approx(0.3, abs=1e-3)
     assert outcome.facts["sparsity_of_all_parameters"] < 0.3
@@ -111,8 +111,8 @@ def test_each_matrix_has_its_share_of_zeros():
 
 def test_a_pattern_holds_in_every_group():
     outcome = applied(once(pattern="2:4"))
-    for path in outcome.structure["masked"]:
-        groups = outcome.student.model.get_submodule(path).weight.reshape(-1, 4)
+    for path in outcome.facts["masked"]:
+        groups = outcome.model.model.get_submodule(path).weight.reshape(-1, 4)
         assert ((groups != 0).sum(dim=1) <= 2).all()
         assert (groups != 0).sum() == 2 * len(groups) or "words" in path or "word_embeddings" in path
 
@@ -121,15 +121,15 @@ def test_no_sparsity_changes_nothing():
     model = tiny_taskmodel("bert", tiny_task().spec)
     digest = weights_digest(model.model)
     outcome = applied(once(sparsity=0.0), model)
-    assert weights_digest(outcome.student.model) == digest
-    assert structure_of(outcome.student.model) == {}
+    assert weights_digest(outcome.model.model) == digest
+    assert structure_of(outcome.model.model) == {}
 
 
 def test_stock_loads_anywhere(tmp_path):
     from transformers import AutoModelForSequenceClassification
 
     task = tiny_task()
-    sparse, stock = applied(once(sparsity=0.5)).student, applied(once(sparsity=0.5, stock=True)).student
+    sparse, stock = applied(once(sparsity=0.5)).model, applied(once(sparsity=0.5, stock=True)).model
     assert structure_of(stock.model) == {}
     assert weights_digest(stock.model) == weights_digest(sparse.model)
     Artifact.from_model(stock).save(tmp_path / "a")
@@ -145,7 +145,7 @@ def inputs_of(model, task):
 def test_bytes_are_a_bit_for_each_weight_and_those_that_are_left():
     model = tiny_taskmodel("bert", tiny_task().spec)
     dense = model.size()
-    after = applied(once(sparsity=0.9, parts=["layers"])).student
+    after = applied(once(sparsity=0.9, parts=["layers"])).model
     counts = [module.weight for module in prunable(after.model, ("layers",)).values()]
     left = sum(w.numel() - round(0.9 * w.numel()) for w in counts)
     total = sum(w.numel() for w in counts)
@@ -166,7 +166,7 @@ def zeros_of(model):
 @pytest.mark.parametrize("kind", ["classification", "masked-lm"])
 def test_zeros_stay_through_later_training(kind):
     task = tiny_task(kind)
-    model = applied(once(sparsity=0.6), tiny_taskmodel("bert", task.spec)).student
+    model = applied(once(sparsity=0.6), tiny_taskmodel("bert", task.spec)).model
     before, weights = zeros_of(model.model), copy.deepcopy(model.model.state_dict())
     train(model, task.train, training=Training(max_steps=8, batch_size=8, learning_rate=1e-2, weight_decay=0.5))
     for path, zeros in before.items():
@@ -219,8 +219,8 @@ def test_gradual_pruning_ends_at_its_sparsity():
     task = tiny_task()
     inputs = Inputs(train=task.train, validation=task.validation)
     outcome = applied(gradual(), inputs=inputs)
-    model = outcome.student.model
-    for path in outcome.structure["masked"]:
+    model = outcome.model.model
+    for path in outcome.facts["masked"]:
         weight = model.get_submodule(path).weight
         assert int((weight == 0).sum()) == round(0.5 * weight.numel()), path
     assert {type(m) for m in model.modules() if isinstance(m, nn.Linear | nn.Embedding)} <= {
@@ -244,7 +244,7 @@ def test_a_stopped_pruning_goes_on_to_the_same_weights(update, ranking, tmp_path
         with pytest.raises(KeyboardInterrupt):
             applied(technique, inputs=inputs)
     again = applied(technique, inputs=inputs)
-    assert weights_digest(again.student.model) == weights_digest(whole.student.model)
+    assert weights_digest(again.model.model) == weights_digest(whole.model.model)
 
 
 def test_a_saved_result_loads_in_a_fresh_process_and_is_trained_on(tmp_path):
@@ -269,16 +269,14 @@ def test_the_export_holds_plain_weights(tmp_path):
     import onnx
 
     task = tiny_task()
-    model = applied(once(sparsity=0.6)).student
+    model = applied(once(sparsity=0.6)).model
     report = export_onnx(model, tmp_path / "out", examples=task.validation)
     assert report.gate.max_abs_difference < 1e-5
     graph = onnx.load(str(tmp_path / "out" / "model.onnx")).graph
     assert "Where" not in {
         node.op_type for node in graph.node if "dense" in node.name or "word_embeddings" in node.name
     }
-    plain_report = export_onnx(
-        applied(once(sparsity=0.6, stock=True)).student, tmp_path / "b", examples=task.validation
-    )
+    plain_report = export_onnx(applied(once(sparsity=0.6, stock=True)).model, tmp_path / "b", examples=task.validation)
     assert report.bytes == pytest.approx(plain_report.bytes, rel=0.01)
     # An untrained model decides near ties, and int8 turns some of them.
     quantized = export_onnx(model, tmp_path / "c", int8=True, examples=task.validation, agreement=0.5)
@@ -315,8 +313,8 @@ def test_what_a_model_lacks_is_named():
 
 
 def test_what_is_left_of_a_pruned_model_can_be_pruned_again():
-    first = applied(once(sparsity=0.5)).student
+    first = applied(once(sparsity=0.5)).model
     before = zeros_of(first.model)
-    after = zeros_of(applied(once(sparsity=0.8), first).student.model)
+    after = zeros_of(applied(once(sparsity=0.8), first).model.model)
     assert all((after[path] | ~zeros).all() for path, zeros in before.items())
     assert predict(first, tiny_task().validation[:2]).logits

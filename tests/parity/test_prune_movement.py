@@ -125,8 +125,8 @@ def test_the_regulariser_follows_the_threshold():
 @pytest.mark.parametrize("family", ["bert", "modernbert", "mobilebert"])
 def test_each_matrix_keeps_its_share(family):
     outcome = applied(MovementPruning(keep=0.25, **SHORT), family=family)
-    network = outcome.student.model
-    for path in outcome.structure["masked"]:
+    network = outcome.model.model
+    for path in outcome.facts["masked"]:
         weight = network.get_submodule(path).weight
         assert type(network.get_submodule(path)) is MaskedLinear
         assert int((weight != 0).sum()) == round(0.25 * weight.numel()), path
@@ -137,15 +137,15 @@ def test_each_matrix_keeps_its_share(family):
 def test_scores_and_not_sizes_decide():
     start = tiny_taskmodel("bert", tiny_task().spec)
     outcome = applied(MovementPruning(keep=0.5, **SHORT))
-    path = outcome.structure["masked"][0]
-    kept = outcome.student.model.get_submodule(path).weight != 0
+    path = outcome.facts["masked"][0]
+    kept = outcome.model.model.get_submodule(path).weight != 0
     large = chosen(start.model.get_submodule(path).weight.abs(), "hard", 0.5)
     assert 0.3 < (kept == large).float().mean() < 0.9
 
 
 def test_the_table_of_words_stays():
     start = tiny_taskmodel("bert", tiny_task().spec).model.bert.embeddings.word_embeddings.weight
-    after = applied(MovementPruning(keep=0.25, **SHORT)).student.model.bert.embeddings.word_embeddings.weight
+    after = applied(MovementPruning(keep=0.25, **SHORT)).model.model.bert.embeddings.word_embeddings.weight
     assert torch.equal(start, after)
 
 
@@ -162,7 +162,7 @@ def test_the_penalty_lowers_scores_and_prunes():
 
 def test_blocks_are_empty_or_whole():
     outcome = applied(MovementPruning(keep=0.5, block=(8, 16), **SHORT))
-    layer = outcome.student.model.bert.encoder.layer[1]
+    layer = outcome.model.model.bert.encoder.layer[1]
     blocks = layer.attention.self.query.weight.reshape(4, 8, 2, 16).transpose(1, 2).reshape(8, -1)
     assert (blocks != 0).all(dim=1).sum() == 4
     assert (blocks == 0).all(dim=1).sum() == 4
@@ -180,7 +180,7 @@ def test_a_stopped_pruning_goes_on_to_the_same_weights(method, update, tmp_path,
         with pytest.raises(KeyboardInterrupt):
             applied(technique, tmp_path)
     again = applied(technique, tmp_path)
-    assert weights_digest(again.student.model) == weights_digest(whole.student.model)
+    assert weights_digest(again.model.model) == weights_digest(whole.model.model)
 
 
 def test_it_is_saved_without_zeros_and_exported(tmp_path):

@@ -87,7 +87,7 @@ def test_taylor_adds_up_absolute_values_and_not_what_cancels():
 @pytest.mark.parametrize("uniform", [True, False])
 def test_neurons_that_are_cut_are_neurons_set_to_nothing(family, uniform, tmp_path):
     result, source, task = pruned(family, ffn=0.5, uniform=uniform)
-    kept = result.lineage[-1].structure["ffn"]
+    kept = result.lineage[-1].facts["kept"]["ffn"]
     with torch.no_grad():
         for path, neurons in kept.items():
             dropped = [i for i in range(FFN) if i not in neurons]
@@ -103,7 +103,7 @@ def test_neurons_that_are_cut_are_neurons_set_to_nothing(family, uniform, tmp_pa
 @pytest.mark.parametrize("uniform", [True, False])
 def test_heads_that_are_cut_give_nothing(family, uniform, tmp_path):
     result, source, task = pruned(family, ffn=0, heads=0.5, uniform=uniform)
-    kept = result.lineage[-1].structure["attention"]
+    kept = result.lineage[-1].facts["kept"]["attention"]
     for layer in {id(layer): layer for layer in layers(source.model)}.values():
         parts = layer_parts(source.model, layer)
         path = next(name for name, module in source.model.named_modules() if module is parts["query"])
@@ -126,11 +126,11 @@ def test_widths_are_stock_and_every_weight_is_one_of_the_old(family, kind, tmp_p
     assert (shape.hidden_size, shape.heads, shape.intermediate_size) == (18, 3, FFN // 2)
     assert shape.embedding_size == {"albert": 8, "electra": 8}.get(family)
     assert structure_of(result.model) == {}
-    kept = next(iter(result.lineage[-1].structure["hidden"].values()))
+    kept = next(iter(result.lineage[-1].facts["kept"]["hidden"].values()))
     old, new = (layer_parts(m.model, layers(m.model)[0])["ffn_norm"].weight for m in (source, result))
     assert torch.equal(new, old[kept])
     old, new = (layer_parts(m.model, layers(m.model)[0]) for m in (source, result))
-    neurons = next(iter(result.lineage[-1].structure["ffn"].values()))
+    neurons = next(iter(result.lineage[-1].facts["kept"]["ffn"].values()))
     assert torch.equal(new["ffn_in"].weight, old["ffn_in"].weight[neurons][:, kept])
     result.save(tmp_path / "a")
     assert load(tmp_path / "a").digest == result.digest
@@ -149,7 +149,7 @@ def test_channels_that_are_nothing_can_go():
     result = run(
         Recipe(steps=(StructuredPruning(ffn=0.0, hidden=0.25, importance="magnitude", heal=False),)), model, Inputs()
     )
-    channels = next(iter(result.lineage[-1].structure["hidden"].values()))
+    channels = next(iter(result.lineage[-1].facts["kept"]["hidden"].values()))
     again = Dependencies(model.model).scores("hidden", roots(model.model)["hidden"][0], "magnitude")
     assert channels == best(again, 24)
 

@@ -8,8 +8,10 @@ from compress import load
 from compress.artifact.artifact import Artifact
 from compress.engine.steps import run
 from compress.export import export_onnx
+from compress.prune.magnitude import MagnitudePruning
 from compress.quantize.bitsandbytes import BitsAndBytes, count_packed
 from compress.recipe import Recipe
+from compress.share.layers import LayerSharing
 from eval.errors import UserError
 from eval.inference import predict
 from teachers.anatomy.encoder import layer_parts, layers
@@ -107,3 +109,13 @@ def test_what_it_cannot_do_is_said(tmp_path):
     every[1] = every[0]
     with pytest.raises(UserError, match="works on networks that stock transformers holds"):
         run(Recipe(steps=(BitsAndBytes(),)), model)
+
+
+@pytest.mark.parametrize(
+    "earlier", [LayerSharing(stock=True, heal=False), MagnitudePruning(stock=True, schedule="once", heal=False)]
+)
+def test_it_follows_a_step_that_leaves_a_standard_model(earlier, tmp_path):
+    model = tiny_taskmodel("bert", tiny_task("classification").spec)
+    result = run(Recipe(steps=(earlier, BitsAndBytes())), model)
+    assert count_packed(result.model) == result.lineage[-1].facts["packed"] > 0
+    assert load(result.save(tmp_path / "a")).digest == result.digest

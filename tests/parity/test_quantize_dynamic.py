@@ -254,18 +254,14 @@ def test_the_technique_records_its_scheme_and_touches_no_weight():
     before = model.digest
     technique = DynamicQuantization(reduce_range=False, exclude=("classifier",))
     outcome = technique.apply(model, Inputs(), None)
-    assert outcome.structure == {
-        "export": {
-            "int8": {
-                "per_channel": True,
-                "reduce_range": False,
-                "embeddings": True,
-                "activations": "token",
-                "exclude": ["classifier"],
-            }
-        }
+    assert outcome.export_scheme == {
+        "per_channel": True,
+        "reduce_range": False,
+        "embeddings": True,
+        "activations": "token",
+        "exclude": ["classifier"],
     }
-    assert outcome.student.model is model.model
+    assert outcome.model.model is model.model
     assert tiny_taskmodel("bert").digest == before
     assert technique.freezes
     assert technique.reduces == {"export_bytes"}

@@ -21,7 +21,7 @@ from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.inference import predict
 from teachers.anatomy.encoder import layers
-from teachers.losses.loss import task_loss
+from teachers.losses.task_loss import task_loss
 from teachers.signals.hooks import observe
 from teachers.taskmodel import TaskModel
 from teachers.training.scoring import rows_of
@@ -275,7 +275,7 @@ def test_the_result_is_what_was_trained_with_rounding(monkeypatch):
     monkeypatch.setattr("compress.modules.rounding.Rounding.undo", undo)
     technique = QBert(**LEAST, groups=4, word_bits=4)
     outcome = technique.apply(model, Inputs(train=task.train), torch.Generator().manual_seed(1))
-    assert np.allclose(np.stack(predict(outcome.student, task.validation).logits), seen["logits"], atol=1e-5)
+    assert np.allclose(np.stack(predict(outcome.model, task.validation).logits), seen["logits"], atol=1e-5)
     assert sorted(outcome.facts["bits"]) == [2, 3, 3]
     assert outcome.facts["mean_bits"] == pytest.approx(8 / 3)
     assert len(outcome.facts["history"]) == 1
@@ -333,7 +333,7 @@ def test_a_stopped_run_measures_once(tmp_path, monkeypatch):
         found.append(technique.apply(model, inputs, torch.Generator().manual_seed(1)))
         monkeypatch.setattr("compress.quantize.layer_curvature.top_eigenvalue", lambda *_: pytest.fail("again"))
     assert found[0].facts == found[1].facts
-    assert found[0].student.digest == found[1].student.digest
+    assert found[0].model.digest == found[1].model.digest
     assert all(math.isfinite(value) for value in found[0].facts["sensitivity"])
 
 

@@ -212,7 +212,7 @@ def test_the_export_has_the_recorded_ranges_and_exact_sums(family, tmp_path):
     result = step(model, task, keep_float="none")
     assert result.digest == model.digest
     record = result.lineage[-1]
-    scheme = Int8.model_validate(record.structure["export"]["int8"])
+    scheme = Int8.model_validate(record.export_scheme)
     assert (scheme.activations, scheme.reduce_range) == ("static", True)
     report = export_onnx(result, tmp_path / "int8", examples=task.validation, agreement=0.8)
     assert report.quantized["linear"] == len(scheme.ranges) == record.facts["linear"]
@@ -239,7 +239,7 @@ def test_ranges_are_those_of_the_inputs():
     task = tiny_task()
     model = tiny_taskmodel("bert", task.spec)
     result = step(model, task, method="min_max", keep_float="none")
-    ranges = result.lineage[-1].structure["export"]["int8"]["ranges"]
+    ranges = result.lineage[-1].export_scheme["ranges"]
     part = model.model.bert.encoder.layer[1].intermediate.dense
     seen = []
     handle = part.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach().numpy()))
@@ -264,7 +264,7 @@ def test_layers_that_lose_most_stay_in_float(monkeypatch, caplog):
         record = step(tiny_taskmodel("bert", task.spec), task, budget=0.05).lineage[-1]
     assert record.facts["kept_in_float"] == {blamed: 3.0}
     assert record.facts["agreement"] == 1.0
-    assert blamed not in record.structure["export"]["int8"]["ranges"]
+    assert blamed not in record.export_scheme["ranges"]
     assert record.facts["linear"] == 18
     assert "bert.encoder.layer.1.output.dense stays in float" in caplog.text
 

@@ -180,8 +180,8 @@ def test_only_the_new_layers_change(family, monkeypatch):
     )
     start = tiny_taskmodel(family, tiny_task().spec, num_hidden_layers=4)
     outcome = applied(Theseus(count=2, **SHORT), family=family)
-    network = outcome.student.model
-    assert outcome.structure == {"layers": [0, 1]}
+    network = outcome.model.model
+    assert outcome.facts["layers"] == [0, 1]
     assert outcome.facts["groups"] == [2, 2]
     inside = {id(p) for layer in layers(network) for p in layer.parameters()}
     before = dict(start.model.named_parameters())
@@ -204,7 +204,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(schedule, update, tmp_pa
         patched.setattr(Theseus, "make_objective", lambda *_: StopsAt(update))
         with pytest.raises(KeyboardInterrupt):
             applied(technique, tmp_path)
-    assert weights_digest(applied(technique, tmp_path).student.model) == weights_digest(whole.student.model)
+    assert weights_digest(applied(technique, tmp_path).model.model) == weights_digest(whole.model.model)
 
 
 def test_the_new_layers_start_where_they_are_told(tmp_path):
@@ -219,7 +219,7 @@ def test_the_new_layers_start_where_they_are_told(tmp_path):
         (Theseus(start=str(tmp_path / "m"), **fields), other, (0, 1)),
         (Theseus(start=str(tmp_path / "m"), pick="last", **fields), other, (4, 5)),
     ):
-        result = layers(applied(technique).student.model)
+        result = layers(applied(technique).model.model)
         for layer, place in zip(result, expected, strict=True):
             pairs = zip(layer.parameters(), layers(source.model)[place].parameters(), strict=True)
             assert all(torch.allclose(a, b, atol=1e-9) for a, b in pairs)

@@ -13,7 +13,7 @@ from compress.technique import Inputs
 from eval.encoding import IGNORED
 from eval.task import Examples
 from teachers.anatomy.encoder import layer_parts, layers
-from teachers.losses.loss import TaskLoss, task_loss
+from teachers.losses.task_loss import TaskLoss, task_loss
 from teachers.training.scoring import rows_of
 from tests.tiny import HEADS, HIDDEN, LAYERS, tiny_task, tiny_taskmodel
 

@@ -52,11 +52,11 @@ def test_the_table_is_the_nearest_of_its_rank(task):
     weight = word_embeddings(model.model).weight.detach().clone()
     values = np.linalg.svd(weight.numpy(), compute_uv=False) ** 2
     outcome = plain(8).apply(model, Inputs(), torch.Generator())
-    table = outcome.student.model.get_input_embeddings()
+    table = outcome.model.model.get_input_embeddings()
     assert float((table.product() - weight).detach().square().sum()) == pytest.approx(float(values[8:].sum()), rel=1e-4)
     assert outcome.facts["lost"] == pytest.approx(float(values[8:].sum() / values.sum()), rel=1e-4)
     assert torch.allclose(table.project.weight.T @ table.project.weight, torch.eye(8), atol=1e-5)
-    assert word_embeddings(outcome.student.model) is table.table, "the rows of words are found through the factors"
+    assert word_embeddings(outcome.model.model) is table.table, "the rows of words are found through the factors"
 
 
 def test_the_counts_of_the_paper():
@@ -81,7 +81,7 @@ def test_frequent_words_are_kept_best(task):
 
     def error(technique):
         outcome = technique.apply(tiny_taskmodel("bert", task.spec), Inputs(calibration=task.train), torch.Generator())
-        found = outcome.student.model.get_input_embeddings().product().detach()
+        found = outcome.model.model.get_input_embeddings().product().detach()
         return float(shares @ (found - weight).double().square().sum(dim=1))
 
     values = torch.linalg.svdvals(shares.sqrt()[:, None] * weight.double())
@@ -110,7 +110,7 @@ def test_nothing_is_lost_where_the_rank_suffices(family, task):
     model = low_rank_tables(tiny_taskmodel(family, task.spec), 6)
     expected = np.stack(predict(model, task.validation[:6]).logits)
     outcome = plain(8).apply(model, Inputs(), torch.Generator())
-    assert np.allclose(np.stack(predict(outcome.student, task.validation[:6]).logits), expected, atol=1e-4)
+    assert np.allclose(np.stack(predict(outcome.model, task.validation[:6]).logits), expected, atol=1e-4)
     assert outcome.facts["lost"] == pytest.approx(0, abs=1e-9)
 
 
@@ -130,7 +130,7 @@ def test_stock_is_exact_where_the_rank_suffices(family, changes, task, tmp_path)
     model = low_rank_tables(tiny_taskmodel(family, task.spec, **changes), 6)
     expected = np.stack(predict(model, task.validation[:6]).logits)
     outcome = plain(8, stock=True).apply(model, Inputs(), torch.Generator())
-    small = outcome.student
+    small = outcome.model
     assert structure_of(small.model) == {}
     assert small.model.config.embedding_size == 8
     assert word_embeddings(small.model).weight.shape[1] == 8
@@ -148,7 +148,7 @@ def test_the_decoder_stays_tied_through_both_factors(family, tmp_path):
     model = low_rank_tables(tiny_taskmodel(family, task.spec), 6)
     inputs = model.encoder.collate(model.encoder.encode(task.validation[:4]))
     expected = model.forward(inputs)
-    small = plain(8).apply(model, Inputs(), torch.Generator()).student
+    small = plain(8).apply(model, Inputs(), torch.Generator()).model
     assert np.allclose(small.forward(inputs), expected, atol=1e-4)
     table = small.model.get_input_embeddings()
     (decoder,) = [part for part in small.model.modules() if isinstance(part, FactorisedDecoder)]
@@ -170,8 +170,8 @@ def test_the_gradient_of_a_tied_factor_is_the_sum_of_both_places():
             tiny_taskmodel("bert", task.spec).encoder.encode(task.validation[:2])
         )["input_ids"]
     )
-    tied = plain(8).apply(tiny_taskmodel("bert", task.spec), Inputs(), torch.Generator()).student.model
-    apart = plain(8).apply(tiny_taskmodel("bert", task.spec), Inputs(), torch.Generator()).student.model
+    tied = plain(8).apply(tiny_taskmodel("bert", task.spec), Inputs(), torch.Generator()).model.model
+    apart = plain(8).apply(tiny_taskmodel("bert", task.spec), Inputs(), torch.Generator()).model.model
     decoder = apart.cls.predictions.decoder
     decoder.table, decoder.project = (torch.nn.Parameter(t.detach().clone()) for t in (decoder.table, decoder.project))
     for network in (tied, apart):
@@ -203,15 +203,15 @@ def test_what_is_refused():
 
 def test_twice_is_narrower_and_then_nothing(task):
     model = tiny_taskmodel("bert", task.spec)
-    once = plain(10).apply(model, Inputs(), torch.Generator()).student
-    twice = plain(4).apply(once, Inputs(), torch.Generator()).student
-    direct = plain(4).apply(tiny_taskmodel("bert", task.spec), Inputs(), torch.Generator()).student
+    once = plain(10).apply(model, Inputs(), torch.Generator()).model
+    twice = plain(4).apply(once, Inputs(), torch.Generator()).model
+    direct = plain(4).apply(tiny_taskmodel("bert", task.spec), Inputs(), torch.Generator()).model
     products = [m.model.get_input_embeddings().product() for m in (twice, direct)]
     assert torch.allclose(*products, atol=1e-4)
     digest = twice.model.get_input_embeddings().table.weight.clone()
     outcome = plain(8).apply(twice, Inputs(), torch.Generator())
-    assert outcome.structure == {"size": 4}
-    assert torch.equal(outcome.student.model.get_input_embeddings().table.weight, digest)
+    assert outcome.facts == {"size": 4}
+    assert torch.equal(outcome.model.model.get_input_embeddings().table.weight, digest)
 
 
 @pytest.mark.parametrize("family", ["bert", "xlnet", "mobilebert"])

@@ -38,7 +38,7 @@ def plain(**fields):
 
 
 def changed(technique, model, **inputs):
-    return technique.apply(model, Inputs(**inputs), torch.Generator()).student
+    return technique.apply(model, Inputs(**inputs), torch.Generator()).model
 
 
 def logits(model, examples):
@@ -218,8 +218,8 @@ def test_the_least_distortion_by_hand(task):
     before = {name: tensor.clone() for name, tensor in model.model.state_dict().items()}
     outcome = plain(init="least", groups=2).apply(model, Inputs(calibration=task.train[:20]), torch.Generator())
     best = min((0, 1), key=found.__getitem__)
-    assert outcome.structure == {"groups": [0, 0, 1], "from": [best, 2]}
-    first = layers(outcome.student.model)[0].attention.self.query.weight
+    assert (outcome.facts["groups"], outcome.facts["from"]) == ([0, 0, 1], [best, 2])
+    first = layers(outcome.model.model)[0].attention.self.query.weight
     assert torch.equal(first, before[f"bert.encoder.layer.{best}.attention.self.query.weight"])
 
 
@@ -335,8 +335,8 @@ def test_a_narrower_albert_is_the_same_network_where_the_rank_suffices(task):
     shared = changed(plain(), low_rank())
     outcome = plain(stock=True, embedding_size=8).apply(low_rank(), Inputs(), torch.Generator())
     assert outcome.facts["lost_embeddings"] == pytest.approx(0, abs=1e-12)
-    assert word_embeddings(outcome.student.model).weight.shape[1] == 8
-    assert np.allclose(logits(outcome.student, task.validation[:6]), logits(shared, task.validation[:6]), atol=1e-4)
+    assert word_embeddings(outcome.model.model).weight.shape[1] == 8
+    assert np.allclose(logits(outcome.model, task.validation[:6]), logits(shared, task.validation[:6]), atol=1e-4)
 
 
 def test_how_far_a_narrower_albert_is_before_it_is_healed(task):
@@ -360,7 +360,7 @@ def test_how_far_a_narrower_albert_is_before_it_is_healed(task):
         outcome = plain(stock=True, embedding_size=size).apply(
             tiny_taskmodel("bert", task.spec), Inputs(), torch.Generator()
         )
-        distance = (embedded(outcome.student) - expected).square().sum() / (expected - bias).square().sum()
+        distance = (embedded(outcome.model) - expected).square().sum() / (expected - bias).square().sum()
         found[size] = (float(distance), outcome.facts["lost_embeddings"])
     distances = [distance for distance, _ in found.values()]
     assert distances == sorted(distances, reverse=True)

@@ -115,16 +115,16 @@ def test_sizes_fall_by_what_was_kept(task):
     model = tiny_taskmodel("bert", task.spec)
     before = model.size()
     outcome = LowRank(keep=0.5, heal=False).apply(model, Inputs(), torch.Generator())
-    parts = layer_parts(outcome.student.model, layers(outcome.student.model)[1])
+    parts = layer_parts(outcome.model.model, layers(outcome.model.model)[1])
     assert {role: part.rank for role, part in parts.items() if isinstance(part, LowRankLinear)} == {
         **dict.fromkeys(("query", "key", "value", "attention_output"), 8),  # 0.5 · 32 · 32 / 64
         **dict.fromkeys(("ffn_in", "ffn_out"), 10),  # 0.5 · 32 · 64 / 96
     }
-    after = outcome.student.size()
+    after = outcome.model.size()
     fewer = 3 * (4 * (32 * 32 - 8 * 64) + 2 * (32 * 64 - 10 * 96))
     assert before.parameters - after.parameters == fewer
     assert before.macs - after.macs == before.macs_length * fewer
-    assert len(outcome.structure["ranks"]) == 18
+    assert len(outcome.facts["ranks"]) == 18
 
 
 def test_a_layer_stays_where_nothing_is_saved(task):
@@ -132,9 +132,9 @@ def test_a_layer_stays_where_nothing_is_saved(task):
     (problem,) = LowRank(rank=22, heal=False).check(model, Inputs())
     assert problem == "share.lowrank: rank 22 makes no layer smaller; the most that does is 21"
     outcome = LowRank(rank=16, heal=False).apply(model, Inputs(), torch.Generator())
-    assert all(".dense" in path and "attention" not in path for path in outcome.structure["ranks"]), "32 x 32 stays"
-    again = LowRank(rank=16, heal=False).apply(outcome.student, Inputs(), torch.Generator())
-    assert again.structure == {"ranks": {}}
+    assert all(".dense" in path and "attention" not in path for path in outcome.facts["ranks"]), "32 x 32 stays"
+    again = LowRank(rank=16, heal=False).apply(outcome.model, Inputs(), torch.Generator())
+    assert again.facts["ranks"] == {}
 
 
 def test_full_energy_is_the_model_itself(task):
@@ -146,8 +146,8 @@ def test_full_energy_is_the_model_itself(task):
                     part.weight.copy_(matrix(part.out_features, 4) @ matrix(4, part.in_features) / 8)
     expected = predict(model, task.validation[:6]).logits
     outcome = LowRank(energy=1 - 1e-9, heal=False).apply(model, Inputs(), torch.Generator())
-    assert set(outcome.structure["ranks"].values()) == {4}
-    assert np.allclose(predict(outcome.student, task.validation[:6]).logits, expected, atol=1e-5)
+    assert set(outcome.facts["ranks"].values()) == {4}
+    assert np.allclose(predict(outcome.model, task.validation[:6]).logits, expected, atol=1e-5)
 
 
 def test_a_shared_layer_is_factorised_once(task):
@@ -155,10 +155,10 @@ def test_a_shared_layer_is_factorised_once(task):
     every = layers(model.model)
     every[2].intermediate.dense = every[0].intermediate.dense
     outcome = LowRank(energy=0.5, heal=False).apply(model, Inputs(), torch.Generator())
-    every = layers(outcome.student.model)
+    every = layers(outcome.model.model)
     assert every[2].intermediate.dense is every[0].intermediate.dense
     assert isinstance(every[0].intermediate.dense, LowRankLinear)
-    assert "bert.encoder.layer.2.intermediate.dense" not in outcome.structure["ranks"]
+    assert "bert.encoder.layer.2.intermediate.dense" not in outcome.facts["ranks"]
 
 
 @pytest.mark.parametrize("weighting", ["rms", "covariance"])
@@ -167,7 +167,7 @@ def test_a_weighting_keeps_outputs_nearer(weighting, task):
 
     def distance(technique):
         outcome = technique.apply(tiny_taskmodel("bert", task.spec), Inputs(calibration=task.train), torch.Generator())
-        return float(np.square(np.stack(predict(outcome.student, task.train[:20]).logits) - expected).sum())
+        return float(np.square(np.stack(predict(outcome.model, task.train[:20]).logits) - expected).sum())
 
     plain = distance(LowRank(rank=4, heal=False))
     assert distance(LowRank(rank=4, heal=False, weighting=weighting)) < plain
@@ -211,11 +211,11 @@ def test_parts_of_a_factor_are_saved_too(task, tmp_path):
     parts = [layer_parts(model.model, layer)["query"] for layer in layers(model.model)]
     parts[1].second = parts[0].second
     parts[2].first = nn.Linear(32, 8, bias=True)
-    structure = structure_of(outcome.student.model)
+    structure = structure_of(outcome.model.model)
     stem = "bert.encoder.layer.{}.attention.self.query.{}"
     assert structure["shared"] == {stem.format(1, "second"): stem.format(0, "second")}
     assert structure["modules"][stem.format(2, "first")]["bias"] is True
-    Artifact.from_model(outcome.student).save(tmp_path / "a")
+    Artifact.from_model(outcome.model).save(tmp_path / "a")
     again = layers(load(tmp_path / "a").model)
     assert again[1].attention.self.query.second is again[0].attention.self.query.second
     assert again[2].attention.self.query.first.bias is not None

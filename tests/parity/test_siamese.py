@@ -13,18 +13,18 @@ from eval.errors import UserError
 from eval.task import Examples
 from teachers.data.batches import WholeGroupBatches
 from teachers.data.encoded_dataset import labelled
+from teachers.data.example_pairs import matching_pairs
 from teachers.finetuning.finetune import finetune
-from teachers.losses.catalogue import CosineRegression, InBatchNegatives, LossBlock, MarginContrast, PairwiseRanking
-from teachers.losses.loss import TaskLoss
-from teachers.losses.siamese import (
-    SiameseLoss,
+from teachers.losses.catalogue import (
+    CosineRegression,
+    InBatchNegatives,
+    LossBlock,
+    MarginContrast,
+    PairwiseRanking,
     by_labels,
-    cosine_regression,
-    in_batch_negatives,
-    margin_contrast,
-    matching_pairs,
-    scaled,
 )
+from teachers.losses.siamese import SiameseLoss, cosine_regression, in_batch_negatives, margin_contrast, scaled
+from teachers.losses.task_loss import TaskLoss
 from teachers.signals.hooks import Signals
 from teachers.taskmodel import weights_digest
 from teachers.training.config import Training

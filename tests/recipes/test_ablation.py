@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from compress.artifact.store import load
+from compress.artifact.artifact import load
 from compress.engine.pipeline import run_recipe
 from compress.recipe import parse_recipe
 from eval.errors import UserError

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from compress.artifact.store import load
+from compress.artifact.artifact import load
 from compress.cli import main
 from compress.recipe import parse_recipe, recipe_to_yaml
 from eval.errors import UserError

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from compress.artifact.store import load
+from compress.artifact.artifact import load
 from compress.cli import main
 from compress.engine.cost_plan import make_plan
 from compress.engine.pipeline import run_recipe

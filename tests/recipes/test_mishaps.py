@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compress.artifact.store import load
+from compress.artifact.artifact import load
 from compress.cli import main
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compress.artifact.store import load
+from compress.artifact.artifact import load
 from compress.cli import main
 from compress.recipe import read_recipe
 from eval.task import Examples

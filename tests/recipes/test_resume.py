@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compress.artifact.store import load
+from compress.artifact.artifact import load
 from compress.cli import main
 from compress.engine.pipeline import run_recipe
 from compress.recipe import parse_recipe

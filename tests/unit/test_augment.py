@@ -29,7 +29,7 @@ from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch
-from teachers.losses.loss import task_loss
+from teachers.losses.task_loss import task_loss
 from teachers.taskmodel import logits_of, save_taskmodel
 from teachers.training.config import Training
 from teachers.training.loop import train

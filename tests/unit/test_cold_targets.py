@@ -9,7 +9,7 @@ from compress.distill.components.distillation_losses import logit_mse, paired_lo
 from compress.registry import get, names
 from compress.technique import Inputs, TrainedTechnique
 from eval.task import Examples
-from teachers.losses.loss import task_loss
+from teachers.losses.task_loss import task_loss
 from teachers.signals.hooks import observe
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.scoring import rows_of

@@ -12,8 +12,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from compress.artifact.artifact import Artifact
-from compress.artifact.store import load
+from compress.artifact.artifact import Artifact, load
 from compress.distill.distilbert import DistilBertDistillation
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
@@ -55,7 +54,7 @@ def test_every_step_leaves_a_complete_record(teacher, inputs):
     assert cut.weights_before == source.weights_after
     assert distilled.weights_before == cut.weights_after
     assert distilled.weights_after == result.digest
-    assert cut.structure == {"layers": [0, 2]}
+    assert cut.facts["layers"] == [0, 2]
     assert cut.size_after["parameters"] < cut.size_before["parameters"] == source.size_after["parameters"]
     assert distilled.config["temperature"] == 2.0
     assert distilled.config["training"]["epochs"] == 1

@@ -209,7 +209,7 @@ def test_the_lineage_chooses_the_scheme(bert, examples, tmp_path):
         lineage = ()
 
     step = DynamicQuantization(activations="tensor").apply(bert, Inputs(), None)
-    records = (SimpleNamespace(structure={}), {"structure": step.structure}, SimpleNamespace(structure={"layers": [0]}))
+    records = [SimpleNamespace(export_scheme=scheme) for scheme in (None, step.export_scheme, None)]
     assert scheme_of(records) == Int8(activations="tensor")
     assert scheme_of(records[:1]) is None
     model = Known(bert.model, bert.tokenizer, bert.task)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from compress.artifact.artifact import SAVED, Artifact
-from compress.artifact.store import load
+from compress.artifact.artifact import Artifact, load
+from compress.artifact.record import SAVED
 from compress.engine.steps import run
 from compress.prune.heads import HeadPruning
 from compress.prune.layers import LayerPruning

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from eval.errors import UserError
 from teachers.anatomy.encoder import head_parameters
-from teachers.losses.loss import BoundTaskLoss, Objective
+from teachers.losses.loss import Objective
+from teachers.losses.task_loss import BoundTaskLoss
 from teachers.signals.hooks import Wanted
 from teachers.taskmodel import weights_digest
 from teachers.training.config import Training

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compress.artifact.artifact import Artifact
-from compress.artifact.store import load, load_model
+from compress.artifact.artifact import Artifact, load, load_model
 from compress.engine.pipeline import run_recipe
 from compress.engine.preview import preview
 from compress.engine.several_tasks import starts
@@ -151,8 +150,8 @@ def test_a_reference_needs_a_head_of_its_own(scene, made):
 
 
 def test_models_are_loaded_in_one_place():
-    """Below ``store`` stand what writes the folder's other half, and a folder of our own that is packed."""
-    below = {"store.py", "restructured.py", "quantize/bitsandbytes.py"}
+    """Below ``artifact`` stand what reads the folders of artifacts, and a folder of our own that is packed."""
+    below = {"artifact.py", "store.py", "restructured.py", "quantize/bitsandbytes.py"}
     compress = Path(__file__).parents[2] / "compress"
     found = {
         file.relative_to(compress).as_posix()

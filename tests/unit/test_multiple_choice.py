@@ -32,7 +32,7 @@ from eval.measurement import measure
 from eval.task import Examples
 from teachers import taskmodel
 from teachers.anatomy.choice_rows import IMPOSSIBLE, joined_choices
-from teachers.losses.loss import TaskLoss, task_loss
+from teachers.losses.task_loss import TaskLoss, task_loss
 from teachers.signals.ensemble_teacher import EnsembleTeacher
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import build_taskmodel, load_taskmodel, save_taskmodel
@@ -220,14 +220,14 @@ def test_a_batch_is_cut_between_examples():
     rows = rows_of(model, UNEVEN, 0)
     batch = rows.batch([2, 0, 1])
     assert len(batch) == 3
-    pieces = batch.split(2)
+    pieces = [batch.part(0, 2), batch.part(2, 3)]
     assert [len(piece) for piece in pieces] == [2, 1]
     assert [piece.rows.tolist() for piece in pieces] == [[5, 6, 7, 8, 0, 1], [2, 3, 4]]
     assert [piece.targets["choices"].tolist() for piece in pieces] == [[4, 2], [3]]
     assert [piece.mask.shape[0] for piece in pieces] == [6, 3]
     with torch.no_grad():
         logits = model.model(**batch.inputs).logits
-    parts = zip(logits.split([4, 2, 3]), batch.split(3), strict=True)
+    parts = zip(logits.split([4, 2, 3]), [batch.part(i, i + 1) for i in range(3)], strict=True)
     alone = [task_loss(SPEC, own, piece) for own, piece in parts]
     sample = SampleLoss(model, TaskLoss().bind(model, rows), [rows.batch([2]), rows.batch([0, 1])])
     torch.testing.assert_close((sample.of(0) + sample.of(1)).detach(), torch.stack(alone).sum() / 2)

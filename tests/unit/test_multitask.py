@@ -10,7 +10,8 @@ from eval.errors import UserError
 from teachers.anatomy.encoder import base_encoder, head_parameters
 from teachers.data.batches import LengthGroupedBatches, MixedBatches
 from teachers.finetuning.multitask import share_encoders, train_together
-from teachers.losses.loss import BoundTaskLoss, Objective
+from teachers.losses.loss import Objective
+from teachers.losses.task_loss import BoundTaskLoss
 from teachers.signals.ensemble_teacher import EnsembleTeacher
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel, weights_digest

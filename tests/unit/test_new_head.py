@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from compress.artifact.artifact import HEAD, Artifact
-from compress.artifact.store import load
+from compress.artifact.artifact import Artifact, load
+from compress.artifact.record import HEAD
 from compress.distill.labels import LabelTraining
 from compress.engine.pipeline import run_recipe
 from compress.engine.steps import run

@@ -24,7 +24,8 @@ from eval.report.markup import element, plain
 from eval.report.page import POLICY, page, write_page
 from eval.report.plots import DARK, LIGHT, Point, darkened, render, tradeoff, training_curves
 from eval.report.summary import headline, number, short, times, verdict, with_reference
-from eval.result import Comparison, Result
+from eval.result import Result
+from eval.result_values import Comparison
 from eval.slices import Confusion, Slice
 from eval.task import Examples, Task, TaskSpec
 from tests.unit.bagofwords import BagOfWords, encoder, sentiment

@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 import teachers.finetuning.finetune
-from compress.artifact.store import load
+from compress.artifact.artifact import load
 from compress.cli import main
 from compress.engine.cost_plan import make_plan
 from compress.recipe import parse_recipe, recipe_to_yaml

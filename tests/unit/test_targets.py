@@ -136,7 +136,7 @@ def test_fixed_ranges_come_along_to_openvino(tmp_path):
     step = StaticQuantization(keep_float="none").apply(model, Inputs(calibration=task.train), None)
 
     class Known(type(model)):
-        lineage = (SimpleNamespace(structure=step.structure),)
+        lineage = (SimpleNamespace(export_scheme=step.export_scheme),)
 
     known = Known(model.model, model.tokenizer, model.task)
     found = {}

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from compress.artifact.store import load
+from compress.artifact.artifact import load
 from compress.cli import main
 from compress.engine.several_tasks import load_tasks, losses_of, starts
 from compress.recipe import parse_recipe, read_recipe, recipe_from_plain, recipe_to_plain, recipe_to_yaml

@@ -6,7 +6,8 @@ import torch
 from eval.errors import DivergedError
 from eval.task import Examples
 from teachers.anatomy.encoder import layer_parts, layers
-from teachers.losses.loss import BoundTaskLoss, Objective
+from teachers.losses.loss import Objective
+from teachers.losses.task_loss import BoundTaskLoss
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.config import Training
 from teachers.training.loop import train

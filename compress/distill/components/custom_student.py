@@ -9,7 +9,7 @@ from pydantic import Field
 from compress.distill.components.distillation import Distillation
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from eval.task import Kind
-from teachers.losses.loss import TaskLoss
+from teachers.losses.task_loss import TaskLoss
 from teachers.taskmodel import TaskModel, build_taskmodel
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class OwnNetworkDistillation(Distillation):
         objective = self.make_objective(inputs) if self.alpha else TaskLoss()
         history = self.train(network, inputs, objective, generator)
         config = network.model.config
-        structure = {"network": config.model_type, "embedding_size": config.embedding_size}
-        return Outcome(network, structure, {**facts, "history": history})
+        shape = {"network": config.model_type, "embedding_size": config.embedding_size}
+        return Outcome(network, {**shape, **facts, "history": history})
 
     def without_teacher(self) -> Technique:
         """Return the same network, trained on the labels alone."""

@@ -1,0 +1,107 @@
+"""The task's own loss, which training minimises unless another objective is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+from eval.encoding import IGNORED
+from eval.errors import UserError
+from eval.task import Examples, TaskSpec
+from teachers.anatomy.choice_rows import joined_choices
+from teachers.data.encoded_dataset import Batch, Rows, labelled
+from teachers.losses.catalogue import by_labels
+from teachers.losses.loss import Loss, Objective
+from teachers.signals.hooks import NOTHING, Signals, Wanted
+
+if TYPE_CHECKING:
+    from teachers.taskmodel import TaskModel
+
+
+@dataclass
+class BoundTaskLoss(Loss):
+    """The loss of the labels themselves."""
+
+    spec: TaskSpec
+    reads: Wanted = NOTHING
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return how many labels there are, or their weight."""
+        return {"task": task_count(self.spec, batch)}
+
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return ``{"task": …}``."""
+        return {"task": task_loss(self.spec, student.logits, batch)}
+
+
+@dataclass(frozen=True)
+class TaskLoss(Objective):
+    """Cross-entropy or mean squared error against the labels; the default objective of everything that trains.
+
+    For embedding it is the loss of a Siamese encoder that fits the labels of the pairs (``teachers.losses.siamese``).
+    """
+
+    def select(self, spec: TaskSpec, examples: Examples) -> Examples:
+        """Return the examples with a label."""
+        return labelled(spec, examples)
+
+    def bind(self, student: TaskModel, rows: Rows) -> Loss:
+        """Return the loss of the student's own task."""
+        if student.task.kind == "embedding":
+            return by_labels(rows.examples).bind(student, rows)
+        return BoundTaskLoss(student.task)
+
+
+def task_loss(spec: TaskSpec, logits: Tensor, batch: Batch) -> Tensor:
+    """Return the loss of the labels, averaged over what is counted.
+
+    Args:
+        spec: The task; ``class_weights`` apply to classification and tagging.
+        logits: ``[B, C]``, ``[B, L, C]`` (tagging, masked-lm), ``[B, L, 2]`` (qa), or ``[B, 1]`` (multiple-choice),
+            where the loss is that of a softmax over the choices of each example.
+        batch: Holds the targets. Padding, special tokens and later pieces of a word are never counted, nor are
+            texts without a label; if nothing is, the loss is 0.
+    """
+    logits = logits.float()
+    if spec.kind == "embedding":
+        raise UserError(
+            "an embedding task has no labels to learn from text by text; train with a teacher's vectors: "
+            "distill.embedding, or a method that reads hidden states alone"
+        )
+    if spec.kind == "regression":
+        scores, labels = logits[:, 0], batch.targets["labels"]
+        known = ~labels.isnan()
+        return F.mse_loss(scores[known], labels[known]) if bool(known.any()) else scores.sum() * 0.0
+    if spec.kind == "qa":
+        scores = logits.masked_fill(batch.mask[..., None] == 0, torch.finfo(logits.dtype).min)
+        start = F.cross_entropy(scores[..., 0], batch.targets["start_positions"])
+        return (start + F.cross_entropy(scores[..., 1], batch.targets["end_positions"])) / 2
+    if spec.kind == "multiple-choice":
+        logits = joined_choices(logits, batch.targets["choices"])
+    weights = None if spec.class_weights is None else logits.new_tensor(spec.class_weights)
+    labels = batch.targets["labels"].reshape(-1)
+    flat = logits.reshape(len(labels), -1)
+    if not bool((labels != IGNORED).any()):  # a batch in which nothing is predicted
+        return flat.sum() * 0.0
+    return F.cross_entropy(flat, labels, weight=weights, ignore_index=IGNORED)
+
+
+def task_count(spec: TaskSpec, batch: Batch) -> Tensor:
+    """Return over how many labels ``task_loss`` averages, or the sum of their class weights; a scalar.
+
+    Args:
+        spec: The task.
+        batch: Holds the targets.
+    """
+    labels = batch.targets.get("labels")
+    if labels is None:  # qa counts each row once, by its two places
+        return batch.rows.new_tensor(len(batch))
+    if spec.kind == "regression":
+        return (~labels.isnan()).sum()
+    known = labels[labels != IGNORED]
+    weights = spec.class_weights
+    return known.new_tensor(len(known)) if weights is None else torch.tensor(weights).to(known.device)[known].sum()
