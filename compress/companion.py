@@ -24,8 +24,8 @@ class Accompanied(WrappedObjective):
     """An objective, and a module that the training loop keeps beside the network as it keeps projections.
 
     The module may have ``at_step`` and ``rates`` (see ``teachers.training.scheduled_modules``), and
-    ``terms() -> {name: tensor}``, which are added to those of the objective in every forward pass. It is thrown away after the training.
-
+    ``terms() -> {name: tensor}``, which are added to those of the objective in every forward pass. It is thrown
+    away after the training.
     Attributes:
         objective: What is minimised.
         companion: The module.
