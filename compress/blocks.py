@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from compress.own_heads import HeadBlock
 from compress.student.student import Student
 from eval.errors import UserError
-from eval.task import Kind, Pooling
+from eval.task import KindName, Pooling
 from teachers.finetuning.strategies import clashes
 from teachers.finetuning.sweep import SEED, Sweep, checked, run_sweep, settings
 from teachers.losses.catalogue import LossBlock
@@ -54,7 +54,7 @@ class TaskBlock(Block):
         limit: Most examples of a split.
     """
 
-    kind: Kind
+    kind: KindName
     data: str | None = None
     metric: str | None = None
     labels: tuple[str, ...] | None = None
@@ -118,8 +118,8 @@ class FinetuneBlock(Block):
         auxiliary_lm: If given, a masked-language loss on the task's texts stands beside that of the task (SiATL).
         features: Whether the encoder stays as it is and runs once over all texts, so that training the head alone, on
             what it gave, is quick.
-        loss: What is minimised in the place of the task's own loss (see ``teachers.losses.catalogue``). For embedding
-            it compares the two texts of a pair, and is chosen by the labels if it is left out.
+        loss: What is minimised in the place of the task's own loss (see ``teachers.losses.catalogue``). For embedding it compares
+            the two texts of a pair, and is chosen by the labels if it is left out.
         head: What answers in the place of the stock head; the model is then loaded by ``compress.load``.
         per_task: With several ``tasks``: how the model of each is then fine-tuned on its own task.
         sweep: Lists of values for fields of ``training`` and for ``seed``: every combination is trained, and the best

@@ -14,10 +14,11 @@ from compress.artifact.lineage import FILE as LINEAGE
 from compress.artifact.modified_architecture import is_restructured, load_restructured, writer_for
 from eval.errors import UserError
 from eval.files.writing import whole_folder, write_beside
+from eval.kinds.registry import kind_of
 from teachers.anatomy.pooling import check_pooling
 from teachers.file_digests import differences, file_digests
 from teachers.folder_task import in_own_order, require_beside
-from teachers.taskmodel import AUTO_CLASSES, load_taskmodel, save_taskmodel
+from teachers.taskmodel import load_taskmodel, save_taskmodel
 
 if TYPE_CHECKING:
     from eval.result import Result
@@ -144,7 +145,7 @@ def load_model(
         prepare(source)
         found = load_taskmodel(source, task, seed=seed, accept_incomplete=accept_incomplete)
         made_for = (found.model.config.architectures or ["a model without a head"])[0]
-        if not new_head and not made_for.endswith(AUTO_CLASSES[found.task.kind].removeprefix("AutoModel")):
+        if not new_head and not made_for.endswith(kind_of(found.task.kind).head):
             raise UserError(_headless(source, made_for, found.task.kind))
         return found
     artifact = load(source)
@@ -154,7 +155,7 @@ def load_model(
         if not new_head:
             raise UserError(_headless(source, f"a model for {artifact.task.kind}", task.kind))
         return artifact.with_task(task, seed)
-    if task.kind == "embedding":
+    if kind_of(task.kind).vectors:
         check_pooling(Path(source), task)
     return replace(artifact, task=in_own_order(str(source), artifact.model.config, task))
 

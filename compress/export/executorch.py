@@ -18,6 +18,7 @@ from compress.export.int8_graph import SMALL
 from compress.export.tracing import TOKENS, Logits, distinct_inputs, ready
 from compress.modules.fake_quant import in_float
 from eval.errors import CompressError, UserError
+from eval.kinds.registry import kind_of
 from teachers.taskmodel import TaskModel
 
 MOST_ROWS = 8
@@ -56,8 +57,11 @@ def refused(model: TaskModel) -> list[str]:
     found = []
     if hasattr(model.model, "stops"):
         found.append(f"{model.name}: leaves early, which ExecuTorch cannot express; export it to onnx")
-    if model.task.kind == "qa":
-        found.append(f"{model.name}: ExecuTorch fixes the batch of a qa head when it lowers it; export it to onnx")
+    kind = kind_of(model.task.kind)
+    if len(kind.graph_outputs) > 1:
+        found.append(
+            f"{model.name}: ExecuTorch fixes the batch of {kind.named} head when it lowers it; export it to onnx"
+        )
     return found
 
 

@@ -150,7 +150,7 @@ def _write_rest(
     model.encoder.save(beside)
     config: Any = model.model.config
     config.save_pretrained(beside)
-    (beside / "predict.py").write_text(predict_program(target), encoding="utf-8")
+    (beside / "predict.py").write_text(predict_program(target, model.task.kind), encoding="utf-8")
     names = (*MODEL_FILES[target], *FILES)
     files = {file: _known(beside / file) for file in names}
     manifest = {

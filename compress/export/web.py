@@ -22,6 +22,8 @@ from eval.errors import UserError
 from eval.files.json_text import read_json
 from eval.files.typed_json import read_typed
 from eval.files.writing import whole_folder
+from eval.kinds.base import Kind
+from eval.kinds.registry import kind_of
 from teachers.taskmodel import TaskModel
 
 PAGE = ("index.html", "page.js", "model.js")
@@ -40,13 +42,6 @@ MODELS = {"fp32": "onnx/model.onnx", "int8": "onnx/model_quantized.onnx"}
 """Names under which transformers.js looks for a model of each kind of numbers, ..."""
 DTYPES = {"fp32": "fp32", "int8": "q8"}
 """... and what it calls these kinds."""
-NO_OFFSETS = "the tokenizer that runs there does not tell where in the text a token stands"
-REFUSED = {
-    "qa": NO_OFFSETS,
-    "masked-lm": "it has no answer to show",
-    "multiple-choice": "its page takes one text or two, not a list of choices",
-}
-"""Kinds that this format does not have, and why."""
 
 
 class Package(BaseModel):
@@ -135,10 +130,9 @@ def _check(model: TaskModel, folder: Path, assets: str | Path | None) -> None:
 
 def refused(model: TaskModel) -> list[str]:
     """Return why a model is not for the browser; nothing if it is."""
-    kind = model.task.kind
-    if kind not in REFUSED:
-        return []
-    return [f"{model.name}: {kind} is not for the browser: {REFUSED[kind]}; export it to onnx"]
+    kind = kind_of(model.task.kind)
+    why = vars(type(kind)).get("no_page", Kind.no_page)  # not inherited: the page knows kinds by their names
+    return [f"{model.name}: {kind.name} is not for the browser: {why}; export it to onnx"] if why else []
 
 
 def _write_model(model: TaskModel, exported: Path, beside: Path, scheme: str) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.errors import UserError
+from eval.kinds.registry import kind_of
 from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, Rows
 from teachers.losses.catalogue import CosineRegression, MarginContrast, NamedLoss
@@ -144,7 +145,7 @@ def refuse_other_kinds(spec: TaskSpec) -> None:
     Raises:
         UserError: If it is one.
     """
-    if spec.kind != "embedding":
+    if not kind_of(spec.kind).vectors:
         raise UserError(
             f"loss: regression, margin and contrastive compare vectors of texts, and the task is {spec.kind}; "
             "write kind: embedding, or leave the loss out"
