@@ -26,6 +26,7 @@ class Accompanied(WrappedObjective):
     The module may have ``at_step`` and ``rates`` (see ``teachers.training.scheduled_modules``), and
     ``terms() -> {name: tensor}``, which are added to those of the objective in every forward pass. It is thrown
     away after the training.
+
     Attributes:
         objective: What is minimised.
         companion: The module.

@@ -25,6 +25,7 @@ from compress.reading.wording import shown
 from compress.registry import get
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
 from eval.errors import UserError
+from eval.kinds.registry import kind_of
 
 if TYPE_CHECKING:
     from teachers.losses.loss import Objective
@@ -120,7 +121,7 @@ class HealedTechnique(TrainedTechnique):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Return what makes the objective impossible on this model."""
-        if self.objective is None and student.task.kind == "embedding":
+        if self.objective is None and kind_of(student.task.kind).vectors:
             return [
                 f"{self.name}: an embedding task has no labels to learn from; give an objective with a teacher's "
                 "vectors, such as objective: distill.embedding"

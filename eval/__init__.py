@@ -7,6 +7,8 @@ The names below load on use, so that importing this package costs nothing. Write
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from eval.inference import predict as predict
     from eval.measurement import measure as measure
     from eval.measurement import pair as pair
-    from eval.metrics.scores import METRICS as METRICS
+    from eval.metrics.scores import metrics_of as metrics_of
     from eval.metrics.scores import score as score
     from eval.result import Result as Result
     from eval.task import Examples as Examples
@@ -29,12 +31,12 @@ if TYPE_CHECKING:
     from eval.task import TaskSpec as TaskSpec
 
 _MODULES = {
-    "data.loading": ("load_task",),
+    "data": ("load_task",),
     "errors": ("CompressError", "DivergedError", "UserError"),
     "encoding": ("EncoderSettings", "TextEncoder"),
     "inference": ("Predictions", "Predictor", "predict"),
-    "measurement": ("measure", "pair"),
-    "metrics.scores": ("METRICS", "score"),
+    "measure": ("measure", "pair"),
+    "metrics": ("metrics_of", "score"),
     "result": ("Result",),
     "task": ("Examples", "Task", "TaskSpec"),
 }
@@ -51,3 +53,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_HOMES])
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Loading the module eval.measurement must not hide the function of that name.
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -8,19 +8,14 @@ from itertools import groupby
 import numpy as np
 
 from eval.encoding import Array, EncoderSettings, Feature, TextEncoder
-from eval.inference import cosines
-
-SCORE_MARGIN = 0.05
-"""Scores of a regression agree when they differ by at most this share of the largest."""
-VECTOR_MARGIN = 0.05
-"""Vectors of an embedding agree when the cosine of the two is at least 1 less this."""
+from eval.kinds.registry import kind_of
 
 
 class Seen:
     """What a comparison of two models has found so far."""
 
     def __init__(self, settings: EncoderSettings) -> None:
-        self.settings = settings
+        self.kind = kind_of(settings.kind)
         self.problems: list[str] = []
         self.largest = self.scale = self.total = 0.0
         self.count = 0
@@ -34,8 +29,7 @@ class Seen:
     def agreement(self, tie: float) -> float:
         """Return the share of decisions that are equal, or as good for the reference within ``tie``."""
         regrets = np.concatenate([np.zeros(0), *self.regrets])
-        if self.settings.kind in ("regression", "embedding"):
-            tie = max(tie, VECTOR_MARGIN if self.settings.kind == "embedding" else SCORE_MARGIN * self.scale)
+        tie = max(tie, self.kind.tie(self.scale))
         return float((regrets <= tie).mean()) if regrets.size else 1.0
 
     def add(
@@ -64,28 +58,9 @@ class Seen:
             self.largest = max(self.largest, float(difference.max(initial=0)))
             self.scale = max(self.scale, float(np.abs(one).max(initial=0)))
             self.total, self.count = self.total + float(difference.sum()), self.count + difference.size
-            if decide and self.settings.kind != "multiple-choice":
-                self.regrets.append(_regret(self.settings.kind, feature, one, other))
-        if decide and self.settings.kind == "multiple-choice":
+            if decide and not self.kind.joined:
+                self.regrets.append(self.kind.regret(feature, one, other))
+        if decide and self.kind.joined:
             for _, own in groupby(range(len(features)), key=lambda row: features[row].example):
                 rows = list(own)
-                self.regrets.append(_regret(self.settings.kind, features[rows[0]], expected[rows, 0], found[rows, 0]))
-
-
-def _regret(kind: str, feature: Feature, expected: Array, found: Array) -> Array:
-    """Return, for each decision, how much the reference prefers its own answer to the export's; 0 for the same one."""
-    if kind == "regression":
-        return np.asarray(np.abs(expected - found))
-    if kind == "embedding":
-        return 1 - cosines(expected[None], found[None])
-    if kind == "tagging":
-        places = [place for place, word in enumerate(feature.words or ()) if word >= 0]
-        expected, found = expected[places], found[places]
-    elif kind == "qa":
-        places = [place for place, offset in enumerate(feature.offsets or ()) if offset is not None]
-        expected, found = expected[places].T, found[places].T
-    expected, found = np.atleast_2d(expected), np.atleast_2d(found)
-    if not expected.size:
-        return np.zeros(0)
-    rows = np.arange(len(expected))
-    return np.asarray(expected.max(axis=-1) - expected[rows, found.argmax(axis=-1)])
+                self.regrets.append(self.kind.regret(features[rows[0]], expected[rows, 0], found[rows, 0]))

@@ -1,6 +1,6 @@
 """How one model wants its inputs: the settings in ``encoder.json``, checked when they are read.
 
-Like the other parts of ``predict.py`` it imports nothing of the toolkit.
+Of the toolkit it imports no more than what an export carries a copy of.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from eval.kinds.registry import kind_names
+
 CHOICES = {
-    "kind": ("classification", "regression", "tagging", "qa", "masked-lm", "embedding", "multiple-choice"),
     "truncation": ("longest_first", "only_first", "only_second"),
     "truncation_side": ("left", "right"),
     "inputs": ("input_ids", "attention_mask", "token_type_ids"),
@@ -28,7 +29,7 @@ class EncoderSettings:
     """All that is needed, beside ``tokenizer.json``, to turn an example into the inputs of one model.
 
     Attributes:
-        kind: Task kind: classification, regression, tagging, qa, masked-lm, embedding or multiple-choice.
+        kind: Task kind, one of ``eval.kinds.registry.kind_names``.
         labels: Class names or tags by id.
         pair: Whether the network reads two texts at once: pairs, or a text with one of its choices.
         max_length: Most tokens of an input, special tokens counted.
@@ -87,7 +88,7 @@ def _fits(value: Any, name: str, kind: type) -> bool:
     if isinstance(value, int) and kind is int:
         return LEAST.get(name, 0) <= value < HIGHEST
     texts: Any = value if kind is tuple else (value,) if kind is str else ()
-    return all(isinstance(text, str) and text in CHOICES.get(name, (text,)) for text in texts)
+    return all(isinstance(text, str) and text in (_choices(name) or (text,)) for text in texts)
 
 
 def _wanted(name: str, kind: type) -> str:
@@ -96,4 +97,9 @@ def _wanted(name: str, kind: type) -> str:
     words = {bool: "true or false", str: "one", tuple: "a list"}[kind]
     if kind is bool:
         return words
-    return f"{words} of {', '.join(CHOICES[name])}" if name in CHOICES else f"{words} of texts"
+    return f"{words} of {', '.join(_choices(name) or ('texts',))}"
+
+
+def _choices(name: str) -> tuple[str, ...]:
+    """Return the values that a setting may have; nothing where it may have any."""
+    return kind_names() if name == "kind" else CHOICES.get(name, ())

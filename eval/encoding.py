@@ -7,46 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from eval.encoder_settings import EncoderSettings as EncoderSettings
+from eval.examples import IGNORED as IGNORED
+from eval.examples import Array as Array
+from eval.examples import Feature as Feature
 from eval.files.json_text import parse_json, read_json
+from eval.kinds.registry import kind_of
 
-Array = NDArray[Any]
 Inputs = dict[str, Array]
-
-IGNORED = -100
-"""Target of a place that neither loss nor score counts."""
-SEVERAL = ("embedding", "multiple-choice")
-"""Kinds of which an example gives several inputs, each for itself: one a text, or one a choice."""
-WINDOWED = ("qa", "tagging", "masked-lm")
-"""Kinds whose long inputs are cut into windows; other texts are shortened."""
-
-
-@dataclass(slots=True)
-class Feature:
-    """One row of model input; a long example gives several.
-
-    Attributes:
-        example: Index of the example it came from.
-        ids: Token ids, special tokens included, no padding.
-        type_ids: Token types, as long as ``ids``.
-        words: For tagging, the word whose first piece stands at each place, else -1.
-        offsets: For qa, the (start, end) characters in the context of each place, without outer white space; None for
-            places outside of the context and for pieces of white space alone.
-    """
-
-    example: int
-    ids: list[int]
-    type_ids: list[int]
-    words: list[int] | None = None
-    offsets: list[tuple[int, int] | None] | None = None
 
 
 class TextEncoder:
@@ -62,26 +36,21 @@ class TextEncoder:
 
     def __init__(self, tokenizer: Tokenizer, settings: EncoderSettings) -> None:
         self.settings = settings
+        self.kind = kind_of(settings.kind)
         self.source = tokenizer.to_str()
-        text = _with_prefix_space(self.source) if settings.kind == "tagging" else self.source
+        text = _with_prefix_space(self.source) if self.kind.words else self.source
         self.tokenizer = Tokenizer.from_str(text)
         self.tokenizer.no_padding()
         self._truncate()
 
     def _truncate(self) -> None:
         settings = self.settings
-        stride, strategy = 0, settings.truncation if settings.pair else "longest_first"
-        if settings.kind == "qa":
-            # A window of the context has the places that the longest question leaves, and must move on by one at least.
-            stride, strategy = min(settings.stride, self._room(2) - self._longest_question() - 1), "only_second"
-        elif settings.kind == "tagging":
-            # One shared token at least: then a word cut by a window's edge began in the window before.
-            stride = max(1, min(settings.stride, self._room(1) // 2))
+        stride, strategy = self.kind.truncates(settings, self._room)
         self.tokenizer.enable_truncation(
             settings.max_length,
             stride=stride,
             strategy=strategy,
-            direction="right" if settings.kind in WINDOWED else settings.truncation_side,
+            direction="right" if self.kind.per_token else settings.truncation_side,
         )
 
     def _room(self, texts: int) -> int:
@@ -92,9 +61,6 @@ class TextEncoder:
                 f"max_length={self.settings.max_length} leaves no room for text; use {special + 2} or more"
             )
         return self.settings.max_length - special
-
-    def _longest_question(self) -> int:
-        return self._room(2) // 2
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> TextEncoder:
@@ -121,31 +87,23 @@ class TextEncoder:
         A question is cut to half of the room of an input. Where only one text of a pair may be shortened, but is too
         short for that, both are.
         """
-        kind = self.settings.kind
-        if kind in SEVERAL:
-            parts = [texts_of(example) if kind == "embedding" else choices_of(example) for example in examples]
-            owners = [index for index, own in enumerate(parts) for _ in own]
-            encodings = self._shortened([part for own in parts for part in own])
-            return [Feature(i, encoding.ids, encoding.type_ids) for i, encoding in zip(owners, encodings, strict=True)]
-        if kind == "qa":
-            questions = self._short_questions([e["question"] for e in examples])
-            texts: list[Any] = list(zip(questions, (e["context"] for e in examples), strict=True))
-        elif kind == "tagging":
-            texts = [list(e["tokens"]) for e in examples]
-        elif self.settings.pair:
-            texts = [(e["text_a"], e["text_b"]) for e in examples]
-        else:
-            texts = [e["text"] for e in examples]
+        kind = self.kind
+        parts = [kind.parts(example, self.settings.pair) for example in examples]
+        owners = [index for index, own in enumerate(parts) for _ in own]
+        texts = [part for own in parts for part in own]
+        if not kind.per_token:
+            pairs = zip(owners, self._shortened(texts), strict=True)
+            return [Feature(index, encoding.ids, encoding.type_ids) for index, encoding in pairs]
+        if kind.half:
+            questions = self._short_questions([first for first, _ in texts])
+            texts = list(zip(questions, (second for _, second in texts), strict=True))
         features: list[Feature] = []
-        if kind in WINDOWED:
-            encodings = self.tokenizer.encode_batch(texts, is_pretokenized=kind == "tagging")
-            for index, encoding in enumerate(encodings):
-                windows = [encoding, *encoding.overflowing]
-                example = examples[index]
-                features += [self._window(index, example, part, number == 0) for number, part in enumerate(windows)]
-        else:
-            encodings = self._shortened(texts)
-            features = [Feature(i, encoding.ids, encoding.type_ids) for i, encoding in enumerate(encodings)]
+        encodings = self.tokenizer.encode_batch(texts, is_pretokenized=kind.words)
+        for index, encoding in zip(owners, encodings, strict=True):
+            for number, window in enumerate([encoding, *encoding.overflowing]):
+                feature = Feature(index, window.ids, window.type_ids)
+                kind.mark(feature, examples[index], window, number == 0)
+                features.append(feature)
         return features
 
     def _shortened(self, texts: list[Any]) -> list[Any]:
@@ -164,25 +122,6 @@ class TextEncoder:
                 self._truncate()
         return encodings
 
-    def _window(self, index: int, example: Mapping[str, Any], window: Any, first: bool) -> Feature:
-        feature = Feature(index, window.ids, window.type_ids)
-        if self.settings.kind == "qa":
-            context = example["context"]
-            pairs = zip(window.sequence_ids, window.offsets, strict=True)
-            feature.offsets = [_trimmed(context, *offset) if sequence == 1 else None for sequence, offset in pairs]
-        elif self.settings.kind == "tagging":
-            previous: int | None = None
-            words: list[int] = []
-            # A later window may begin inside a word: its first piece was seen in the window before.
-            opened = first
-            for word in window.word_ids:
-                starts = word is not None and word != previous and opened
-                words.append(word if starts else -1)
-                opened = opened or word is not None
-                previous = word
-            feature.words = words
-        return feature
-
     def _short_questions(self, questions: list[str]) -> list[str]:
         self.tokenizer.no_truncation()
         try:
@@ -192,7 +131,7 @@ class TextEncoder:
             self._truncate()
 
     def _short(self, text: str, encoding: Any) -> str:
-        most = self._longest_question()
+        most = self._room(2) // 2
         # A cut may fall inside a word or a character, whose rest then needs other, and more, tokens.
         while len(encoding.offsets) > most:
             end = encoding.offsets[most - 1][1]
@@ -229,25 +168,6 @@ class TextEncoder:
     def place(self, tokens: int, length: int) -> slice:
         """Return where the ``tokens`` of a row stand among ``length`` padded places."""
         return slice(length - tokens, length) if self.settings.pad_side == "left" else slice(0, tokens)
-
-
-def texts_of(example: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the one or two texts of an example whose texts are read alone (embedding)."""
-    return (example["text_a"], example["text_b"]) if "text_a" in example else (example["text"],)
-
-
-def choices_of(example: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the pairs that are read of a multiple-choice example: its text with each choice."""
-    return [(example["text"], choice) for choice in example["choices"]]
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the range without outer white space, or None if nothing is left: byte-level pieces begin with a space."""
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    return (start, end) if start < end else None
 
 
 def _with_prefix_space(text: str) -> str:

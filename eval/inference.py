@@ -13,11 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from eval.encoding import Array, EncoderSettings, Feature, Inputs, TextEncoder
-
-Answer = dict[str, Any]
-
-LONGEST_ANSWER = 30
-"""Most tokens of an extracted answer, as in the SQuAD scripts of BERT (Devlin et al. 2019)."""
+from eval.examples import Answer as Answer
+from eval.kinds.reading import softmax as softmax
+from eval.kinds.registry import kind_of
 
 
 def decode(
@@ -40,132 +38,7 @@ def decode(
         ``[words, C]`` (tagging), ``[1]`` the score of the best span (qa), ``[texts, d]`` (embedding), ``[choices]``
         (multiple-choice).
     """
-    if settings.kind == "tagging":
-        return _decode_tags(settings.labels, examples, features, outputs)
-    if settings.kind == "qa":
-        return _decode_spans(examples, features, outputs)
-    if settings.kind == "embedding":
-        return _decode_vectors(examples, features, outputs)
-    if settings.kind == "multiple-choice":
-        return _decode_choices(examples, features, outputs)
-    answers = [_answer(settings, output) for output in outputs]
-    return answers, list(outputs)
-
-
-def _answer(settings: EncoderSettings, logits: Array) -> Answer:
-    if settings.kind == "regression":
-        return {"score": float(logits[0])}
-    probabilities = softmax(logits)
-    best = int(probabilities.argmax())
-    return {"label": settings.labels[best], "probability": float(probabilities[best])}
-
-
-def _decode_tags(
-    labels: Sequence[str],
-    examples: Sequence[Mapping[str, Any]],
-    features: Sequence[Feature],
-    outputs: Sequence[Array],
-) -> tuple[list[Answer], list[Array]]:
-    outside = labels.index("O") if "O" in labels else 0
-    # A word without a piece of its own (a control character) keeps "O" for certain.
-    blank = np.zeros(len(labels), dtype=np.float32)
-    blank[outside] = 1.0
-    logits = [np.tile(blank, (len(example["tokens"]), 1)) for example in examples]
-    seen: list[set[int]] = [set() for _ in examples]
-    for feature, output in zip(features, outputs, strict=True):
-        for position, word in enumerate(feature.words or ()):
-            if word >= 0 and word not in seen[feature.example]:
-                seen[feature.example].add(word)
-                logits[feature.example][word] = output[position]
-    answers: list[Answer] = [{"tags": [labels[i] for i in rows.argmax(axis=-1)]} for rows in logits]
-    return answers, logits
-
-
-def _decode_spans(
-    examples: Sequence[Mapping[str, Any]], features: Sequence[Feature], outputs: Sequence[Array]
-) -> tuple[list[Answer], list[Array]]:
-    best: list[Answer] = [{"text": "", "start": 0, "end": 0, "score": -np.inf} for _ in examples]
-    for feature, output in zip(features, outputs, strict=True):
-        found = best_span(output[:, 0], output[:, 1], feature.offsets or [])
-        if found is not None and found[0] > best[feature.example]["score"]:
-            score, start, end = found
-            text = examples[feature.example]["context"][start:end]
-            best[feature.example] = {"text": text, "start": start, "end": end, "score": float(score)}
-    for answer in best:
-        if answer["score"] == -np.inf:  # an empty context: no place for an answer
-            answer["score"] = 0.0
-    return best, [np.array([answer["score"]], dtype=np.float32) for answer in best]
-
-
-def _decode_vectors(
-    examples: Sequence[Mapping[str, Any]], features: Sequence[Feature], outputs: Sequence[Array]
-) -> tuple[list[Answer], list[Array]]:
-    vectors: list[list[Array]] = [[] for _ in examples]
-    for feature, output in zip(features, outputs, strict=True):
-        vectors[feature.example].append(output)
-    logits = [np.stack(rows) for rows in vectors]
-    answers: list[Answer] = []
-    for rows in logits:
-        # Six decimals are what a vector of length 1 is worth in float32; more would only be longer to read.
-        answer: Answer = {"vectors": np.round(rows.astype(np.float64), 6).tolist()}
-        if len(rows) == 2:
-            answer["score"] = float(cosines(rows[:1], rows[1:])[0])
-        answers.append(answer)
-    return answers, logits
-
-
-def _decode_choices(
-    examples: Sequence[Mapping[str, Any]], features: Sequence[Feature], outputs: Sequence[Array]
-) -> tuple[list[Answer], list[Array]]:
-    scores: list[list[float]] = [[] for _ in examples]
-    for feature, output in zip(features, outputs, strict=True):
-        scores[feature.example].append(float(output[0]))
-    logits = [np.array(row, dtype=np.float32) for row in scores]
-    answers: list[Answer] = []
-    for probabilities in map(softmax, logits):
-        best = int(probabilities.argmax())
-        answers.append({"label": best, "probability": float(probabilities[best])})
-    return answers, logits
-
-
-def cosines(first: Array, second: Array) -> Array:
-    """Return the cosine of each row of ``[n, d]`` with the same row of the other, in float64; 0 for a row of zeros."""
-    x, y = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
-    lengths = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
-    return np.asarray((x * y).sum(axis=-1) / np.maximum(lengths, np.finfo(np.float64).tiny))
-
-
-def best_span(
-    start_logits: Array, end_logits: Array, offsets: Sequence[tuple[int, int] | None]
-) -> tuple[float, int, int] | None:
-    """Return (score, first character, last character + 1) of the best answer span inside the context, or None.
-
-    The best is the span of at most ``LONGEST_ANSWER`` tokens with the largest sum of its start and end logit; among
-    equals the shortest, then the first.
-
-    Args:
-        start_logits: ``[tokens]``.
-        end_logits: ``[tokens]``.
-        offsets: Characters of each token in the context, None outside of it.
-    """
-    inside = np.array([offset is not None for offset in offsets], dtype=bool)
-    starts = np.where(inside, start_logits, -np.inf)
-    ends = np.where(inside, end_logits, -np.inf)
-    best: tuple[float, int, int] | None = None
-    for further in range(min(LONGEST_ANSWER, len(offsets))):
-        scores = starts[: len(starts) - further] + ends[further:]
-        start = int(scores.argmax())
-        first, last = offsets[start], offsets[start + further]
-        if first is not None and last is not None and (best is None or scores[start] > best[0]):
-            best = (float(scores[start]), first[0], last[1])
-    return best
-
-
-def softmax(logits: Array) -> Array:
-    """Return probabilities along the last axis, in float64."""
-    shifted = np.asarray(logits, dtype=np.float64)
-    exponents = np.exp(shifted - shifted.max(axis=-1, keepdims=True))
-    return np.asarray(exponents / exponents.sum(axis=-1, keepdims=True))
+    return kind_of(settings.kind).decode(settings, examples, features, outputs)
 
 
 MOST_TOKENS = 8192

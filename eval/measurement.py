@@ -15,6 +15,7 @@ from eval.cost.machine import machine
 from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_bytes, onnx_size
 from eval.errors import UserError, did_you_mean
 from eval.inference import Predictor, predict
+from eval.kinds.registry import all_kinds, kind_of
 from eval.metrics.scores import per_example, resampler, score
 from eval.naming import public_name
 from eval.predictions import Kept
@@ -31,15 +32,6 @@ from eval.result_values import Comparison
 from eval.slices import confusion, groups, slices
 from eval.task import Examples, Task, TaskSpec
 
-GOLD = {
-    "classification": ("label",),
-    "regression": ("label",),
-    "tagging": ("tags",),
-    "qa": ("id", "answers"),
-    "embedding": ("label",),
-    "multiple-choice": ("label",),
-}
-"""Fields of an example that hold the truth, by kind."""
 MOST_LOGITS = 200_000
 """Numbers up to which raw outputs are kept with the answers."""
 MOST_NAMED = 5
@@ -181,8 +173,10 @@ def scored_examples(task: Task, split: str) -> Examples:
     Raises:
         UserError: If the split is missing, empty or without labels, or the kind of task has no scores.
     """
-    if task.spec.kind not in GOLD:
-        raise UserError(f"measure: a {task.spec.kind} task has no answers to score; allowed: {', '.join(GOLD)}")
+    field = kind_of(task.spec.kind).truth
+    if field is None:
+        allowed = ", ".join(kind.name for kind in all_kinds() if kind.truth)
+        raise UserError(f"measure: a {task.spec.kind} task has no answers to score; allowed: {allowed}")
     examples = task.splits.get(split)
     filled = [name for name, items in task.splits.items() if len(items)]
     if examples is None:
@@ -191,7 +185,6 @@ def scored_examples(task: Task, split: str) -> Examples:
         )
     if not len(examples):
         raise UserError(f"measure: the split {split!r} is empty; splits with examples: {', '.join(filled) or 'none'}")
-    field = GOLD[task.spec.kind][-1]
     missing = [place for place, example in enumerate(examples) if example.get(field) is None]
     if missing:
         named = ", ".join(str(place) for place in missing[:MOST_NAMED])
@@ -204,13 +197,14 @@ def _mismatches(model: Predictor, spec: TaskSpec) -> list[str]:
     if settings.kind != spec.kind:
         return [f"{model.name}: was made for {settings.kind}, the task is {spec.kind}"]
     unknown = [label for label in spec.labels if label not in settings.labels]
-    if unknown and spec.kind in ("classification", "tagging"):
+    kind = kind_of(spec.kind)
+    if unknown and kind.labelled:
         few = ", ".join(map(repr, unknown[:MOST_NAMED]))
         own = ", ".join(map(repr, settings.labels[:MOST_NAMED]))
         return [
             f"{model.name}: cannot answer {few}; its labels are {own}; load the task with a label_map, or another model"
         ]
-    if settings.pair != spec.pair and spec.kind in ("classification", "regression"):
+    if settings.pair != spec.pair and kind.pairs:
         wants = {True: "pairs of texts", False: "single texts"}
         return [f"{model.name}: takes {wants[settings.pair]}, the task has {wants[spec.pair]}"]
     return []
@@ -219,7 +213,7 @@ def _mismatches(model: Predictor, spec: TaskSpec) -> list[str]:
 def _answered(
     model: Predictor, name: str, task: Task, examples: Examples, split: str, batch_size: int, seed: int
 ) -> tuple[Result, Kept]:
-    spec = task.spec
+    spec, kind = task.spec, kind_of(task.spec.kind)
     start = time.perf_counter()
     predictions = predict(model, examples, batch_size)
     seconds = time.perf_counter() - start
@@ -227,12 +221,12 @@ def _answered(
     few = sum(int(row.size) for row in predictions.logits) <= MOST_LOGITS
     kept = Kept(
         answers=[dict(answer) for answer in predictions.answers],
-        gold=[{field: example[field] for field in GOLD[spec.kind] if field in example} for example in examples],
+        gold=[{field: example[field] for field in kind.gold if field in example} for example in examples],
         values=[float(value) for value in values],
         logits=[_shortest(row) for row in predictions.logits] if few else None,
     )
     calibration = None
-    if spec.kind in ("classification", "multiple-choice"):
+    if kind.calibrated:
         right = [a["label"] == example["label"] for a, example in zip(kept.answers, examples, strict=True)]
         calibration = expected_calibration_error([answer["probability"] for answer in kept.answers], right)
     folder, size = getattr(model, "folder", None), getattr(model, "size", None)

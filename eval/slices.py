@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from eval.encoding import TextEncoder
 from eval.inference import Answer
+from eval.kinds.registry import kind_of
 from eval.metrics.scores import resampler
 from eval.predictions import Kept
 from eval.proof.paired_statistics import Number
@@ -75,7 +76,7 @@ class Group:
 def groups(spec: TaskSpec, encoder: TextEncoder, examples: Sequence[Mapping[str, Any]]) -> list[Group]:
     """Split examples by true label (classification) and by quartile of their token length (every kind)."""
     parts = []
-    if spec.kind == "classification":
+    if kind_of(spec.kind).one_label:
         truth = np.array([str(example["label"]) for example in examples])
         parts = [Group("label", label, np.flatnonzero(truth == label)) for label in spec.labels]
     lengths = np.zeros(len(examples), dtype=np.int64)
@@ -106,7 +107,7 @@ def slices(spec: TaskSpec, parts: Sequence[Group], kept: Kept, reference: Kept |
         Slice(part.group, part.name, len(part.indices), score(part), None if other is None else other(part))
         for part in parts
     ]
-    if spec.kind == "tagging" and spec.metric.startswith("entity"):
+    if kind_of(spec.kind).words and spec.metric.startswith("entity"):
         for name in dict.fromkeys(tag[2:] for tag in spec.labels if tag[1:2] == "-"):
             present = sum(any(tag[2:] == name for tag in gold["tags"]) for gold in kept.gold)
             if present:
@@ -135,7 +136,7 @@ def _entity_score(spec: TaskSpec, kept: Kept, name: str) -> float:
 
 def confusion(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Mapping[str, Any]]) -> Confusion | None:
     """Count what was taken for what; None for other kinds than classification."""
-    if spec.kind != "classification":
+    if not kind_of(spec.kind).one_label:
         return None
     counts = Counter(
         (str(example["label"]), str(answer["label"])) for example, answer in zip(examples, answers, strict=True)

@@ -8,24 +8,20 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Kind = Literal["classification", "regression", "tagging", "qa", "masked-lm", "embedding", "multiple-choice"]
-KINDS: tuple[str, ...] = get_args(Kind)
+from eval.examples import Example as Example
+from eval.kinds.registry import kind_names, kind_of
+
+if TYPE_CHECKING:
+    KindName = str
+else:
+    KindName = Literal[kind_names()]
+    """Names of kinds, those of other packages included."""
 
 Pooling = Literal["mean", "first"]
-
-Example = Mapping[str, Any]
-"""One item of data, with the field names of its file:
-
-``text`` or ``text_a`` and ``text_b`` with ``label`` (classification, regression); ``tokens`` with ``tags`` (tagging);
-``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa); ``text`` (masked-lm);
-``text`` with a class as ``label``, or ``text_a`` and ``text_b`` with a number as ``label`` (embedding);
-``text`` and ``choices``, a list of texts, with the place of the right one from 0 as ``label`` (multiple-choice).
-Unlabelled examples lack the last field.
-"""
 
 
 class TaskSpec(BaseModel):
@@ -34,7 +30,7 @@ class TaskSpec(BaseModel):
     Attributes:
         kind: The form of the answer.
         labels: Class names or BIO tags in the order of their ids; empty for other kinds.
-        metric: Name of the score that decides (see ``eval.metrics.scores.METRICS``); higher is better.
+        metric: Name of the score that decides (see ``eval.metrics.scores.metrics_of``); higher is better.
         pair: Whether an example is a pair of texts (``text_a``, ``text_b``); for embedding, which reads every text
             alone, whether the examples with a label are. Not said of a text and its choices.
         max_length: Most tokens of one input, special tokens counted. Longer qa and tagging inputs are cut in windows.
@@ -48,7 +44,7 @@ class TaskSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    kind: Kind
+    kind: KindName
     labels: tuple[str, ...] = ()
     metric: str = "accuracy"
     pair: bool = False
@@ -63,12 +59,12 @@ class TaskSpec(BaseModel):
     @property
     def outputs(self) -> int:
         """Width of the last layer: classes, tags, 1 for regression and a choice, 2 (start, end) for qa; else 0."""
-        return {"regression": 1, "multiple-choice": 1, "qa": 2}.get(self.kind, len(self.labels))
+        return kind_of(self.kind).outputs(self.labels)
 
     @property
     def per_token(self) -> bool:
         """Whether a network answers at every token; otherwise once a text."""
-        return self.kind in ("tagging", "qa", "masked-lm")
+        return kind_of(self.kind).per_token
 
 
 class Examples(Sequence[Example]):

@@ -8,6 +8,7 @@ from typing import Any
 
 from eval.errors import UserError
 from eval.files.typed_json import read_values, typed
+from eval.kinds.registry import kind_of, own_kinds
 from eval.task import TaskSpec
 from teachers.anatomy.pooling import said_by
 
@@ -56,18 +57,16 @@ def own_task(folder: Path, config: Any) -> TaskSpec:
     """
     labels = tuple(config.id2label[i] for i in sorted(config.id2label))
     architecture = (config.architectures or [""])[0]
-    if architecture.endswith("ForTokenClassification"):
-        return TaskSpec(kind="tagging", labels=labels, metric="entity_f1")
-    if architecture.endswith("ForQuestionAnswering"):
-        return TaskSpec(kind="qa", metric="f1", max_length=384, stride=128)
-    if architecture.endswith("ForMultipleChoice"):
-        return TaskSpec(kind="multiple-choice", truncation="only_first")
-    if architecture.endswith("ForMaskedLM"):
-        return TaskSpec(kind="masked-lm", metric="masked_accuracy")
-    if architecture.endswith("ForSequenceClassification"):
-        if len(labels) == 1:
-            return TaskSpec(kind="regression", metric="spearman")
-        return TaskSpec(kind="classification", labels=labels)
+    for kind in own_kinds():
+        if kind.head and architecture.endswith(kind.head) and kind.fits_head(labels):
+            return TaskSpec(
+                kind=kind.name,
+                labels=labels if kind.labelled else (),
+                metric=kind.metric,
+                max_length=kind.max_length,
+                stride=kind.stride,
+                truncation=kind.truncation,
+            )
     if (said := said_by(folder)) is not None:
         return TaskSpec(kind="embedding", metric="spearman", pair=True, **said)
     raise UserError(f"{folder}: holds {architecture or 'a model without a head'}; say which task it is for")
@@ -83,7 +82,7 @@ def in_own_order(source: str, config: Any, task: TaskSpec) -> TaskSpec:
     if not architecture.endswith(("ForSequenceClassification", "ForTokenClassification")):
         return task
     own = tuple(str(config.id2label[i]) for i in sorted(config.id2label))
-    if task.kind == "regression" and len(own) != 1:
+    if kind_of(task.kind).number and len(own) != 1:
         raise UserError(f"{source}: the model answers {list(own)}, the task asks for a number; {_NEW_HEAD}")
     if not task.labels or own == tuple(f"LABEL_{i}" for i in range(len(task.labels))):
         return task

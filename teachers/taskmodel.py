@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
+from transformers.models.auto import modeling_auto
 
 from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
 from eval.errors import UserError, is_out_of_memory
+from eval.kinds.registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.choice_rows import read_rows
 from teachers.anatomy.encoder import base_encoder, family_of, max_tokens, model_inputs
@@ -30,19 +31,6 @@ from teachers.weight_check import aligned, complain, not_finite, read_stock
 
 if TYPE_CHECKING:
     from eval.cost.size import Size
-
-AUTO_CLASSES = {
-    "classification": "AutoModelForSequenceClassification",
-    "regression": "AutoModelForSequenceClassification",
-    "tagging": "AutoModelForTokenClassification",
-    "qa": "AutoModelForQuestionAnswering",
-    "masked-lm": "AutoModelForMaskedLM",
-    "embedding": "AutoModel",
-    "multiple-choice": "AutoModelForMultipleChoice",
-}
-"""The stock class that holds the model of each kind of task."""
-PROBLEM_TYPES = {"classification": "single_label_classification", "regression": "regression"}
-"""What transformers calls the kinds of task that share a class."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +134,7 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
     return EncoderSettings(
         kind=task.kind,
         labels=task.labels,
-        pair=task.kind == "multiple-choice" or (task.pair and task.kind != "embedding"),
+        pair=kind_of(task.kind).reads_pairs(task.pair),
         max_length=min(task.max_length, max_tokens(model.config)),
         stride=task.stride,
         truncation=task.truncation,
@@ -160,26 +148,33 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
 
 def check_kind(config: Any, task: TaskSpec) -> None:
     """Refuse a family that has no head for this kind of task."""
-    family = family_of(config)
-    if task.kind == "masked-lm" and not family.predicts_words:
+    family, kind = family_of(config), kind_of(task.kind)
+    if kind.masks and not family.predicts_words:
         raise UserError(f"{family.model_type} has no masked-language head; it is not trained that way")
-    if task.kind == "multiple-choice" and family.model_type not in MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES:
-        known = (name for name in FAMILIES if name in MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES)
-        raise UserError(f"{family.model_type} has no head for multiple-choice; those that have: {', '.join(known)}")
+    having = FAMILIES if kind.head_table is None else getattr(modeling_auto, kind.head_table)
+    if family.model_type not in having:
+        known = (name for name in FAMILIES if name in having)
+        raise UserError(f"{family.model_type} has no head for {task.kind}; those that have: {', '.join(known)}")
 
 
 def set_task(config: Any, task: TaskSpec) -> None:
     """Write labels and the kind of problem into a transformers config, where stock code looks for them."""
-    if task.kind in ("classification", "tagging"):
+    kind = kind_of(task.kind)
+    if kind.labelled:
         config.id2label = dict(enumerate(task.labels))
         config.label2id = {label: i for i, label in enumerate(task.labels)}
-    elif task.kind == "regression":
+    elif kind.number:
         config.id2label, config.label2id = {0: "score"}, {"score": 0}
-    elif task.kind in ("qa", "multiple-choice"):
-        config.num_labels = task.outputs
-    elif task.kind == "embedding":
+    elif kind.vectors:
         set_pooling(config, task)
-    config.problem_type = PROBLEM_TYPES.get(task.kind)  # another task's makes a config that cannot be read again
+    elif task.outputs:
+        config.num_labels = task.outputs
+    config.problem_type = kind.problem_type  # another task's makes a config that cannot be read again
+
+
+def auto_class(task: TaskSpec) -> Any:
+    """Return the class of transformers that holds the network with its head."""
+    return getattr(transformers, kind_of(task.kind).auto_class)
 
 
 def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, name: str = "model") -> TaskModel:
@@ -194,7 +189,7 @@ def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, 
         raise UserError(*large)
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(seed)
-        model = getattr(transformers, AUTO_CLASSES[task.kind]).from_config(config)
+        model = auto_class(task).from_config(config)
     _check_tokenizer(tokenizer, config, where=name)
     read_rows(model)
     silence(model, tokenizer)
@@ -259,13 +254,13 @@ def load_taskmodel(
     said = read_task(where)
     task = task or said or own_task(where, config)
     check_kind(config, task)
-    if task.kind == "embedding":
+    if kind_of(task.kind).vectors:
         check_pooling(where, task)
     tokenizer = loaded_part(source, "tokenizer", lambda: load_tokenizer(source, config=config))
     task = in_own_order(source, config, task)
     _check_tokenizer(tokenizer, config, where=source)
     set_task(config, task)
-    loader = getattr(transformers, AUTO_CLASSES[task.kind])
+    loader = auto_class(task)
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(seed)
         if read is None:
@@ -341,7 +336,7 @@ def save_taskmodel(
     with quiet():
         (write or _write_stock)(model.model, folder, weights)
         model.tokenizer.save_pretrained(folder)
-    if model.task.kind == "embedding":
+    if kind_of(model.task.kind).vectors:
         save_pooling(folder, model.model.config, model.task)
     (folder / "task.json").write_text(model.task.model_dump_json(indent=2) + "\n", encoding="utf-8")
 

@@ -10,7 +10,7 @@ import functools
 import random
 from typing import TYPE_CHECKING, Any
 
-from eval.task import Examples, Kind, Task, TaskSpec
+from eval.task import Examples, KindName, Task, TaskSpec
 
 if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
@@ -185,7 +185,7 @@ def _byte_tokenizer(family: str) -> Any:
     )
 
 
-def tiny_spec(kind: Kind = "classification", *, pair: bool = False, max_length: int = 32) -> TaskSpec:
+def tiny_spec(kind: KindName = "classification", *, pair: bool = False, max_length: int = 32) -> TaskSpec:
     """Return the specification that ``tiny_task`` uses."""
     labels = {"classification": ("bad", "good"), "tagging": ("O", "B-PER", "B-LOC")}.get(kind, ())
     metrics = {"classification": "accuracy", "regression": "pearson", "tagging": "entity_f1", "qa": "f1"}
@@ -196,7 +196,7 @@ def tiny_spec(kind: Kind = "classification", *, pair: bool = False, max_length: 
     return TaskSpec(kind=kind, labels=labels, metric=metric, pair=pair, max_length=max_length, stride=8)
 
 
-def tiny_task(kind: Kind = "classification", *, pair: bool = False, examples: int = 40, seed: int = 13) -> Task:
+def tiny_task(kind: KindName = "classification", *, pair: bool = False, examples: int = 40, seed: int = 13) -> Task:
     """Return a task whose answers follow a rule that a tiny encoder can learn.
 
     Classification: whether good or bad words are more (of a pair: whether both texts are of one mood); regression:
@@ -224,7 +224,7 @@ def _mood(chance: random.Random, good: bool) -> str:
     return "".join(parts) + chance.choice((" .", " !", ""))
 
 
-def _example(kind: Kind, pair: bool, chance: random.Random, number: int) -> dict[str, Any]:
+def _example(kind: KindName, pair: bool, chance: random.Random, number: int) -> dict[str, Any]:
     good = number % 2 == 1
     if kind == "embedding":
         kind = "regression" if pair else "classification"

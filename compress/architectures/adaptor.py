@@ -19,11 +19,11 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput, TokenCla
 
 from compress.architectures.registration import register
 from eval.errors import UserError
+from eval.kinds.base import Kind
+from eval.kinds.registry import all_kinds, kind_of
 from eval.task import TaskSpec
 from teachers.taskmodel import TaskModel, evaluating, set_task
 
-KINDS = ("classification", "regression", "tagging", "qa")
-"""Kinds of tasks that an adapted module answers."""
 ROWS, TOKENS = 2, 5
 """Shape of the input on which a module is tried out."""
 
@@ -89,7 +89,7 @@ class Adapted(PreTrainedModel):  # type: ignore[misc]
         if self.config.type_vocab_size:
             given["token_type_ids"] = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         logits = self.module(**given)
-        if self.config.kind == "qa":
+        if _places(self.config.kind):
             return QuestionAnsweringModelOutput(start_logits=logits[..., 0], end_logits=logits[..., 1])
         return TokenClassifierOutput(logits=logits)
 
@@ -122,8 +122,9 @@ def adapt(
     """
     kind = type(module).__qualname__
     takes = inspect.signature(module.forward).parameters
-    if task.kind not in KINDS:
-        raise UserError(f"{kind}: adapt takes {', '.join(KINDS)}; not {task.kind}")
+    if not _answers(kind_of(task.kind)):
+        known = ", ".join(each.name for each in all_kinds() if _answers(each))
+        raise UserError(f"{kind}: adapt takes {known}; not {task.kind}")
     missing = [argument for argument in ("input_ids", "attention_mask") if argument not in takes]
     if missing:
         raise UserError(f"{kind}: its forward has no argument {' and '.join(missing)}; it needs both")
@@ -144,6 +145,16 @@ def adapt(
     return model
 
 
+def _answers(kind: Kind) -> bool:
+    """Return whether an adapted module answers a kind: one input an example, and logits that the task knows."""
+    return not (kind.several or kind.masks)
+
+
+def _places(kind: str) -> bool:
+    """Return whether there are two outputs, a start and an end."""
+    return len(kind_of(kind).graph_outputs) == 2
+
+
 def _load(module: nn.Module, folder: Path, kind: str) -> None:
     from safetensors.torch import load_file
 
@@ -161,14 +172,13 @@ def _load(module: nn.Module, folder: Path, kind: str) -> None:
 def _try_out(model: TaskModel, kind: str) -> None:
     """Refuse a module whose logits have another shape than the task asks for."""
     outputs = model.task.outputs
-    by_token = model.task.kind in ("tagging", "qa")
-    wanted = (ROWS, TOKENS, outputs) if by_token else (ROWS, outputs)
+    wanted = (ROWS, TOKENS, outputs) if model.task.per_token else (ROWS, outputs)
     device = next(model.model.parameters()).device
     ids = torch.full((ROWS, TOKENS), model.model.config.vocab_size - 1, device=device)
     try:
         with evaluating(model.model):
             found = model.model(input_ids=ids)
-            shape = tuple(found[0].shape) + ((2,) if model.task.kind == "qa" else ())
+            shape = tuple(found[0].shape) + ((2,) if _places(model.task.kind) else ())
     except UserError:
         raise
     except Exception as error:  # a module of the user's may raise anything

@@ -18,6 +18,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from compress.architectures.token_network import matched, places_of_texts, words_of_texts
 from compress.architectures.wrapped_encoder import AroundConfig, register_around
 from eval.errors import UserError
+from eval.kinds.registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import base_encoder, mixes_neighbours
 from teachers.anatomy.pooler import without_pooler
@@ -196,7 +197,7 @@ def with_answer_network(base: TaskModel, task: TaskSpec, seed: int = 0, **fields
 def unanswerable(base: TaskModel, task: TaskSpec) -> list[str]:
     """Return why a network cannot get an answer network for this task; nothing if it can."""
     found = []
-    if task.kind != "classification" or not task.pair:
+    if not kind_of(task.kind).one_label or not task.pair:
         form = "pairs" if task.pair else "single texts"
         found.append(f"head: answer_network: is for classes of pairs of texts, and the task is {task.kind} of {form}")
     if base.tokenizer.sep_token_id is None:

@@ -11,11 +11,12 @@ from compress.artifact.record import HEAD, SOURCE, Record, outcome_of
 from compress.artifact.store import is_artifact, read, write
 from compress.artifact.structure import structure_of
 from eval.errors import UserError
+from eval.kinds.registry import kind_of
 from eval.naming import public_name
 from eval.task import Task, TaskSpec
 from teachers.anatomy.pooling import check_pooling
 from teachers.folder_task import in_own_order
-from teachers.taskmodel import AUTO_CLASSES, TaskModel, load_taskmodel, with_head
+from teachers.taskmodel import TaskModel, load_taskmodel, with_head
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def load_model(
         prepare(source)
         found = load_taskmodel(source, task, seed=seed, accept_incomplete=accept_incomplete)
         made_for = (found.model.config.architectures or ["a model without a head"])[0]
-        if not new_head and not made_for.endswith(AUTO_CLASSES[found.task.kind].removeprefix("AutoModel")):
+        if not new_head and not made_for.endswith(kind_of(found.task.kind).head):
             raise UserError(_headless(source, made_for, found.task.kind))
         return found
     artifact = load(source)
@@ -157,7 +158,7 @@ def load_model(
         if not new_head:
             raise UserError(_headless(source, f"a model for {artifact.task.kind}", task.kind))
         return artifact.with_task(task, seed)
-    if task.kind == "embedding":
+    if kind_of(task.kind).vectors:
         check_pooling(Path(source), task)
     return replace(artifact, task=in_own_order(str(source), artifact.model.config, task))
 

@@ -9,8 +9,8 @@ import typer
 
 from compress.commands.output import write_json
 from compress.commands.run import Json
-from eval.data.item_checks import FIELDS
 from eval.errors import UserError, did_you_mean
+from eval.kinds.registry import kind_names
 
 if TYPE_CHECKING:
     from compress.augment.block import AugmentBlock
@@ -60,8 +60,8 @@ def augment(
         raise UserError(f"{out}: is there already; --force replaces it, --out names another file")
     if not out.parent.is_dir():
         raise UserError(f"{out}: its folder does not exist")
-    if task is not None and task not in FIELDS:
-        raise UserError(f"--task: got {task!r}{did_you_mean(task, FIELDS)}")
+    if task is not None and task not in kind_names():
+        raise UserError(f"--task: got {task!r}{did_you_mean(task, kind_names())}")
 
     from compress.augment.copies import augment as copies_of
     from compress.augment.opening import open_rule

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from compress.recipe.template import KINDS, Answers, recipe_text, teacher_facts
+from compress.recipe.template import Answers, recipe_text, teacher_facts
 from eval.errors import UserError, did_you_mean
 from eval.files.writing import write_beside
+from eval.kinds.registry import OWN, all_kinds, kind_names, kind_of
 
 
 def init(
-    task: Annotated[str | None, typer.Option(help=f"Kind of task: {', '.join(KINDS)}.")] = None,
+    task: Annotated[str | None, typer.Option(help=f"Kind of task: {', '.join(OWN)}.")] = None,
     data: Annotated[str | None, typer.Option(help="Folder, file or hub name of the data.")] = None,
     teacher: Annotated[str | None, typer.Option(help="Folder or hub name of the model to compress.")] = None,
     finetune: Annotated[
@@ -56,22 +57,22 @@ def _ask(
     int8: bool | None,
 ) -> Answers:
     if task is None:
-        for kind, meaning in KINDS.items():
-            typer.echo(f"  {kind}: {meaning}", err=True)
+        for kind in all_kinds():
+            typer.echo(f"  {kind.name}: {kind.meaning}", err=True)
         task = _until_known("What is asked of the model?", "classification")
-    elif task not in KINDS:
-        raise UserError(f"--task: got {task!r}{did_you_mean(task, KINDS)}")
+    elif task not in kind_names():
+        raise UserError(f"--task: got {task!r}{did_you_mean(task, kind_names())}")
     if data is None:
         data = str(_prompt("Where is the data (folder, file or hub name)?"))
     if teacher is None:
         teacher = str(_prompt("Which model is compressed (folder or hub name)?"))
     facts = teacher_facts(teacher)
-    if task == "embedding":
+    if kind_of(task).vectors:
         finetune = False
     if finetune is None:
         known = facts.get("trained")
         finetune = not known if known is not None else _confirm("Does it still have to learn the task?", True)
-    if task == "masked-lm":
+    if kind_of(task).masks:
         finetune, int8 = False, False
     if layers is None:
         layers = int(_prompt("How many layers shall the student have?", max(1, facts.get("layers", 6) // 2), int))
@@ -85,9 +86,9 @@ def _ask(
 def _until_known(question: str, default: str) -> str:
     while True:
         given = str(_prompt(question, default))
-        if given in KINDS:
+        if given in kind_names():
             return given
-        typer.echo(f"{given!r} is no kind of task{did_you_mean(given, KINDS)}", err=True)
+        typer.echo(f"{given!r} is no kind of task{did_you_mean(given, kind_names())}", err=True)
 
 
 def _prompt(question: str, default: Any = None, kind: Any = None) -> Any:

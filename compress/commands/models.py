@@ -87,9 +87,10 @@ def spec_of(model: Any) -> TaskSpec:
 def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | None = None) -> Task:
     """Read data for a model, with the labels and lengths that the model was made with."""
     from eval.data.loading import load_task
+    from eval.kinds.registry import kind_of
 
     same = kind in (None, spec.kind)
-    vectors = spec.kind == "embedding"
+    vectors = kind_of(spec.kind).vectors
     return load_task(
         kind or spec.kind,
         data=data,

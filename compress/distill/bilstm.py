@@ -11,7 +11,7 @@ from compress.distill.components.custom_student import OwnNetworkDistillation, t
 from compress.distill.components.token_vectors import of_one_size, reduced
 from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
-from eval.task import Kind
+from eval.kinds.base import Kind
 from teachers.anatomy.encoder import word_embeddings
 from teachers.data.encoded_dataset import Rows
 from teachers.signals.model_teacher import TeacherSource
@@ -62,12 +62,15 @@ class BiLstmDistillation(OwnNetworkDistillation):
 
     name: ClassVar[str] = "distill.bilstm"
     makes: ClassVar[str] = "a BiLSTM"
-    kinds: ClassVar[tuple[Kind, ...]] = ("classification", "regression", "tagging")
     source: ClassVar[str] = "Tang, Lu, Liu, Mou, Vechtomova, Lin 2019, arXiv 1903.12136"
 
     hidden_size: int = Field(default=150, ge=1)
     embedding_size: int = Field(default=300, ge=1)
     training: Training = Training(epochs=10, learning_rate=1e-3, batch_size=50, weight_decay=0.0)
+
+    def answers(self, kind: Kind) -> bool:
+        """Return whether a kind asks for one label or number of whole texts, or for one of each word."""
+        return kind.pairs or kind.words
 
     def config(self, student: TaskModel) -> BiLstmConfig:
         """Return the config of the BiLSTM for this model's tokenizer and task."""

@@ -17,6 +17,7 @@ from compress.distill.components.distillation_losses import (
     soft_kl,
 )
 from compress.technique import Inputs
+from eval.kinds.registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import layer_count, shape_of
 from teachers.data.encoded_dataset import Batch, Rows
@@ -90,7 +91,7 @@ class DistilBertDistillation(Distillation):
 
     def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> TripleLoss:
         """Compute or find the teacher's logits and last hidden states for these rows; say how they are masked."""
-        if student.task.kind == "masked-lm" and self.mlm_smoothing:
+        if kind_of(student.task.kind).masks and self.mlm_smoothing:
             rows.smooth_masks(self.mlm_smoothing)
         last = (teacher.layers,) if self.alpha_cos else ()
         own = (layer_count(student.model),) if self.alpha_cos else ()
@@ -119,7 +120,7 @@ class TripleLoss(Loss):
         terms: dict[str, Tensor] = {}
         if config.alpha_soft:
             pairs = paired_logits(spec, logits, teacher.logits, batch, config.only_predicted)
-            soft = logit_mse if spec.kind == "regression" else soft_kl
+            soft = logit_mse if kind_of(spec.kind).number else soft_kl
             losses = [soft(own, other, config.temperature) for own, other in pairs]
             terms["soft"] = config.alpha_soft * sum(losses[1:], losses[0]) / len(losses)
         if config.alpha_task:

@@ -16,6 +16,7 @@ from compress.distill.dual_projections import Direction, Reduction, SharedProjec
 from compress.distill.dual_vocabulary import MixedText, union_ids
 from compress.student.shape_check import nearest
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
+from eval.kinds.registry import kind_of
 from teachers.anatomy.encoder import family_of, reshaped, shape_of
 from teachers.data.encoded_dataset import Batch, Rows
 from teachers.losses.loss import Loss
@@ -109,7 +110,7 @@ class DualTraining(Distillation):
         if inputs.train is None:
             return []
         family, shape = family_of(student.model), shape_of(student.model.config)
-        if student.task.kind != "masked-lm":
+        if not kind_of(student.task.kind).masks:
             return [
                 f"{self.name}: trains on unlabelled text (kind: masked-lm), and this {family.model_type} answers "
                 f"{student.task.kind}; run it on text first, then fine-tune its result"

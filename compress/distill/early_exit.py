@@ -14,6 +14,7 @@ from torch import Tensor
 from compress.distill.components.distillation_losses import soft_kl
 from compress.distill.exit_speed import effect, fastest, held_out
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
+from eval.kinds.registry import kind_of
 from eval.task import Examples
 from teachers.anatomy.encoder import layer_count
 from teachers.data.encoded_dataset import Batch, Rows
@@ -112,7 +113,7 @@ class EarlyExit(TrainedTechnique):
         """Refuse other tasks than classification, exits that the model does not have, and heads that do not fit."""
         del inputs
         task, last, found = student.task, layer_count(student.model) - 1, []
-        if task.kind != "classification" or len(task.labels) < 2:
+        if not kind_of(task.kind).one_label or len(task.labels) < 2:
             found.append(f"{self.name}: needs a classification task of two classes or more, this one is {task.kind}")
         exits = self._exits(student)
         if not exits or list(exits) != sorted(set(exits)) or exits[0] < 0 or exits[-1] >= last:

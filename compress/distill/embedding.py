@@ -15,6 +15,7 @@ from compress.distill.components.distillation_losses import cosine_distance
 from compress.distill.components.projection import Projection
 from compress.technique import Inputs
 from eval.inference import batches_by_length
+from eval.kinds.registry import kind_of
 from teachers.anatomy.encoder import shape_of
 from teachers.data.encoded_dataset import Batch, Rows
 from teachers.losses.loss import Loss
@@ -86,7 +87,7 @@ class EmbeddingDistillation(Distillation):
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse other kinds of tasks, and principal axes of a teacher that is narrower."""
         found = []
-        if student.task.kind != "embedding":
+        if not kind_of(student.task.kind).vectors:
             found.append(f"{self.name}: is for embedding tasks, this one is {student.task.kind}; take distill.logits")
         if inputs.teacher is not None and self.pairs_vectors and self.project == "pca":
             own, other = shape_of(student.model.config).hidden_size, inputs.teacher.hidden_size

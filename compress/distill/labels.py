@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from compress.technique import Inputs, Need, TrainedTechnique
+from eval.kinds.registry import kind_of
 from teachers.losses.task_loss import TaskLoss
 from teachers.taskmodel import TaskModel
 
@@ -39,7 +40,7 @@ class LabelTraining(TrainedTechnique):
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse embedding, whose examples have no truth for a single text."""
         del inputs
-        if student.task.kind != "embedding":
+        if not kind_of(student.task.kind).vectors:
             return []
         return [f"{self.name}: an embedding task has no loss of its own; train with a teacher, by distill.embedding"]
 

@@ -18,6 +18,7 @@ from compress.distill.components.distillation_losses import (
     soft_kl,
 )
 from compress.distill.components.schedule import Schedule, check_ends, value_at
+from eval.kinds.registry import kind_of
 from eval.task import TaskSpec
 from teachers.data.encoded_dataset import Batch, Rows
 from teachers.losses.loss import Loss
@@ -83,7 +84,7 @@ class LogitDistillation(Distillation):
 
     def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> SoftTargets:
         """Compute or find the teacher's logits for these rows."""
-        soft = "mse" if student.task.kind == "regression" else self.loss
+        soft = "mse" if kind_of(student.task.kind).number else self.loss
         return SoftTargets(student.task, teacher.read(rows), self.temperature, self.alpha, SOFT_LOSSES[soft])
 
 

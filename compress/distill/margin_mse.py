@@ -12,6 +12,7 @@ from torch import Tensor
 
 from compress.distill.components.distillation import Distillation
 from compress.technique import Inputs
+from eval.kinds.registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import family_of
 from teachers.data.encoded_dataset import Batch, Rows
@@ -61,12 +62,12 @@ class MarginDistillation(Distillation):
         """Refuse tasks without queries, and data in which no query has two passages."""
         spec, family = student.task, family_of(student.model).model_type
         found = []
-        if not spec.pair or spec.kind not in ("classification", "regression"):
+        if not spec.pair or not kind_of(spec.kind).pairs:
             found.append(
                 f"compares the passages of a query, and this {family} answers {spec.kind} of single texts; "
                 "give it pairs: text_a the query, text_b the passage"
             )
-        elif spec.kind == "classification" and len(spec.labels) != 2:
+        elif kind_of(spec.kind).one_label and len(spec.labels) != 2:
             found.append(f"needs a score, which {len(spec.labels)} classes do not have; take two classes or a number")
         elif inputs.train and len({example["text_a"] for example in inputs.train}) == len(inputs.train):
             found.append(f"no two of the {len(inputs.train)} training examples have the same text_a, the query")

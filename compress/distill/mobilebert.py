@@ -18,6 +18,7 @@ from compress.distill.logits import SOFT_LOSSES, SoftTargets
 from compress.step_order import Trait
 from compress.technique import Inputs, Outcome, Technique
 from eval.errors import UserError
+from eval.kinds.registry import kind_of
 from teachers.anatomy.attention_heads import has_all_heads
 from teachers.anatomy.encoder import family_of, has_plain_attention, layer_count, layers, shape_of
 from teachers.data.encoded_dataset import Batch, Rows
@@ -323,7 +324,7 @@ def _mean(values: Tensor, mask: Tensor, reduction: Reduction) -> Tensor:
 
 
 def _soft_loss(student: TaskModel) -> Any:
-    return SOFT_LOSSES["mse" if student.task.kind == "regression" else "kl"]
+    return SOFT_LOSSES["mse" if kind_of(student.task.kind).number else "kl"]
 
 
 def _train_only(model: Any, chosen: tuple[int, ...]) -> None:

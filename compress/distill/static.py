@@ -11,7 +11,7 @@ from compress.distill.components.custom_student import OwnNetworkDistillation, t
 from compress.distill.components.token_vectors import of_one_size, output_vectors, reduced, smooth_inverse_frequency
 from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
-from eval.task import Kind
+from eval.kinds.base import Kind
 from teachers.anatomy.encoder import shape_of, word_embeddings
 from teachers.data.encoded_dataset import Rows
 from teachers.signals.model_teacher import TeacherSource
@@ -60,7 +60,6 @@ class StaticDistillation(OwnNetworkDistillation):
 
     name: ClassVar[str] = "distill.static"
     makes: ClassVar[str] = "static vectors"
-    kinds: ClassVar[tuple[Kind, ...]] = ("classification", "regression")
     source: ClassVar[str] = 'Tulkens, van Dongen 2024, "Model2Vec"'
 
     temperature: float = Field(default=1.0, gt=0, le=1000)
@@ -68,6 +67,10 @@ class StaticDistillation(OwnNetworkDistillation):
     embedding_size: int = Field(default=256, ge=1)
     smoothing: float = Field(default=1e-3, gt=0)
     training: Training = Training(epochs=5, learning_rate=3e-3, batch_size=64, weight_decay=0.0, freeze=("embeddings",))
+
+    def answers(self, kind: Kind) -> bool:
+        """Return whether a kind asks for one label or number of whole texts."""
+        return kind.pairs
 
     def config(self, student: TaskModel) -> StaticConfig:
         """Return the config of the table and its head for this model's tokenizer and task."""

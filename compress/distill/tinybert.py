@@ -18,6 +18,7 @@ from compress.distill.components.layer_map import LayerMap, map_problems, resolv
 from compress.distill.components.projection import Projection
 from compress.distill.labels import LabelTraining
 from compress.technique import Inputs, Outcome, Technique
+from eval.kinds.registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.attention_heads import head_counts
 from teachers.anatomy.encoder import layer_count, shape_of
@@ -106,7 +107,7 @@ class TinyBertDistillation(Distillation):
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse a layer map that does not fit, attention that is more than products, and vectors as predictions."""
         found, teacher = [], inputs.teacher
-        if "prediction" in self.stages and student.task.kind == "embedding":
+        if "prediction" in self.stages and kind_of(student.task.kind).vectors:
             found.append("an embedding has vectors, not predictions; set stages: [intermediate]")
         if "intermediate" in self.stages and teacher is not None:
             found += map_problems(self.layer_map, layer_count(student.model), teacher.layers)
@@ -190,8 +191,8 @@ class TinyBertLoss(Loss):
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return over how many tokens, pairs of tokens, and rows of logits or labels the terms are means."""
         tokens = batch.mask.sum(dim=1)
-        is_regression = self.spec.kind == "regression"
-        rows = task_count(self.spec, batch) if is_regression else soft_count(self.spec, batch)
+        is_number = kind_of(self.spec.kind).number
+        rows = task_count(self.spec, batch) if is_number else soft_count(self.spec, batch)
         whole = tokens.sum()
         return {"embeddings": whole, "hidden": whole, "attention": tokens.square().sum(), "prediction": rows}
 
@@ -229,7 +230,7 @@ class TinyBertLoss(Loss):
     def prediction(self, student: Signals, teacher: Signals, batch: Batch) -> Tensor:
         """Return the soft cross-entropy, the mean over the pairs of logits (two for qa, else one)."""
         logits = student.logits.float()
-        if self.spec.kind == "regression":
+        if kind_of(self.spec.kind).number:
             return task_loss(self.spec, logits, batch)
         pairs = paired_logits(self.spec, logits, teacher.logits.float(), batch)
         losses = [prediction_loss(*pair, self.config.temperature, self.config.reduction) for pair in pairs]

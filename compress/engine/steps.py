@@ -26,6 +26,7 @@ from compress.step_order import UNPRUNED, Handover
 from compress.technique import Inputs, Outcome, Technique
 from eval.errors import CompressError, UserError
 from eval.inference import predict
+from eval.kinds.registry import kind_of
 from eval.naming import without_paths
 from teachers.anatomy.encoder import layer_count
 from teachers.taskmodel import TaskModel
@@ -259,7 +260,7 @@ def _verify(step: Technique, model: TaskModel, inputs: Inputs) -> None:
     if bad:
         raise CompressError(f"{step.name}: weights are no longer finite in {', '.join(bad[:3])}")
     examples = next((split for split in (inputs.validation, inputs.train, inputs.calibration) if split), None)
-    if examples is None or model.task.kind == "masked-lm":
+    if examples is None or kind_of(model.task.kind).masks:
         return
     outputs = predict(replace(model), examples[:REHEARSED]).logits
     if not all(np.isfinite(output).all() for output in outputs):

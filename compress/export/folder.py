@@ -217,7 +217,7 @@ def _write_rest(
     model.encoder.save(beside)
     config: Any = model.model.config
     config.save_pretrained(beside)
-    (beside / "predict.py").write_text(predict_program(target.name, library), encoding="utf-8")
+    (beside / "predict.py").write_text(predict_program(target.name, library, model.task.kind), encoding="utf-8")
     manifest = {
         "format": FORMAT,
         "target": target.name,

@@ -19,6 +19,7 @@ from compress.onnx_graph.rewrites import Model, tidy
 from compress.onnx_graph.static_shapes import settle_shapes
 from eval.encoding import EncoderSettings
 from eval.errors import CompressError
+from eval.kinds.registry import kind_of
 from eval.one_line import first_line
 from teachers.taskmodel import TaskModel, logits_of
 
@@ -60,13 +61,13 @@ def trace(model: TaskModel, opset: int = OPSET) -> tuple[Model, str]:
         CompressError: If neither can.
     """
     settings = model.encoder.settings
-    axes = AXES if settings.kind in ("qa", "tagging", "masked-lm") else AXES[:1]
-    outputs = dict.fromkeys(OUTPUTS.get(settings.kind, ("logits",)), axes)
+    kind = kind_of(settings.kind)
+    outputs = dict.fromkeys(kind.graph_outputs, AXES if kind.per_token else AXES[:1])
     with ready(model.model) as network:
         inputs = distinct_inputs(network.config, settings)
         module = Logits(network, settings.inputs, states=True)
         with torch.no_grad():
-            if settings.kind == "embedding" and isinstance(module(*inputs.values()), tuple):
+            if kind.vectors and isinstance(module(*inputs.values()), tuple):
                 outputs[STATES] = AXES
         return traced(module, inputs, outputs, opset, model.name)
 
@@ -153,8 +154,6 @@ def distinct_inputs(config: Any, settings: EncoderSettings) -> dict[str, torch.T
     return {name: made[name] for name in settings.inputs}
 
 
-OUTPUTS = {"qa": ("start_logits", "end_logits"), "embedding": ("vectors",)}
-"""Names of the graph's outputs by kind, where it is not logits."""
 STATES = "last_hidden_state"
 """An output of embeddings that the answer does not need: tools such as optimum pool it themselves."""
 AXES = ("batch", "length")

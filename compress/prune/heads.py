@@ -10,6 +10,7 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 from compress.step_order import Trait
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from eval.errors import UserError
+from eval.kinds.registry import kind_of
 
 if TYPE_CHECKING:
     import torch
@@ -115,7 +116,7 @@ class HeadPruning(Technique):
             yield problem
         if self.heads is None and self.importance == "entropy" and not has_plain_attention(model):
             yield f"the attention of {family} is more than products of queries and keys; take importance: taylor"
-        if self.heads is None and self.importance != "entropy" and student.task.kind == "embedding":
+        if self.heads is None and self.importance != "entropy" and kind_of(student.task.kind).vectors:
             yield f"importance {self.importance!r} reads labels, which embedding has not; take importance: entropy"
         counts, groups = head_counts(model), shared_layers(model)
         if self.heads is not None:

@@ -10,6 +10,7 @@ from compress.step_order import Trait
 from compress.student.layer_choice import choose_layers, every_other
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from eval.errors import UserError
+from eval.kinds.registry import kind_of
 
 if TYPE_CHECKING:
     import torch
@@ -100,7 +101,7 @@ class LayerPruning(Technique):
         missing = [layer for layer in self.keep or () if layer >= total]
         if missing:
             found.append(f"{self.name}: the model has layers 0 to {total - 1}, so {missing} cannot be kept")
-        if self.searches and student.task.kind == "embedding":
+        if self.searches and kind_of(student.task.kind).vectors:
             found.append(f"{self.name}: pick: search measures the loss of labels, and embedding has none; say keep")
         elif self.searches and inputs.calibration is not None:
             try:

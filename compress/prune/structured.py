@@ -13,6 +13,7 @@ from compress.step_order import Trait
 from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
 from eval.errors import UserError
+from eval.kinds.registry import kind_of
 from teachers.training.config import Training
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class StructuredPruning(Surgery):
             yield "the word embeddings are not factorised, so they are as wide as the hidden channels; give hidden"
         elif (self.hidden or self.embedding) and structure_of(model):
             yield "widths are cut in stock networks alone, and an earlier step made this one another; cut them first"
-        if self.importance == "taylor" and student.task.kind == "embedding":
+        if self.importance == "taylor" and kind_of(student.task.kind).vectors:
             yield "taylor reads labels, which embedding has not; take importance: magnitude"
 
     def change(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:

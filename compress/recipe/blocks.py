@@ -13,7 +13,7 @@ from compress.reading.block import Block
 from compress.recipe.head_block import HeadBlock
 from compress.student.student import Student
 from eval.errors import UserError
-from eval.task import Kind, Pooling
+from eval.task import KindName, Pooling
 from teachers.finetuning.strategies import clashes
 from teachers.finetuning.sweep import SEED, Sweep, checked, run_sweep, settings
 from teachers.losses.catalogue import LossBlock
@@ -51,7 +51,7 @@ class TaskBlock(Block):
         limit: Most examples of a split.
     """
 
-    kind: Kind
+    kind: KindName
     data: str | None = None
     metric: str | None = None
     labels: tuple[str, ...] | None = None

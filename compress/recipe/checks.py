@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from compress.augment.tagger import DATA
 from compress.reading.yaml_places import Location
 from compress.step_order import Handover, order_problems
+from eval.kinds.registry import kind_of
 
 if TYPE_CHECKING:
     from compress.augment.block import AugmentBlock
@@ -154,10 +155,10 @@ def evaluate_problems(task: TaskBlock | None, evaluate: EvaluateBlock | None) ->
     """
     if task is None or evaluate is None:
         return
-    if task.kind == "masked-lm":
+    if kind_of(task.kind).masks:
         sentence = "evaluate: a text without labels has no answers to score; leave the block out"
         yield ("evaluate",), sentence + ", and evaluate what is fine-tuned from the result"
-    if task.kind == "embedding" and evaluate.baseline:
+    if kind_of(task.kind).vectors and evaluate.baseline:
         sentence = "evaluate.baseline: an embedding task has no labels to learn from without a teacher; leave it out"
         yield ("evaluate", "baseline"), sentence
 
@@ -197,15 +198,14 @@ def augment_problems(
         yield ("augment",), "augment: needs a task whose examples it adds to"
     if "teacher" not in given and not augment.keeps_labels:
         yield ("augment",), "augment: adds texts without labels, which a teacher must answer, and there is none"
-    kind = None if task is None else task.kind
-    if kind == "qa":
-        yield ("augment",), "augment: qa is not augmented; its answers are places in the context, which would move"
-    elif kind == "multiple-choice":
-        yield ("augment",), "augment: multiple-choice is not augmented; other words may make another choice right"
-    elif kind in ("masked-lm", "embedding"):
-        yield ("augment",), f"augment: {kind} learns from plain text; put more text into its data instead"
-    elif kind == "tagging" and augment.unlabelled is not None:
-        yield ("augment", "unlabelled"), "augment.unlabelled: tagging learns from words with tags; drop unlabelled"
-    if kind != "tagging" and kind is not None and augment.rule == "bilstm" and augment.tagger == DATA and augment.pos:
-        sentence = f"augment.tagger: only tagging data has tags, and the task is {kind}; name a spaCy pipeline"
+    if task is None:
+        return
+    kind = kind_of(task.kind)
+    if kind.no_augment:
+        yield ("augment",), f"augment: {kind.name} {kind.no_augment}"
+    elif kind.words and augment.unlabelled is not None:
+        sentence = f"augment.unlabelled: {kind.name} learns from words with tags; drop unlabelled"
+        yield ("augment", "unlabelled"), sentence
+    if not kind.words and augment.rule == "bilstm" and augment.tagger == DATA and augment.pos:
+        sentence = f"augment.tagger: only tagging data has tags, and the task is {kind.name}; name a spaCy pipeline"
         yield ("augment", "tagger"), sentence

@@ -9,18 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.files.json_text import read_json
-
-KINDS = {
-    "classification": "one label for a text or a pair of texts",
-    "regression": "one number for a text or a pair of texts",
-    "tagging": "one tag for each word",
-    "qa": "a span of a context that answers a question",
-    "masked-lm": "unlabelled text; the result is a smaller base to fine-tune later",
-    "embedding": "a vector for each text, to be compared by cosine",
-    "multiple-choice": "the one of several endings or answers that fits a text",
-}
-"""Kinds of task with what they mean."""
-HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
+from eval.kinds.registry import kind_of, own_kinds
 
 
 @dataclass(frozen=True)
@@ -55,7 +44,8 @@ def teacher_facts(teacher: str) -> dict[str, Any]:
     try:
         config = read_json(Path(teacher) / "config.json")
         layers = config.get("num_hidden_layers") or config.get("n_layers") or config.get("n_layer")
-        trained = any(str(name).endswith(HEADS) for name in config.get("architectures") or ())
+        heads = tuple(kind.head for kind in own_kinds() if kind.head and not kind.masks)
+        trained = any(str(name).endswith(heads) for name in config.get("architectures") or ())
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
     return {"trained": trained} | ({"layers": layers} if isinstance(layers, int) and layers > 0 else {})
@@ -64,7 +54,7 @@ def teacher_facts(teacher: str) -> dict[str, Any]:
 def recipe_text(answers: Answers, file: str) -> str:
     """Return a recipe with comments; ``file`` is the name under which it will be kept."""
     blocks = [_head(answers, file), _task(answers), _teacher(answers), _student(answers), _steps(answers)]
-    if answers.kind != "masked-lm":
+    if not kind_of(answers.kind).masks:
         blocks += [_export(answers), _evaluate(answers)]
     return "\n".join(blocks)
 
@@ -85,15 +75,16 @@ seed: 13
 
 
 def _task(answers: Answers) -> str:
-    lengths = {
-        "qa": "  max_length: 384      # tokens of a window; longer contexts are cut into windows\n"
-        "  stride: 128          # tokens that neighbouring windows share",
-        "masked-lm": "  max_length: 128      # tokens of a window; longer paragraphs are cut into windows",
-    }.get(answers.kind, "  max_length: 128      # tokens of an input; what is longer is shortened")
+    from eval.kinds.base import Kind
+
+    kind = kind_of(answers.kind)
+    lengths = f"  max_length: {kind.max_length}      # tokens of {kind.longer}"
+    if kind.stride != Kind.stride:
+        lengths += f"\n  stride: {kind.stride}          # tokens that neighbouring windows share"
     return f"""\
-# {answers.kind}: {KINDS[answers.kind]}.
+# {kind.name}: {kind.meaning}.
 task:
-  kind: {answers.kind}
+  kind: {kind.name}
   data: {_quoted(answers.data)}
 {lengths}
   on_bad: refuse       # or skip: leave bad lines out and count them
@@ -106,7 +97,7 @@ def _teacher(answers: Answers) -> str:
             "# The base is fine-tuned on the task first, once: the result is kept under COMPRESS_HOME and found again."
         )
         block = "  finetune: {epochs: 3, learning_rate: 5.0e-5, batch_size: 32}\n"
-    elif answers.kind == "embedding":
+    elif kind_of(answers.kind).vectors:
         note, block = "# A sentence embedder; it teaches what it knows already, without labels.", ""
     else:
         note = "# Trained on this task already. To fine-tune a base first, add: finetune: {epochs: 3}"
@@ -133,13 +124,13 @@ training:
 
 
 def _steps(answers: Answers) -> str:
-    if answers.kind == "masked-lm":
+    if kind_of(answers.kind).masks:
         return """\
 # 'compress list' shows all techniques, 'compress show distill.distilbert' the fields of this one.
 steps:
   - distill.distilbert: {temperature: 2.0}
 """
-    if answers.kind == "embedding":
+    if kind_of(answers.kind).vectors:
         return """\
 # 'compress list' shows all techniques, 'compress show distill.embedding' the fields of this one.
 steps:
@@ -171,6 +162,6 @@ evaluate:
   against: teacher
   split: validation
   margin: 0.01              # loss of the score that still counts as no worse
-{"" if answers.kind == "embedding" else baseline}\
+{"" if kind_of(answers.kind).vectors else baseline}\
   latency: {{batch: [1, 8, 32], lengths: data}}
 """

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from compress.share.embedding_directions import moment_of_sum, principal
 from eval.errors import UserError
+from eval.kinds.registry import kind_of
 from teachers.anatomy.encoder import (
     copy_layer,
     embedding_parts,
@@ -58,7 +59,7 @@ def problems(student: TaskModel, embedding_size: int | None) -> list[str]:
     size = usual if embedding_size is None else embedding_size
     if size > shape.hidden_size:
         return [f"embedding_size {size} is above the hidden size {shape.hidden_size}; ALBERT's is at most that"]
-    if student.task.kind == "masked-lm" and size < shape.hidden_size:
+    if kind_of(student.task.kind).masks and size < shape.hidden_size:
         return [f"ALBERT predicts words at the embedding size, BERT at the hidden size; write {shape.hidden_size}"]
     return []
 
@@ -169,7 +170,7 @@ def _tables(old: Any, new: Any) -> tuple[Any, dict[str, Tensor]]:
 def _shares(student: TaskModel, tables: Mapping[str, Tensor]) -> list[Tensor | None]:
     """Return how often each row occurs: positions up to the task's longest input, one type for single texts."""
     first = {"positions": student.task.max_length}
-    if not student.task.pair and student.task.kind not in ("qa", "multiple-choice"):
+    if not student.task.pair and not kind_of(student.task.kind).second_segment:
         first["token_types"] = 1
     found: list[Tensor | None] = []
     for role, table in tables.items():

@@ -12,6 +12,7 @@ from compress.share.lowrank import largest_rank
 from compress.step_order import UNPRUNED, Trait
 from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
+from eval.kinds.registry import kind_of
 from teachers.training.config import Training
 
 if TYPE_CHECKING:
@@ -106,12 +107,13 @@ class FactorisedEmbeddings(Surgery):
                 f"{self.name}: stock: no stock {family} can hold it, for it has no linear map right behind its table; "
                 f"leave stock out ({', '.join(STOCK)} can), or make an ALBERT of it by share.layers with stock: true"
             )
-        if student.task.kind == "masked-lm" and (family == "mobilebert" or self.stock):
+        masks = kind_of(student.task.kind).masks
+        if masks and (family == "mobilebert" or self.stock):
             found.append(
                 f"{self.name}: the masked-language head of {family} reads the table in a way that cannot be factorised"
                 f"{'; leave stock out' if family != 'mobilebert' else ''}"
             )
-        elif student.task.kind == "masked-lm" and "mlm_decoder" not in head_parts(network):
+        elif masks and "mlm_decoder" not in head_parts(network):
             found.append(f"{self.name}: the masked-language head of this {family} is not known")
         return found
 

@@ -49,17 +49,16 @@ def predicted_cost(config: Any, task: TaskSpec) -> Cost:
         task: Decides the head.
     """
     import torch
-    import transformers
 
     from teachers.anatomy.axes import on_meta
     from teachers.anatomy.encoder import max_tokens
-    from teachers.taskmodel import AUTO_CLASSES, quiet, set_task
+    from teachers.taskmodel import auto_class, quiet, set_task
 
     config = copy.deepcopy(config)
     set_task(config, task)
     length = min(MACS_LENGTH, max_tokens(config))
     with quiet():
-        model = on_meta(lambda: getattr(transformers, AUTO_CLASSES[task.kind]).from_config(config))
+        model = on_meta(lambda: auto_class(task).from_config(config))
     model.config.pad_token_id = None  # DeBERTa would look for padding among the values of the input, which has none
     with torch.device("meta"):  # for the tensors that a forward pass makes
         counted = macs(model, length=length)

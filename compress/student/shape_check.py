@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from eval.errors import did_you_mean
+from eval.kinds.registry import kind_of
 from teachers.anatomy.encoder import Shape, attention_width, family_of, shape_of
 from teachers.anatomy.families import FAMILIES, Family
 from teachers.conversion import convertible
@@ -31,7 +32,7 @@ def shape_problems(student: StudentShape, source: TaskModel) -> list[str]:
     found += _options(student, config, family)
     if student.init != "random":
         found += _family_change(student, config, name)
-    if source.task.kind == "masked-lm" and not family.predicts_words:
+    if kind_of(source.task.kind).masks and not family.predicts_words:
         found.append(f"student.family: {name} has no masked-language head in transformers; choose another family")
     if found:
         return found
@@ -39,7 +40,7 @@ def shape_problems(student: StudentShape, source: TaskModel) -> list[str]:
     if large := size_problems(config, "student"):
         return large
     found += _division(shape_of(config), attention_width(config), family)
-    if family.model_type == "mobilebert" and source.task.kind == "masked-lm":
+    if family.model_type == "mobilebert" and kind_of(source.task.kind).masks:
         found += _mobilebert_words(shape_of(config))
     if not student.new_layers and not found:
         found += _inherited(student, before, config)

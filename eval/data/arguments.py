@@ -8,19 +8,11 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from eval.data.item_checks import FIELDS
 from eval.errors import UserError, did_you_mean
-from eval.metrics.scores import default_metric, unfit
-from eval.task import KINDS, TaskSpec
+from eval.kinds.registry import kind_of
+from eval.metrics.scores import unfit
+from eval.task import TaskSpec
 
-MAX_LENGTH = {"qa": 384}
-"""Most tokens of an input by kind, where it is not 128."""
-TRUNCATION = {"multiple-choice": "only_first"}
-"""Which text of a pair is shortened by kind, where it is not the longest first; the text goes before its choices."""
-STRIDE = {"qa": 128}
-"""Tokens shared by windows by kind, where it is not 32."""
-LABELLED = ("classification", "tagging")
-"""Kinds whose answers are labels."""
 Weights = Literal["balanced"] | Mapping[str, float]
 
 
@@ -35,22 +27,17 @@ def specification(kind: str, metric: str | None, **given: Any) -> TaskSpec:
     Raises:
         UserError: A value is not allowed.
     """
-    if kind not in KINDS:
-        raise UserError(f"kind: there is no kind {kind!r}{did_you_mean(kind, KINDS)}")
-    if kind != "embedding" and (named := [name for name in ("pooling", "normalize") if given.get(name) is not None]):
+    own = kind_of(kind)
+    if not own.vectors and (named := [name for name in ("pooling", "normalize") if given.get(name) is not None]):
         raise UserError(*(f"{name}: {kind} has no vectors; leave it out" for name in named))
-    defaults = {
-        "max_length": MAX_LENGTH.get(kind, 128),
-        "stride": STRIDE.get(kind, 32),
-        "truncation": TRUNCATION.get(kind, "longest_first"),
-    }
+    defaults = {"max_length": own.max_length, "stride": own.stride, "truncation": own.truncation}
     try:
         spec = TaskSpec.model_validate(
             {
                 "kind": kind,
-                "metric": metric or default_metric(kind, pair=True),
+                "metric": metric or own.default_metric(pair=True),
                 # What the metric of vectors is for, until the data says it.
-                "pair": kind == "embedding" and metric != "nearest",
+                "pair": own.vectors and metric != "nearest",
                 **defaults,
                 **{name: value for name, value in given.items() if value is not None},
             }
@@ -73,13 +60,13 @@ def wrong_arguments(
     limit: Mapping[str, int],
 ) -> list[str]:
     """Return what is wrong with the other arguments, one sentence each."""
-    problems = []
+    own, problems = kind_of(kind), []
     if on_bad not in ("refuse", "skip"):
         problems.append(f"on_bad: got {on_bad!r}; allowed: refuse, skip")
     problems += [
-        f"columns: {kind} has no field {name!r}{did_you_mean(name, FIELDS[kind])}"
+        f"columns: {kind} has no field {name!r}{did_you_mean(name, own.fields)}"
         for name in columns
-        if name not in FIELDS[kind]
+        if name not in own.fields
     ]
     problems += [
         f"limit: {name}: got {count!r}; must be a whole number of 1 or more"
@@ -89,14 +76,14 @@ def wrong_arguments(
     problems += [
         f"{name}: {kind} has no labels; leave it out"
         for name, value in (("labels", labels), ("class_weights", class_weights))
-        if value is not None and kind not in LABELLED
+        if value is not None and not own.labelled
     ]
     if isinstance(labels, str):
         problems.append(f"labels: got the string {labels!r}; give a list of names")
     elif labels is not None and len(set(labels)) != len(labels):
         problems.append(f"labels: named twice: {', '.join(str(one) for one, n in Counter(labels).items() if n > 1)}")
-    elif kind == "classification" and labels is not None and len(labels) < 2:
-        problems.append(f"labels: got {list(labels)}; a classification needs two labels or more")
+    elif own.one_label and labels is not None and len(labels) < 2:
+        problems.append(f"labels: got {list(labels)}; {own.named} needs two labels or more")
     if isinstance(class_weights, str) and class_weights != "balanced":
         problems.append(f"class_weights: got {class_weights!r}; allowed: balanced, or a weight for each label")
     return problems

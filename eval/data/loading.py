@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.data.arguments import LABELLED, Weights, specification, wrong_arguments
-from eval.data.choice_formats import choice_rows
-from eval.data.item_checks import TRUTH, BadItemError, Checker
+from eval.data.arguments import Weights, specification, wrong_arguments
+from eval.data.item_checks import BadItemError, Checker
 from eval.data.sources import Source, find_sources
 from eval.errors import UserError, did_you_mean
+from eval.kinds.base import Kind
+from eval.kinds.registry import kind_of
 from eval.metrics.scores import default_metric, unfit
 from eval.task import Example, Examples, Task, TaskSpec
 
@@ -48,7 +49,7 @@ def load_task(
 
     Args:
         kind: classification, regression, tagging, qa, masked-lm, embedding or multiple-choice, which also reads the
-            rows of SWAG and RACE (see ``eval.data.choice_formats``).
+            rows of SWAG and RACE (see ``eval.data.choice_formats``), or one of another package (``eval.kinds``).
         data: A folder with a file a split (``train``, ``validation``, ``test``, ``unlabeled``; .jsonl, .json, .csv,
             .tsv, .parquet, .txt, also with .gz), one file (``validation``, unless it is called after another split), a
             folder written by ``datasets.save_to_disk``, or a hub name ``owner/name[:config]``.
@@ -112,7 +113,7 @@ def load_task(
     if misfit:
         raise UserError(f"metric: {misfit}")
     splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
-    if kind == "embedding":
+    if checker.kind.vectors:
         splits = _texts_together(splits)
     source = str(data) if data is not None else ", ".join(str(file) for file in (files or {}).values())
     return Task(spec, splits, source)
@@ -120,7 +121,7 @@ def load_task(
 
 def _found(spec: TaskSpec, checker: Checker, metric: str | None) -> dict[str, Any]:
     """Return the fields of the specification that the data decides."""
-    if spec.kind == "embedding" and checker.pair is None:  # no item has a label
+    if checker.kind.vectors and checker.pair is None:  # no item has a label
         return {}
     pair = bool(checker.pair)
     return {"labels": tuple(checker.labels or ()), "pair": pair, "metric": metric or default_metric(spec.kind, pair)}
@@ -165,10 +166,10 @@ def _read(
             problems.append(f"{source.name}: nothing is left of it; all {len(wrong)} items are bad, such as {wrong[0]}")
         if checker.labels is None:
             checker.labels = _labels(checker.kind, items)
-            if checker.kind == "classification" and checker.labels is not None and len(checker.labels) < 2:
+            if checker.kind.one_label and checker.labels is not None and len(checker.labels) < 2:
                 problems.append(f"{source.name}: all labels are {checker.labels[0]!r}; there must be two or more")
         splits[name] = Examples(items, name, len(wrong))
-    if checker.labels is None and checker.kind in LABELLED and not (problems or bad):
+    if checker.labels is None and checker.kind.labelled and not (problems or bad):
         problems.append("labels: no split has any; add a train split, or name them with labels: [...]")
     if len(bad) > SHOWN:
         bad = [*bad[:SHOWN], f"... and {len(bad) - SHOWN} more bad items; on_bad: skip leaves them out"]
@@ -182,12 +183,10 @@ def _read_split(
 ) -> tuple[list[Example], list[str]]:
     items: list[Example] = []
     bad: list[str] = []
-    of_texts = checker.kind == "embedding"
+    of_texts = checker.kind.vectors
     labelled = name != "unlabeled" and (keep_labels or not (of_texts and name == "train"))
     may_lack = labelled and (of_texts or name == "test")
-    rows = source.rows()
-    if checker.kind == "multiple-choice" and not checker.columns:
-        rows = choice_rows(rows)
+    rows = source.rows() if checker.columns else checker.kind.rows(source.rows())
     for number, row in enumerate(rows):
         if number == 0 and may_lack:
             labelled = bool(row.problem) or checker.has_truth(row)
@@ -198,24 +197,21 @@ def _read_split(
     return items, bad
 
 
-def _truths(kind: str, items: Iterable[Example]) -> Iterable[str]:
-    truth = TRUTH[kind]
+def _truths(kind: Kind, items: Iterable[Example]) -> Iterable[str]:
     for item in items:
-        if truth in item:
-            yield from item[truth] if kind == "tagging" else (item[truth],)
+        if kind.truth is not None and kind.truth in item:
+            yield from kind.labels_in(item[kind.truth])
 
 
-def _labels(kind: str, items: Iterable[Example]) -> list[str] | None:
-    if kind not in LABELLED:
-        return None
-    return sorted(set(_truths(kind, items)), key=lambda label: (kind == "tagging" and label != "O", label)) or None
+def _labels(kind: Kind, items: Iterable[Example]) -> list[str] | None:
+    return sorted(set(_truths(kind, items)), key=kind.label_order) or None if kind.labelled else None
 
 
 def _weights(spec: TaskSpec, given: Weights | None, train: Iterable[Example]) -> tuple[float, ...] | None:
     if given is None:
         return None
     if isinstance(given, str):
-        counts = Counter(_truths(spec.kind, train))
+        counts = Counter(_truths(kind_of(spec.kind), train))
         never = [label for label in spec.labels if not counts[label]]
         if never:
             raise UserError(

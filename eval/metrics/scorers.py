@@ -6,21 +6,37 @@ once; the second is a few operations on arrays, so a bootstrap of a thousand res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.inference import Answer
+from eval.examples import Answer, Asks, Example
 from eval.metrics import correlation
-from eval.task import Example, TaskSpec
 
 Indices = NDArray[np.int64]
 Values = NDArray[np.float64]
 Scorer = Callable[[Indices], float]
 """The metric on the examples with these indices, which may repeat."""
-Prepare = Callable[[TaskSpec, Sequence[Answer], Sequence[Example]], Scorer]
+Prepare = Callable[[Asks, Sequence[Answer], Sequence[Example]], Scorer]
 """Reduces every example to a few numbers and returns the metric over them."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score of a kind of task.
+
+    Attributes:
+        name: What recipes and reports call it.
+        prepare: How it is computed.
+        decides: Whether higher is better, so that it can be the metric of a task; others are only reported.
+    """
+
+    name: str
+    prepare: Prepare
+    decides: bool = True
+
 
 ROWS = 1024
 """Texts that are compared with all others at a time."""
@@ -33,7 +49,13 @@ def mean(values: Values) -> Scorer:
     return lambda indices: float(values[indices].mean())
 
 
-def accuracy(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+def share(equal: Iterable[bool]) -> float:
+    """Return the share of what is true; NaN of nothing."""
+    flags = list(equal)
+    return sum(flags) / len(flags) if flags else float("nan")
+
+
+def accuracy(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
     """Share of right labels."""
     return mean(right_labels(answers, examples))
 
@@ -46,7 +68,7 @@ def right_labels(answers: Sequence[Answer], examples: Sequence[Example]) -> Valu
 def from_confusion(metric: Callable[[Values], float]) -> Prepare:
     """Make a metric of a confusion table ``[true, answered]`` one of examples."""
 
-    def prepare(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    def prepare(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
         # A model may answer a label that the task does not have, and then it is wrong.
         names = dict.fromkeys([*spec.labels, *(e["label"] for e in examples), *(a["label"] for a in answers)])
         code = {name: number for number, name in enumerate(names)}
@@ -79,14 +101,14 @@ def matthews(table: Values) -> float:
     return float((np.trace(table) * total - true @ answered) / np.sqrt(spread)) if spread > 0 else 0.0
 
 
-def binary_counts(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+def binary_counts(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
     """Count the last label, the positive one: (answered rightly, answered, true) of each example."""
     positive = spec.labels[-1]
     pairs = [(a["label"] == positive, e["label"] == positive) for a, e in zip(answers, examples, strict=True)]
     return np.array([(answered and true, answered, true) for answered, true in pairs], dtype=np.float64)
 
 
-def entity_counts(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+def entity_counts(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
     """Count entities as conlleval does: right are those of equal type, start and end (seqeval's default mode)."""
     from seqeval.metrics.sequence_labeling import get_entities
 
@@ -98,12 +120,12 @@ def entity_counts(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[
 
 
 def from_counts(
-    count: Callable[[TaskSpec, Sequence[Answer], Sequence[Example]], Values],
+    count: Callable[[Asks, Sequence[Answer], Sequence[Example]], Values],
     metric: Callable[[float, float, float], float],
 ) -> Prepare:
     """Make a metric of three sums (found and right, found, to be found) one of examples."""
 
-    def prepare(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    def prepare(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
         counts = count(spec, answers, examples).reshape(-1, 3)
         return lambda indices: metric(*counts[indices].sum(axis=0).tolist())
 
@@ -125,7 +147,7 @@ def recall(right: float, found: float, wanted: float) -> float:
     return right / wanted if wanted else 0.0
 
 
-def token_accuracy(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+def token_accuracy(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
     """Share of right tags over all tokens."""
     pairs = [(a["tags"], e["tags"]) for a, e in zip(answers, examples, strict=True)]
     right = np.array([sum(x == y for x, y in zip(a, e, strict=True)) for a, e in pairs], dtype=np.float64)
@@ -146,13 +168,13 @@ def score_pairs(answers: Sequence[Answer], examples: Sequence[Example]) -> tuple
     return predicted, np.array([example["label"] for example in examples], dtype=np.float64)
 
 
-def pearson(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+def pearson(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
     """Pearson's correlation."""
     predicted, true = score_pairs(answers, examples)
     return lambda indices: correlation.pearson(predicted[indices], true[indices])
 
 
-def spearman(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+def spearman(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
     """Pearson's correlation of the ranks."""
     pairs = score_pairs(answers, examples)
     if np.isnan(pairs[0]).any():
@@ -168,7 +190,7 @@ def _ranks(order: NDArray[np.intp]) -> Values:
     return np.asarray((last - (counts - 1) / 2)[order])
 
 
-def nearest(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+def nearest(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
     """Share of texts whose nearest other text, by cosine, is of their class; the others are always all examples."""
     return mean(right_neighbours(answers, examples))
 
@@ -195,7 +217,7 @@ def rank_errors(answers: Sequence[Answer], examples: Sequence[Example]) -> Value
     return np.asarray((predicted - true) ** 2)
 
 
-def mean_squared_error(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+def mean_squared_error(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
     """Mean squared difference."""
     predicted, true = score_pairs(answers, examples)
     return mean((predicted - true) ** 2)
@@ -204,7 +226,7 @@ def mean_squared_error(spec: TaskSpec, answers: Sequence[Answer], examples: Sequ
 def over_questions(score: Callable[[str, str], float]) -> Prepare:
     """Make a comparison of two texts a metric: the best over the expected answers, averaged over the questions."""
 
-    def prepare(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    def prepare(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
         return mean(best_scores(score, answers, examples))
 
     return prepare
@@ -217,12 +239,12 @@ def best_scores(score: Callable[[str, str], float], answers: Sequence[Answer], e
     return np.array([max(score(text, one) for one in those) for text, those in expected], dtype=np.float64)
 
 
-def masked_accuracy(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+def masked_accuracy(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
     """Share of right tokens among the masked ones."""
     return _ratio(column(answers, "correct"), column(answers, "total"))
 
 
-def perplexity(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+def perplexity(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
     """Exponential of the mean loss of a masked token."""
     loss = _ratio(column(answers, "loss"), column(answers, "total"))
     return lambda indices: float(np.exp(min(loss(indices), MOST_NATS)))

@@ -6,7 +6,7 @@ separate intervals side by side, because most of the chance lies in which exampl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -14,15 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, PlainSerializer
 
-from eval.encoding import Array
 from eval.errors import UserError
-from eval.inference import Answer, cosines
-from eval.metrics.correlation import pearson
+from eval.inference import Answer
+from eval.kinds.registry import kind_of
 
 Metric = Callable[[NDArray[np.int64]], float]
 """The metric of one model on the examples with these indices (see ``eval.metrics.scores.resampler``)."""
-COMPARED = 512
-"""Texts whose cosines to one another are compared between two models."""
 Verdict = Literal["non-inferior", "inferior", "not shown"]
 Number = Annotated[
     float,
@@ -249,11 +246,7 @@ def agreement(kind: str, candidate: Sequence[Answer], reference: Sequence[Answer
         reference: The other model's answers to the same examples.
 
     Returns:
-        classification and multiple-choice: ``labels``, the share of equal labels. tagging: ``words``, the share of
-        equal tags, and ``sentences``, the share of sentences with all tags equal. qa: ``texts``, the share of equal
-        answer texts. regression: ``pearson`` and ``largest_difference``, in units of the score. embedding: ``cosine``,
-        the mean cosine of both models' vectors of a text, where these have one width; and ``similarities``, the Pearson
-        correlation of the cosines that each model finds between the first ``COMPARED`` texts.
+        By kind, see ``agreement`` in its file: shares of equal labels, words, sentences or texts; correlations.
 
     Raises:
         UserError: The numbers of answers differ, or the kind has no answers to compare.
@@ -262,40 +255,6 @@ def agreement(kind: str, candidate: Sequence[Answer], reference: Sequence[Answer
         raise UserError(
             f"agreement: {len(candidate)} answers against {len(reference)}; both must be on the same examples"
         )
-    if kind not in ("classification", "regression", "tagging", "qa", "embedding", "multiple-choice"):
+    if kind_of(kind).masks:
         raise UserError(f"agreement: a {kind} model gives no answers to compare")
-    pairs = list(zip(candidate, reference, strict=True))
-    if kind in ("classification", "multiple-choice"):
-        return {"labels": _share(a["label"] == b["label"] for a, b in pairs)}
-    if kind == "qa":
-        return {"texts": _share(a["text"] == b["text"] for a, b in pairs)}
-    if kind == "tagging":
-        words = (x == y for a, b in pairs for x, y in zip(a["tags"], b["tags"], strict=True))
-        return {"words": _share(words), "sentences": _share(a["tags"] == b["tags"] for a, b in pairs)}
-    if kind == "embedding":
-        return _alike_vectors(*(_vectors(side) for side in (candidate, reference)))
-    first, second = [a["score"] for a, _ in pairs], [b["score"] for _, b in pairs]
-    largest = max((abs(x - y) for x, y in zip(first, second, strict=True)), default=float("nan"))
-    return {"pearson": pearson(first, second), "largest_difference": float(largest)}
-
-
-def _vectors(answers: Sequence[Answer]) -> Array:
-    return np.array([vector for answer in answers for vector in answer["vectors"]], dtype=np.float64)
-
-
-def _alike_vectors(first: Array, second: Array) -> dict[str, float]:
-    upper = np.triu_indices(min(len(first), COMPARED), k=1)
-    found = {"similarities": pearson(*(_similarities(side[:COMPARED])[upper] for side in (first, second)))}
-    if first.shape != second.shape:
-        return found
-    return {"cosine": float(cosines(first, second).mean()), **found}
-
-
-def _similarities(vectors: Array) -> Array:
-    scaled = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    return np.asarray(scaled @ scaled.T)
-
-
-def _share(equal: Iterable[bool]) -> float:
-    flags = list(equal)
-    return sum(flags) / len(flags) if flags else float("nan")
+    return kind_of(kind).agreement(list(zip(candidate, reference, strict=True)))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import yaml
 
+from eval.kinds.registry import kind_of
 from eval.report.markdown import escape, labels_line
 from eval.report.markup import plain
 from eval.report.summary import count, difference, headline, number, short, verdict, with_reference
@@ -17,33 +18,6 @@ from eval.task import TaskSpec
 
 Form = Literal["transformers", "compress", "module", "onnx"]
 
-PIPELINES = {
-    "classification": "text-classification",
-    "regression": "text-classification",
-    "tagging": "token-classification",
-    "qa": "question-answering",
-    "masked-lm": "fill-mask",
-    "embedding": "sentence-similarity",
-    "multiple-choice": "multiple-choice",
-}
-CLASSES = {
-    "classification": "AutoModelForSequenceClassification",
-    "regression": "AutoModelForSequenceClassification",
-    "tagging": "AutoModelForTokenClassification",
-    "qa": "AutoModelForQuestionAnswering",
-    "masked-lm": "AutoModelForMaskedLM",
-    "embedding": "AutoModel",
-    "multiple-choice": "AutoModelForMultipleChoice",
-}
-ANSWERS = {
-    "classification": "one of the labels below for a text or a pair of texts",
-    "regression": "a number for a text or a pair of texts",
-    "tagging": "one tag a word",
-    "qa": "a span of the context that answers the question",
-    "masked-lm": "the token behind a mask",
-    "embedding": "a vector for a text, to be compared by cosine",
-    "multiple-choice": "the place, from 0, of the choice that fits its text best",
-}
 LIBRARIES = {"transformers": "transformers", "compress": "nlp-compress", "module": "nlp-compress", "onnx": "onnx"}
 
 
@@ -71,14 +45,15 @@ def model_card(
         data_licence: Licence of the training data, in the user's words; None says that none was stated.
         limits: Sentences on what it should not be used for.
     """
+    kind = kind_of(spec.kind)
     parts = [
         _front(spec, lineage, form, base_model),
         f"# {escape(title)}",
         *(f"{headline(result)}." for result in map(_escaped, results)),
         *(f"{verdict(result)}." for result in map(_escaped, results) if result.comparison),
         "## Intended use",
-        f"{spec.kind.capitalize()}: it answers with {ANSWERS[spec.kind]}. Inputs are cut to {spec.max_length} tokens"
-        + (", in overlapping windows." if spec.kind in ("qa", "tagging") else "."),
+        f"{spec.kind.capitalize()}: it answers with {kind.answer}. Inputs are cut to {spec.max_length} tokens"
+        + (", in overlapping windows." if kind.per_token and not kind.masks else "."),
         labels_line(spec.labels),
         "## How to load it",
         _loading(spec, form),
@@ -106,7 +81,7 @@ def _front(spec: TaskSpec, lineage: Sequence[Mapping[str, Any]], form: Form, bas
     techniques = dict.fromkeys(plain(record.get("technique", ""), 60) for record in lineage)
     values: dict[str, Any] = {
         "library_name": LIBRARIES[form],
-        "pipeline_tag": PIPELINES[spec.kind],
+        "pipeline_tag": kind_of(spec.kind).pipeline,
         "tags": ["compressed", *(name for name in techniques if name)],
     }
     if base_model:
@@ -116,12 +91,13 @@ def _front(spec: TaskSpec, lineage: Sequence[Mapping[str, Any]], form: Form, bas
 
 def _loading(spec: TaskSpec, form: Form) -> str:
     if form == "transformers":
+        auto_class = kind_of(spec.kind).auto_class
         lines = [
-            f"from transformers import AutoTokenizer, {CLASSES[spec.kind]}",
+            f"from transformers import AutoTokenizer, {auto_class}",
             "",
             'folder = "."  # this folder, or the name of the repository',
             "tokenizer = AutoTokenizer.from_pretrained(folder)",
-            f"model = {CLASSES[spec.kind]}.from_pretrained(folder)",
+            f"model = {auto_class}.from_pretrained(folder)",
         ]
         said = "Stock transformers loads it; nothing else has to be installed."
         return "\n\n".join(filter(None, [_code(lines, said), _pooling(spec)]))
@@ -144,7 +120,7 @@ def _loading(spec: TaskSpec, form: Form) -> str:
 
 
 def _pooling(spec: TaskSpec) -> str:
-    if spec.kind != "embedding":
+    if not kind_of(spec.kind).vectors:
         return ""
     means = {"mean": "the mean of the last hidden states of its real tokens", "first": "the first token's last state"}
     length = ", scaled to length 1" if spec.normalize else ""

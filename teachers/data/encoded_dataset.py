@@ -13,6 +13,7 @@ import torch
 
 from eval.encoding import IGNORED, Feature, TextEncoder
 from eval.errors import UserError
+from eval.kinds.registry import kind_of
 from eval.task import Examples, TaskSpec
 from teachers.data.example_pairs import labelled_pairs
 
@@ -96,12 +97,13 @@ class Rows:
         mask_id: int | None = None,
         vocab_size: int = 0,
     ) -> None:
-        if spec.kind == "masked-lm" and mask_id is None:
+        self.kind = kind_of(spec.kind)
+        if self.kind.masks and mask_id is None:
             raise UserError("the masked-language objective needs a tokenizer with a mask token")
         self.examples, self.encoder, self.spec = examples, encoder, spec
         self.features = encoder.encode(examples)
         self.tokens = [len(feature.ids) for feature in self.features]
-        self.members = _members(spec, self.features)
+        self.members = _members(self.features, joined=self.kind.joined)
         self.lengths = [max(self.tokens[i] for i in own) for own in self.members]
         self.seed, self.mask_id, self.vocab_size = seed, mask_id, vocab_size
         self.special_ids = np.array(sorted(special_ids), dtype=np.int64)
@@ -130,7 +132,7 @@ class Rows:
         members = [i for row in rows for i in self.members[row]]
         arrays = self.encoder.collate([self.features[i] for i in members])
         targets: dict[str, Any]
-        if self.spec.kind == "masked-lm":
+        if self.kind.masks:
             chances = [np.random.default_rng([self.seed, epoch, row]) for row in members]
             arrays["input_ids"], labels = self.masked(arrays["input_ids"], arrays["attention_mask"], chances)
             targets = {"labels": labels}
@@ -162,25 +164,11 @@ class Rows:
     def _pad_targets(self, rows: Sequence[int], length: int) -> dict[str, Any]:
         chosen = [self.targets[i] for i in rows]
         places = [self.encoder.place(self.lengths[i], length) for i in rows]
-        if self.spec.kind == "tagging":
-            labels = np.full((len(rows), length), IGNORED, dtype=np.int64)
-            for row, (values, place) in enumerate(zip(chosen, places, strict=True)):
-                labels[row, place] = values
-            return {"labels": labels}
-        if self.spec.kind == "qa":
-            first = np.array([place.start for place in places])
-            spans = np.array(chosen) + first[:, None]
-            return {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
-        if self.spec.kind == "embedding":
-            return {}
-        if self.spec.kind == "multiple-choice":
-            return {"labels": np.array(chosen), "choices": np.array([len(self.members[i]) for i in rows])}
-        kind = np.float32 if self.spec.kind == "regression" else np.int64
-        return {"labels": np.array(chosen, dtype=kind)}
+        return self.kind.padded(chosen, places, length, [len(self.members[i]) for i in rows])
 
 
-def _members(spec: TaskSpec, features: Sequence[Feature]) -> list[list[int]]:
-    if spec.kind != "multiple-choice":
+def _members(features: Sequence[Feature], *, joined: bool) -> list[list[int]]:
+    if not joined:
         return [[i] for i in range(len(features))]
     return [list(own) for _, own in groupby(range(len(features)), key=lambda i: features[i].example)]
 
@@ -192,32 +180,10 @@ def target(spec: TaskSpec, feature: Feature, example: Mapping[str, Any], encoder
     or the first and last token of the answer (the [CLS] place for a window that does not hold the answer). Without a
     label, the class id or the place is ``IGNORED`` and the float not a number.
     """
-    if spec.kind == "classification":
-        return spec.labels.index(example["label"]) if "label" in example else IGNORED
-    if spec.kind == "multiple-choice":
-        return example.get("label", IGNORED)
-    if spec.kind == "regression":
-        return float(example.get("label", math.nan))
-    if spec.kind == "tagging":
-        tags = _field(example, "tags")
-        return [spec.labels.index(tags[word]) if word >= 0 else IGNORED for word in feature.words or ()]
-    if spec.kind == "qa":
-        answer = _field(example, "answers")[0]
-        start, end = answer["answer_start"], answer["answer_start"] + len(answer["text"])
-        classifier = len(feature.ids) - 1 if encoder.settings.pad_side == "left" else 0
-        return token_span(feature.offsets or [], start, end) or (classifier, classifier)
-    return None
-
-
-def token_span(offsets: Sequence[tuple[int, int] | None], start: int, end: int) -> tuple[int, int] | None:
-    """Return the first and last token that cover the characters ``start`` to ``end``, or None if some lie outside."""
-    covering = [i for i, span in enumerate(offsets) if span and span[0] < end and span[1] > start]
-    if not covering:
-        return None
-    first, last = offsets[covering[0]], offsets[covering[-1]]
-    if first is None or last is None or first[0] > start or last[1] < end:
-        return None
-    return covering[0], covering[-1]
+    kind = kind_of(spec.kind)
+    if kind.truth is not None and kind.truth not in example and not kind.optional_truth:
+        raise UserError(f"an example without {kind.truth!r} cannot be trained on: {str(dict(example))[:120]}")
+    return kind.target(spec, feature, example, encoder.settings.pad_side == "left")
 
 
 def labelled(spec: TaskSpec, examples: Examples) -> Examples:
@@ -226,21 +192,15 @@ def labelled(spec: TaskSpec, examples: Examples) -> Examples:
     Raises:
         UserError: If none does.
     """
-    if spec.kind == "embedding":
+    kind = kind_of(spec.kind)
+    if kind.vectors:
         return labelled_pairs(spec, examples)
-    optional = spec.kind in ("classification", "regression", "multiple-choice")
-    if not optional or all("label" in example for example in examples):
+    if not kind.optional_truth or all(kind.truth in example for example in examples):
         return examples
-    found = [example for example in examples if "label" in example]
+    found = [example for example in examples if kind.truth in example]
     if not found:
-        raise UserError(f"none of the {len(examples)} examples of {examples.name} has a label to learn from")
+        raise UserError(f"none of the {len(examples)} examples of {examples.name} has a {kind.truth} to learn from")
     return Examples(found, examples.name, examples.skipped)
-
-
-def _field(example: Mapping[str, Any], name: str) -> Any:
-    if name not in example:
-        raise UserError(f"an example without {name!r} cannot be trained on: {str(dict(example))[:120]}")
-    return example[name]
 
 
 def mask_rows(

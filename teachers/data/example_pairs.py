@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eval.errors import UserError
+from eval.kinds.registry import kind_of
 from eval.task import Examples, TaskSpec
 
 
@@ -51,7 +52,7 @@ def refuse_other_kinds(spec: TaskSpec) -> None:
     Raises:
         UserError: If it is one.
     """
-    if spec.kind != "embedding":
+    if not kind_of(spec.kind).vectors:
         raise UserError(
             f"loss: regression, margin and contrastive compare vectors of texts, and the task is {spec.kind}; "
             "write kind: embedding, or leave the loss out"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eval.task import Kind
+from eval.kinds.registry import kind_of
 from teachers.training.config import Training
 
 
 def clashes(
-    kind: Kind | str,
+    kind: str,
     training: Training,
     *,
     in_domain: bool = False,
@@ -27,10 +27,10 @@ def clashes(
     """
     words = {"in_domain": in_domain, "auxiliary_lm": auxiliary_lm}
     for name, wanted in words.items():
-        if wanted and kind == "masked-lm":
+        if wanted and kind_of(kind).masks:
             yield name, "the task itself is to predict masked words; leave it out"
-    if features and kind == "masked-lm":
-        yield "features", "masked-lm hides other words in every epoch, so there is nothing to keep; leave it out"
+    if features and kind_of(kind).masks:
+        yield "features", f"{kind} hides other words in every epoch, so there is nothing to keep; leave it out"
     if features and auxiliary_lm:
         yield "auxiliary_lm", "trains the encoder, which features keeps as it is; leave out one of the two"
     if features and training.unfreeze is not None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from eval.errors import UserError, did_you_mean
+from eval.kinds.registry import kind_of
 from eval.task import Example, Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, Rows
 from teachers.losses.loss import Loss
@@ -95,7 +96,7 @@ def rankable(spec: TaskSpec, examples: Examples, relevant: str | None) -> Exampl
     Raises:
         UserError: If the task gives no score of a pair, or there is no such query.
     """
-    if not spec.pair or spec.kind not in ("classification", "regression") or len(spec.labels) > 2:
+    if not spec.pair or not kind_of(spec.kind).pairs or len(spec.labels) > 2:
         form = f"pairs with {len(spec.labels)} classes" if spec.pair else "single texts"
         raise UserError(
             "loss: ranking: needs pairs of texts (text_a the query, text_b a candidate) with two classes or a number, "
@@ -117,7 +118,7 @@ def rankable(spec: TaskSpec, examples: Examples, relevant: str | None) -> Exampl
 
 def _right(spec: TaskSpec, examples: Sequence[Example], relevant: str | None) -> list[bool]:
     """Return which examples are right: those with the relevant label, or with the largest number of their query."""
-    if spec.kind == "classification":
+    if kind_of(spec.kind).one_label:
         return [example["label"] == _relevant(spec, relevant) for example in examples]
     best: dict[str, float] = {}
     worst: dict[str, float] = {}

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from eval.encoding import IGNORED
-from eval.errors import UserError
+from eval.kinds.registry import kind_of
 from eval.task import Examples, TaskSpec
-from teachers.anatomy.choice_rows import joined_choices
 from teachers.data.encoded_dataset import Batch, Rows, labelled
 from teachers.losses.catalogue import by_labels
 from teachers.losses.loss import Loss, Objective
@@ -51,7 +47,7 @@ class TaskLoss(Objective):
 
     def bind(self, student: TaskModel, rows: Rows) -> Loss:
         """Return the loss of the student's own task."""
-        if student.task.kind == "embedding":
+        if kind_of(student.task.kind).vectors:
             return by_labels(rows.examples).bind(student, rows)
         return BoundTaskLoss(student.task)
 
@@ -66,28 +62,7 @@ def task_loss(spec: TaskSpec, logits: Tensor, batch: Batch) -> Tensor:
         batch: Holds the targets. Padding, special tokens and later pieces of a word are never counted, nor are
             texts without a label; if nothing is, the loss is 0.
     """
-    logits = logits.float()
-    if spec.kind == "embedding":
-        raise UserError(
-            "an embedding task has no labels to learn from text by text; train with a teacher's vectors: "
-            "distill.embedding, or a method that reads hidden states alone"
-        )
-    if spec.kind == "regression":
-        scores, labels = logits[:, 0], batch.targets["labels"]
-        known = ~labels.isnan()
-        return F.mse_loss(scores[known], labels[known]) if bool(known.any()) else scores.sum() * 0.0
-    if spec.kind == "qa":
-        scores = logits.masked_fill(batch.mask[..., None] == 0, torch.finfo(logits.dtype).min)
-        start = F.cross_entropy(scores[..., 0], batch.targets["start_positions"])
-        return (start + F.cross_entropy(scores[..., 1], batch.targets["end_positions"])) / 2
-    if spec.kind == "multiple-choice":
-        logits = joined_choices(logits, batch.targets["choices"])
-    weights = None if spec.class_weights is None else logits.new_tensor(spec.class_weights)
-    labels = batch.targets["labels"].reshape(-1)
-    flat = logits.reshape(len(labels), -1)
-    if not bool((labels != IGNORED).any()):  # a batch in which nothing is predicted
-        return flat.sum() * 0.0
-    return F.cross_entropy(flat, labels, weight=weights, ignore_index=IGNORED)
+    return kind_of(spec.kind).loss(spec, logits.float(), batch.targets, batch.mask)
 
 
 def task_count(spec: TaskSpec, batch: Batch) -> Tensor:
@@ -100,8 +75,4 @@ def task_count(spec: TaskSpec, batch: Batch) -> Tensor:
     labels = batch.targets.get("labels")
     if labels is None:  # qa counts each row once, by its two places
         return batch.rows.new_tensor(len(batch))
-    if spec.kind == "regression":
-        return (~labels.isnan()).sum()
-    known = labels[labels != IGNORED]
-    weights = spec.class_weights
-    return known.new_tensor(len(known)) if weights is None else torch.tensor(weights).to(known.device)[known].sum()
+    return kind_of(spec.kind).counted(spec, labels)

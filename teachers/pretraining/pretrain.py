@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from eval.data.sources import Source, find_sources
 from eval.errors import UserError
 from eval.files.writing import write_beside
+from eval.kinds.registry import kind_of
 from eval.naming import without_paths
 from teachers.anatomy.encoder import family_of, layer_count, max_tokens, model_inputs
 from teachers.anatomy.pooling import FIELD as POOLING
@@ -147,7 +148,7 @@ class _Run:
 
     def save(self, folder: Path) -> None:
         """Write the network as a stock folder, a pooler where stock code looks for it, and the heads."""
-        if self.student.task.kind == "masked-lm":
+        if kind_of(self.student.task.kind).masks:
             save_taskmodel(self.student, folder)
         else:  # an encoder without a head, of which nothing is asked yet
             self.student.model.config.__dict__.pop(POOLING, None)
@@ -169,7 +170,7 @@ class _Run:
             return
         tensors = load_file(file)
         prefix = path.format(base=family_of(self.student.model).base)
-        if self.student.task.kind == "embedding":  # the bare encoder's own names
+        if kind_of(self.student.task.kind).vectors:  # the bare encoder's own names
             prefix = path.removeprefix("{base}.")
         tensors |= {f"{prefix}.{name}": value.detach().clone() for name, value in self.pooler.state_dict().items()}
         save_file(tensors, file, {"format": "pt"})

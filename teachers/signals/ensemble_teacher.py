@@ -15,7 +15,8 @@ from eval.cost.size import Size
 from eval.encoding import Array, Feature, Inputs, TextEncoder
 from eval.errors import UserError
 from eval.inference import Answer, predict
-from eval.task import Examples, Kind
+from eval.kinds.registry import kind_of
+from eval.task import Examples
 from teachers.data.encoded_dataset import Batch, Rows
 from teachers.signals.hooks import NOTHING, Signals, Wanted
 from teachers.signals.model_teacher import ModelTeacher, Reader, SharedTeacher, TeacherSource, cuts_alike, reads_alike
@@ -56,7 +57,7 @@ class EnsembleTeacher:
                     f"{teacher.model.name} answers {list(spec.labels) or spec.kind} and {self.teachers[0].model.name} "
                     f"{list(specs[0].labels) or specs[0].kind}; the members of an ensemble must answer the same"
                 )
-        if not problems and specs[0].kind == "embedding":
+        if not problems and kind_of(specs[0].kind).vectors:
             problems.append("an ensemble gives no embeddings: vectors of different models have no mean; name one model")
         if not problems and specs[0].per_token and not self._cut_alike:
             problems.append(
@@ -192,7 +193,7 @@ def weight_problems(weights: Sequence[float], members: int) -> list[str]:
     return []
 
 
-def combined(kind: Kind, logits: Sequence[Tensor], weights: Sequence[float], mask: Tensor) -> Tensor:
+def combined(kind: str, logits: Sequence[Tensor], weights: Sequence[float], mask: Tensor) -> Tensor:
     """Return the log of the weighted mean of the members' probabilities, or their weighted mean score.
 
     A score is what regression and each choice of multiple-choice have.
@@ -205,13 +206,7 @@ def combined(kind: Kind, logits: Sequence[Tensor], weights: Sequence[float], mas
     """
     stacked = torch.stack([member.float() for member in logits])
     scale = stacked.new_tensor(weights).reshape(-1, *[1] * (stacked.ndim - 1))
-    if kind in ("regression", "multiple-choice"):
-        return (scale * stacked).sum(dim=0)
-    if kind != "qa":
-        return torch.logsumexp(stacked.log_softmax(dim=-1) + scale.log(), dim=0)
-    padding = mask[..., None] == 0
-    logs = stacked.masked_fill(padding, -torch.inf).log_softmax(dim=2) + scale.log()
-    return torch.logsumexp(logs, dim=0).masked_fill(padding, torch.finfo(stacked.dtype).min / 4)
+    return kind_of(kind).combined(stacked, scale, mask)
 
 
 @dataclass(slots=True)

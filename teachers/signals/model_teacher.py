@@ -21,6 +21,7 @@ from eval.errors import UserError
 from eval.files.typed_json import read_values, typed
 from eval.files.writing import alone, whole_folder
 from eval.inference import Answer, batches_by_length, predict
+from eval.kinds.registry import kind_of
 from eval.task import Examples
 from teachers.anatomy.attention_heads import has_all_heads
 from teachers.anatomy.encoder import attention_width, has_plain_attention, shape_of
@@ -115,7 +116,7 @@ class ModelTeacher:
         digest.update(json.dumps(config_values(self.model), sort_keys=True).encode())
         digest.update(encoder.tokenizer.to_str().encode())
         digest.update(json.dumps(encoder.settings.to_dict(), sort_keys=True).encode())
-        if self.model.task.kind == "embedding":
+        if kind_of(self.model.task.kind).vectors:
             digest.update(f"{self.model.task.pooling} {self.model.task.normalize}".encode())
         return digest.hexdigest()
 
@@ -155,7 +156,7 @@ class ModelTeacher:
                 f"the student {list(rows.spec.labels) or rows.spec.kind}; they must be the same"
             )
         same = reads_alike(self.model.encoder, rows.encoder)
-        per_token, fixed = bool(wanted) or rows.spec.per_token, rows.spec.kind != "masked-lm"
+        per_token, fixed = bool(wanted) or rows.spec.per_token, not kind_of(rows.spec.kind).masks
         own = rows if same or not fixed else _own_rows(self.model, rows)
         if per_token and not (same or (fixed and same_pieces(own, rows))):
             raise UserError(
@@ -168,7 +169,7 @@ class ModelTeacher:
                 "logits or hidden states, or take the teacher from before its heads were cut"
             )
         live = LiveReader(self.model, wanted)
-        if rows.spec.kind == "masked-lm":
+        if not fixed:
             return live  # new masks in every epoch: nothing to keep
         predicted = predicted_bytes(self.model, own.tokens, wanted)
         if predicted > self.budget_bytes and same:
@@ -234,7 +235,7 @@ def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: Wanted) ->
     """Return the size on disk of a teacher's signals for inputs of these lengths, in bytes."""
     config, tokens = model.model.config, sum(lengths)
     shape = shape_of(config)
-    outputs = {"masked-lm": shape.vocab_size, "embedding": shape.hidden_size}.get(model.task.kind, model.task.outputs)
+    outputs = kind_of(model.task.kind).width(model.task.outputs, shape.hidden_size, shape.vocab_size)
     numbers = (tokens if model.task.per_token else len(lengths)) * outputs * wanted.logits
     numbers += tokens * len(wanted.hidden_states) * shape.hidden_size
     projections = len(wanted.queries) + len(wanted.keys) + len(wanted.values)

@@ -18,6 +18,7 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from eval.errors import DivergedError
 from eval.inference import Answer
+from eval.kinds.registry import kind_of
 from eval.metrics.scores import score
 from eval.proof.paired_statistics import agreement
 from eval.task import Examples
@@ -78,7 +79,7 @@ class Watch:
     @cached_property
     def teacher_answers(self) -> list[Answer]:
         """The teacher's answers to the examples that are compared; none if it gives none of this kind."""
-        if self.teacher is None or self.student.task.kind == "masked-lm":
+        if self.teacher is None or kind_of(self.student.task.kind).masks:
             return []
         return self.teacher.answers(self.validation[:COMPARED])
 

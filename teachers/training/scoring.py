@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from eval.data.item_checks import TRUTH
 from eval.encoding import IGNORED
 from eval.inference import Answer, batches_by_length, predict
+from eval.kinds.registry import kind_of
 from eval.metrics.scores import score
 from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Rows
@@ -18,7 +18,7 @@ MASK_SEED = 13
 
 def answers(model: TaskModel, examples: Examples, batch_size: int = 32) -> list[Answer]:
     """Answer every example; for masked-lm each answer is ``{"correct", "total", "loss"}`` over its masked tokens."""
-    if model.task.kind == "masked-lm":
+    if kind_of(model.task.kind).masks:
         return _masked_answers(model, examples, batch_size)
     return predict(model, examples, batch_size).answers
 
@@ -30,7 +30,7 @@ def scores(model: TaskModel, examples: Examples, batch_size: int = 32) -> dict[s
 
 def scorable(spec: TaskSpec, examples: Examples) -> bool:
     """Whether all of these examples hold their truth, if their kind needs one."""
-    truth = TRUTH.get(spec.kind)
+    truth = kind_of(spec.kind).truth
     return len(examples) > 0 and (truth is None or all(truth in example for example in examples))
 
 

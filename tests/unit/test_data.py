@@ -622,6 +622,7 @@ class TestPackage:
         assert {name: getattr(package, name).__class__.__name__ for name in package.__all__ if name.islower()} == {
             "load_task": "function",
             "measure": "function",
+            "metrics_of": "function",
             "pair": "function",
             "predict": "function",
             "score": "function",

@@ -13,7 +13,8 @@ from compress.export.runtime.answering import ExportError, Runtime, example
 from eval.cost.latency import latency
 from eval.data.loading import load_task
 from eval.errors import UserError
-from eval.inference import cosines, predict
+from eval.inference import predict
+from eval.kinds.embedding import cosines
 from eval.measurement import measure, pair
 from eval.metrics.scores import per_example, resampler, score
 from eval.proof.paired_statistics import agreement

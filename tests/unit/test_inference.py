@@ -13,7 +13,8 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from eval.encoding import EncoderSettings, TextEncoder
-from eval.inference import LONGEST_ANSWER, MOST_TOKENS, batches_by_length, best_span, predict, softmax
+from eval.inference import MOST_TOKENS, batches_by_length, predict, softmax
+from eval.kinds.qa import LONGEST_ANSWER, best_span
 from tests.tiny import tiny_tokenizer
 
 FAMILIES = ("bert", "distilbert", "roberta", "albert", "xlnet", "deberta-v2", "modernbert")
@@ -471,8 +472,12 @@ class TestFiles:
         encoder().save(tmp_path)
         (tmp_path / "eval").mkdir()
         (tmp_path / "eval" / "__init__.py").touch()
-        for name in ("encoding", "encoder_settings", "json_text"):
-            shutil.copy(Path(encoding.__file__).with_name(f"{name}.py"), tmp_path / "eval")
+        own = Path(encoding.__file__).parent
+        shutil.copytree(own / "kinds", tmp_path / "eval" / "kinds")
+        # Those beside are what files of kinds import beside, of which reading and answering need nothing.
+        beside = ("errors", "rows", "correlation", "scorers")
+        for name in ("encoding", "encoder_settings", "json_text", "examples", *beside):
+            shutil.copy(own / f"{name}.py", tmp_path / "eval")
         code = (
             "import sys\nfrom eval.encoding import TextEncoder\n"
             "own = TextEncoder.from_folder('.')\n"

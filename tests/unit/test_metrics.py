@@ -14,9 +14,10 @@ import seqeval.metrics
 import sklearn.metrics
 
 from eval.errors import UserError
+from eval.kinds.registry import OWN, kind_of
 from eval.metrics.answer_overlap import answer_words, exact_match, token_f1
-from eval.metrics.scores import DEFAULT_METRIC, METRICS, per_example, resampler, score, unfit
-from eval.task import KINDS, TaskSpec
+from eval.metrics.scores import metrics_of, per_example, resampler, score, unfit
+from eval.task import TaskSpec
 
 LABELS = ("bad", "fine", "good")
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -24,7 +25,7 @@ TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 def spec(kind, metric=None, labels=()):
     vectors = kind == "embedding" and metric != "nearest"
-    return TaskSpec(kind=kind, metric=metric or DEFAULT_METRIC[kind], labels=labels, pair=vectors)
+    return TaskSpec(kind=kind, metric=metric or kind_of(kind).metric, labels=labels, pair=vectors)
 
 
 def classified(answers, truths):
@@ -268,8 +269,8 @@ class TestResampling:
         ("kind", "metric"),
         [
             (kind, name)
-            for name, metric in METRICS.items()
-            for kind in metric.kinds
+            for kind in OWN
+            for name, metric in metrics_of(kind).items()
             if metric.decides and name != "nearest"  # whose neighbours are sought among all examples
         ],
     )
@@ -285,13 +286,13 @@ class TestResampling:
             drawn = score(task, [answers[i] for i in indices], [examples[i] for i in indices])
             assert measured(indices) == pytest.approx(drawn[metric], abs=1e-12)
 
-    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("kind", OWN)
     def test_the_primary_score_comes_first_and_is_a_plain_float(self, kind):
         labels, answers, examples = one_of_each(3)[kind]
         found = score(spec(kind, labels=labels), answers, examples)
-        assert next(iter(found)) == DEFAULT_METRIC[kind]
+        assert next(iter(found)) == kind_of(kind).metric
         assert {type(value) for value in found.values()} == {float}
-        assert found[DEFAULT_METRIC[kind]] == resampler(spec(kind, labels=labels), answers, examples)(np.arange(60))
+        assert found[kind_of(kind).metric] == resampler(spec(kind, labels=labels), answers, examples)(np.arange(60))
 
     @pytest.mark.parametrize(
         ("kind", "metric"), [("tagging", "entity_f1"), ("classification", "matthews"), ("regression", "spearman")]
@@ -336,7 +337,7 @@ class TestRefusals:
             score(task, [], [])
 
     def test_metrics_that_fit(self):
-        assert all(unfit(DEFAULT_METRIC[kind], spec(kind)) is None for kind in KINDS)
+        assert all(unfit(kind_of(kind).metric, spec(kind)) is None for kind in OWN)
         assert unfit("f1", spec("classification")) is None
 
     def test_examples_that_cannot_be_scored(self):

@@ -28,10 +28,10 @@ from eval.data.loading import load_task
 from eval.data.rows import Row
 from eval.errors import UserError
 from eval.inference import predict
+from eval.kinds.multiple_choice import IMPOSSIBLE, joined_choices
 from eval.measurement import measure
 from eval.task import Examples
 from teachers import taskmodel
-from teachers.anatomy.choice_rows import IMPOSSIBLE, joined_choices
 from teachers.losses.task_loss import TaskLoss, task_loss
 from teachers.signals.ensemble_teacher import EnsembleTeacher
 from teachers.signals.model_teacher import ModelTeacher
@@ -353,6 +353,6 @@ def test_what_cannot_do_it_says_so(task, tmp_path, monkeypatch):
     found = list(augment_problems(block, TaskBlock(kind="multiple-choice", data="d"), {"task", "teacher"}))
     said = "augment: multiple-choice is not augmented; other words may make another choice right"
     assert found == [(("augment",), said)]
-    monkeypatch.delitem(taskmodel.MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES, "distilbert")
+    monkeypatch.delitem(taskmodel.modeling_auto.MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES, "distilbert")
     with pytest.raises(UserError, match="distilbert has no head for multiple-choice; those that have: bert, roberta"):
         build_taskmodel(tiny_config("distilbert"), tiny_tokenizer("distilbert"), task.spec)

@@ -13,17 +13,23 @@ import pytest
 
 from compress.export import export_onnx
 from compress.export.runtime.answering import ExportError, Runtime, default_threads, example
-from compress.export.runtime.bundle import PARTS, predict_program
+from compress.export.runtime.bundle import PARTS, kind_parts, predict_program
 from compress.export.runtime.manifest import with_digest
 from compress.export.runtime.program import main, read_lines
 from compress.export.targets.registry import library_of
 from eval.inference import predict
+from eval.kinds.registry import OWN
 from tests.tiny import tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
 TARGETS = "compress.export.targets"
 LIST = [TARGETS, *(f"{TARGETS}.{name}" for name in ("registry", "target", "onnx")), "eval.errors"]
 """Where the runtime of the toolkit finds what runs an export; the program in the folder has its own engine alone."""
+BESIDE = (
+    *("eval.errors", "eval.data.rows", "eval.metrics.correlation", "eval.metrics.scorers"),
+    *("eval.kinds", "eval.kinds.registry", "eval.kinds.values"),
+)
+"""What the files of a kind import beside, of which prediction needs nothing."""
 BLOCK = """
 import sys
 
@@ -84,7 +90,10 @@ def test_the_runtime_needs_neither_torch_nor_the_rest_of_the_toolkit(made):
         "print(json.dumps(Runtime(sys.argv[1]).predict(sys.argv[2:]).answers))",
         folder,
         *texts,
-        allowed=("compress", "compress.export", "compress.export.runtime.answering", *LIST, *PARTS, "eval"),
+        allowed=(
+            *("compress", "compress.export", "compress.export.runtime.answering", *LIST, *PARTS),
+            *(*kind_parts("classification"), "eval", *BESIDE),
+        ),
     )
     assert run.returncode == 0, run.stderr.decode()
     expected = predict(model, examples).answers
@@ -130,19 +139,21 @@ def test_the_program_tells_a_mistake_and_exits_with_2(made, tmp_path):
     assert "give texts or --file, not both" in run.stderr.decode()
 
 
-def test_the_program_is_the_same_code():
-    text = predict_program("onnx", library_of("onnx"))
+@pytest.mark.parametrize("kind", OWN)
+def test_the_program_is_the_same_code(kind):
+    text = predict_program("onnx", library_of("onnx"), kind)
     program = ast.dump(ast.parse(text))
-    for part in PARTS:
+    for part in (*PARTS, *kind_parts(kind)):
         tree = ast.parse(Path(importlib.import_module(part).__file__).read_text(encoding="utf-8"))
         named = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Assign)]
         assert all(ast.dump(node) in program for node in named)
-    assert not [line for line in text.splitlines() if line.startswith(("from compress", "from eval"))]
+    assert not [line for line in text.splitlines() if line.startswith(("from compress", "from eval", "import torch"))]
 
 
-def test_the_parts_of_the_program_do_not_hide_each_other():
+@pytest.mark.parametrize("kind", OWN)
+def test_the_parts_of_the_program_do_not_hide_each_other(kind):
     defined = []
-    for part in PARTS:
+    for part in (*PARTS, *kind_parts(kind)):
         tree = ast.parse(Path(importlib.import_module(part).__file__).read_text(encoding="utf-8"))
         defined += [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
         targets = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign)]

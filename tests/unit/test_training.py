@@ -10,9 +10,10 @@ from compress.export import export_onnx
 from eval.encoding import IGNORED
 from eval.errors import DivergedError, UserError
 from eval.inference import predict
+from eval.kinds.qa import token_span
 from eval.task import Examples, TaskSpec
 from teachers.data.batches import LengthGroupedBatches, cut
-from teachers.data.encoded_dataset import mask_tokens, token_span
+from teachers.data.encoded_dataset import mask_tokens
 from teachers.taskmodel import weights_digest
 from teachers.training.checkpoint import load_checkpoint, random_states, save_checkpoint
 from teachers.training.config import Training

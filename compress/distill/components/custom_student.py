@@ -8,7 +8,8 @@ from pydantic import Field
 
 from compress.distill.components.distillation import Distillation
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
-from eval.task import Kind
+from eval.kinds.base import Kind
+from eval.kinds.registry import all_kinds, kind_of
 from teachers.losses.task_loss import TaskLoss
 from teachers.taskmodel import TaskModel, build_taskmodel
 
@@ -29,12 +30,14 @@ class OwnNetworkDistillation(Distillation):
 
     is_objective: ClassVar[bool] = False
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
-    kinds: ClassVar[tuple[Kind, ...]] = ()
-    """Kinds of tasks that the network answers."""
 
     alpha: float = Field(default=1.0, ge=0, le=1)
     dense_size: int = Field(default=200, ge=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)
+
+    def answers(self, kind: Kind) -> bool:
+        """Return whether the network answers this kind of task."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement answers")
 
     def config(self, student: TaskModel) -> TextConfig:
         """Return the config of the network that takes the place of ``student``."""
@@ -52,8 +55,9 @@ class OwnNetworkDistillation(Distillation):
         """Refuse kinds of tasks that the network has no answer to, and pairs that nothing separates."""
         del inputs
         task, found = student.task, []
-        if task.kind not in self.kinds:
-            found.append(f"{self.name}: cannot do {task.kind} with {self.makes}; it does {', '.join(self.kinds)}")
+        if not self.answers(kind_of(task.kind)):
+            known = ", ".join(kind.name for kind in all_kinds() if self.answers(kind))
+            found.append(f"{self.name}: cannot do {task.kind} with {self.makes}; it does {known}")
         if task.pair and student.tokenizer.sep_token_id is None:
             found.append(f"{self.name}: the tokenizer has no separator, which tells the texts of a pair apart")
         return found

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from eval.encoding import IGNORED
-from eval.errors import UserError
+from eval.kinds.registry import kind_of
 from eval.task import TaskSpec
-from teachers.anatomy.choice_rows import joined_choices
 from teachers.data.encoded_dataset import Batch
 
 
@@ -67,16 +64,14 @@ def counted_rows(spec: TaskSpec, batch: Batch, only_predicted: bool = False) -> 
     Tagging counts the first piece of each word, which alone is read later. The masked-language objective counts every
     real token, or only those to be predicted.
     """
-    if spec.kind == "tagging" or (spec.kind == "masked-lm" and only_predicted):
-        return batch.targets["labels"] != IGNORED
-    return batch.mask.bool()
+    rows = kind_of(spec.kind).soft_rows(batch.targets, batch.mask, only_predicted)
+    return batch.mask.bool() if rows is None else rows
 
 
 def soft_count(spec: TaskSpec, batch: Batch, only_predicted: bool = False) -> Tensor:
     """Return over how many rows of logits, as ``paired_logits`` gives them, a soft loss is a mean; a scalar."""
-    if spec.kind in ("tagging", "masked-lm"):
-        return counted_rows(spec, batch, only_predicted).sum()
-    return batch.rows.new_tensor(len(batch))
+    rows = kind_of(spec.kind).soft_rows(batch.targets, batch.mask, only_predicted)
+    return batch.rows.new_tensor(len(batch)) if rows is None else rows.sum()
 
 
 def paired_logits(
@@ -88,16 +83,4 @@ def paired_logits(
     of ``[B, L]``: the start and the end, each a choice among the tokens. Multiple-choice gives one of
     ``[examples, choices]``. Where a row has fewer tokens or choices than others, its logits there are -inf.
     """
-    if spec.kind == "embedding":
-        raise UserError("an embedding has vectors, not logits; distil it with distill.embedding")
-    if spec.kind == "multiple-choice":
-        counts = batch.targets["choices"]
-        return [(joined_choices(student, counts), joined_choices(teacher, counts))]
-    if spec.kind in ("classification", "regression"):
-        return [(student, teacher)]
-    if spec.kind == "qa":
-        padding = batch.mask[..., None] == 0
-        student, teacher = student.masked_fill(padding, -torch.inf), teacher.masked_fill(padding, -torch.inf)
-        return [(student[..., side], teacher[..., side]) for side in (0, 1)]
-    counted = counted_rows(spec, batch, only_predicted)
-    return [(student[counted], teacher[counted])]
+    return kind_of(spec.kind).soft_pairs(student, teacher, batch.targets, batch.mask, only_predicted)

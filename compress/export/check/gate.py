@@ -12,6 +12,7 @@ from compress.export.check.probes import made_up_examples, odd_examples
 from eval.differences import Seen
 from eval.encoding import Feature
 from eval.inference import Predictor
+from eval.kinds.registry import kind_of
 
 Example = Mapping[str, Any]
 TOLERANCE = 1e-3
@@ -111,7 +112,7 @@ def _same_features(
     for first in range(0, len(examples), BATCH):
         chunk = examples[first : first + BATCH]
         features = reference.encoder.encode(chunk)
-        rows = len(features) if reference.encoder.settings.kind == "multiple-choice" else BATCH
+        rows = len(features) if kind_of(reference.encoder.settings.kind).joined else BATCH
         if export.encoder.encode(chunk) != features:
             problems.append("the exported tokenizer gives other tokens than the model's")
         yield from (features[start : start + rows] for start in range(0, len(features), rows))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from eval.encoding import EncoderSettings, TextEncoder
+from eval.kinds.registry import kind_of
 
 ODD = (
     "",
@@ -39,10 +40,4 @@ def made_up_examples(encoder: TextEncoder, count: int = 32) -> list[dict[str, An
 
 
 def _example(text: str, settings: EncoderSettings) -> dict[str, Any]:
-    if settings.kind == "qa":
-        return {"question": text[:60], "context": text}
-    if settings.kind == "tagging":
-        return {"tokens": text.split(" ")}
-    if settings.kind == "multiple-choice":
-        return {"text": text, "choices": [text[::-1], text[:60], "a"]}
-    return {"text_a": text, "text_b": text[::-1]} if settings.pair else {"text": text}
+    return kind_of(settings.kind).probe(text, settings.pair)

@@ -18,20 +18,11 @@ from compress.export.targets.library import Engine, ExportError
 from eval.encoding import Array, Inputs, TextEncoder
 from eval.files.json_text import JsonError, parse_json
 from eval.inference import Answer, Predictions, predict
+from eval.kinds.reading import Reading
+from eval.kinds.registry import kind_of
 from eval.one_line import first_line
 
 MOST_THREADS = 1024
-PAIR = ("text_a", "text_b")
-"""Fields of an example of two texts."""
-FIELDS = {
-    "qa": ("question", "context"),
-    "tagging": ("tokens",),
-    "embedding": ("text",),
-    "multiple-choice": ("text", "choices"),
-}
-"""Fields of an example by kind, where it is no text or pair of texts."""
-LISTS = {"tokens": 0, "choices": 2}
-"""Fields that hold a list of texts, with the least of its length."""
 BATCH_TOKENS = 1024
 """Tokens of a batch: more of them are no faster on a processor, and take more memory."""
 CHUNK = 1024
@@ -149,8 +140,8 @@ class Runtime:
 
     def _examples(self, items: Iterable[str | Mapping[str, Any]], first: int) -> list[dict[str, Any]]:
         settings = self.encoder.settings
-        if settings.kind == "masked-lm":
-            raise ExportError("a masked-lm export gives logits (Runtime.forward), not answers")
+        if self.encoder.kind.masks:
+            raise ExportError(f"a {settings.kind} export gives logits (Runtime.forward), not answers")
         found: list[dict[str, Any]] = []
         problems: list[str] = []
         for number, item in enumerate(items, start=first):
@@ -178,48 +169,45 @@ def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, A
     Raises:
         ExportError: If a field is missing or is no text, or a line has too few tabs or too many.
     """
-    fields = FIELDS.get(kind) or (PAIR if pair else ("text",))
-    values = _fields_of(item, fields, PAIR if kind == "embedding" else ()) if isinstance(item, str) else item
+    asked = kind_of(kind)
+    fields = asked.given(pair)
+    values = _fields_of(item, fields, asked) if isinstance(item, str) else item
     if not isinstance(values, Mapping):
         raise ExportError(f"expected a text or an object with {' and '.join(fields)}, got {type(item).__name__}")
-    if kind == "embedding" and "text_a" in values:
-        fields = PAIR
+    if asked.others and asked.others[0] in values:
+        fields = asked.others
     missing = [field for field in fields if field not in values]
     if missing:
         raise ExportError(f"lacks {' and '.join(missing)}; its fields are {', '.join(map(str, values)) or 'none'}")
+    least = asked.lists
     checked = {
-        field: _texts(values[field], field) if field in LISTS else _text(values[field], field) for field in fields
+        field: _texts(values[field], field, least[field]) if field in least else _text(values[field], field)
+        for field in fields
     }
     return {**values, **checked}
 
 
-def _fields_of(line: str, fields: tuple[str, ...], others: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields of a line; ``others`` tell an object from a lone text too."""
+def _fields_of(line: str, fields: tuple[str, ...], kind: Reading) -> dict[str, Any]:
+    """Return the fields of a line."""
     if line.lstrip().startswith("{"):
         try:
             found = parse_json(line)
         except JsonError:
             found = None
         # A lone text may look like JSON; two texts in one line never do.
-        if isinstance(found, dict) and (len(fields) > 1 or not found.keys().isdisjoint({fields[0], *others})):
+        if isinstance(found, dict) and (len(fields) > 1 or not found.keys().isdisjoint({fields[0], *kind.others})):
             return found
-    if fields == ("tokens",):
-        return {"tokens": line.split()}
-    parts = line.split("\t") if len(fields) > 1 else [line]
-    if fields == ("text", "choices"):
-        if len(parts) < 3:
-            raise ExportError("expected text, one tab, and choices with tabs between them, or a JSON object with both")
-        return {"text": parts[0], "choices": parts[1:]}
-    if len(parts) != len(fields):
-        raise ExportError(f"expected {fields[0]}, one tab, {fields[1]}, or a JSON object with both")
-    return dict(zip(fields, parts, strict=True))
+    try:
+        return kind.read_line(line, fields)
+    except ValueError as error:
+        raise ExportError(str(error)) from None
 
 
-def _texts(value: Any, field: str) -> list[str]:
+def _texts(value: Any, field: str, least: int) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ExportError(f"{field} must be a list of texts, got {type(value).__name__}")
-    if len(value) < LISTS[field]:
-        raise ExportError(f"{field} must be a list of {LISTS[field]} texts or more, got {len(value)}")
+    if len(value) < least:
+        raise ExportError(f"{field} must be a list of {least} texts or more, got {len(value)}")
     return [_text(text, f"each of {field}") for text in value]
 
 

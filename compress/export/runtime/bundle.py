@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from importlib import import_module
 from inspect import getmro, getsource
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 from compress.export.targets.library import Library
+from eval.errors import UserError
+from eval.kinds.registry import kind_of
 from eval.report.markdown import escape, labels_line
 
 PARTS = (
     "eval.files.streams",
     "eval.one_line",
     "eval.files.json_text",
+    "eval.examples",
+    "eval.kinds.reading",
+    "eval.kinds.base",
     "eval.encoder_settings",
     "eval.encoding",
     "eval.inference",
@@ -23,7 +30,7 @@ PARTS = (
     "compress.export.runtime.answering",
     "compress.export.runtime.program",
 )
-"""Modules that ``predict.py`` consists of, in the order of their needs."""
+"""Modules that ``predict.py`` consists of beside that of its kind of task, in the order of their needs."""
 LIST = "compress.export.targets.library"
 """The part after which the export's own engine stands, in the place of the list of targets."""
 TOOLKIT = ("eval", "compress", "teachers")
@@ -47,6 +54,17 @@ if __name__ == "__main__":
         sys.stderr.write(f"not installed: {', '.join(missing)}; run: pip install {' '.join(missing)}\\n")
         sys.exit(2)
 '''
+LOOKUP = '''
+
+def kind_names() -> tuple[str, ...]:
+    """Return the kind of task that this program knows."""
+    return ("KIND",)
+
+
+def kind_of(name: str) -> Kind:
+    """Return it."""
+    return CLASS()
+'''
 TAIL = """
 if __name__ == "__main__":
     sys.exit(main(Path(__file__).resolve().parent))
@@ -63,29 +81,30 @@ CHECK = """    import json, numpy, onnxruntime, pathlib
         worst = max(worst, abs(found[..., : expected.shape[-1]] - expected).max())
     print(f"largest difference {worst:.2g}, allowed {known['limit']:.2g}")
 """
-LINES = {
-    "classification": "a text, or a JSON object with `text`",
-    "regression": "a text, or a JSON object with `text`",
-    "pair": "two texts with a tab between them, or a JSON object with `text_a` and `text_b`",
-    "tagging": "words with white space between them, or a JSON object with `tokens`, a list of words",
-    "qa": "a question, a tab and its context, or a JSON object with `question` and `context`",
-    "embedding": "a text, or a JSON object with `text`, or with `text_a` and `text_b` for the cosine of two texts",
-    "multiple-choice": "a text and its choices with tabs between them, or a JSON object with `text` and `choices`",
-    "masked-lm": "not available from the command line: `Runtime.forward` gives the logits",
-}
+PAIR_LINE = "two texts with a tab between them, or a JSON object with `text_a` and `text_b`"
 
 
-def predict_program(target: str, library: Library) -> str:
+def predict_program(target: str, library: Library, kind: str = "classification") -> str:
     """Return the source of a program that predicts with nothing of this toolkit installed.
 
     Args:
         target: What the export is made for.
         library: What runs it.
+        kind: Kind of task; the program holds no other.
+
+    Raises:
+        UserError: The file of a kind of another package hides what another part defines.
     """
-    bodies = [_body(Path(str(import_module(part).__file__)).read_text(encoding="utf-8")) for part in PARTS]
+    parts = [*PARTS, *kind_parts(kind)]
+    sources = [Path(str(import_module(part).__file__)).read_text(encoding="utf-8") for part in parts]
+    if twice := [name for name, count in Counter(chain(*map(_defined, sources))).items() if count > 1]:
+        raise UserError(f"kind {kind}: its file defines {', '.join(twice)}, as another part of predict.py does; rename")
+    bodies = [_body(source) for source in sources]
     place = PARTS.index(LIST) + 1
     bodies[place:place] = [*_engine(library), _list(target, library)]
-    return "\n\n".join([HEAD.replace("LIBRARY", library.package), *bodies, TAIL]).replace("\n\n\n\n", "\n\n\n")
+    lookup = LOOKUP.replace("KIND", kind).replace("CLASS", type(kind_of(kind)).__name__)
+    head = HEAD.replace("LIBRARY", library.package)
+    return "\n\n".join([head, *bodies, lookup, TAIL]).replace("\n\n\n\n", "\n\n\n")
 
 
 def _engine(library: Library) -> list[str]:
@@ -103,6 +122,18 @@ def library_of(target: str) -> Library | None:
     return found if target == {target!r} else None
 
 '''
+
+
+def kind_parts(kind: str) -> list[str]:
+    """Return the modules of a kind of task that its program holds: that of its class and those of the classes below."""
+    found = [each.__module__ for each in reversed(type(kind_of(kind)).__mro__)]
+    return [module for module in dict.fromkeys(found) if module not in (*PARTS, "builtins")]
+
+
+def _defined(source: str) -> list[str]:
+    """Return the names of the functions and classes of a module."""
+    nodes = ast.parse(source).body
+    return [node.name for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
 
 
 def _body(source: str) -> str:
@@ -125,8 +156,8 @@ def readme(manifest: dict[str, Any], library: Library) -> str:
         library: What runs it.
     """
     task, gate = manifest["task"], manifest.get("gate") or {}
-    line = LINES["pair" if task.get("pair") and task["kind"] != "embedding" else task["kind"]]
-    kind = f"{'An' if task['kind'] == 'embedding' else 'A'} {task['kind']}"
+    asked = kind_of(task["kind"])
+    line, kind = PAIR_LINE if task.get("pair") and asked.pairs else asked.line, asked.named.capitalize()
     labels = labels_line(task.get("labels") or ())
     names, package = library.files, library.package
     size = sum(manifest["files"][file]["bytes"] for file in names) / 1e6

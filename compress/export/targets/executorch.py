@@ -11,6 +11,7 @@ from compress.export.targets.library import Library
 from compress.export.targets.optional import optional
 from compress.export.targets.target import Target, Written
 from eval.encoding import Array, Inputs
+from eval.kinds.registry import kind_of
 
 if TYPE_CHECKING:
     from compress.export.targets.target_options import TargetBlock
@@ -62,8 +63,11 @@ class ExecutorchTarget(Target):
         found = []
         if hasattr(model.model, "stops"):
             found.append(f"{model.name}: leaves early, which ExecuTorch cannot express; export it to onnx")
-        if model.task.kind == "qa":
-            found.append(f"{model.name}: ExecuTorch fixes the batch of a qa head when it lowers it; export it to onnx")
+        kind = kind_of(model.task.kind)
+        if len(kind.graph_outputs) > 1:
+            found.append(
+                f"{model.name}: ExecuTorch fixes the batch of {kind.named} head when it lowers it; export it to onnx"
+            )
         return found
 
     def write(self, model: TaskModel, beside: Path, scheme: Int8 | None, options: TargetBlock) -> Written:

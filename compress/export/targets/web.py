@@ -16,6 +16,8 @@ from compress.export.targets.target_options import TargetBlock
 from compress.export.targets.web_readme import web_readme
 from eval.files.json_text import read_json
 from eval.files.typed_json import read_typed
+from eval.kinds.base import Kind
+from eval.kinds.registry import kind_of
 
 if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
@@ -36,13 +38,6 @@ MODELS = {"fp32": "onnx/model.onnx", "int8": "onnx/model_quantized.onnx"}
 """Names under which transformers.js looks for a model of each kind of numbers, ..."""
 DTYPES = {"fp32": "fp32", "int8": "q8"}
 """... and what it calls these kinds."""
-NO_OFFSETS = "the tokenizer that runs there does not tell where in the text a token stands"
-REFUSED = {
-    "qa": NO_OFFSETS,
-    "masked-lm": "it has no answer to show",
-    "multiple-choice": "its page takes one text or two, not a list of choices",
-}
-"""Kinds that this format does not have, and why."""
 
 
 class Package(BaseModel):
@@ -78,10 +73,9 @@ class WebTarget(Target):
 
     def refused(self, model: TaskModel, options: TargetBlock) -> list[str]:
         """Return why a model is not for the browser, and what ``assets`` lacks; nothing if it is."""
-        kind, assets = model.task.kind, getattr(options, "assets", None)
-        found = []
-        if kind in REFUSED:
-            found.append(f"{model.name}: {kind} is not for the browser: {REFUSED[kind]}; export it to onnx")
+        kind, assets = kind_of(model.task.kind), getattr(options, "assets", None)
+        why = vars(type(kind)).get("no_page", Kind.no_page)  # not inherited: the page knows kinds by their names
+        found = [f"{model.name}: {kind.name} is not for the browser: {why}; export it to onnx"] if why else []
         if assets is not None and (missing := missing_assets(assets)):
             found.append(f"{assets}: lacks {', '.join(missing)}; name a node_modules folder filled by: {FETCH}")
         return found

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from eval.kinds.registry import kind_of
 from eval.report.markdown import escape
 
 KNOWN = {
-    "classification": (
+    "text-classification": (
         *("albert", "bert", "deberta-v2", "distilbert", "electra"),
         *("mobilebert", "modernbert", "roberta"),
     ),
-    "tagging": ("bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta"),
+    "token-classification": ("bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta"),
 }
-"""Families for which transformers.js 4.3 has a class of each kind, of those that this toolkit has."""
-PIPELINES = {"classification": "text-classification", "tagging": "token-classification"}
-EXAMPLES = {
-    "pair": '{ text_a: "a text", text_b: "another" }',
-    "embedding": '{ text_a: "a text", text_b: "another" }',
-    "tagging": '{ tokens: ["one", "word", "each"] }',
-}
+"""Families for which transformers.js 4.3 has a class of each pipeline, of those that this toolkit has."""
+PAIR = '{ text_a: "a text", text_b: "another" }'
+"""An example of two texts that are read together."""
 
 
 def pipeline_of(family: str, kind: str, pair: bool) -> str | None:
@@ -31,7 +28,8 @@ def pipeline_of(family: str, kind: str, pair: bool) -> str | None:
         kind: Kind of task.
         pair: Whether it takes two texts.
     """
-    return PIPELINES.get(kind) if not pair and family in KNOWN.get(kind, ()) else None
+    pipeline = kind_of(kind).web_pipeline
+    return pipeline if pipeline and not pair and family in KNOWN[pipeline] else None
 
 
 def web_readme(manifest: Mapping[str, Any], family: str, fetch: str) -> str:
@@ -44,11 +42,11 @@ def web_readme(manifest: Mapping[str, Any], family: str, fetch: str) -> str:
     """
     settings = manifest["encoder"]
     kind, pair = settings["kind"], settings["pair"]
-    example = EXAMPLES.get("pair" if pair else kind, '"a text"')
+    example = PAIR if pair else kind_of(kind).web_example
     size = manifest["files"][manifest["model"]]["bytes"] / 1e6
     return f"""# {escape(manifest["name"])}
 
-{"An" if kind == "embedding" else "A"} {kind} model for the browser and Node.js: {manifest["scheme"]}, {size:.1f} MB.
+{kind_of(kind).named.capitalize()} model for the browser and Node.js: {manifest["scheme"]}, {size:.1f} MB.
 
 | file | what it is |
 |---|---|
@@ -104,6 +102,6 @@ def _transformers_js(family: str, kind: str, pair: bool) -> str:
         return f"Its pipelines have no place for {family} with {'pairs' if pair else kind}; use `model.js`."
     text = f"""`pipeline("{pipeline}", "path/of/this/folder")` gives the same answers for texts that fit.
 A longer one it cuts anywhere, its last special token included; `model.js` keeps that, as in training."""
-    if kind == "tagging":
+    if kind_of(kind).words:
         text += "\nIt gives a tag for every piece of a word, `model.js` one for every word."
     return text

@@ -1,0 +1,94 @@
+"""Plain data between files and metrics: examples, the inputs made of them, predictions, and what is read of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Answer = dict[str, Any]
+Example = Mapping[str, Any]
+"""One item of data, with the field names of its file:
+
+``text`` or ``text_a`` and ``text_b`` with ``label`` (classification, regression); ``tokens`` with ``tags`` (tagging);
+``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa); ``text`` (masked-lm);
+``text`` with a class as ``label``, or ``text_a`` and ``text_b`` with a number as ``label`` (embedding);
+``text`` and ``choices``, a list of texts, with the place of the right one from 0 as ``label`` (multiple-choice).
+Unlabelled examples lack the last field.
+"""
+
+IGNORED = -100
+"""Target of a place that neither loss nor score counts."""
+TEXT, TEXTS = ("text",), ("text_a", "text_b")
+"""Fields of an example of one text, and of two."""
+
+
+@dataclass(slots=True)
+class Feature:
+    """One row of model input; a long example gives several.
+
+    Attributes:
+        example: Index of the example it came from.
+        ids: Token ids, special tokens included, no padding.
+        type_ids: Token types, as long as ``ids``.
+        words: For tagging, the word whose first piece stands at each place, else -1.
+        offsets: For qa, the (start, end) characters in the context of each place, without outer white space; None for
+            places outside of the context and for pieces of white space alone.
+    """
+
+    example: int
+    ids: list[int]
+    type_ids: list[int]
+    words: list[int] | None = None
+    offsets: list[tuple[int, int] | None] | None = None
+
+
+class Reads(Protocol):
+    """What a kind reads of ``EncoderSettings``."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names or tags by id."""
+        ...
+
+    @property
+    def pair(self) -> bool:
+        """Whether an example is a pair of texts."""
+        ...
+
+    @property
+    def stride(self) -> int:
+        """Tokens shared by windows."""
+        ...
+
+    @property
+    def truncation(self) -> str:
+        """Which text of a pair is cut."""
+        ...
+
+
+class Asks(Protocol):
+    """What a kind reads of a ``TaskSpec``."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names or tags by id."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """The primary metric."""
+        ...
+
+    @property
+    def pair(self) -> bool:
+        """Whether an example is a pair of texts."""
+        ...
+
+    @property
+    def class_weights(self) -> tuple[float, ...] | None:
+        """Weight of each label in the loss."""
+        ...

@@ -1,0 +1,278 @@
+"""The base of every kind of task: all that the toolkit asks of one beside reading and answering, with defaults.
+
+The defaults are those of one prediction for a text, or for a pair of texts that are read together. Torch is imported
+only inside of what training asks: an export carries a copy of this file and of that of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eval.data.rows import Row
+from eval.examples import IGNORED, TEXT, TEXTS, Answer, Array, Asks, Example, Feature
+from eval.kinds.reading import Reading
+from eval.kinds.values import LabelReader
+from eval.metrics.scorers import Metric, Values
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Kind(Reading):
+    """A kind of task. A subclass says what is its own; one instance of it serves everything.
+
+    Attributes of data:
+        fields: Fields of an item that are kept; others are dropped.
+        truth: The field that holds the truth; None for unlabelled text.
+        labelled: Whether truths are names out of ``TaskSpec.labels``.
+        optional_truth: Whether training leaves out examples without their truth, instead of refusing them.
+        max_length: Usual most tokens of an input.
+        stride: Usual tokens that neighbouring windows share.
+        truncation: Which text of a pair is usually truncated.
+        no_augment: What is said after the kind's name where examples cannot be augmented; empty if they can.
+
+    Attributes of the network:
+        auto_class: The class of transformers that holds the network with its head.
+        head_table: Table in ``transformers.models.auto.modeling_auto`` of the families that have this head; None for
+            all of them.
+        problem_type: What transformers calls the kind, where several share a class.
+        graph_outputs: Names of the outputs of an exported graph.
+        second_segment: Whether there is always a second text in an input.
+        number: Whether the prediction is a number; distillation then compares by squared error.
+        vectors: Whether the prediction is a vector of a text, of which no label speaks.
+
+    Attributes of scores:
+        metric: The primary metric when none is named.
+        calibrated: Whether predictions are labels with a probability.
+
+    Attributes in words:
+        meaning: What is asked, for a list of kinds.
+        answer: What a model answers with, for a model card.
+        line: What a line of input is, for the page of an export.
+        longer: What ``max_length`` limits and what happens to more, for a new recipe.
+        pipeline: The pipeline of transformers.
+        web_pipeline: That of transformers.js that gives the same predictions, if any.
+        web_example: An example in JavaScript.
+        no_page: Why the page of the ``web`` export cannot show it; empty if it can.
+    """
+
+    fields: tuple[str, ...] = (*TEXT, *TEXTS, "label")
+    truth: str | None = "label"
+    labelled: bool = False
+    optional_truth: bool = True
+    max_length: int = 128
+    stride: int = 32
+    truncation: str = "longest_first"
+    no_augment: str = ""
+
+    auto_class: str = "AutoModelForSequenceClassification"
+    head_table: str | None = None
+    problem_type: str | None = None
+    graph_outputs: tuple[str, ...] = ("logits",)
+    second_segment: bool = False
+    number: bool = False
+    vectors: bool = False
+
+    metric: str = ""
+    calibrated: bool = False
+
+    meaning: str = ""
+    answer: str = ""
+    line: str = "a text, or a JSON object with `text`"
+    longer: str = "an input; what is longer is shortened"
+    pipeline: str = "text-classification"
+    web_pipeline: str | None = None
+    web_example: str = '"a text"'
+    no_page: str = "its page does not know this kind"
+
+    @property
+    def head(self) -> str:
+        """End of the names of the classes that have the head, such as ``ForTokenClassification``; empty without one."""
+        return self.auto_class.removeprefix("AutoModel")
+
+    @property
+    def one_label(self) -> bool:
+        """Whether it chooses one of the labels for an example."""
+        return self.labelled and not self.per_token
+
+    @property
+    def gold(self) -> tuple[str, ...]:
+        """Fields of an example that are kept with its prediction, the truth last."""
+        return () if self.truth is None else (self.truth,)
+
+    @property
+    def named(self) -> str:
+        """The name with its article."""
+        return f"{'an' if self.name[:1] in 'aeiou' else 'a'} {self.name}"
+
+    # ---- items of data
+
+    def inputs(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the fields that an item with such values must have, without the truth."""
+        return self.given(not values.keys().isdisjoint(TEXTS))
+
+    def form(self, example: Example) -> bool | None:
+        """Return whether an example is a pair, if all of a data set must be alike in this; else None."""
+        return "text_a" in example
+
+    def rows(self, rows: Iterable[Row]) -> Iterable[Row]:
+        """Return the rows of a file in our own form, where the kind has published ones."""
+        return rows
+
+    def parsed(self, name: str, cell: str, values: Mapping[str, Any]) -> Any:
+        """Return the value of a cell of a text table, of which ``values`` are the others."""
+        del name, values
+        return cell
+
+    def read_truth(self, value: Any, example: Example, labels: LabelReader) -> Any:
+        """Return the truth as it is kept.
+
+        Args:
+            value: As it was read.
+            example: The other fields, checked.
+            labels: Reads labels and numbers.
+
+        Raises:
+            BadItemError: It is none of this kind.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement read_truth")
+
+    def labels_in(self, truth: Any) -> Iterable[str]:
+        """Return the labels that a truth consists of."""
+        return (truth,)
+
+    def label_order(self, label: str) -> Any:
+        """Return the key by which labels are sorted when the data names them."""
+        return label
+
+    def probe(self, text: str, pair: bool) -> dict[str, Any]:
+        """Return an example without truth made of any text, to try a network or an export with."""
+        return {"text_a": text, "text_b": text[::-1]} if pair else {"text": text}
+
+    # ---- the network
+
+    def outputs(self, labels: Sequence[str]) -> int:
+        """Return the width of the last layer; 0 where the task does not say it."""
+        return len(labels)
+
+    def width(self, outputs: int, hidden_size: int, vocab_size: int) -> int:
+        """Return how many numbers an output has, given those of a head, of a hidden state, and the words."""
+        del hidden_size, vocab_size
+        return outputs
+
+    def reads_pairs(self, pair: bool) -> bool:
+        """Return whether an input is two texts, for a task of pairs or not."""
+        return pair
+
+    def fits_head(self, labels: Sequence[str]) -> bool:
+        """Return whether a head of ``auto_class`` with such labels may be one of this kind."""
+        return True
+
+    # ---- scores
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return all metrics, in the order of reports."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement metrics")
+
+    def default_metric(self, pair: bool) -> str:
+        """Return the primary metric when none is named."""
+        del pair
+        return self.metric
+
+    def unfit(self, metric: str, spec: Asks) -> str | None:
+        """Say why one of the metrics cannot be computed for such labels or pairs; None if it can."""
+        del metric, spec
+        return None
+
+    def values(self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+        """Return a score of each example alone, ``[N]``, higher is better."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement values")
+
+    def agreement(self, pairs: Sequence[tuple[Answer, Answer]]) -> dict[str, float]:
+        """Return how alike the predictions of two models are, as shares or correlations."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement agreement")
+
+    # ---- training
+
+    def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> Any:
+        """Return what a feature should be answered with; see ``teachers.data.encoded_dataset.target``.
+
+        Args:
+            spec: What is asked.
+            feature: The input.
+            example: What it was made of.
+            left: Whether padding stands on the left, and the classifier token on the right.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement target")
+
+    def padded(
+        self, targets: Sequence[Any], places: Sequence[slice], length: int, inputs: Sequence[int]
+    ) -> dict[str, Array]:
+        """Return the targets of a batch as arrays.
+
+        Args:
+            targets: Of each row.
+            places: Where the tokens of each row stand in the padded batch.
+            length: Its padded length.
+            inputs: How many inputs each row has.
+        """
+        del places, length, inputs
+        return {"labels": np.array(targets, dtype=np.float32 if self.number else np.int64)}
+
+    def loss(self, spec: Asks, logits: Tensor, targets: Mapping[str, Tensor], mask: Tensor) -> Tensor:
+        """Return the loss of the labels, by default the cross-entropy, 0 where nothing is labelled; a scalar.
+
+        Args:
+            spec: What is asked.
+            logits: float32 ``[B, C]`` or ``[B, L, C]``.
+            targets: What ``padded`` returned, as tensors.
+            mask: 1 for real tokens ``[B, L]``.
+        """
+        from torch.nn import functional
+
+        del mask
+        weights = None if spec.class_weights is None else logits.new_tensor(spec.class_weights)
+        labels = targets["labels"].reshape(-1)
+        flat = logits.reshape(len(labels), -1)
+        if not bool((labels != IGNORED).any()):  # a batch in which nothing is predicted
+            return flat.sum() * 0.0
+        return functional.cross_entropy(flat, labels, weight=weights, ignore_index=IGNORED)
+
+    def counted(self, spec: Asks, labels: Tensor) -> Tensor:
+        """Return over how many labels ``loss`` averages, or the sum of their class weights; a scalar."""
+        import torch
+
+        known = labels[labels != IGNORED]
+        weights = spec.class_weights
+        return known.new_tensor(len(known)) if weights is None else torch.tensor(weights).to(known.device)[known].sum()
+
+    def soft_rows(self, targets: Mapping[str, Tensor], mask: Tensor, only_predicted: bool) -> Tensor | None:
+        """Return which tokens of ``[B, L]`` distillation compares, a boolean mask; None where it compares rows."""
+        del targets, mask, only_predicted
+        return None
+
+    def soft_pairs(
+        self,
+        student: Tensor,
+        teacher: Tensor,
+        targets: Mapping[str, Tensor],
+        mask: Tensor,
+        only_predicted: bool = False,
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Return pairs of logits ``[n, C]`` of student and teacher; distillation compares them."""
+        rows = self.soft_rows(targets, mask, only_predicted)
+        return [(student, teacher) if rows is None else (student[rows], teacher[rows])]
+
+    def combined(self, members: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
+        """Return the logits of an ensemble: by default the log of the weighted mean of the probabilities.
+
+        Args:
+            members: Logits of the members ``[M, ...]``.
+            weights: Theirs, with as many axes, and a sum of 1.
+            mask: 1 for real tokens ``[B, L]``.
+        """
+        del mask
+        return (members.log_softmax(dim=-1) + weights.log()).logsumexp(dim=0)

@@ -1,0 +1,67 @@
+"""Masked language modelling: the hidden words of unlabelled text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eval.examples import IGNORED, Answer, Asks, Example, Feature
+from eval.kinds.base import Kind
+from eval.metrics import scorers
+from eval.metrics.scorers import Metric, Values
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class MaskedLanguage(Kind):
+    """The token behind each mask; ``teachers.data.encoded_dataset`` draws the masks, which are the targets."""
+
+    name = "masked-lm"
+    fields = ("text",)
+    truth = None
+    optional_truth = False
+    no_augment = "learns from plain text; put more text into its data instead"
+    pairs = False
+    per_token = True
+    masks = True
+    auto_class = "AutoModelForMaskedLM"
+    metric = "masked_accuracy"
+    meaning = "unlabelled text; the result is a smaller base to fine-tune later"
+    answer = "the token behind a mask"
+    line = "not available from the command line: `Runtime.forward` gives the logits"
+    longer = "a window; longer paragraphs are cut into windows"
+    pipeline = "fill-mask"
+    no_page = "it has no answer to show"
+
+    def form(self, example: Example) -> None:
+        """Return None: there is one form alone."""
+        del example
+
+    def width(self, outputs: int, hidden_size: int, vocab_size: int) -> int:
+        """Return the number of words."""
+        del outputs, hidden_size
+        return vocab_size
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """Over masked tokens; perplexity is only reported."""
+        return (
+            Metric("masked_accuracy", scorers.masked_accuracy),
+            Metric("perplexity", scorers.perplexity, decides=False),
+        )
+
+    def values(self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+        """Return the share of the masked tokens of each text that are right, 0 where none was masked."""
+        del spec, examples
+        total = scorers.column(answers, "total")
+        return np.divide(scorers.column(answers, "correct"), total, out=np.zeros(len(answers)), where=total > 0)
+
+    def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> None:
+        """Return None: masks are drawn batch by batch."""
+        del spec, feature, example, left
+
+    def soft_rows(self, targets: Mapping[str, Tensor], mask: Tensor, only_predicted: bool) -> Tensor:
+        """Compare every real token, or only those to be predicted."""
+        return targets["labels"] != IGNORED if only_predicted else mask.bool()

@@ -1,0 +1,129 @@
+"""How examples of a kind become inputs, and outputs predictions: all that answering needs, with numpy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from eval.examples import TEXT, TEXTS, Answer, Array, Example, Feature, Reads
+
+
+class Reading:
+    """What reading and answering ask of a kind; the defaults are those of one prediction for a text or a pair of texts.
+
+    Attributes:
+        name: What recipes call the kind.
+        pairs: Whether examples may be pairs of texts that are read together, with one prediction.
+        others: Fields of the other form of an example, if a prediction takes both.
+        lists: Fields that hold a list of texts, with the least that a prediction needs.
+        several: Whether an example gives several inputs, each for itself: its texts, or its choices.
+        joined: Whether these are one row of training data, since a loss compares them.
+        per_token: Whether the network predicts at every token. Long inputs are then cut into windows, others truncated.
+        words: Whether texts are given as lists of words.
+        half: Whether the first of two texts is cut to half of the room of an input, and the second into windows.
+        masks: Whether it predicts masked words of unlabelled text; masks are drawn anew in every epoch.
+    """
+
+    name: str = ""
+    pairs: bool = True
+    others: tuple[str, ...] = ()
+    lists: Mapping[str, int] = MappingProxyType({})
+    several: bool = False
+    joined: bool = False
+    per_token: bool = False
+    words: bool = False
+    half: bool = False
+    masks: bool = False
+
+    def given(self, pair: bool) -> tuple[str, ...]:
+        """Return the fields that a prediction needs.
+
+        Args:
+            pair: Whether the example is a pair of texts.
+        """
+        return TEXTS if pair and self.pairs else TEXT
+
+    def read_line(self, line: str, fields: Sequence[str]) -> dict[str, Any]:
+        """Return the example that a line of text is, to be predicted.
+
+        Raises:
+            ValueError: It has too few tabs or too many.
+        """
+        parts = line.split("\t") if len(fields) > 1 else [line]
+        if len(parts) != len(fields):
+            raise ValueError(f"expected {fields[0]}, one tab, {fields[1]}, or a JSON object with both")
+        return dict(zip(fields, parts, strict=True))
+
+    def reads_pairs(self, pair: bool) -> bool:
+        """Return whether an input is two texts, for a task of pairs or not."""
+        return pair
+
+    def parts(self, example: Example, pair: bool) -> list[Any]:
+        """Return what the tokenizer reads of an example: a text, two, or words; one for each input."""
+        return [(example["text_a"], example["text_b"]) if pair else example["text"]]
+
+    def truncates(self, settings: Reads, room: Callable[[int], int]) -> tuple[int, str]:
+        """Return how many tokens windows share, and which of two texts is cut.
+
+        Args:
+            settings: Those of the encoder.
+            room: Returns how many tokens fit beside the special ones of one text, or of two.
+
+        Raises:
+            ValueError: There is no room.
+        """
+        del room
+        return 0, settings.truncation if settings.pair else "longest_first"
+
+    def mark(self, feature: Feature, example: Example, encoding: Any, first: bool) -> None:
+        """Write into a window what decoding will need.
+
+        Args:
+            feature: The window.
+            example: What it was cut from.
+            encoding: That of the tokenizers library.
+            first: Whether it is the first window.
+        """
+
+    def decode(
+        self, settings: Reads, examples: Sequence[Example], features: Sequence[Feature], outputs: Sequence[Array]
+    ) -> tuple[list[Answer], list[Array]]:
+        """Turn outputs into predictions; see ``eval.inference.decode``."""
+        del examples, features
+        return [self.one_answer(settings, output) for output in outputs], list(outputs)
+
+    def one_answer(self, settings: Reads, logits: Array) -> Answer:
+        """Return the prediction of one output ``[C]``: by default the likeliest label."""
+        probabilities = softmax(logits)
+        best = int(probabilities.argmax())
+        return {"label": settings.labels[best], "probability": float(probabilities[best])}
+
+    def regret(self, feature: Feature, expected: Array, found: Array) -> Array:
+        """Return, for each decision, how much the reference prefers its own to another's; 0 for the same one.
+
+        Args:
+            feature: The input.
+            expected: Unpadded output of the reference; of a joined kind the scores of all inputs of an example.
+            found: That of the other.
+        """
+        del feature
+        expected, found = np.atleast_2d(expected), np.atleast_2d(found)
+        if not expected.size:
+            return np.zeros(0)
+        rows = np.arange(len(expected))
+        return np.asarray(expected.max(axis=-1) - expected[rows, found.argmax(axis=-1)])
+
+    def tie(self, scale: float) -> float:
+        """Return the regret that still counts as equal, where the largest logit is ``scale``."""
+        del scale
+        return 0.0
+
+
+def softmax(logits: Array) -> Array:
+    """Return probabilities along the last axis, in float64."""
+    shifted = np.asarray(logits, dtype=np.float64)
+    exponents = np.exp(shifted - shifted.max(axis=-1, keepdims=True))
+    return np.asarray(exponents / exponents.sum(axis=-1, keepdims=True))

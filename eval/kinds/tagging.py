@@ -1,0 +1,179 @@
+"""Tagging: one tag for each word, such as named entities in BIO notation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eval.examples import IGNORED, Answer, Array, Asks, Example, Feature, Reads
+from eval.kinds.base import Kind
+from eval.kinds.values import BadItemError, LabelReader, shown
+from eval.metrics import scorers
+from eval.metrics.scorers import Metric, Values
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ENTITY_TAG = re.compile(r"O|[BIES]-.+")
+
+
+class Tagging(Kind):
+    """One of the labels of the task for each word of a sentence; the first subword token of a word answers for it."""
+
+    name = "tagging"
+    fields = ("tokens", "tags")
+    truth = "tags"
+    lists = {"tokens": 0}  # noqa: RUF012 (never changed)
+    labelled = True
+    optional_truth = False
+    pairs = False
+    per_token = True
+    words = True
+    auto_class = "AutoModelForTokenClassification"
+    metric = "entity_f1"
+    meaning = "one tag for each word"
+    answer = "one tag a word"
+    line = "words with white space between them, or a JSON object with `tokens`, a list of words"
+    pipeline = "token-classification"
+    web_pipeline = "token-classification"
+    web_example = '{ tokens: ["one", "word", "each"] }'
+    no_page = ""
+
+    def given(self, pair: bool) -> tuple[str, ...]:
+        """Return the field of the words."""
+        del pair
+        return ("tokens",)
+
+    def form(self, example: Example) -> None:
+        """Return None: there is one form alone."""
+        del example
+
+    def parsed(self, name: str, cell: str, values: Mapping[str, Any]) -> list[str]:
+        """Return the words or tags of a cell, split at white space."""
+        del name, values
+        return cell.split()
+
+    def read_truth(self, value: Any, example: Example, labels: LabelReader) -> list[str]:
+        """Return a tag for each word."""
+        if not isinstance(value, list):
+            raise BadItemError(f"'tags' must be a list of strings, not {shown(value)}")
+        tags = [labels.label(tag) for tag in value]
+        if len(tags) != len(example["tokens"]):
+            raise BadItemError(f"has {len(example['tokens'])} tokens but {len(tags)} tags; give one tag a token")
+        return tags
+
+    def labels_in(self, truth: Any) -> Iterable[str]:
+        """Return the tags of a sentence."""
+        return truth  # type: ignore[no-any-return]
+
+    def label_order(self, label: str) -> Any:
+        """Sort O first."""
+        return label != "O", label
+
+    def read_line(self, line: str, fields: Sequence[str]) -> dict[str, Any]:
+        """Return the words of a line."""
+        del fields
+        return {"tokens": line.split()}
+
+    def probe(self, text: str, pair: bool) -> dict[str, Any]:
+        """Return the words of any text."""
+        del pair
+        return {"tokens": text.split(" ")}
+
+    def parts(self, example: Example, pair: bool) -> list[Any]:
+        """Return the words."""
+        del pair
+        return [list(example["tokens"])]
+
+    def truncates(self, settings: Reads, room: Callable[[int], int]) -> tuple[int, str]:
+        """Let windows share a token at least: then a word cut by a window's edge began in the window before."""
+        return max(1, min(settings.stride, room(1) // 2)), super().truncates(settings, room)[1]
+
+    def mark(self, feature: Feature, example: Example, encoding: Any, first: bool) -> None:
+        """Write down where each word begins."""
+        del example
+        previous: int | None = None
+        words: list[int] = []
+        # A later window may begin inside a word: its first piece was seen in the window before.
+        opened = first
+        for word in encoding.word_ids:
+            starts = word is not None and word != previous and opened
+            words.append(word if starts else -1)
+            opened = opened or word is not None
+            previous = word
+        feature.words = words
+
+    def decode(
+        self, settings: Reads, examples: Sequence[Example], features: Sequence[Feature], outputs: Sequence[Array]
+    ) -> tuple[list[Answer], list[Array]]:
+        """Return ``tags``, one a word, and the logits ``[words, C]``."""
+        labels = settings.labels
+        outside = labels.index("O") if "O" in labels else 0
+        # A word without a piece of its own (a control character) keeps "O" for certain.
+        blank = np.zeros(len(labels), dtype=np.float32)
+        blank[outside] = 1.0
+        logits = [np.tile(blank, (len(example["tokens"]), 1)) for example in examples]
+        seen: list[set[int]] = [set() for _ in examples]
+        for feature, output in zip(features, outputs, strict=True):
+            for position, word in enumerate(feature.words or ()):
+                if word >= 0 and word not in seen[feature.example]:
+                    seen[feature.example].add(word)
+                    logits[feature.example][word] = output[position]
+        answers: list[Answer] = [{"tags": [labels[i] for i in rows.argmax(axis=-1)]} for rows in logits]
+        return answers, logits
+
+    def regret(self, feature: Feature, expected: Array, found: Array) -> Array:
+        """Compare the tags of words."""
+        places = [place for place, word in enumerate(feature.words or ()) if word >= 0]
+        return super().regret(feature, expected[places], found[places])
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """Entities as conlleval counts them, and single tags."""
+        return (
+            Metric("entity_f1", scorers.from_counts(scorers.entity_counts, scorers.f1)),
+            Metric("entity_precision", scorers.from_counts(scorers.entity_counts, scorers.precision)),
+            Metric("entity_recall", scorers.from_counts(scorers.entity_counts, scorers.recall)),
+            Metric("token_accuracy", scorers.token_accuracy),
+        )
+
+    def unfit(self, metric: str, spec: Asks) -> str | None:
+        """Say why tags are no entities."""
+        other = [label for label in spec.labels if not ENTITY_TAG.fullmatch(label)]
+        if metric.startswith("entity_") and other:
+            return f"{metric!r} is for BIO tags such as O, B-PER, I-PER, but there is {other[0]!r}; use token_accuracy"
+        return None
+
+    def values(self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
+        """Return 1 for a sentence with all tags right, else 0."""
+        del spec
+        pairs = zip(answers, examples, strict=True)
+        return np.array([list(a["tags"]) == list(e["tags"]) for a, e in pairs], dtype=np.float64)
+
+    def agreement(self, pairs: Sequence[tuple[Answer, Answer]]) -> dict[str, float]:
+        """Return ``words``, the share of equal tags, and ``sentences``, that of sentences with all tags equal."""
+        words = (x == y for a, b in pairs for x, y in zip(a["tags"], b["tags"], strict=True))
+        return {"words": scorers.share(words), "sentences": scorers.share(a["tags"] == b["tags"] for a, b in pairs)}
+
+    def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> list[int]:
+        """Return the ids of the tags, ``IGNORED`` on all but the first piece of a word."""
+        del left
+        tags = example["tags"]
+        return [spec.labels.index(tags[word]) if word >= 0 else IGNORED for word in feature.words or ()]
+
+    def padded(
+        self, targets: Sequence[Any], places: Sequence[slice], length: int, inputs: Sequence[int]
+    ) -> dict[str, Array]:
+        """Return ``labels`` ``[rows, length]``."""
+        del inputs
+        labels = np.full((len(targets), length), IGNORED, dtype=np.int64)
+        for row, (values, place) in enumerate(zip(targets, places, strict=True)):
+            labels[row, place] = values
+        return {"labels": labels}
+
+    def soft_rows(self, targets: Mapping[str, Tensor], mask: Tensor, only_predicted: bool) -> Tensor:
+        """Compare the first piece of each word, which alone is read later."""
+        del mask, only_predicted
+        return targets["labels"] != IGNORED

@@ -1,0 +1,204 @@
+"""Kinds of tasks: each in its file; one of another package, found by its entry point, works everywhere."""
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from compress.export.runtime import bundle
+from eval.errors import UserError
+from eval.kinds import registry
+from eval.kinds.base import Kind
+from eval.kinds.registry import OWN, kind_names, kind_of
+from tests.unit.test_runtime import program
+
+ROOT = Path(__file__).parents[2]
+FOREIGN = Path(__file__).parent / "foreign_kind" / "grading.py"
+ENTRIES = """[compress.kinds]
+grading = grading:Grading
+missing = grading:Missing
+other_name = grading:Grading
+no_kind = grading:BEST
+qa = grading:Grading
+"""
+USE = """
+import json, sys
+from pathlib import Path
+
+from compress import Inputs, Recipe, run
+from compress.distill.labels import LabelTraining
+from compress.distill.logits import LogitDistillation
+from compress.export.onnx import export_onnx
+from compress.export.runtime import Runtime
+from compress.export.web import refused
+from compress.recipe import read_recipe
+from compress.artifact.store import load
+from eval import UserError, load_task, measure
+from eval.kinds.registry import all_kinds, kind_names, kind_of
+from teachers import ModelTeacher
+from teachers.training.config import Training
+from tests.tiny import tiny_taskmodel
+
+folder = Path(sys.argv[1])
+found = {"names": kind_names(), "all": [kind.name for kind in all_kinds()], "refused": {}}
+for name in ("missing", "other_name", "no_kind"):
+    try:
+        kind_of(name)
+    except UserError as error:
+        found["refused"][name] = str(error)
+task = load_task("grading", data=folder / "data")
+found["spec"] = [task.spec.metric, task.spec.outputs, task.train[0]]
+try:
+    load_task("grading", files={"train": folder / "bad.jsonl"})
+except UserError as error:
+    found["bad"] = error.problems
+model = tiny_taskmodel("bert", task.spec)
+training = Training(epochs=12, learning_rate=3e-3, batch_size=16)
+taught = run(Recipe(steps=(LabelTraining(training=training),)), model, Inputs(train=task.train))
+taught.save(folder / "taught")
+again = load(folder / "taught")
+before, after = (measure(one, task).scores for one in (model, again))
+found["scores"] = [before, after]
+short = Training(epochs=1, learning_rate=1e-3, batch_size=16)
+soft = LogitDistillation(training=short, alpha=1.0)
+student = run(Recipe(steps=(soft,)), taught, Inputs(train=task.train, teacher=ModelTeacher(taught)))
+found["agreement"] = measure(student, task, against=taught).comparison.agreement
+report = export_onnx(taught, folder / "onnx", examples=task.validation)
+found["gate"] = [report.gate.passed, report.gate.agreement]
+texts = [example["text"] for example in task.validation]
+found["web"] = refused(taught)
+found["exported"] = [a["grade"] for a in Runtime(folder / "onnx").predict(texts).answers]
+found["torch"] = [a["grade"] for a in measure(taught, task).kept.answers]
+found["recipe"] = read_recipe(folder / "recipe.yaml").task.kind
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_kind_is_an_object_in_its_own_file(name):
+    kind = kind_of(name)
+    assert (kind.name, kind_of(name)) == (name, kind)
+    assert type(kind).__module__ == f"eval.kinds.{name.replace('-', '_')}"
+    assert kind.metric in {metric.name for metric in kind.metrics() if metric.decides}
+    for sentence in (kind.meaning, kind.answer, kind.line, kind.longer, kind.pipeline):
+        assert sentence
+
+
+def test_a_name_that_is_none_is_told_with_the_nearest():
+    with pytest.raises(UserError, match="there is no kind 'clasification'; did you mean 'classification'"):
+        kind_of("clasification")
+
+
+def test_a_broken_package_is_told_when_its_kind_is_named(monkeypatch, caplog):
+    broken = EntryPoint("broken", "no_such_package_at_all:Broken", registry.GROUP)
+    monkeypatch.setattr(registry, "_offered", lambda: {"broken": broken})
+    assert kind_names() == (*OWN, "broken")
+    with pytest.raises(UserError, match=r"kind: 'broken' comes from another package \(no_such.*No module named"):
+        kind_of("broken")
+    assert [kind.name for kind in registry.all_kinds()] == list(OWN)
+    assert "no_such_package_at_all" in caplog.text
+
+
+@pytest.mark.parametrize("asked", ["read_truth", "metrics", "values", "agreement", "target"])
+def test_what_a_kind_must_say_itself_is_named(asked):
+    arguments = {"metrics": 0, "agreement": 1, "read_truth": 3, "values": 3, "target": 4}[asked]
+    with pytest.raises(NotImplementedError, match=f"Kind does not implement {asked}"):
+        getattr(Kind(), asked)(*[None] * arguments)
+
+
+def test_a_kind_that_hides_a_part_of_the_program_is_refused(tmp_path, monkeypatch):
+    text = "from eval.kinds.base import Kind\n\n\nclass Hiding(Kind):\n    pass\n\n\ndef main():\n    pass\n"
+    (tmp_path / "hiding.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    hiding = importlib.import_module("hiding")
+    monkeypatch.setattr(bundle, "kind_of", lambda name: hiding.Hiding())
+    with pytest.raises(UserError, match="kind hiding: its file defines main, as another part"):
+        bundle.predict_program(kind="hiding")
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory):
+    """What a fresh process does with a kind of an installed package of one file."""
+    folder = tmp_path_factory.mktemp("foreign")
+    site = folder / "site"
+    installed = site / "grading-1.0.dist-info"
+    installed.mkdir(parents=True)
+    shutil.copy(FOREIGN, site)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: grading\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(ENTRIES)
+    (folder / "data").mkdir()
+    words = ("awful", "poor", "fine", "great", "superb")
+    for split, count in (("train", 100), ("validation", 25)):
+        rows = [{"text": f"the film is {words[n % 5]}", "label": n % 5} for n in range(count)]
+        (folder / "data" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "bad.jsonl").write_text('{"text": "a film", "label": 9}\n{"text": "a film", "label": 1.5}\n')
+    (folder / "recipe.yaml").write_text(
+        f"name: graded\ntask: {{kind: grading, data: {folder}/data}}\nteacher: {{model: {folder}/taught}}\n"
+        "student: {from: teacher, layers: 1}\nsteps: [distill.logits: {}]\n"
+    )
+    paths = os.pathsep.join([str(site), str(ROOT)])
+    run = subprocess.run(
+        [sys.executable, "-c", USE, str(folder)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": paths, "COMPRESS_HOME": str(folder / "home")},
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return folder, json.loads(run.stdout.splitlines()[-1]), run.stderr
+
+
+def test_a_kind_of_another_package_is_found(used):
+    _, found, log = used
+    assert found["names"] == [*OWN, "grading", "missing", "other_name", "no_kind"]
+    assert found["all"] == [*OWN, "grading"]
+    assert "kind qa of the package grading is left out: this toolkit has one of that name" in log
+    assert "'missing' comes from the package grading (grading:Missing)" in found["refused"]["missing"]
+    assert "which calls it 'grading'; both names must be the same" in found["refused"]["other_name"]
+    assert "4 is no eval.kinds.base.Kind" in found["refused"]["no_kind"]
+
+
+def test_its_data_is_read_and_checked(used):
+    _, found, _ = used
+    assert found["spec"] == ["exact", 4, {"text": "the film is awful", "label": 0}]
+    assert [problem.split(": ", 1)[1] for problem in found["bad"]] == [
+        "'label' must be a grade from 0 to 4, not 9",
+        "'label' must be a grade from 0 to 4, not 1.5",
+    ]
+    assert found["recipe"] == "grading"
+
+
+def test_it_is_learned_saved_loaded_and_distilled(used):
+    _, found, _ = used
+    before, after = found["scores"]
+    assert list(after) == ["exact", "near"]
+    assert before["exact"] < 0.5 < 0.9 < after["exact"]
+    assert found["agreement"]["grades"] > 0.9
+
+
+def test_pages_speak_of_it(used):
+    folder, found, _ = used
+    assert "Grading: it answers with a grade from 0 to 4 for a text" in (folder / "taught" / "README.md").read_text()
+    page = (folder / "onnx" / "README.md").read_text()
+    assert "A grading model for ONNX Runtime" in page
+    assert "A line is a text, or a JSON object with `text`." in page
+    assert [why.partition(": ")[2] for why in found["web"]] == [
+        "grading is not for the browser: its page does not know this kind; export it to onnx"
+    ]
+
+
+def test_it_is_exported_and_its_program_needs_neither_package(used):
+    folder, found, _ = used
+    assert found["gate"] == [True, 1.0]
+    assert found["exported"] == found["torch"]
+    lines = "\n".join(f"the film is {word}" for word in ("awful", "poor", "fine", "great", "superb"))
+    run = program(folder / "onnx", stdin=lines.encode())
+    assert run.returncode == 0, run.stderr.decode()
+    assert [json.loads(line)["grade"] for line in run.stdout.splitlines()] == found["torch"][:5]
