@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from eval.inference import predict as predict
     from eval.measurement import measure as measure
     from eval.measurement import pair as pair
-    from eval.metrics.scores import metrics_of as metrics_of
-    from eval.metrics.scores import score as score
     from eval.result import Result as Result
+    from eval.scores import metrics_of as metrics_of
+    from eval.scores import score as score
     from eval.task import Examples as Examples
     from eval.task import Task as Task
     from eval.task import TaskSpec as TaskSpec

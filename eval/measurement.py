@@ -16,7 +16,6 @@ from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_by
 from eval.errors import UserError, did_you_mean
 from eval.inference import Predictor, predict
 from eval.kinds.registry import all_kinds, kind_of
-from eval.metrics.scores import per_example, resampler, score
 from eval.naming import public_name
 from eval.predictions import Kept
 from eval.proof.paired_statistics import (
@@ -29,6 +28,7 @@ from eval.proof.paired_statistics import (
 )
 from eval.result import Result
 from eval.result_values import Comparison
+from eval.scores import per_example, resampler, score
 from eval.slices import confusion, groups, slices
 from eval.task import Examples, Task, TaskSpec
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from eval.encoding import TextEncoder
 from eval.inference import Answer
 from eval.kinds.registry import kind_of
-from eval.metrics.scores import resampler
 from eval.predictions import Kept
 from eval.proof.paired_statistics import Number
+from eval.scores import resampler
 from eval.task import TaskSpec
 
 MOST_LABELS = 30

@@ -30,7 +30,7 @@ class TaskSpec(BaseModel):
     Attributes:
         kind: The form of the answer.
         labels: Class names or BIO tags in the order of their ids; empty for other kinds.
-        metric: Name of the score that decides (see ``eval.metrics.scores.metrics_of``); higher is better.
+        metric: Name of the score that decides (see ``eval.scores.metrics_of``); higher is better.
         pair: Whether an example is a pair of texts (``text_a``, ``text_b``); for embedding, which reads every text
             alone, whether the examples with a label are. Not said of a text and its choices.
         max_length: Most tokens of one input, special tokens counted. Longer qa and tagging inputs are cut in windows.

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from eval.data.item_checks import BadItemError, Checker
-from eval.data.rows import Row
 from eval.data.sources import Source, find_sources
 from eval.errors import UserError, did_you_mean
 from eval.files.paths import user_path
+from eval.files.rows import Row
 from eval.task import Example, TaskSpec
 
 SHOWN = 20

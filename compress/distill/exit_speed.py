@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eval.inference import Answer, batches_by_length, predict
-from eval.metrics.scores import resampler
+from eval.scores import resampler
 from eval.task import Examples
 from teachers.taskmodel import TaskModel, evaluating
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from eval.errors import UserError, did_you_mean
 from eval.kinds.registry import kind_of
-from eval.metrics.scores import unfit
+from eval.scores import unfit
 from eval.task import TaskSpec
 
 Weights = Literal["balanced"] | Mapping[str, float]

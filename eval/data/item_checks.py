@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.data.rows import Row
+from eval.files.rows import Row
 from eval.kinds.registry import kind_of
 from eval.kinds.values import SHOWN_LABELS, LabelReader, plain_text, shown
 from eval.kinds.values import BadItemError as BadItemError

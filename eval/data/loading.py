@@ -15,7 +15,7 @@ from eval.data.sources import Source, find_sources
 from eval.errors import UserError, did_you_mean
 from eval.kinds.base import Kind
 from eval.kinds.registry import kind_of
-from eval.metrics.scores import default_metric, unfit
+from eval.scores import default_metric, unfit
 from eval.task import Example, Examples, Task, TaskSpec
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def load_task(
 
     Args:
         kind: classification, regression, tagging, qa, masked-lm, embedding or multiple-choice, which also reads the
-            rows of SWAG and RACE (see ``eval.data.choice_formats``), or one of another package (``eval.kinds``).
+            rows of SWAG and RACE (see ``eval.kinds.choice_formats``), or one of another package (``eval.kinds``).
         data: A folder with a file a split (``train``, ``validation``, ``test``, ``unlabeled``; .jsonl, .json, .csv,
             .tsv, .parquet, .txt, also with .gz), one file (``validation``, unless it is called after another split), a
             folder written by ``datasets.save_to_disk``, or a hub name ``owner/name[:config]``.

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from eval.data.rows import NOT_UTF8, Row, text_lines
 from eval.data.table_readers import read_csv, read_parquet, read_tsv
 from eval.errors import UserError
 from eval.files.json_text import JsonError, parse_json
+from eval.files.rows import NOT_UTF8, Row, text_lines
 
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 """File name endings that are read; all but parquet also with ``.gz`` behind them."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from eval.data.readers import FORMATS, format_of, read
-from eval.data.rows import Row
 from eval.data.table_readers import read_dataset
 from eval.errors import UserError, did_you_mean
 from eval.files.paths import user_path
+from eval.files.rows import Row
 
 SPLITS = ("train", "validation", "test", "unlabeled")
 """Names of splits that are looked for; others are read when ``files`` names them."""

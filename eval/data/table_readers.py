@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.data.rows import NOT_UTF8, Row, text_lines
 from eval.errors import UserError
+from eval.files.rows import NOT_UTF8, Row, text_lines
 
 SHOWN_COLUMNS = 10
 BATCH = 1000

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eval.data.rows import Row
 from eval.examples import IGNORED, TEXT, TEXTS, Answer, Array, Asks, Example, Feature
+from eval.files.rows import Row
 from eval.kinds.reading import Reading
 from eval.kinds.values import LabelReader
 from eval.metrics.scorers import Metric, Values

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eval.data.choice_formats import choice_rows
-from eval.data.rows import Row
 from eval.examples import IGNORED, Answer, Array, Asks, Example, Feature, Reads
+from eval.files.rows import Row
 from eval.kinds.base import Kind
+from eval.kinds.choice_formats import choice_rows
 from eval.kinds.reading import softmax
 from eval.kinds.values import BadItemError, LabelReader, shown
 from eval.metrics import scorers

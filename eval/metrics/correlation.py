@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 def pearson(first: ArrayLike, second: ArrayLike) -> float:
     """Return Pearson's correlation of two series of equal length, -1 to 1.
 
-    Where it does not exist it is 0, as every score (see ``eval.metrics.scores``): one side is constant, or there are
+    Where it does not exist it is 0, as every score (see ``eval.scores``): one side is constant, or there are
     fewer than two values. It is NaN if a value is NaN or infinite. NumPy computes it rather than SciPy, whose function
     gives the same number 5 to 20 times slower because it also prepares a test; a bootstrap takes thousands.
 

@@ -19,7 +19,7 @@ from eval.inference import Answer
 from eval.kinds.registry import kind_of
 
 Metric = Callable[[NDArray[np.int64]], float]
-"""The metric of one model on the examples with these indices (see ``eval.metrics.scores.resampler``)."""
+"""The metric of one model on the examples with these indices (see ``eval.scores.resampler``)."""
 Verdict = Literal["non-inferior", "inferior", "not shown"]
 Number = Annotated[
     float,

@@ -19,8 +19,8 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 from eval.errors import DivergedError
 from eval.inference import Answer
 from eval.kinds.registry import kind_of
-from eval.metrics.scores import score
 from eval.proof.paired_statistics import agreement
+from eval.scores import score
 from eval.task import Examples
 from teachers.anatomy.encoder import attention_width, has_plain_attention, layer_count, layer_parts, layers, shape_of
 from teachers.signals.hooks import NOTHING, Signals, Wanted, observe

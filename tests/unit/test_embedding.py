@@ -16,9 +16,9 @@ from eval.errors import UserError
 from eval.inference import predict
 from eval.kinds.embedding import cosines
 from eval.measurement import measure, pair
-from eval.metrics.scores import per_example, resampler, score
 from eval.proof.paired_statistics import agreement
 from eval.report.card import model_card
+from eval.scores import per_example, resampler, score
 from eval.task import TaskSpec
 from teachers.anatomy.pooling import pooled, said_by, set_pooling
 from teachers.finetuning.finetune import finetune

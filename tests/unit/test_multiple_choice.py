@@ -23,11 +23,11 @@ from compress.recipe.blocks import TaskBlock
 from compress.recipe.checks import augment_problems
 from compress.sample_loss import SampleLoss
 from compress.technique import Inputs
-from eval.data.choice_formats import choice_rows, filled
 from eval.data.loading import load_task
-from eval.data.rows import Row
 from eval.errors import UserError
+from eval.files.rows import Row
 from eval.inference import predict
+from eval.kinds.choice_formats import choice_rows, filled
 from eval.kinds.multiple_choice import IMPOSSIBLE, joined_choices
 from eval.measurement import measure
 from eval.task import Examples

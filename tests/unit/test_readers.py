@@ -9,9 +9,9 @@ import pyarrow.parquet
 import pytest
 
 from eval.data.readers import format_of, read
-from eval.data.rows import NOT_UTF8
 from eval.data.table_readers import read_dataset
 from eval.errors import UserError
+from eval.files.rows import NOT_UTF8
 
 
 def write(path, content):

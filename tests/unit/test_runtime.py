@@ -26,7 +26,7 @@ TARGETS = "compress.export.targets"
 LIST = [TARGETS, *(f"{TARGETS}.{name}" for name in ("registry", "target", "onnx")), "eval.errors"]
 """Where the runtime of the toolkit finds what runs an export; the program in the folder has its own engine alone."""
 BESIDE = (
-    *("eval.errors", "eval.data.rows", "eval.metrics.correlation", "eval.metrics.scorers"),
+    *("eval.errors", "eval.files.rows", "eval.metrics.correlation", "eval.metrics.scorers"),
     *("eval.kinds", "eval.kinds.registry", "eval.kinds.values"),
 )
 """What the files of a kind import beside, of which prediction needs nothing."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.data.rows import text_lines
 from eval.errors import UserError
+from eval.files.rows import text_lines
 from teachers.pretraining.text.corpus import Corpus
 
 logger = logging.getLogger("teachers.pretraining")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eval.data.readers import format_of
-from eval.data.rows import NOT_UTF8, text_lines
 from eval.data.sources import Source
 from eval.errors import UserError
+from eval.files.rows import NOT_UTF8, text_lines
 
 END = re.compile(
     r"(?<=[。！？；…])(?![。！？；…”’」』）])"  # Chinese, where no space follows

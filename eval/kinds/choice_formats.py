@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import count, takewhile
 from typing import Any
 
-from eval.data.rows import Row
+from eval.files.rows import Row
 
 NO_LABEL = (None, "", -1, "-1")
 """What stands in the place of a label that is kept secret, as in SWAG's test split."""
