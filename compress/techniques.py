@@ -87,7 +87,12 @@ class Description:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all techniques, in the order of the list."""
+    """Return the names of all techniques, in the order of the list.
+
+    Examples:
+        >>> [name for name in names() if name.startswith("share.")]
+        ['share.layers', 'share.embeddings', 'share.lowrank']
+    """
     return tuple(TECHNIQUES)
 
 
@@ -96,6 +101,14 @@ def get(name: str) -> type[Technique]:
 
     Raises:
         UserError: If there is no technique of this name; the nearest one is named.
+
+    Examples:
+        >>> get("prune.layers")(keep=(0, 2)).keep
+        (0, 2)
+        >>> get("prune.layer")
+        Traceback (most recent call last):
+        ...
+        eval.errors.UserError: unknown technique 'prune.layer'; did you mean 'prune.layers'?
     """
     if name not in TECHNIQUES:
         from compress.wording import shown
@@ -111,6 +124,11 @@ def describe(name: str) -> Description:
 
     Raises:
         UserError: If there is no technique of this name.
+
+    Examples:
+        >>> found = describe("distill.logits")
+        >>> found.needs, [field.default for field in found.fields if field.name == "temperature"]
+        (('teacher', 'train'), ['2'])
     """
     from compress.docstrings import attribute_descriptions, summary_and_text
     from compress.wording import expected_of

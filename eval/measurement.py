@@ -15,7 +15,6 @@ from eval.cost.machine import machine
 from eval.cost.size import Size, file_bytes, folder_bytes, onnx_size
 from eval.errors import UserError, did_you_mean
 from eval.inference import Predictor, predict
-from eval.metrics.scores import per_example, resampler, score
 from eval.naming import public_name
 from eval.predictions import Kept
 from eval.proof.paired_statistics import (
@@ -27,6 +26,7 @@ from eval.proof.paired_statistics import (
     paired_bootstrap,
 )
 from eval.result import Comparison, Result
+from eval.scores import per_example, resampler, score
 from eval.slices import confusion, groups, slices
 from eval.task import Examples, Task, TaskSpec
 
@@ -70,6 +70,24 @@ def measure(
     Raises:
         UserError: The split is missing, empty or without labels, the model was made for another task, or the
             reference was measured on other examples.
+
+    Examples:
+        Whatever has a name, an encoder and ``forward`` can be measured:
+
+        >>> import numpy as np
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> from eval import EncoderSettings, Examples, Task, TaskSpec, TextEncoder
+        >>> words = Tokenizer(models.WordLevel({"[PAD]": 0, "?": 1, "good": 2, "bad": 3}, unk_token="?"))
+        >>> words.pre_tokenizer = pre_tokenizers.Whitespace()
+        >>> class CountsWords:
+        ...     name = "counts words"
+        ...     encoder = TextEncoder(words, EncoderSettings(kind="classification", labels=("bad", "good")))
+        ...     def forward(self, inputs):
+        ...         return np.stack([(inputs["input_ids"] == word).sum(axis=1) for word in (3, 2)], axis=1)
+        >>> films = [{"text": "a good film", "label": "good"}, {"text": "not good", "label": "bad"}]
+        >>> spec = TaskSpec(kind="classification", labels=("bad", "good"))
+        >>> measure(CountsWords(), Task(spec, {"validation": Examples(films)})).scores["accuracy"]
+        0.5
     """
     examples = scored_examples(task, split)
     models = [model] if against is None or isinstance(against, Result) else [model, against]

@@ -34,7 +34,7 @@ class TaskSpec(BaseModel):
     Attributes:
         kind: The form of the answer.
         labels: Class names or BIO tags in the order of their ids; empty for other kinds.
-        metric: Name of the score that decides (see ``eval.metrics.scores.METRICS``); higher is better.
+        metric: Name of the score that decides (see ``eval.scores.METRICS``); higher is better.
         pair: Whether an example is a pair of texts (``text_a``, ``text_b``); for embedding, which reads every text
             alone, whether the examples with a label are. Not said of a text and its choices.
         max_length: Most tokens of one input, special tokens counted. Longer qa and tagging inputs are cut in windows.
@@ -44,6 +44,10 @@ class TaskSpec(BaseModel):
         class_weights: Weight of each label in the task loss, or None for equal weights.
         pooling: For embedding: a text's vector is the mean of its tokens' last states, or the first token's.
         normalize: For embedding: whether vectors are scaled to length 1.
+
+    Examples:
+        >>> TaskSpec(kind="classification", labels=("bad", "good"), pair=True).outputs
+        2
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -78,6 +82,13 @@ class Examples(Sequence[Example]):
         items: The examples.
         name: What messages call the split, such as ``train``.
         skipped: How many bad lines were left out when the files were read.
+
+    Examples:
+        >>> films = Examples([{"text": "a warm film", "label": "good"}, {"text": "a dull film", "label": "bad"}])
+        >>> films[0]["label"], len(films[1:])
+        ('good', 1)
+        >>> films.digest == Examples(films.items, name="train").digest
+        True
     """
 
     def __init__(self, items: Sequence[Example], name: str = "examples", skipped: int = 0) -> None:

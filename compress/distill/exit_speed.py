@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from eval.metrics.scores import resampler
 from torch import Tensor
 
 from eval.inference import Answer, batches_by_length, predict
-from eval.metrics.scores import resampler
 from eval.task import Examples
 from teachers.taskmodel import TaskModel, evaluating
 

@@ -50,6 +50,23 @@ class Student(BaseModel):
             ``random``: new weights.
         options: Further values of the family's config in transformers, by their names there, such as
             ``{intra_bottleneck_size: 128, normalization_type: no_norm}`` of MobileBERT.
+
+    Examples:
+        >>> from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+        >>> from eval import TaskSpec
+        >>> from teachers import TaskModel
+        >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"]
+        >>> config = BertConfig(
+        ...     vocab_size=7, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=16
+        ... )
+        >>> teacher = TaskModel(
+        ...     BertForSequenceClassification(config),
+        ...     BertTokenizer({word: row for row, word in enumerate(words)}),
+        ...     TaskSpec(kind="classification", labels=("bad", "good")),
+        ... )
+        >>> student = Student(layers=2).build(teacher)
+        >>> student.model.config.num_hidden_layers, teacher.model.config.num_hidden_layers
+        (2, 4)
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)

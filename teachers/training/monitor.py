@@ -13,12 +13,12 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from eval.metrics.scores import score
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.errors import DivergedError
 from eval.inference import Answer
-from eval.metrics.scores import score
 from eval.proof.paired_statistics import agreement
 from eval.task import Examples
 from teachers.anatomy.encoder import attention_width, has_plain_attention, layer_count, layer_parts, layers, shape_of

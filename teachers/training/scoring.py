@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from eval.metrics.scores import score
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.data.item_checks import TRUTH
 from eval.encoding import IGNORED
 from eval.inference import Answer, batches_by_length, predict
-from eval.metrics.scores import score
 from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Rows
 from teachers.taskmodel import TaskModel, evaluating, logits_of

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from eval.metrics.scores import per_example, resampler, score
 
 from compress.export.onnx import export_onnx
 from compress.export.runtime import ExportError, Runtime, example
@@ -15,7 +16,6 @@ from eval.data.loading import load_task
 from eval.errors import UserError
 from eval.inference import cosines, predict
 from eval.measurement import measure, pair
-from eval.metrics.scores import per_example, resampler, score
 from eval.proof.paired_statistics import agreement
 from eval.report.card import model_card
 from eval.task import TaskSpec

@@ -12,10 +12,10 @@ import pytest
 import scipy.stats
 import seqeval.metrics
 import sklearn.metrics
+from eval.metrics.scores import DEFAULT_METRIC, METRICS, per_example, resampler, score, unfit
 
 from eval.errors import UserError
 from eval.metrics.answer_overlap import answer_words, exact_match, token_f1
-from eval.metrics.scores import DEFAULT_METRIC, METRICS, per_example, resampler, score, unfit
 from eval.task import KINDS, TaskSpec
 
 LABELS = ("bad", "fine", "good")

@@ -1,7 +1,7 @@
 """The scores of every kind of task: on all examples, on one, and on any resample of them.
 
-A metric is defined once, as a function of the indices of examples (see ``eval.metrics.scorers``). The score of a split,
-the bootstrap and the slices all use that function, so they cannot disagree.
+A metric is defined once, as a function of the indices of examples (see ``eval.metrics.scorers``). The score of a split, the
+bootstrap and the slices all use that function, so they cannot disagree.
 
 All scores are fractions (0 to 1, correlations -1 to 1), not percent. Where a metric does not exist it is 0, without a
 warning: a correlation, when all predictions or all labels are equal; an F1, when there is nothing to find.
@@ -123,6 +123,14 @@ def score(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]
 
     Raises:
         UserError: There is nothing to score, the metric is not one of this task, or the answers are of other examples.
+
+    Examples:
+        >>> from eval import TaskSpec
+        >>> spec = TaskSpec(kind="classification", labels=("bad", "good"))
+        >>> answers = [{"label": "good"}, {"label": "good"}, {"label": "bad"}, {"label": "bad"}]
+        >>> found = score(spec, answers, [{"label": label} for label in ("good", "bad", "bad", "bad")])
+        >>> {name: round(value, 3) for name, value in found.items()}
+        {'accuracy': 0.75, 'macro_f1': 0.733, 'f1': 0.667, 'matthews': 0.577}
     """
     primary = resampler(spec, answers, examples)
     everything = np.arange(len(examples), dtype=np.int64)
