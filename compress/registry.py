@@ -115,6 +115,11 @@ def describe(name: str) -> Description:
 
     Raises:
         UserError: If there is no technique of this name.
+
+    Examples:
+        >>> found = describe("distill.logits")
+        >>> found.needs, [field.default for field in found.fields if field.name == "temperature"]
+        (('teacher', 'train'), ['2'])
     """
     from compress.reading.docstrings import attribute_descriptions, summary_and_text
     from compress.reading.wording import expected_of

@@ -63,6 +63,24 @@ def measure(
     Raises:
         UserError: The split is missing, empty or without labels, the model was made for another task, or the
             reference was measured on other examples.
+
+    Examples:
+        Whatever has a name, an encoder and ``forward`` can be measured:
+
+        >>> import numpy as np
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> from eval import EncoderSettings, Examples, Task, TaskSpec, TextEncoder
+        >>> words = Tokenizer(models.WordLevel({"[PAD]": 0, "?": 1, "good": 2, "bad": 3}, unk_token="?"))
+        >>> words.pre_tokenizer = pre_tokenizers.Whitespace()
+        >>> class CountsWords:
+        ...     name = "counts words"
+        ...     encoder = TextEncoder(words, EncoderSettings(kind="classification", labels=("bad", "good")))
+        ...     def forward(self, inputs):
+        ...         return np.stack([(inputs["input_ids"] == word).sum(axis=1) for word in (3, 2)], axis=1)
+        >>> films = [{"text": "a good film", "label": "good"}, {"text": "not good", "label": "bad"}]
+        >>> spec = TaskSpec(kind="classification", labels=("bad", "good"))
+        >>> measure(CountsWords(), Task(spec, {"validation": Examples(films)})).scores["accuracy"]
+        0.5
     """
     examples = scored_examples(task, split)
     models = [model] if against is None or isinstance(against, Result) else [model, against]

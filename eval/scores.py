@@ -55,6 +55,14 @@ def score(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]
 
     Raises:
         UserError: There is nothing to score, the metric is not one of this task, or the answers are of other examples.
+
+    Examples:
+        >>> from eval import TaskSpec
+        >>> spec = TaskSpec(kind="classification", labels=("bad", "good"))
+        >>> answers = [{"label": "good"}, {"label": "good"}, {"label": "bad"}, {"label": "bad"}]
+        >>> found = score(spec, answers, [{"label": label} for label in ("good", "bad", "bad", "bad")])
+        >>> {name: round(value, 3) for name, value in found.items()}
+        {'accuracy': 0.75, 'macro_f1': 0.733, 'f1': 0.667, 'matthews': 0.577}
     """
     primary = resampler(spec, answers, examples)
     everything = np.arange(len(examples), dtype=np.int64)

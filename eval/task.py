@@ -40,6 +40,10 @@ class TaskSpec(BaseModel):
         class_weights: Weight of each label in the task loss, or None for equal weights.
         pooling: For embedding: a text's vector is the mean of its tokens' last states, or the first token's.
         normalize: For embedding: whether vectors are scaled to length 1.
+
+    Examples:
+        >>> TaskSpec(kind="classification", labels=("bad", "good"), pair=True).outputs
+        2
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -74,6 +78,13 @@ class Examples(Sequence[Example]):
         items: The examples.
         name: What messages call the split, such as ``train``.
         skipped: How many bad lines were left out when the files were read.
+
+    Examples:
+        >>> films = Examples([{"text": "a warm film", "label": "good"}, {"text": "a dull film", "label": "bad"}])
+        >>> films[0]["label"], len(films[1:])
+        ('good', 1)
+        >>> films.digest == Examples(films.items, name="train").digest
+        True
     """
 
     def __init__(self, items: Sequence[Example], name: str = "examples", skipped: int = 0) -> None:

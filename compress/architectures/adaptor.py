@@ -99,10 +99,12 @@ def adapt(
 ) -> TaskModel:
     """Make a student of any module, for ``distill.logits`` and ``distill.labels``, ``measure`` and ``export_onnx``.
 
-    >>> student = adapt(TextCnn(len(teacher.tokenizer)), teacher.tokenizer, task.spec)
-    >>> inputs = Inputs(train=task.train, teacher=ModelTeacher(teacher))
-    >>> small = run(Recipe(steps=(LogitDistillation(epochs=3),)), student, inputs)
-    >>> export_onnx(small, "runs/cnn-onnx", examples=task.validation)
+    ::
+
+        student = adapt(TextCnn(len(teacher.tokenizer)), teacher.tokenizer, task.spec)
+        inputs = Inputs(train=task.train, teacher=ModelTeacher(teacher))
+        small = run(Recipe(steps=(LogitDistillation(epochs=3),)), student, inputs)
+        export_onnx(small, "runs/cnn-onnx", examples=task.validation)
 
     The module is used as it is, not copied. It has to honour ``attention_mask``: an export is refused if a row alone
     and in a batch gives other logits. What is saved holds its weights and not the code that builds it, so

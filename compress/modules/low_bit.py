@@ -16,6 +16,14 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 
     The first code lies in the lowest bits of the first byte. Of 3 bits, the low two of all codes of a row come first
     and the high ones after them.
+
+    Examples:
+        >>> import torch
+        >>> codes = torch.tensor([[1, 2, 3, 0]], dtype=torch.uint8)
+        >>> pack(codes, bits=2)
+        tensor([[57]], dtype=torch.uint8)
+        >>> unpack(pack(codes, bits=2), bits=2, columns=4)
+        tensor([[1, 2, 3, 0]], dtype=torch.uint8)
     """
     sections, shift = [], 0
     for part in PARTS[bits]:
@@ -84,7 +92,7 @@ def with_zero(matrix: Tensor, bits: int, height: int, clip: float = 0.0) -> tupl
     """Return step and zero point of the grid of every group of rows that has an exact 0.
 
     ``x̂ = (q - z) · D`` with ``D = (max - min) / (2^bits - 1)`` and ``z = round(-min / D)``, a range without 0 being
-    widened to it: the grid of ``asymmetric``, moved by at most half a step. The arguments are those of it.
+    widened to it: the grid of ``asymmetric``, moved by at most half a step. Its arguments are the same.
 
     Returns:
         Both ``[groups, 1]``. The step of a group of zeros is 1.
@@ -106,8 +114,18 @@ def _range(groups: Tensor, clip: float) -> tuple[Tensor, Tensor]:
 def symmetric(matrix: Tensor, bits: int, width: int) -> Tensor:
     """Return the step of every block of ``width`` weights of a row: ``max|w| / (2^(bits - 1) - 1)``.
 
+    Args:
+        matrix: ``[rows, columns]``.
+        bits: Bits of a code.
+        width: Weights of a block.
+
     Returns:
         ``[rows, blocks]``; 1 for a block of zeros.
+
+    Examples:
+        >>> import torch
+        >>> symmetric(torch.tensor([[7.0, -3.5, 1.4, 0.7]]), bits=4, width=2)
+        tensor([[1.0000, 0.2000]])
     """
     padded = F.pad(matrix, (0, -matrix.shape[1] % width))
     largest = padded.reshape(len(padded), -1, width).abs().amax(dim=2)
@@ -118,6 +136,13 @@ def fake_quantized(matrix: Tensor, bits: int, height: int, clip: float = 0.0, ze
     """Return every weight at the nearest value of its group's grid; the gradient passes as if nothing had happened.
 
     ``x̂ = round((x - min) / D) · D + min``; with ``zero`` the grid has an exact 0, see ``with_zero``.
+
+    Args:
+        matrix: ``[rows, columns]``; so is the result.
+        bits: Bits of a code.
+        height: Rows of a group.
+        clip: Part of a group's weights that lies outside of its range at either end.
+        zero: Whether the grid has an exact 0.
     """
     with torch.no_grad():
         step, start = (

@@ -71,7 +71,7 @@ class MovingGrid(nn.Module):
         self.register_buffer("high", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x``, rounded; the gradient passes as if nothing had happened."""
+        """Return ``x``, of any shape, rounded; the gradient passes as if nothing had happened."""
         with torch.no_grad():
             if self.training:
                 self._observe(x)

@@ -39,7 +39,7 @@ def example_scores(gradients: Tensor, mask: Tensor) -> Tensor:
 
 
 def token_scores(gradients: Tensor, mask: Tensor) -> Tensor:
-    """Return the sum over the tokens of ``|gradient|``, as the authors' code has it; arguments as above."""
+    """Return the sum over the tokens of ``|gradient|``, as the authors' code has it, ``[B, h]``; arguments as above."""
     return (gradients.abs() * mask[..., None]).sum(dim=1)
 
 
@@ -53,6 +53,12 @@ def certainty(queries: Tensor, keys: Tensor, mask: Tensor, heads: int) -> Tensor
         keys: The same shape.
         mask: 1 for real tokens, ``[B, L]``.
         heads: ``h``.
+
+    Examples:
+        >>> import torch
+        >>> queries, keys = torch.zeros(1, 4, 8), torch.zeros(1, 4, 8)  # every token looks at all four alike
+        >>> certainty(queries, keys, torch.ones(1, 4), heads=2).shape
+        torch.Size([1, 2])
     """
     first, second = (x.float().reshape(*x.shape[:2], heads, -1).transpose(1, 2) for x in (queries, keys))
     real = mask.bool()
@@ -65,7 +71,7 @@ def certainty(queries: Tensor, keys: Tensor, mask: Tensor, heads: int) -> Tensor
 
 
 def taylor(weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
-    """Return ``sum (weight · gradient)²`` of each head (Molchanov et al. 2019, arXiv 1906.10771, equation 8).
+    """Return ``sum (weight · gradient)²`` of each head, ``[h]`` (Molchanov et al. 2019, arXiv 1906.10771, equation 8).
 
     Args:
         weights: Tensors ``[h, …]`` that hold the head's own weights.
@@ -76,12 +82,12 @@ def taylor(weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
 
 
 def normalised(scores: Scores) -> Scores:
-    """Return the scores of each layer divided by their L2 norm."""
+    """Return the scores of each layer, ``[h]``, divided by their L2 norm."""
     return [layer / layer.norm().clamp_min(torch.finfo(layer.dtype).tiny) for layer in scores]
 
 
 def measured(student: TaskModel, examples: Examples, importance: str, seed: int) -> Scores:
-    """Return the scores of all heads, without dropout; the network stays as it is.
+    """Return the scores of all heads, ``[h]`` for each layer, without dropout; the network stays as it is.
 
     But for ``entropy`` they are of the loss over all examples, to which each text adds what its labels weigh.
 

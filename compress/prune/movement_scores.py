@@ -71,10 +71,11 @@ def chosen(scores: Tensor, method: Method, value: float, alive: Tensor | None = 
     """Return True for the scores that keep their weights.
 
     Args:
-        scores: Of one matrix.
+        scores: Of one matrix, ``[out / rows, in / columns]``; so is the result.
         method: See ``ScoredLinear``.
         value: Share that is kept, or threshold.
-        alive: False where there is nothing left to keep, which ranks last; by default nowhere.
+        alive: False where there is nothing left to keep, which ranks last, of the shape of the scores; by default
+            nowhere.
     """
     if alive is not None:
         scores = scores.detach().masked_fill(~alive, -torch.inf)
@@ -86,7 +87,12 @@ def chosen(scores: Tensor, method: Method, value: float, alive: Tensor | None = 
 
 
 def spread(values: Tensor, block: tuple[int, int]) -> Tensor:
-    """Return a matrix in which every value fills its block."""
+    """Return a matrix in which every value fills its block.
+
+    Args:
+        values: ``[rows, columns]``.
+        block: (a, b), for a result of ``[rows · a, columns · b]``.
+    """
     if block == (1, 1):
         return values
     return values.repeat_interleave(block[0], dim=0).repeat_interleave(block[1], dim=1)

@@ -8,7 +8,12 @@ CHOICES = (2, 3, 4, 8)
 
 
 def halves(sensitivities: Sequence[float], bits: tuple[int, int]) -> list[int]:
-    """Return bits for each layer: the first number for the more sensitive half (the larger one), the second below."""
+    """Return bits for each layer: the first number for the more sensitive half (the larger one), the second below.
+
+    Examples:
+        >>> halves([0.5, 3.0, 1.0, 0.1], (4, 2))
+        [2, 4, 4, 2]
+    """
     order = sorted(range(len(sensitivities)), key=lambda layer: (-sensitivities[layer], layer))
     upper = set(order[: -(-len(order) // 2)])
     return [bits[0] if layer in upper else bits[1] for layer in range(len(order))]
@@ -24,6 +29,10 @@ def under_budget(sensitivities: Sequence[float], sizes: Sequence[int], budget: f
         sensitivities: Ω of each layer.
         sizes: Weights of each layer.
         budget: Mean bits of a weight, at least 2.
+
+    Examples:
+        >>> under_budget([0.5, 3.0, 1.0, 0.1], [100, 100, 100, 100], budget=5)
+        [4, 8, 4, 4]
     """
     bits = [CHOICES[0]] * len(sizes)
     left = budget * sum(sizes) - CHOICES[0] * sum(sizes)

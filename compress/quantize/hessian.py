@@ -35,7 +35,7 @@ class Curvature:
         self.kept = self._gradients(losses[0]) if len(losses) == 1 else None
 
     def times(self, vectors: Vectors) -> Vectors:
-        """Return ``H v = ∇(∇L · v)``."""
+        """Return ``H v = ∇(∇L · v)``: tensors of the shapes of the parameters, as the vectors are."""
         total: list[Tensor] = [torch.zeros_like(parameter) for parameter in self.parameters]
         for loss in self.losses:
             gradients = self.kept or self._gradients(loss)

@@ -32,6 +32,13 @@ class Histogram:
         limit: R.
         low: Least value seen.
         high: Largest.
+
+    Examples:
+        >>> import numpy as np
+        >>> seen = Histogram()
+        >>> seen.add(np.array([[-0.5, 0.25], [1.0, 3.0]], dtype=np.float32))
+        >>> seen.range("min_max")
+        (-0.5, 3.0)
     """
 
     def __init__(self) -> None:
@@ -78,7 +85,13 @@ class Histogram:
 
 
 def percentiles(counts: Array, limit: float, percentile: float) -> tuple[float, float]:
-    """Return the edges of the bins outside of which lie at most ``100 - percentile`` per cent at either end."""
+    """Return the edges of the bins outside of which lie at most ``100 - percentile`` per cent at either end.
+
+    Args:
+        counts: Of bins of equal width over [-limit, limit], ``[n]``.
+        limit: Upper edge of the last bin.
+        percentile: 50 to 100.
+    """
     tail = counts.sum() * (1 - percentile / 100)
     below, above = np.cumsum(counts), np.cumsum(counts[::-1])
     width = 2 * limit / len(counts)
@@ -135,12 +148,17 @@ def divergence(counts: Array, size: int, steps: int = STEPS) -> float:
 
 
 def smoothing(activations: Array, weights: Array, strength: float) -> Array:
-    """Return ``max|x_j|^a / max|w_j|^(1 - a)`` for each channel j; 1 where either is 0 (SmoothQuant).
+    """Return ``max|x_j|^a / max|w_j|^(1 - a)`` for each channel j, ``[n]``; 1 where either is 0 (SmoothQuant).
 
     Args:
         activations: max|x| of each channel ``[n]``.
         weights: max|w| of the row of each channel ``[n]``.
         strength: a, 0 to 1; how much of the difficulty moves to the weights.
+
+    Examples:
+        >>> import numpy as np
+        >>> smoothing(np.array([4.0, 1.0]), np.array([1.0, 0.25]), strength=0.5)
+        array([2., 2.], dtype=float32)
     """
     known = (activations > 0) & (weights > 0)
     x, w = (np.where(known, values, 1.0).astype(np.float64) for values in (activations, weights))

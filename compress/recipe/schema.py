@@ -89,6 +89,13 @@ class Recipe(Block):
         export: What is written for other runtimes.
         evaluate: How the result is judged.
         ablate: Whether the recipe also runs once without each of its steps, to report what each contributed.
+
+    Examples:
+        >>> from compress.distill.logits import LogitDistillation
+        >>> from compress.prune.layers import LayerPruning
+        >>> recipe = Recipe(name="small", steps=(LayerPruning(keep=(0, 2)), LogitDistillation(temperature=2.0)))
+        >>> [step.name for step in recipe.steps]
+        ['prune.layers', 'distill.logits']
     """
 
     name: str = "recipe"
@@ -148,6 +155,18 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
     Raises:
         UserError: With every mistake of the file at once, each with its line.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> text = "{teacher: {model: runs/teacher}, steps: [{prune.layers: {keep: [0, 2]}}]}"
+        >>> _ = Path("small.yaml").write_text(text)
+        >>> read_recipe("small.yaml", ["seed=7"]).seed
+        7
+        >>> read_recipe("small.yaml", ["steps.0.prune.layers.kep=[0]"])
+        Traceback (most recent call last):
+        ...
+        eval.errors.UserError: --set steps.0.prune.layers.kep=[0]: step 1, prune.layers: unknown field 'kep'; did you
+        mean 'keep'?
     """
     path = Path(path)
     try:
@@ -177,7 +196,16 @@ def recipe_from_plain(values: dict[str, Any], source: str = "recipe", overrides:
 
 
 def recipe_to_yaml(recipe: Recipe) -> str:
-    """Return YAML text from which ``parse_recipe`` makes an equal recipe."""
+    """Return YAML text from which ``parse_recipe`` makes an equal recipe.
+
+    Examples:
+        >>> from compress.prune.layers import LayerPruning
+        >>> print(recipe_to_yaml(Recipe(name="small", steps=(LayerPruning(keep=(0, 2)),))), end="")
+        name: small
+        steps:
+        - prune.layers:
+            keep: [0, 2]
+    """
     values = _escaped(recipe_to_plain(recipe))
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
 

@@ -22,7 +22,25 @@ logger = logging.getLogger("compress.student.student")
 
 
 class Student(StudentShape):
-    """A smaller network: a shape, and where its first weights come from; the fields are those of ``StudentShape``."""
+    """A smaller network: a shape, and where its first weights come from; the fields are those of ``StudentShape``.
+
+    Examples:
+        >>> from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+        >>> from eval import TaskSpec
+        >>> from teachers import TaskModel
+        >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"]
+        >>> config = BertConfig(
+        ...     vocab_size=7, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=16
+        ... )
+        >>> teacher = TaskModel(
+        ...     BertForSequenceClassification(config),
+        ...     BertTokenizer({word: row for row, word in enumerate(words)}),
+        ...     TaskSpec(kind="classification", labels=("bad", "good")),
+        ... )
+        >>> student = Student(layers=2).build(teacher)
+        >>> student.model.config.num_hidden_layers, teacher.model.config.num_hidden_layers
+        (2, 4)
+    """
 
     def build(self, teacher: Model, seed: int = 0) -> Model:
         """Return the student; the teacher stays as it is.

@@ -53,6 +53,14 @@ def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -
 
     Note:
         On the meta device there are no values, so ``nonzero`` equals ``parameters`` there.
+
+    Examples:
+        >>> from transformers import BertConfig, BertModel
+        >>> config = BertConfig(
+        ...     vocab_size=100, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16
+        ... )
+        >>> model_size(BertModel(config), macs_length=16).parameters
+        6200
     """
     import torch
 

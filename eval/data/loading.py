@@ -83,6 +83,14 @@ def load_task(
 
     Raises:
         UserError: An argument is wrong, nothing can be read, or items are bad; all of it at once, as far as possible.
+
+    Examples:
+        >>> import json, pathlib
+        >>> films = [{"text": "a warm film", "label": "good"}, {"text": "a dull film", "label": "bad"}]
+        >>> _ = pathlib.Path("films.json").write_text(json.dumps(films))
+        >>> task = load_task("classification", data="films.json", max_length=64)
+        >>> task.spec.labels, task.spec.metric, len(task.validation)
+        (('bad', 'good'), 'accuracy', 2)
     """
     spec = specification(
         kind,

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eval.report.markup import plain
+from eval.report.plain_text import plain
 from eval.report.summary import count, difference, headline, number, short, verdict, with_reference
 from eval.result_values import ResultValues
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from eval.report.markup import plain
+from eval.report.plain_text import plain
 
 MOST_LABELS = 50
 RISKY = re.compile(

@@ -11,7 +11,7 @@ from typing import Any
 
 from eval.files.environment import without_variable
 from eval.files.writing import write_beside
-from eval.report.markup import plain
+from eval.report.plain_text import plain
 
 with without_variable("MPLBACKEND"):  # what it names may not be installed here, and none of it is used
     import matplotlib

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from eval.report.plain_text import plain
 from eval.result_values import ResultValues
 
 VERDICTS = {
@@ -12,6 +14,8 @@ VERDICTS = {
     "inferior": "worse than {reference} by more than {margin}",
     "not shown": "not shown to be within {margin} of {reference}",
 }
+MOST_LISTED = 12
+"""Entries up to which a list is written out."""
 
 
 def headline(result: ResultValues) -> str:
@@ -128,3 +132,22 @@ def short(value: float | None, unit: str = "") -> str:
             digits = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
             return f"{scaled:.{digits}f} {prefix}{unit}"
     return f"{value:.0f} {unit}".rstrip()
+
+
+def listed(values: Any, longest: int = 300) -> str:
+    """Return settings or facts as ``key value`` pairs; of long lists only how many entries they have."""
+    if not isinstance(values, Mapping):
+        return "-"
+    return plain(", ".join(f"{key} {_said(value)}" for key, value in values.items()), longest) or "-"
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return f"({listed(value)})" if value else "none"
+    if isinstance(value, list | tuple) and (
+        len(value) > MOST_LISTED or any(isinstance(part, Mapping) for part in value)
+    ):
+        return f"({len(value)} entries)"
+    return "none" if value is None else str(value)

@@ -57,6 +57,12 @@ def ranking_loss(scores: Tensor, right: Tensor, group: Tensor) -> Tensor:
         scores: r, ``[B]``.
         right: True for right candidates, ``[B]``.
         group: Number of the query, ``[B]``.
+
+    Examples:
+        >>> import torch
+        >>> scores, right = torch.tensor([2.0, 2.0, 1.0]), torch.tensor([True, False, True])
+        >>> round(ranking_loss(scores, right, torch.tensor([0, 0, 1])).item(), 4)  # query 1 has no wrong candidate
+        0.6931
     """
     against = _rivals(right, group)
     counted = right & against.any(dim=1)

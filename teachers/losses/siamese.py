@@ -61,6 +61,12 @@ def cosine_regression(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
         first: Vectors ``[n, d]``.
         second: Vectors ``[n, d]``.
         targets: ``[n]``, 0 to 1.
+
+    Examples:
+        >>> import torch
+        >>> first, second = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([[3.0, 0.0], [0.0, 1.0]])
+        >>> cosine_regression(first, second, torch.tensor([1.0, 1.0])).item()
+        0.5
     """
     return F.mse_loss(F.cosine_similarity(first, second), targets.to(first))
 
@@ -81,7 +87,7 @@ def margin_contrast(first: Tensor, second: Tensor, matches: Tensor, margin: floa
 
 
 def in_batch_negatives(first: Tensor, second: Tensor, temperature: float) -> Tensor:
-    """Return the cross-entropy of each first text's choice among all second texts; its own is right.
+    """Return the cross-entropy of each first text's choice among all second texts, a scalar; its own is right.
 
     Args:
         first: Vectors ``[n, d]``.

@@ -8,37 +8,14 @@ from typing import Any
 
 from eval.cost.machine import machine
 from eval.files.writing import write_beside
-from eval.report.markdown import escape
-from eval.report.markup import data_uri, element
-from eval.report.page import document
-from eval.report.plots import render, training_curves
+from eval.report.hub_header import with_header
+from eval.report.page_tables import Grid, grid
+from eval.report.pictures import Picture, picture
+from eval.report.plots import training_curves
+from eval.report.templating import render_template
 
-CARD = """---
-library_name: transformers
-tags: [{family}, pretrained]
----
-
-# {name}
-
-A network of {layers} layers ({family}) that learnt from text alone: {tokens:,} tokens in {documents:,} documents,
-{text}.
-
-{table}
-
-{tokens_per_second:,.0f} tokens a second on {device}, {utilisation:.0%} of its measured rate of matrix products (three
-times the encoder's forward products are counted). Seed {seed}; `pretraining.json` holds all settings and the whole
-history, `report.html` the curves.
-
-```python
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-model = AutoModelForSequenceClassification.from_pretrained("this folder", num_labels=2)  # a new head: fine-tune it
-tokenizer = AutoTokenizer.from_pretrained("this folder")
-```
-
-It is small and has seen little text; it knows what this text says and the language in which it says it, and nothing is
-known of what it should not be used for.
-"""
+HOME = "teachers.pretraining"
+"""Package of the templates."""
 
 
 def write_report(folder: Path, name: str, facts: Mapping[str, Any], family: str, layers: int) -> None:
@@ -53,53 +30,62 @@ def write_report(folder: Path, name: str, facts: Mapping[str, Any], family: str,
     """
     stages = facts["stages"]
     device = str(machine(accelerator=True)["gpu"] or machine()["cpu"])
-    speed = stages[-1]["speed"]
-    rows = [_row(number, stage["history"][-1]) for number, stage in enumerate(stages, start=1)]
-    card = CARD.format(
-        name=escape(name),
+    write_beside(folder / "README.md", _card(name, facts, family, layers, device).encode())
+    page = render_template(
+        "pretraining_page.html.j2",
+        HOME,
+        title=name,
+        device=device,
+        curves=_curves(stages),
+        stages=[{"history": _history(stage["history"]), "speed": _listed(stage["speed"])} for stage in stages],
+    )
+    write_beside(folder / "report.html", page.encode())
+
+
+def _card(name: str, facts: Mapping[str, Any], family: str, layers: int, device: str) -> str:
+    stages = facts["stages"]
+    speed, last = stages[-1]["speed"], [stage["history"][-1] for stage in stages]
+    body = render_template(
+        "pretraining_card.md.j2",
+        HOME,
+        name=name,
         family=family,
         layers=layers,
-        tokens=facts["text"]["tokens"],
-        documents=facts["text"]["documents"],
-        text=", ".join(escape(Path(text).name) for text in facts["block"]["text"]),
-        table="\n".join(["| stage | updates | losses | on validation text |", "|---|---|---|---|", *rows]),
-        device=escape(device),
+        tokens=f"{facts['text']['tokens']:,}",
+        documents=f"{facts['text']['documents']:,}",
+        texts=[Path(text).name for text in facts["block"]["text"]],
+        stages=[
+            {
+                "steps": f"{entry['step']:,}",
+                "losses": _listed(entry["terms"]),
+                "scores": _listed(entry.get("scores") or {}),
+            }
+            for entry in last
+        ],
+        tokens_per_second=f"{speed['tokens_per_second']:,.0f}",
+        utilisation=f"{speed['utilisation']:.0%}",
+        device=device,
         seed=facts["seed"],
-        **{key: speed[key] for key in ("tokens_per_second", "utilisation")},
     )
-    write_beside(folder / "README.md", card.encode())
-    write_beside(folder / "report.html", _page(name, stages, device).encode())
+    return with_header(body, library_name="transformers", tags=[family, "pretrained"])
 
 
-def _row(number: int, entry: Mapping[str, Any]) -> str:
-    return f"| {number} | {entry['step']:,} | {_listed(entry['terms'])} | {_listed(entry.get('scores') or {})} |"
+def _curves(stages: Sequence[Mapping[str, Any]]) -> list[Picture]:
+    curves = {f"stage {number}": stage["history"] for number, stage in enumerate(stages, start=1)}
+    known = {
+        key: {one: history for one, history in curves.items() if any(key in entry for entry in history)}
+        for key in ("loss", "score")
+    }
+    return [picture(training_curves(found, key), f"{key} by optimizer step") for key, found in known.items() if found]
+
+
+def _history(history: Sequence[Mapping[str, Any]]) -> Grid:
+    rows = [
+        (str(entry["step"]), f"{entry['loss']:.4f}", _listed(entry["terms"]), _listed(entry.get("scores") or {}))
+        for entry in history
+    ]
+    return grid(("optimizer step", "loss", "of which", "on validation text"), rows, words=(0, 2, 3))
 
 
 def _listed(figures: Mapping[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in figures.items())
-
-
-def _page(name: str, stages: Sequence[Mapping[str, Any]], device: str) -> str:
-    curves = {f"stage {number}": stage["history"] for number, stage in enumerate(stages, start=1)}
-    parts = [element("h1", name), element("p", f"Trained on {device}.")]
-    for key in ("loss", "score"):
-        known = {one: history for one, history in curves.items() if any(key in entry for entry in history)}
-        if known:
-            drawn = element("img", src=data_uri(render(training_curves(known, key))), alt=f"{key} by update")
-            parts.append(element("figure", drawn, element("figcaption", f"{key} by update")))
-    for number, stage in enumerate(stages, start=1):
-        parts += [element("h2", f"Stage {number}"), _table(stage["history"])]
-        figures = ", ".join(f"{key.replace('_', ' ')} {value:.4g}" for key, value in stage["speed"].items())
-        parts.append(element("p", figures))
-    return document(name, parts)
-
-
-def _table(history: Sequence[Mapping[str, Any]]) -> Any:
-    def row(tag: str, *cells: object) -> Any:
-        return element("tr", [element(tag, str(cell)) for cell in cells])
-
-    body = [
-        row("td", entry["step"], f"{entry['loss']:.4f}", _listed(entry["terms"]), _listed(entry.get("scores") or {}))
-        for entry in history
-    ]
-    return element("table", row("th", "update", "loss", "of which", "on validation text"), body)

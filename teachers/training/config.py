@@ -40,6 +40,10 @@ class Training(BaseModel):
         checkpoint_seconds: Time between checkpoints of an interruptible run.
         report_steps: Updates after which losses and scores are written down, beside the ends of epochs; for trainings
             whose epochs are long.
+
+    Examples:
+        >>> Training(epochs=3, learning_rate=1e-4, batch_size=16).schedule
+        'linear'
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -17,7 +17,7 @@ from teachers.pretraining.objectives import Objectives
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("compress", "teachers", "eval")
-IMPORTED_AS = {"PyYAML": "yaml", "scikit-learn": "sklearn"}
+IMPORTED_AS = {"PyYAML": "yaml", "scikit-learn": "sklearn", "Jinja2": "jinja2", "MarkupSafe": "markupsafe"}
 BELOW = {"compress": {"compress", "teachers", "eval"}, "teachers": {"teachers", "eval"}, "eval": {"eval"}}
 FAMILIES = ("distill", "prune", "quantize", "share", "replace")
 ATTRIBUTES = re.compile(
@@ -145,10 +145,13 @@ def test_only_a_target_knows_its_name(path):
     assert named == set(), f"{path.name} compares the name of an export target; ask the target"
 
 
+HEAVY = ("torch", "transformers", "onnxruntime", "matplotlib", "sklearn", "jinja2", "huggingface_hub")
+
+
 def test_importing_the_packages_is_cheap():
     code = (
         "import sys, compress, teachers, eval as harness, compress.recipe, compress.cli\n"
-        "heavy = [m for m in ('torch', 'transformers', 'onnxruntime', 'matplotlib', 'sklearn') if m in sys.modules]\n"
+        f"heavy = [name for name in {HEAVY} if name in sys.modules]\n"
         "print(heavy)"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -159,6 +162,17 @@ def test_every_file_is_shipped():
     finding = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
     shipped = set(setuptools.find_packages(ROOT, **finding))
     assert shipped == {".".join(path.relative_to(ROOT).parent.parts) for path in files()}
+
+
+def test_every_file_beside_the_code_is_shipped():
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    shipped = {
+        path.relative_to(ROOT).as_posix()
+        for package, patterns in data.items()
+        for pattern in patterns
+        for path in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    assert shipped == {name for name in tracked() if name.split("/")[0] in PACKAGES and not name.endswith(".py")}
 
 
 def test_what_is_required_is_what_the_packages_import():

@@ -135,7 +135,7 @@ def test_it_is_saved_loaded_and_exported(kind, pair, family, tmp_path):
     result.save(tmp_path / "model")
     own = np.stack(predict(result, task.validation).logits)
     assert np.array_equal(own, np.stack(predict(load(tmp_path / "model"), task.validation).logits))
-    assert "its Auto classes refuse the folder" in (tmp_path / "model" / "README.md").read_text()
+    assert "Standard `from_pretrained` cannot load this folder" in (tmp_path / "model" / "README.md").read_text()
     report = export_onnx(result, tmp_path / "onnx", examples=task.validation)
     exported = np.stack(predict(Runtime(tmp_path / "onnx"), task.validation).logits)
     assert np.allclose(own, exported, atol=1e-5)

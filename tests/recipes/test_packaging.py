@@ -128,4 +128,5 @@ def test_the_wheel_works_outside_of_the_repository(students, clean, tmp_path):
     )
     assert "compress/py.typed" in files.stdout
     assert "compress/export/targets/page/index.html" in files.stdout
+    assert "eval/report/templates/model_card.md.j2" in files.stdout
     assert "tests/" not in files.stdout

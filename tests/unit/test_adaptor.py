@@ -76,7 +76,8 @@ def test_its_folder_holds_weights_and_says_so(teacher, tmp_path):
         Recipe(steps=(LabelTraining(max_steps=2),)), adapt(module, teacher.tokenizer, task.spec), Inputs(task.train)
     )
     folder = small.save(tmp_path / "cnn")
-    assert "neither stock transformers nor `compress.load` loads this folder" in (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert "neither standard Hugging Face classes nor `compress.load` loads this folder" in card
     with pytest.raises(UserError, match=r"holds only the weights of tests\.unit\.test_adaptor\.TextCnn.*weights='"):
         load(folder)
     again = adapt(cnn(teacher), teacher.tokenizer, task.spec, weights=folder)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import copy
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import yaml
+from huggingface_hub import EvalResult, ModelCard
+from jinja2 import UndefinedError
 from markdown_it import MarkdownIt
 
 from eval.cost.latency import LatencyRow
@@ -20,16 +24,19 @@ from eval.proof.paired_statistics import Interval, McNemar
 from eval.report.card import model_card
 from eval.report.console import to_text
 from eval.report.markdown import escape
-from eval.report.markup import element, plain
-from eval.report.page import POLICY, page, write_page
+from eval.report.page import page, write_page
+from eval.report.plain_text import plain
 from eval.report.plots import DARK, LIGHT, Point, darkened, render, tradeoff, training_curves
 from eval.report.summary import headline, number, short, times, verdict, with_reference
+from eval.report.templating import render_template
 from eval.result import Result
 from eval.result_values import Comparison
 from eval.slices import Confusion, Slice
 from eval.task import Examples, Task, TaskSpec
+from teachers.pretraining.pretraining_report import write_report
 from tests.unit.bagofwords import BagOfWords, encoder, sentiment
 
+ROOT = Path(__file__).parents[2]
 EVIL = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -237,7 +244,7 @@ def test_page_says_what_was_found_and_fetches_nothing():
         "CPU 3000",
     ):
         assert said in text
-    assert ("content", POLICY) in audit.attributes
+    assert ("content", "default-src 'none'; style-src 'unsafe-inline'; img-src data:") in audit.attributes
     assert "script" not in audit.tags
     assert audit.tags.count("img") == audit.tags.count("source") == 4
 
@@ -258,7 +265,7 @@ def audit_page_of(texts):
 
 def test_hostile_texts_stay_texts_on_the_page(monkeypatch):
     audit = audit_page_of(EVIL)
-    monkeypatch.setattr("eval.report.plots.render", lambda draw: b"<svg/>")
+    monkeypatch.setattr("eval.report.pictures.render", lambda draw: b"<svg/>")
     harmless = audit_page_of([chr(97 + place) * len(plain(evil)) for place, evil in enumerate(EVIL)])
     assert sorted(audit.tags) == sorted(harmless.tags)
     assert [name for name, _ in audit.attributes] == [name for name, _ in harmless.attributes]
@@ -311,15 +318,6 @@ def test_write_page_leaves_one_file(tmp_path):
         write_page(path, "t", [])
 
 
-def test_element_escapes_everything_but_markup():
-    inner = element("b", "<x>")
-    assert element("p", inner, None, ["&", 3], title='"<', class_="a") == (
-        '<p title="&quot;&lt;" class="a"><b>&lt;x&gt;</b>&amp;3</p>'
-    )
-    with pytest.raises(TypeError, match="cannot hold object"):
-        element("p", object())
-
-
 def test_plain_text_is_one_clean_line():
     assert plain("a\nb\x00c\u202ed\ud800") == "a b cd\ufffd"
     assert plain("abcdef", 4) == "abc\u2026"
@@ -351,6 +349,7 @@ def test_curves_leave_absent_values_out():
 def test_card_of_a_measured_model():
     card = model_card("student", result().task, [result()], LINEAGE, base_model="bert-base", data_licence="CC BY 4.0")
     front = yaml.safe_load(card.split("---")[1])
+    del front["model-index"]
     assert front == {
         "library_name": "transformers",
         "pipeline_tag": "text-classification",
@@ -374,6 +373,124 @@ def test_card_says_how_to_load(form, said):
     assert "was not stated" in card
 
 
+def test_the_hub_reads_the_scores_of_a_card(tmp_path):
+    spec = result().task.model_copy(update={"kind": "regression", "labels": ()})
+    one = result(task=spec, scores={"spearman": 0.875, "pearson": float("nan"), "mse": 0.25})
+    (tmp_path / "README.md").write_text(model_card("student: 1", spec, [one]), encoding="utf-8")
+    card = ModelCard.load(tmp_path / "README.md")
+    assert card.data.model_name == "student: 1"
+    assert card.data.pipeline_tag == "text-classification"
+    known = {
+        "task_type": "text-classification",
+        "dataset_type": "data/sst2",
+        "dataset_name": "data/sst2",
+        "dataset_split": "validation",
+    }
+    assert card.data.eval_results == [
+        EvalResult(metric_type="spearmanr", metric_name="spearman", metric_value=0.875, **known),
+        EvalResult(metric_type="mse", metric_name="mse", metric_value=0.25, **known),
+    ]
+
+
+def test_a_card_without_scores_has_no_model_index():
+    for results in ([], [result(scores={"accuracy": float("nan")})]):
+        front = yaml.safe_load(model_card("m", result().task, results).split("---")[1])
+        assert set(front) == {"library_name", "pipeline_tag", "tags"}
+
+
+FACTS = {
+    "text": {"tokens": 1234, "documents": 2},
+    "block": {"text": ["data/wiki.txt"]},
+    "seed": 3,
+    "stages": [
+        {
+            "history": [
+                {"step": 1000, "loss": 2.5, "terms": {"mlm": 2.5}, "score": 0.5, "scores": {"mlm.accuracy": 0.5}}
+            ],
+            "speed": {"tokens_per_second": 5000.0, "utilisation": 0.25},
+        }
+    ],
+}
+
+
+def pretraining(folder, text=None):
+    """Return page and card of a pretraining, with the text wherever a text can come from data."""
+    facts = copy.deepcopy(FACTS)
+    if text is not None:
+        facts["block"]["text"] = [text.replace("/", ":")]
+        history = facts["stages"][0]["history"]
+        history[0] |= {"terms": {text: 1.0}, "scores": {text: 1.0}}
+    write_report(folder, text or "own", facts, "bert", 2)
+    return (folder / "report.html").read_text("utf-8"), (folder / "README.md").read_text("utf-8")
+
+
+def test_page_and_card_of_a_pretraining(tmp_path):
+    page_text, card = pretraining(tmp_path)
+    assert "tags:\n- bert\n- pretrained\n---\n\n# own\n" in card
+    assert "1,234 tokens in 2 documents,\nwiki.txt." in card
+    assert "| 1 | 1,000 | mlm 2.5 | mlm.accuracy 0.5 |" in card
+    assert "5,000 tokens a second" in card
+    texts = Audit(page_text).texts
+    for said in ("own", "Stage 1", "1000", "2.5000", "mlm.accuracy 0.5", "tokens per second 5000, utilisation 0.25"):
+        assert said in texts
+
+
+def of_kinds(text):
+    parser = MarkdownIt("commonmark", {"html": True}).enable("table")
+    tokens = [token for block in parser.parse(text) for token in [block, *(block.children or [])]]
+    return [token.type for token in tokens if token.type not in ("text", "softbreak", "text_special")]
+
+
+def shown(template, text, folder):
+    """Return what a template makes of a text wherever a text can come from data."""
+    lineage = [{"technique": text, "version": text, "config": {text: text}, "facts": {text: text}, "seed": text}]
+    one = result(text, f"{text} r", (text, f"{text}2"), source=text, split=text, digest=text, machine={"cpu": text})
+    if template == "result_page.html.j2":
+        return page(text, [one], {text: [{"step": 1, "loss": 1.0}]}, lineage, [text])
+    if template == "model_card.md.j2":
+        return model_card(text, one.task, [one], lineage, data_licence=text, limits=[text]).split("\n---\n", 1)[1]
+    page_text, card = pretraining(folder, text)
+    return page_text if template == "pretraining_page.html.j2" else card.split("\n---\n", 1)[1]
+
+
+PARTS = {"page_base.html.j2", "page_parts.html.j2", "page_style.css"}
+"""What the templates of whole pages are made of."""
+TEMPLATES = sorted(
+    path.name
+    for package in ("eval/report", "teachers/pretraining")
+    for path in (ROOT / package / "templates").iterdir()
+    if path.name not in PARTS
+)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("text", ["<img src=x onerror=alert(1)>", '" onerror="alert(1)', "{{ 7 * 7 }}{% raw %}"])
+def test_a_label_of_markup_is_inert_in_every_template(template, text, tmp_path):
+    found, harmless = shown(template, text, tmp_path), shown(template, "t" * len(text), tmp_path)
+    if template.endswith(".md.j2"):
+        assert of_kinds(found) == of_kinds(harmless)
+        assert escape(text) in found
+        return
+    audit, expected = Audit(found), Audit(harmless)
+    assert audit.tags == expected.tags
+    assert [name for name, _ in audit.attributes] == [name for name, _ in expected.attributes]
+    assert text in audit.texts
+
+
+def test_templates_show_a_clean_line_of_what_they_are_given():
+    notes = ["a\nb\x00c\u202ed", "n" * 1900, "m" * 2100]
+    texts = Audit(page("t" * 400, [result()], notes=notes)).texts
+    assert "a b cd" in texts
+    assert "n" * 1900 in texts
+    assert "m" * 1999 + "\u2026" in texts
+    assert "t" * 299 + "\u2026" in texts
+
+
+def test_a_value_that_a_template_lacks_is_an_error():
+    with pytest.raises(UndefinedError, match="'title' is undefined"):
+        render_template("result_page.html.j2")
+
+
 @pytest.mark.parametrize("evil", EVIL)
 def test_hostile_texts_stay_texts_on_the_card(evil):
     labels = (evil, evil + "2")
@@ -382,15 +499,9 @@ def test_hostile_texts_stay_texts_on_the_card(evil):
     lineage = [{"technique": evil, "config": {evil: evil}, "facts": {evil: evil}, "seed": evil}]
     card = model_card(evil, one.task, [one], lineage, base_model=evil, data_licence=evil, limits=[evil])
     front, body = card.split("\n---\n", 1)
-    assert set(yaml.safe_load(front[4:])) == {"library_name", "pipeline_tag", "tags", "base_model"}
+    assert set(yaml.safe_load(front[4:])) == {"library_name", "pipeline_tag", "tags", "base_model", "model-index"}
     harmless = model_card("t", result().task, [result()], LINEAGE, data_licence="x", limits=["y"])
-    parser = MarkdownIt("commonmark", {"html": True}).enable("table")
-
-    def kinds(text):
-        tokens = [token for block in parser.parse(text) for token in [block, *(block.children or [])]]
-        return [token.type for token in tokens if token.type not in ("text", "softbreak", "text_special")]
-
-    assert kinds(body) == kinds(harmless.split("\n---\n", 1)[1])
+    assert of_kinds(body) == of_kinds(harmless.split("\n---\n", 1)[1])
     assert not re.search(r"https?://|www\.|@someone", body)
 
 

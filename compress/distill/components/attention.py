@@ -27,6 +27,13 @@ def relation_scores(left: Tensor, right: Tensor, heads: int) -> Tensor:
 
     Returns:
         ``[B, heads, L, L]``, divided by ``sqrt(d)``.
+
+    Examples:
+        >>> import torch
+        >>> queries, keys = torch.ones(2, 5, 8), torch.ones(2, 5, 8)
+        >>> scores = relation_scores(queries, keys, heads=2)
+        >>> scores.shape, scores[0, 0, 0, 0].item()
+        (torch.Size([2, 2, 5, 5]), 2.0)
     """
     first, second = (x.reshape(*x.shape[:2], heads, -1).transpose(1, 2) for x in (left, right))
     return first @ second.transpose(-1, -2) / math.sqrt(first.shape[-1])
@@ -38,6 +45,9 @@ def match_heads(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
     Args:
         student: ``[B, h, L, L]``.
         teacher: ``[B, h', L, L]``.
+
+    Returns:
+        Both ``[B, gcd(h, h'), L, L]``.
     """
     heads = math.gcd(student.shape[1], teacher.shape[1])
     first, second = (
@@ -86,6 +96,17 @@ def relation_kl(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
 
     Averaged over the real tokens of each sentence, then over sentences, as MiniLM's formula has it (Wang et al. 2020,
     arXiv 2002.10957).
+
+    Args:
+        student: Scores before the softmax, ``[B, heads, L, L]``.
+        teacher: The same shape.
+        mask: 1 for real tokens, ``[B, L]``.
+
+    Examples:
+        >>> import torch
+        >>> scores, mask = torch.randn(2, 4, 5, 5), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+        >>> relation_kl(scores, scores, mask).item()
+        0.0
     """
     real = mask.bool()
     rows = relation_rows(student, teacher, mask).mean(dim=1)

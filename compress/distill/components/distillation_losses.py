@@ -19,6 +19,12 @@ def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tenso
         student: Logits ``[n, C]``; -inf in both for a class that the row does not have, as in the losses below.
         teacher: Logits ``[n, C]``.
         temperature: T.
+
+    Examples:
+        >>> import torch
+        >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+        >>> soft_kl(logits, logits).item(), round(soft_kl(logits, -logits, temperature=2.0).item(), 4)
+        (0.0, 1.1692)
     """
     log_student, log_teacher = log_probabilities(student, temperature), log_probabilities(teacher, temperature)
     total = F.kl_div(log_student, log_teacher, reduction="sum", log_target=True)
@@ -29,6 +35,11 @@ def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float = 1.
     """Return ``T² · mean over rows of -Σ softmax(teacher / T) · log softmax(student / T)``.
 
     The gradient is that of ``soft_kl``; the value is larger by the teacher's entropy and not 0 for equal logits.
+
+    Args:
+        student: Logits ``[n, C]``.
+        teacher: Logits ``[n, C]``.
+        temperature: T.
     """
     log_student = log_probabilities(student, temperature)
     return -(F.softmax(teacher / temperature, dim=-1) * log_student).sum(dim=-1).mean() * temperature**2
@@ -38,6 +49,10 @@ def log_probabilities(logits: Tensor, temperature: float) -> Tensor:
     """Return ``log softmax(logits / T)`` over the classes that a row has, and 0 for the others, whose logit is -inf.
 
     A finite number in their place would not do: divided by a small T it overflows, and 0 · -inf is not a number.
+
+    Args:
+        logits: ``[…, C]``; so is the result.
+        temperature: T.
     """
     return F.log_softmax(logits / temperature, dim=-1).masked_fill(logits.isneginf(), 0.0)
 
@@ -46,6 +61,11 @@ def logit_mse(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Ten
     """Return the mean over rows of the mean squared difference of the logits that a row has; no temperature.
 
     Ba and Caruana 2014, arXiv 1312.6184.
+
+    Args:
+        student: Logits ``[n, C]``.
+        teacher: Logits ``[n, C]``.
+        temperature: Not used; it is there so that the losses can stand for each other.
     """
     del temperature
     missing = student.isneginf()
@@ -54,7 +74,17 @@ def logit_mse(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Ten
 
 
 def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean over rows of ``1 - cos``; ``[n, d]`` each (Sanh et al. 2019, arXiv 1910.01108)."""
+    """Return the mean over rows of ``1 - cos`` (Sanh et al. 2019, arXiv 1910.01108).
+
+    Args:
+        student: Vectors ``[n, d]``.
+        teacher: Vectors ``[n, d]``.
+
+    Examples:
+        >>> import torch
+        >>> cosine_distance(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])).item()
+        1.0
+    """
     return (1 - F.cosine_similarity(student, teacher, dim=-1)).mean()
 
 
@@ -82,5 +112,15 @@ def paired_logits(
     Classification and regression give one pair of ``[B, C]``, tagging and masked-lm one of ``[tokens, C]``, and qa two
     of ``[B, L]``: the start and the end, each a choice among the tokens. Multiple-choice gives one of
     ``[examples, choices]``. Where a row has fewer tokens or choices than others, its logits there are -inf.
+
+    Args:
+        spec: What is asked.
+        student: Logits ``[B, C]``, for a kind with an output at every token ``[B, L, C]``.
+        teacher: The same shape.
+        batch: The batch that they answer.
+        only_predicted: For masked-lm: whether only the tokens to be predicted count.
+
+    Raises:
+        UserError: If the kind has no logits.
     """
     return kind_of(spec.kind).soft_pairs(student, teacher, batch.targets, batch.mask, only_predicted)

@@ -21,6 +21,6 @@ class Projection(nn.Module):
         self.linear = nn.Linear(student, teacher, bias=bias) if needed else nn.Identity()
 
     def forward(self, states: Tensor) -> Tensor:
-        """Return the states in the teacher's width."""
+        """Return the states ``[…, student]`` in the teacher's width, ``[…, teacher]``."""
         mapped: Tensor = self.linear(states)
         return mapped

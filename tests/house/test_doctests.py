@@ -1,0 +1,59 @@
+"""Examples in docstrings run and print what they say."""
+
+import doctest
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = (
+    "compress.artifact.artifact",
+    "compress.artifact.store",
+    "compress.distill.components.attention",
+    "compress.distill.components.distillation_losses",
+    "compress.modules.low_bit",
+    "compress.prune.head_importance",
+    "compress.prune.magnitude_ranking",
+    "compress.quantize.bit_widths",
+    "compress.quantize.ranges",
+    "compress.recipe.schema",
+    "compress.registry",
+    "compress.student.student",
+    "eval.cost.size",
+    "eval.data.loading",
+    "eval.files.typed_json",
+    "eval.measurement",
+    "eval.proof.paired_statistics",
+    "eval.scores",
+    "eval.task",
+    "teachers.losses.ranking",
+    "teachers.losses.siamese",
+    "teachers.training.config",
+)
+PROMPT = f"{'>' * 3} "
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run(name, tmp_path, monkeypatch):
+    """An example imports whatever its own module does not define."""
+    monkeypatch.chdir(tmp_path)
+    module = import_module(name)
+    own = {key: value for key, value in vars(module).items() if getattr(value, "__module__", None) == name}
+    found = [test for test in doctest.DocTestFinder().find(module, globs=own) if test.examples]
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    said: list[str] = []
+    for test in found:
+        runner.run(test, out=said.append)
+    assert found, f"{name} has no example"
+    assert not said, "".join(said)
+
+
+def test_every_example_is_run():
+    written = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for package in ("compress", "eval", "teachers")
+        for path in (ROOT / package).rglob("*.py")
+        if PROMPT in path.read_text(encoding="utf-8")
+    }
+    assert {name.removesuffix(".__init__") for name in written} == set(MODULES)
