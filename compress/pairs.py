@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compress.recipe.checks import OrderProblem, order_problems
+from compress.recipe.step_order import OrderProblem, order_problems
 from compress.techniques import get, names
 
 RUNS = "."

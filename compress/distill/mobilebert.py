@@ -116,7 +116,7 @@ class MobileBertDistillation(Distillation):
     feature_maps: FeatureMaps = "mse"
     reduction: Reduction = "valid"
     transfer_epochs: float | None = Field(default=None, gt=0)
-    training: Training = Training(epochs=3, learning_rate=5e-4, warmup=0.02)
+    training: Training = Training(epochs=3, learning_rate=5e-4, warmup_steps=0.02)
 
     @model_validator(mode="after")
     def _transfers(self) -> MobileBertDistillation:

@@ -19,12 +19,13 @@ from compress.artifact.artifact import Artifact, Record, outcome_of
 from compress.artifact.store import is_artifact, load, save
 from compress.export.runtime import sha256
 from compress.modules.masked import masked_parts
-from compress.recipe.checks import step_problems
+from compress.recipe.step_order import step_problems
 from compress.technique import Inputs, Outcome, Technique
 from eval.errors import CompressError, UserError
 from eval.inference import predict
 from eval.naming import without_paths
 from teachers.anatomy.encoder import layer_count
+from teachers.renamed import recorded
 from teachers.taskmodel import TaskModel
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def rehearsed(
             continue
         except CompressError as error:
             raise type(error)(f"{where}: {error}") from error
-        config = step.model_dump(mode="json")
+        config = recorded(step)
         record = Record(technique=step.name, config=config, structure=outcome.structure, weights_after="")
         artifact = _with_record(artifact, outcome.student, record)
     return artifact, found
@@ -205,7 +206,7 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
     return {
         "technique": step.name,
         "version": step.version,
-        "config": without_paths(step.model_dump(mode="json")),
+        "config": without_paths(recorded(step)),
         "data": used,
         "teacher": inputs.teacher.digest if inputs.teacher is not None and "teacher" in step.needed() else None,
         "seed": seed,

@@ -78,7 +78,9 @@ class HeadPruning(Technique):
     steps: int = Field(default=1, ge=1)
     least: int = Field(default=1, ge=1)
 
-    @field_validator("heads", mode="before")
+    @field_validator(
+        "heads", mode="before", json_schema_input_type=dict[int, Places] | tuple[tuple[int, Places], ...] | None
+    )
     @classmethod
     def _from_mapping(cls, value: Any) -> Any:
         return tuple(sorted(value.items(), key=lambda item: int(item[0]))) if isinstance(value, Mapping) else value

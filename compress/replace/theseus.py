@@ -79,7 +79,7 @@ class Theseus(HealedTechnique):
     slope: float | None = Field(default=None, gt=0)
     rate: float = Field(default=0.5, gt=0, le=1)
     replacing: float = Field(default=0.5, gt=0, le=1)
-    training: Training = Training(epochs=15, learning_rate=2e-5, batch_size=32, warmup=0.0)
+    training: Training = Training(epochs=15, learning_rate=2e-5, batch_size=32, warmup_steps=0.0)
 
     @model_validator(mode="after")
     def _one_choice(self) -> Theseus:
