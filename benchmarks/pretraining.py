@@ -27,7 +27,7 @@ from typing import Any
 
 from eval.cost.machine import machine
 from eval.data.sources import Source
-from teachers.pretraining.objectives import MaskedWords
+from teachers.pretraining.objectives import MaskedLM
 from teachers.pretraining.objectives.base import Text
 from teachers.pretraining.pretraining_batches import PretextRows
 from teachers.pretraining.text.corpus import build
@@ -43,10 +43,10 @@ SPARE = 96 * 2**20
 def rows_of(sources: list[Source], tokenizer: Any, home: Path) -> PretextRows:
     """Return sequences with whole-word masking over a corpus."""
     corpus, frame = build(sources, tokenizer, home), Frame(tokenizer)
-    ask = MaskedWords(units="word").ask(Text(corpus, frame, tokenizer))
+    ask = MaskedLM(units="word").ask(Text(corpus, frame, tokenizer))
     source = Packed(corpus, frame, LENGTH, "full_sentences")
     inputs = ("input_ids", "attention_mask", "token_type_ids")
-    return PretextRows(source, frame, {"masked_words": ask}, inputs=inputs, digest=corpus.folder.name)
+    return PretextRows(source, frame, {"mlm": ask}, inputs=inputs, digest=corpus.folder.name)
 
 
 def bare(network: Any, batches: list[Any]) -> float:
@@ -63,7 +63,7 @@ def bare(network: Any, batches: list[Any]) -> float:
     started = time.perf_counter()
     for batch in batches:
         hidden = network.bert(**batch.inputs).last_hidden_state
-        labels = batch.targets["masked_words"]
+        labels = batch.targets["mlm"]
         asked = labels != -100
         F.cross_entropy(word_scores(network, hidden[asked]), labels[asked]).backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -83,8 +83,8 @@ def ours(student: Any, rows: PretextRows) -> float:
     class Ready:
         def bind(self, seed: int) -> Bound:
             del seed
-            heads = {"masked_words": WordHead(student.model, "masked_words")}
-            return Bound(student, rows, PretextLoss(heads, {"masked_words": 1.0}, reads_last(student.model)))
+            heads = {"mlm": WordHead(student.model, "mlm")}
+            return Bound(student, rows, PretextLoss(heads, {"mlm": 1.0}, reads_last(student.model)))
 
     training = Training(max_steps=STEPS, batch_size=BATCH, learning_rate=1e-6, group_by_length=False, keep="last")
     return float(learn([Ready()], training)[-1]["seconds"])

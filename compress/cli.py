@@ -1,4 +1,4 @@
-"""The command line: fourteen commands; nothing heavy is imported before a command needs it."""
+"""The command line: fifteen commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from compress.commands import (
     plan,
     predict,
     run,
+    schema,
     teach,
     techniques,
     verify,
@@ -61,6 +62,7 @@ app.command("plan", cls=Command)(plan.plan)
 app.command("list", cls=Command)(techniques.list_techniques)
 app.command("show", cls=Command)(techniques.show_technique)
 app.command("init", cls=Command)(init.init)
+app.command("schema", cls=Command)(schema.schema)
 app.command("teach", cls=Command)(teach.teach)
 app.command("augment", cls=Command)(augment.augment)
 app.command("eval", cls=Command)(evaluate.evaluate)

@@ -13,16 +13,21 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     SerializationInfo,
     SerializeAsAny,
     ValidationError,
+    ValidationInfo,
     model_serializer,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import core_schema
 
-from compress.reading.validation_errors import mistakes_in
+from compress.reading.editor_schema import by_name
+from compress.reading.validation_errors import errors_in
 from compress.reading.wording import shown
-from compress.registry import get
+from compress.registry import get, names
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
 from eval.errors import UserError
 from eval.kinds.registry import kind_of
@@ -69,22 +74,32 @@ class ObjectiveBlock(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_names(cls, values: Any) -> Any:
+    def _from_names(cls, values: Any, validation: ValidationInfo) -> Any:
         if isinstance(values, str):
             values = {values: {}}
         if not isinstance(values, Mapping) or set(values) == {"terms"}:
             return values
-        return {"terms": tuple(_term(str(name), given) for name, given in values.items())}
+        return {"terms": tuple(_term(str(name), given, validation.context) for name, given in values.items())}
 
     @model_serializer(mode="plain")
     def _by_name(self, info: SerializationInfo) -> dict[str, Any]:
         return {
             term.technique.name: term.technique.model_dump(
-                mode="json", exclude_unset=bool(info.exclude_unset), exclude={"training"}
+                mode="json", exclude_unset=bool(info.exclude_unset), exclude={"training"}, context=info.context
             )
             | ({} if term.weight == 1 else {"weight": term.weight})
             for term in self.terms
         }
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return what editors are told: a mapping from techniques that are one loss to their fields and weights."""
+        del schema
+        found = {name: get(name) for name in names()}
+        terms = {name: each for name, each in found.items() if issubclass(each, TrainedTechnique) and each.is_objective}
+        return by_name(terms, handler, only_one=False, weighted=True)
 
     def needed(self) -> frozenset[Need]:
         """Return the inputs that the terms cannot do without."""
@@ -140,7 +155,7 @@ class HealedTechnique(TrainedTechnique):
         return self.model_copy(update={"objective": None})
 
 
-def _term(name: str, given: Any) -> ObjectiveTerm:
+def _term(name: str, given: Any, context: Any) -> ObjectiveTerm:
     try:
         technique = get(name)
     except UserError as error:
@@ -153,11 +168,11 @@ def _term(name: str, given: Any) -> ObjectiveTerm:
     weight = fields.pop("weight", 1.0)
     known: type[BaseModel] = technique
     try:
-        own = technique.model_validate(fields)
+        own = technique.model_validate(fields, context=context)
         known, fields = ObjectiveTerm, {"technique": own, "weight": weight}
         term = ObjectiveTerm(technique=own, weight=weight)
     except ValidationError as error:
-        sentences = [mistake.sentence for mistake in mistakes_in(error, known, fields, ("weight",))]
+        sentences = [one.sentence for one in errors_in(error, known, fields, also=("weight",))]
         raise ValueError(f"{name}: {'; '.join(sentences)}") from error
     if problem := term.technique.term_problem():
         raise ValueError(f"{name}: {problem}")

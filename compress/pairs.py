@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compress.registry import get, names
-from compress.step_order import OrderProblem, order_problems
+from compress.traits import OrderProblem, order_problems
 
 RUNS = "."
 LETTERS = {"trainable": "f", "open": "l", "transformer_layers": "o"}

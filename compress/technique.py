@@ -8,10 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
-from compress.step_order import Handover, Trait
-from teachers.training.config import Training
+from compress.traits import Handover, Trait
+from teachers.renamed import recorded_json
+from teachers.training.config import Training, WithTraining
 
 if TYPE_CHECKING:
     import torch
@@ -178,7 +179,7 @@ class Technique(BaseModel):
         return self
 
 
-class TrainedTechnique(Technique):
+class TrainedTechnique(Technique, WithTraining):
     """Base of the techniques that update weights: one ``training`` block, one loop, one objective.
 
     Fields of the block may be written beside the technique's own: ``LogitDistillation(epochs=3)``.
@@ -190,21 +191,6 @@ class TrainedTechnique(Technique):
     trains: ClassVar[bool] = True
     is_objective: ClassVar[bool] = False
     """Whether it is one loss over one stage, so that it can be a term of an ``objective`` block."""
-
-    training: Training = Field(default_factory=Training)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_training(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        short = {key: values[key] for key in values if key in Training.model_fields and key not in cls.model_fields}
-        block = values.get("training", {})
-        if not short or not isinstance(block, dict | Training):
-            return values
-        given = block.model_dump(exclude_unset=True) if isinstance(block, Training) else block
-        own = {key: value for key, value in values.items() if key not in short}
-        return own | {"training": {**given, **short}}
 
     @field_validator("*")
     @classmethod
@@ -271,7 +257,7 @@ class TrainedTechnique(Technique):
             seed=generator.initial_seed(),
             validation=inputs.validation,
             folder=inputs.folder / stage if inputs.folder is not None else None,
-            identity=f"{self.name} {self.version} {stage} {self.model_dump_json()} {others}",
+            identity=f"{self.name} {self.version} {stage} {recorded_json(self)} {others}",
             teacher=inputs.teacher,
         )
 

@@ -21,7 +21,7 @@ teacher:
     network: {family: bert, layers: 2, hidden_size: 16, heads: 2}
     stages:
       - length: 16
-        tasks: {text: {objectives: masked_words}}
+        tasks: {text: {objectives: mlm}}
         training: {max_steps: 3, batch_size: 4, learning_rate: 3.0e-3, checkpoint_seconds: 0}
   finetune: {max_steps: 3, batch_size: 4, learning_rate: 3.0e-3, checkpoint_seconds: 0}
 student: {from: teacher, layers: [0, 1]}

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from compress.augment.tagger import CURES
-from compress.reading.block import Block
+from compress.reading.base_block import Block
 
 OWN = {
     "tinybert": ("model", "vectors", "beside", "replace", "candidates"),

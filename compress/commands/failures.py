@@ -76,7 +76,8 @@ def _lines(error: Exception, debug: bool) -> list[str]:
     if isinstance(error, CompressError):
         return str(error).splitlines()
     if is_out_of_memory(error):
-        return [f"out of memory ({_needed(error)}); a smaller batch_size, accumulation or a smaller model needs less"]
+        less = "a smaller batch_size, more gradient_accumulation_steps or a smaller model needs less"
+        return [f"out of memory ({_needed(error)}); {less}"]
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return [f"the disk is full{_at(error)}; free some space, then go on with --resume or the same command"]
     if isinstance(error, OSError) and error.filename is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from compress.recipe.template import Answers, recipe_text, teacher_facts
+from compress.commands.questions import Answers, recipe_text, teacher_facts
 from eval.errors import UserError, did_you_mean
 from eval.files.writing import write_beside
 from eval.kinds.registry import OWN, all_kinds, kind_names, kind_of

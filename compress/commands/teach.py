@@ -38,7 +38,12 @@ def teach(
     max_steps: Annotated[int | None, typer.Option(help="Most updates.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples of an update.")] = None,
-    warmup: Annotated[float | None, typer.Option(help="Part of the updates in which the rate rises.")] = None,
+    warmup_steps: Annotated[
+        float | None,
+        typer.Option(
+            "--warmup-steps", "--warmup", help="Steps in which the rate rises; below 1, their share of all steps."
+        ),
+    ] = None,
     patience: Annotated[int | None, typer.Option(help="Epochs without a better score before it stops.")] = None,
     overrides: Overrides = None,
 ) -> None:
@@ -54,7 +59,7 @@ def teach(
         "max_steps": max_steps,
         "learning_rate": learning_rate,
         "batch_size": batch_size,
-        "warmup": warmup,
+        "warmup_steps": warmup_steps,
         "patience": patience,
     }
     given = {key: value for key, value in training.items() if value is not None}

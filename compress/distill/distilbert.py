@@ -76,7 +76,13 @@ class DistilBertDistillation(Distillation):
     mlm_smoothing: float = Field(default=0.7, ge=0)
     only_predicted: bool = False
     training: Training = Training(
-        epochs=3, learning_rate=1e-4, warmup=0.05, weight_decay=0.0, betas=(0.9, 0.98), eps=1e-6, max_grad_norm=5.0
+        epochs=3,
+        learning_rate=1e-4,
+        warmup_steps=0.05,
+        weight_decay=0.0,
+        betas=(0.9, 0.98),
+        eps=1e-6,
+        max_grad_norm=5.0,
     )
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:

@@ -96,7 +96,7 @@ class EarlyExit(TrainedTechnique):
     exits: tuple[int, ...] | None = None
     branch_size: int = Field(default=128, ge=1)
     branch_heads: int = Field(default=2, ge=1)
-    training: Training = Training(epochs=5, learning_rate=2e-5, batch_size=32, warmup=0.1, keep="last")
+    training: Training = Training(epochs=5, learning_rate=2e-5, batch_size=32, warmup_steps=0.1, keep="last")
 
     @model_validator(mode="after")
     def _tolerance_of_a_choice(self) -> EarlyExit:

@@ -80,7 +80,7 @@ class MiniLMDistillation(Distillation):
     relation_heads: int = Field(default=48, ge=1)
     teacher_layer: int | None = Field(default=None, ge=0)
     assistant: bool = False
-    training: Training = Training(epochs=3, learning_rate=2e-4, batch_size=32, warmup=0.01, keep="last")
+    training: Training = Training(epochs=3, learning_rate=2e-4, batch_size=32, warmup_steps=0.01, keep="last")
 
     def trainings(self) -> tuple[Training, ...]:
         """Return the training block of the assistant, if there is one, and of the student."""

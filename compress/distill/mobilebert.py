@@ -15,8 +15,8 @@ from compress.distill.components.attention import Reduction, relation_rows, rela
 from compress.distill.components.distillation import Distillation, one_history
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import SOFT_LOSSES, SoftTargets
-from compress.step_order import Trait
 from compress.technique import Inputs, Outcome, Technique
+from compress.traits import Trait
 from eval.errors import UserError
 from eval.kinds.registry import kind_of
 from teachers.anatomy.attention_heads import has_all_heads
@@ -115,7 +115,7 @@ class MobileBertDistillation(Distillation):
     feature_maps: FeatureMaps = "mse"
     reduction: Reduction = "valid"
     transfer_epochs: float | None = Field(default=None, gt=0)
-    training: Training = Training(epochs=3, learning_rate=5e-4, warmup=0.02)
+    training: Training = Training(epochs=3, learning_rate=5e-4, warmup_steps=0.02)
 
     @model_validator(mode="after")
     def _transfers(self) -> MobileBertDistillation:

@@ -85,7 +85,7 @@ class TinyBertDistillation(Distillation):
     reduction: Reduction = "valid"
     projection: Literal["separate", "shared"] = "separate"
     intermediate: Training = Training(
-        epochs=10, learning_rate=5e-5, batch_size=32, schedule="constant", warmup=0.0, keep="last"
+        epochs=10, learning_rate=5e-5, batch_size=32, schedule="constant", warmup_steps=0.0, keep="last"
     )
     training: Training = Training(epochs=3, learning_rate=3e-5, batch_size=32)
 

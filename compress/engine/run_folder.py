@@ -11,8 +11,9 @@ from compress.engine.provenance import is_of
 from compress.export.folder import occupied
 from compress.export.runtime.manifest import MANIFEST
 from compress.export.targets.registry import target_names
-from compress.reading.yaml_places import read_yaml
-from compress.recipe import Recipe, recipe_to_yaml
+from compress.reading.block_reader import BlockReader
+from compress.reading.yaml_places import Document, read_yaml
+from compress.recipe import Recipe, recipe_to_plain, recipe_to_yaml
 from eval.errors import CompressError, UserError
 from eval.files.writing import clear_leftovers, is_unfinished, write_beside
 
@@ -78,8 +79,10 @@ def take(out: Path, recipe: Recipe | None = None) -> None:
 
 
 def _trained_part(text: str, source: Path) -> Any:
-    """Return what of a recipe decides what is trained."""
+    """Return what of a recipe decides what is trained, under the names that fields have now."""
     found = read_yaml(text, str(source), {}).data
+    recipe, _ = BlockReader(Document(str(source), found)).attempt(Recipe, found)
+    found = found if recipe is None else recipe_to_plain(recipe)
     return {key: value for key, value in found.items() if key not in FREE} if isinstance(found, dict) else found
 
 

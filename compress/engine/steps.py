@@ -20,15 +20,16 @@ from compress.artifact.record import Record, outcome_of
 from compress.artifact.store import is_artifact
 from compress.export.runtime.manifest import sha256
 from compress.modules.masked import masked_parts
-from compress.recipe.checks import step_problems
+from compress.recipe.step_order import step_problems
 from compress.registry import package_of
-from compress.step_order import UNPRUNED, Handover
 from compress.technique import Inputs, Outcome, Technique
+from compress.traits import UNPRUNED, Handover
 from eval.errors import CompressError, UserError
 from eval.inference import predict
 from eval.kinds.registry import kind_of
 from eval.naming import without_paths
 from teachers.anatomy.encoder import layer_count
+from teachers.renamed import recorded
 from teachers.taskmodel import TaskModel
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def rehearsed(
             continue
         except CompressError as error:
             raise type(error)(f"{where}: {error}") from error
-        config = step.model_dump(mode="json")
+        config = recorded(step)
         record = Record(technique=step.name, config=config, export_scheme=outcome.export_scheme, weights_after="")
         artifact = _with_record(artifact, outcome.model, record)
     return artifact, found
@@ -211,7 +212,7 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
     return {
         "technique": step.name,
         "version": step.version,
-        "config": without_paths(step.model_dump(mode="json")),
+        "config": without_paths(recorded(step)),
         "data": used,
         "teacher": inputs.teacher.digest if inputs.teacher is not None and "teacher" in step.needed() else None,
         "seed": seed,

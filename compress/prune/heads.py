@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
-from compress.step_order import Trait
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
+from compress.traits import Trait
 from eval.errors import UserError
 from eval.kinds.registry import kind_of
 
@@ -80,7 +80,9 @@ class HeadPruning(Technique):
     steps: int = Field(default=1, ge=1)
     least: int = Field(default=1, ge=1)
 
-    @field_validator("heads", mode="before")
+    @field_validator(
+        "heads", mode="before", json_schema_input_type=dict[int, Places] | tuple[tuple[int, Places], ...] | None
+    )
     @classmethod
     def _from_mapping(cls, value: Any) -> Any:
         return tuple(sorted(value.items(), key=lambda item: int(item[0]))) if isinstance(value, Mapping) else value

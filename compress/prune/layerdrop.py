@@ -12,8 +12,8 @@ from compress.companion import Accompanied
 from compress.objective import HealedTechnique
 from compress.prune.depth import depth_table
 from compress.prune.layers import LayerPruning, PickOrSearch
-from compress.step_order import Trait
 from compress.technique import Inputs, Need, Outcome
+from compress.traits import Trait
 from teachers.anatomy.parts import Route, layer_output, rerouted
 from teachers.taskmodel import TaskModel
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from compress.step_order import Trait
 from compress.student.layer_choice import choose_layers, every_other
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
+from compress.traits import Trait
 from eval.errors import UserError
 from eval.kinds.registry import kind_of
 

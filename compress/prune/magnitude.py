@@ -14,9 +14,9 @@ from compress.companion import Accompanied
 from compress.prune.gates import Gated, gated
 from compress.prune.magnitude_ranking import cubic, keep_in_groups, keep_largest, keep_largest_together
 from compress.prune.matrices import mask_away, prunable, sparsity, unmask, with_tied
-from compress.step_order import UNPRUNED, Trait
 from compress.surgery import Surgery
 from compress.technique import PARTS, Inputs, Measure, Outcome, Part
+from compress.traits import UNPRUNED, Trait
 from teachers.anatomy.parts import exchange
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training

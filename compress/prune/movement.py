@@ -13,11 +13,12 @@ from compress.companion import Accompanied
 from compress.objective import HealedTechnique
 from compress.prune.matrices import mask_away, prunable, sparsity
 from compress.prune.movement_scores import Method, ScoredLinear, course
-from compress.step_order import Trait
 from compress.technique import Inputs, Measure, Need, Outcome
+from compress.traits import Trait
 from teachers.anatomy.parts import exchange, matrix_roles
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
+from teachers.training.learning_rate import warmup_steps
 
 
 class MovementPruning(HealedTechnique):
@@ -78,16 +79,19 @@ class MovementPruning(HealedTechnique):
     score_rate: float = Field(default=1e-2, gt=0)
     waits: float = Field(default=1.0, ge=0)
     cools: float = Field(default=2.0, ge=0)
-    training: Training = Training(epochs=10, learning_rate=3e-5, batch_size=16, warmup=0.1, freeze=("embeddings",))
+    training: Training = Training(
+        epochs=10, learning_rate=3e-5, batch_size=16, warmup_steps=0.1, freeze=("embeddings",)
+    )
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse blocks that do not divide the attention matrices, and a schedule without time to prune."""
         found = super().check(student, inputs)
-        if (self.waits + self.cools) * self.training.warmup >= 1:
+        warm, most = self.training.warmup_steps, self.training.max_steps
+        if (self.waits + self.cools) * warm >= (1 if warm < 1 else most or math.inf):
+            said = f"{warm:g} of all optimizer steps" if warm < 1 else f"{warm:g} of at most {most} optimizer steps"
             found.append(
-                f"{self.name}: waits and cools together are {self.waits + self.cools:g} warm-ups of "
-                f"{self.training.warmup:g} of all updates each, which leaves no time to prune; lower one of them, or "
-                "training.warmup"
+                f"{self.name}: waits and cools together are {self.waits + self.cools:g} warm-ups of {said} each, which "
+                "leaves no time to prune; lower one of them, or training.warmup_steps"
             )
         matrices: dict[str, Any] = prunable(student.model, ["layers"])
         for path, block in self.blocks(student.model).items():
@@ -133,11 +137,11 @@ class MovementPruning(HealedTechnique):
     def value(self, step: int, total: int) -> float:
         """Return v (``hard``) or tau (``soft``) before update ``step`` of ``total``."""
         start, end = (1.0, self.keep) if self.method == "hard" else (0.0, self.threshold)
-        return course(start, end, step, total, math.ceil(self.training.warmup * total), self.waits, self.cools)
+        return course(start, end, step, total, warmup_steps(self.training, total), self.waits, self.cools)
 
     def settled(self, step: int, total: int) -> bool:
         """Whether the value is the last one."""
-        return step >= total or step > total - self.cools * math.ceil(self.training.warmup * total)
+        return step >= total or step > total - self.cools * warmup_steps(self.training, total)
 
 
 class MovementSchedule(nn.Module):

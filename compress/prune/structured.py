@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from compress.step_order import Trait
 from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
+from compress.traits import Trait
 from eval.errors import UserError
 from eval.kinds.registry import kind_of
 from teachers.training.config import Training

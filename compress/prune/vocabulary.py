@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from compress.step_order import Trait
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
+from compress.traits import Trait
 from eval.errors import UserError
 
 if TYPE_CHECKING:

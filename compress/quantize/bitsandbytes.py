@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from compress.step_order import Trait
 from compress.technique import Inputs, Measure, Outcome, Technique
+from compress.traits import Trait
 
 if TYPE_CHECKING:
     import torch

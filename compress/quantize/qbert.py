@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from compress.objective import HealedTechnique
 from compress.quantize.bit_widths import halves, reversed_order, under_budget
-from compress.step_order import Trait
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
+from compress.traits import Trait
 from teachers.training.config import Training
 
 if TYPE_CHECKING:

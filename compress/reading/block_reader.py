@@ -1,20 +1,22 @@
-"""Turns the blocks of a document into typed values, collecting what is wrong with each and where it stands."""
+"""Turns the values of a document into typed blocks, collecting what is wrong with each and where it stands."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from compress.reading.validation_errors import field_names, mistakes_in, name_of, numbers_from_booleans
+from compress.reading.validation_errors import FieldError, errors_in, validated
 from compress.reading.wording import expected, shown
 from compress.reading.yaml_places import Document, Location
-from eval.errors import UserError
-from teachers.training.config import Training
+from teachers.renamed import OLD_NAMES
 
 Model = TypeVar("Model", bound=BaseModel)
+Told = Callable[[Location], tuple[str, Location]]
+"""Splits the location of a field into what messages call the part of a document, and the field in it."""
 
 
 class BlockReader:
@@ -25,11 +27,13 @@ class BlockReader:
 
     Attributes:
         problems: One sentence each, with its place.
+        old_names: Old names of fields that were read, with the new ones.
     """
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self.problems = document.problems
+        self.old_names: dict[str, str] = {}
 
     def report(self, location: Location, sentence: str) -> None:
         """Add a problem of the value at ``location``."""
@@ -53,51 +57,43 @@ class BlockReader:
         Returns:
             The typed block, or None if it has problems.
         """
-        before = len(self.problems)
+        block, errors = self.attempt(model, given)
+        for error in errors:
+            self.tell(error, lambda field: (where, field), location)
+        return block
+
+    def attempt(self, model: type[Model], given: Any) -> tuple[Model | None, list[FieldError]]:
+        """Return the block that some values make, or all of their errors; none is reported."""
         if not isinstance(given, Mapping):
-            self.report(location, f"{where}: got {shown(given)}, must be {expected(model)}")
-            return None
-        block, wrong = self._attempt(model, given, location, where)
-        if block is None:
-            # What is right so far may still hold a 'true' where a number belongs.
-            rest = {key: value for key, value in given.items() if key not in wrong}
-            block = _quietly(model, rest)
-        for place in numbers_from_booleans(given, block):
-            self._report(location, place, where, f"{name_of(place)}: got true or false, must be a number")
-        return block if len(self.problems) == before else None
-
-    def _attempt(
-        self, model: type[Model], given: Mapping[str, Any], location: Location, where: str
-    ) -> tuple[Model | None, set[Any]]:
+            return None, [FieldError((), (), f"got {shown(given)}, must be {expected(model)}")]
+        read = partial(model.model_validate, context={OLD_NAMES: self.old_names})
         try:
-            return model.model_validate(given), set()
+            return validated(read, model, given), []
         except ValidationError as error:
-            also = Training.model_fields if "training" in field_names(model) else ()
-            mistakes = mistakes_in(error, model, given, also)
-            for mistake in mistakes:
-                self._report(location, _as_written(mistake.location, given), where, mistake.sentence)
-            return None, {_as_written(mistake.location, given)[0] for mistake in mistakes if mistake.location}
-        except UserError as error:
-            for problem in error.problems:
-                self._report(location, (), where, problem)
-        return None, set(given)
+            return None, errors_in(error, model, given)
 
-    def _report(self, location: Location, inside: Location, where: str, sentence: str) -> None:
-        self.report((*location, *inside), f"{where}: {sentence}" if where else sentence)
+    def tell(self, error: FieldError, told: Told, location: Location = ()) -> None:
+        """Report an error of a block that stands at ``location``."""
+        where, field = told(error.field)
+        sentence = FieldError((), field, error.words).sentence
+        self.report((*location, *error.location), f"{where}: {sentence}" if where else sentence)
 
-
-def _as_written(location: Location, given: Any) -> Location:
-    """Return where a field stands; those of a ``training`` block may be written beside the fields around it."""
-    if not location or not isinstance(given, Mapping):
-        return location
-    first, *rest = location
-    if first == "training" and rest and rest[0] in given and rest[0] not in (given.get("training") or {}):
-        return tuple(rest)
-    return (first, *_as_written(tuple(rest), given.get(first)))
+    def warning_of_old_names(self) -> str:
+        """Return one line that says what to write in the place of the old names that were read; empty without any."""
+        said = []
+        for old, new in self.old_names.items():
+            places = dict.fromkeys(map(self.document.place, _places_of(old, self.document.data)))
+            lines = ", ".join(place.removeprefix(f"{self.document.source}:") for place in places)
+            said.append(f"{new} for {old} ({lines})" if lines else f"{new} for {old}")
+        return f"{self.document.source}: old names are still read; write {', '.join(said)}" if said else ""
 
 
-def _quietly(model: type[Model], given: Mapping[str, Any]) -> Model | None:
-    try:
-        return model.model_validate(given)
-    except (ValidationError, UserError):
-        return None
+def _places_of(name: str, values: Any, location: Location = ()) -> Iterator[Location]:
+    """Find a name among the keys of some values, and as a value of its own."""
+    if values == name:
+        yield location
+    items = values.items() if isinstance(values, Mapping) else enumerate(values) if isinstance(values, list) else ()
+    for key, value in items:
+        if key == name:
+            yield (*location, key)
+        yield from _places_of(name, value, (*location, key))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
 
 from compress.export.targets.registry import BUILT_IN, get_target
 from compress.export.targets.target_options import TargetBlock
-from compress.reading.block import Block
+from compress.reading.base_block import Block
 from compress.recipe.head_block import HeadBlock
 from compress.student.student import Student
 from eval.errors import UserError
@@ -19,7 +19,7 @@ from teachers.finetuning.sweep import SEED, Sweep, checked, run_sweep, settings
 from teachers.losses.catalogue import LossBlock
 from teachers.named_block import OneNamedBlock, spelled_out
 from teachers.pretraining.settings import Pretraining
-from teachers.training.config import AuxiliaryLM, Training
+from teachers.training.config import AuxiliaryLM, Training, WithTraining
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,11 +104,10 @@ class SharedTaskBlock(TaskBlock):
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
-class FinetuneBlock(Block):
+class FinetuneBlock(Block, WithTraining):
     """How a teacher is fine-tuned on the task; fields of ``training`` may stand here directly.
 
     Attributes:
-        training: How weights are updated.
         seed: Seeds the teacher's head and order; by default the recipe's seed. Several give several teachers.
         in_domain: If given, how the base first learns to predict masked words of the task's own texts (train and
             unlabelled), before it learns the task.
@@ -123,7 +122,6 @@ class FinetuneBlock(Block):
             by validation is the teacher (see ``teachers.finetuning.sweep``).
     """
 
-    training: Training = Field(default_factory=Training)
     seed: Seed | Annotated[tuple[Seed, ...], Field(min_length=1)] | None = None
     in_domain: Training | None = None
     auxiliary_lm: AuxiliaryLM | None = None
@@ -132,18 +130,6 @@ class FinetuneBlock(Block):
     head: HeadBlock | None = None
     per_task: Training | None = None
     sweep: dict[str, tuple[Any, ...]] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_training(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        short = {key: values[key] for key in values if key in Training.model_fields}
-        block = values.get("training", {})
-        if not short or not isinstance(block, (dict, Training)):
-            return values
-        given = block.model_dump(exclude_unset=True) if isinstance(block, Training) else block
-        return {key: value for key, value in values.items() if key not in short} | {"training": {**given, **short}}
 
     def clashes(self, kind: str) -> list[tuple[str, str]]:
         """Return each field that cannot be followed on a task of this kind, or beside the others, and why."""
@@ -159,9 +145,11 @@ class FinetuneBlock(Block):
 
     @field_validator("sweep")
     @classmethod
-    def _can_be_swept(cls, sweep: dict[str, tuple[Any, ...]] | None) -> dict[str, tuple[Any, ...]] | None:
+    def _can_be_swept(
+        cls, sweep: dict[str, tuple[Any, ...]] | None, info: ValidationInfo
+    ) -> dict[str, tuple[Any, ...]] | None:
         try:
-            return None if sweep is None else checked(sweep)
+            return None if sweep is None else checked(sweep, info.context)
         except UserError as error:
             raise ValueError("; ".join(one.removeprefix("sweep").lstrip(".: ") for one in error.problems)) from error
 

@@ -7,21 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from compress.augment.tagger import DATA
 from compress.reading.yaml_places import Location
-from compress.step_order import Handover, order_problems
+from compress.recipe.step_order import step_problems
 from eval.kinds.registry import kind_of
 
 if TYPE_CHECKING:
     from compress.augment.block import AugmentBlock
-    from compress.recipe import Recipe
     from compress.recipe.blocks import EvaluateBlock, TaskBlock, TeacherBlock
+    from compress.recipe.schema import Recipe
     from compress.student.student import Student
     from compress.technique import Technique
-
-HINTS = {
-    "train": "a task with training data",
-    "calibration": "a task whose data gives the ranges of activations",
-    "teacher": "a teacher",
-}
 
 
 def problems(recipe: Recipe, have: Collection[str] | None = None) -> list[str]:
@@ -32,19 +26,32 @@ def problems(recipe: Recipe, have: Collection[str] | None = None) -> list[str]:
         have: The inputs that are there (train, calibration, teacher), for a recipe that is run in Python; None
             takes those that the recipe's own blocks give, and then a recipe without a model is a problem too.
     """
-    steps = list(enumerate(recipe.steps))
     if have is not None:
-        return [sentence for _, sentence in step_problems(steps, have)]
-    given = parts_given(dict(recipe))
-    found = [
-        *step_problems(steps, inputs_of(given)),
-        *block_problems(recipe.teacher, recipe.student, recipe.evaluate, given),
-        *shared_problems(recipe.teacher, given),
-        *augment_problems(recipe.augment, recipe.task, given),
-        *evaluate_problems(recipe.task, recipe.evaluate),
-        *finetune_problems(recipe.task, recipe.teacher),
-    ]
-    return [sentence for _, sentence in found]
+        return [sentence for _, sentence in step_problems(list(enumerate(recipe.steps)), have)]
+    return [sentence for _, sentence in recipe_problems(recipe, parts_given(dict(recipe)))]
+
+
+def recipe_problems(
+    recipe: Recipe, given: Collection[str], steps: Sequence[tuple[int, Technique]] | None = None
+) -> Iterator[tuple[Location, str]]:
+    """Find what is impossible.
+
+    Args:
+        recipe: A recipe, or what of it could be read.
+        given: Names of the parts that the whole recipe has, readable or not.
+        steps: The recipe's steps with their places in the whole recipe.
+
+    Yields:
+        The place in the recipe and the sentence.
+    """
+    if "ablate" in given and "evaluate" not in given:
+        yield ("ablate",), "ablate: needs evaluate, which measures what each step contributed"
+    yield from step_problems(list(enumerate(recipe.steps)) if steps is None else steps, inputs_of(given))
+    yield from block_problems(recipe.teacher, recipe.student, recipe.evaluate, given)
+    yield from shared_problems(recipe.teacher, given)
+    yield from augment_problems(recipe.augment, recipe.task, given)
+    yield from evaluate_problems(recipe.task, recipe.evaluate)
+    yield from finetune_problems(recipe.task, recipe.teacher)
 
 
 PARTS = ("task", "tasks", "teacher", "student", "augment", "steps", "export", "evaluate", "ablate")
@@ -61,26 +68,6 @@ def parts_given(recipe: Mapping[str, Any]) -> set[str]:
 def inputs_of(blocks: Collection[str]) -> set[str]:
     """Return the inputs of steps that these blocks of a recipe give."""
     return ({"train", "calibration"} if "task" in blocks else set()) | ({"teacher"} if "teacher" in blocks else set())
-
-
-def step_problems(
-    steps: Sequence[tuple[int, Technique]], have: Collection[str], model: Handover | None = None
-) -> Iterator[tuple[Location, str]]:
-    """Find steps that lack an input, train what can no longer be trained, or need what an earlier step took away.
-
-    Args:
-        steps: Techniques with their places among the steps, counted from 0.
-        have: The inputs that are there.
-        model: What the model lacks that the steps start from, if it is known.
-
-    Yields:
-        The place in the recipe and the sentence.
-    """
-    for index, step in steps:
-        for need in sorted(step.needed() - set(have)):
-            yield ("steps", index), f"step {index + 1}, {step.name}: needs {HINTS[need]}, and there is none"
-    for index, problem in order_problems([(index, step.handover()) for index, step in steps], model):
-        yield ("steps", index), problem.sentence
 
 
 def block_problems(

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from compress.companion import Accompanied
 from compress.objective import HealedTechnique
-from compress.step_order import Trait
 from compress.student.layer_choice import Pick, choose_layers
 from compress.technique import Inputs, Measure, Need, Outcome
+from compress.traits import Trait
 from eval.errors import UserError
 from teachers.anatomy.encoder import copy_layer, layer_count, layers, replace_layers
 from teachers.anatomy.parts import layer_differences, rerouted
@@ -81,7 +81,7 @@ class Theseus(HealedTechnique):
     slope: float | None = Field(default=None, gt=0)
     rate: float = Field(default=0.5, gt=0, le=1)
     replacing: float = Field(default=0.5, gt=0, le=1)
-    training: Training = Training(epochs=15, learning_rate=2e-5, batch_size=32, warmup=0.0)
+    training: Training = Training(epochs=15, learning_rate=2e-5, batch_size=32, warmup_steps=0.0)
 
     @model_validator(mode="after")
     def _one_choice(self) -> Theseus:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from compress.share.lowrank import largest_rank
-from compress.step_order import UNPRUNED, Trait
 from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
+from compress.traits import UNPRUNED, Trait
 from eval.kinds.registry import kind_of
 from teachers.training.config import Training
 

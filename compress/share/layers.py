@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from compress.step_order import UNPRUNED, Trait
 from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
+from compress.traits import UNPRUNED, Trait
 from eval.errors import UserError
 from teachers.training.config import Training
 

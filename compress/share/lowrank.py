@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from compress.step_order import Trait
 from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
+from compress.traits import Trait
 from teachers.training.config import Training
 
 if TYPE_CHECKING:

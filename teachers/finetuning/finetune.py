@@ -27,6 +27,7 @@ from teachers.finetuning.strategies import clashes
 from teachers.home import home
 from teachers.losses.catalogue import NamedLoss, named
 from teachers.losses.task_loss import TaskLoss
+from teachers.renamed import recorded
 from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel, weights_digest
 from teachers.trained_once import trained_once
 from teachers.training.config import AuxiliaryLM, Training
@@ -137,7 +138,7 @@ def lesson_identity(model: TaskModel, task: Task, loss: NamedLoss | None) -> dic
 
 def course_identity(training: Training, seed: int) -> dict[str, Any]:
     """Return how it is trained, as plain values."""
-    return {"training": training.model_dump(mode="json", exclude_defaults=True), "seed": seed}
+    return {"training": recorded(training, exclude_defaults=True), "seed": seed}
 
 
 def config_identity(model: TaskModel) -> dict[str, Any]:

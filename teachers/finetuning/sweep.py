@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from eval.errors import DivergedError, UserError, did_you_mean
 from eval.files.writing import write_beside
+from teachers.renamed import with_new_names
 from teachers.training.config import Training
 
 if TYPE_CHECKING:
@@ -109,18 +110,19 @@ class Sweep:
         return {"metric": self.metric, "split": "validation", "trials": trials, "best": best, "note": OPTIMISTIC}
 
 
-def checked(values: Values) -> dict[str, tuple[Any, ...]]:
+def checked(values: Values, context: Any = None) -> dict[str, tuple[Any, ...]]:
     """Return the values of a sweep as ``Training`` takes them.
 
     Args:
         values: For each field of ``Training``, or ``seed``, the values to try.
+        context: Of the validation, for old names of fields; see ``teachers.renamed``.
 
     Raises:
         UserError: With everything that is wrong with them.
     """
     problems = [] if values else ["sweep: is empty; name fields with their values, such as learning_rate: [2e-5, 5e-5]"]
     found: dict[str, tuple[Any, ...]] = {}
-    for name, given in values.items():
+    for name, given in with_new_names(dict(values), Training.renamed, context).items():
         if name != SEED and name not in Training.model_fields:
             problems.append(f"sweep: unknown field {name!r}{did_you_mean(name, [SEED, *Training.model_fields])}")
             continue

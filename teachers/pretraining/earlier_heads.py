@@ -10,6 +10,8 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from teachers.pretraining.objectives import Objectives
+
 logger = logging.getLogger("teachers.pretraining")
 
 HEADS = "heads.safetensors"
@@ -59,4 +61,10 @@ def earlier_heads(named: str | None) -> EarlierHeads:
     if not place:
         return EarlierHeads()
     with Path(place).open("rb") as stream:
-        return EarlierHeads(load_file(place), hashlib.file_digest(stream, "sha256").hexdigest())
+        return EarlierHeads(_under_new_names(load_file(place)), hashlib.file_digest(stream, "sha256").hexdigest())
+
+
+def _under_new_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of heads under the names that objectives have now."""
+    new = Objectives.renamed
+    return {".".join(new.get(part, part) for part in name.split(".")): tensor for name, tensor in tensors.items()}

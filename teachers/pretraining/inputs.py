@@ -66,6 +66,6 @@ def _sources(block: Pretraining) -> Iterator[tuple[str, str]]:
 def _lists(block: Pretraining) -> Iterator[tuple[str, str]]:
     for number, stage in enumerate(block.stages):
         for name, task in stage.tasks.items():
-            if task.objectives.masked_words is not None:
-                for file in task.objectives.masked_words.lists:
-                    yield f"stages.{number}.tasks.{name}.objectives.masked_words.lists", str(file)
+            if task.objectives.mlm is not None:
+                for file in task.objectives.mlm.lists:
+                    yield f"stages.{number}.tasks.{name}.objectives.mlm.lists", str(file)

@@ -98,7 +98,7 @@ def segmenter_for(name: str | None) -> Segmenter | None:
     except ModuleNotFoundError as error:
         raise UserError(
             "pretrain.segmenter: jieba is not installed; install it with: pip install 'nlp-compress[chinese]', or give "
-            "a list of words: masked_words: {units: phrase, lists: [words.txt]}"
+            "a list of words: mlm: {units: phrase, lists: [words.txt]}"
         ) from error
     jieba.setLogLevel(logging.WARNING)
 

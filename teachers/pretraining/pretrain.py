@@ -27,6 +27,7 @@ from teachers.home import home
 from teachers.pretraining.earlier_heads import HEADS, earlier_heads
 from teachers.pretraining.inputs import check_inputs, digests, given_sources
 from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for
+from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.objectives.base import Text
 from teachers.pretraining.prediction_heads import Head, TextHead, pooler
 from teachers.pretraining.pretraining_batches import PretextRows
@@ -37,6 +38,7 @@ from teachers.pretraining.text.corpus import Corpus, Reader, build, texts
 from teachers.pretraining.text.sequence import Frame
 from teachers.pretraining.text.sequence_sources import Dialogues, Given, Packed, dialogues, labelled_pairs
 from teachers.pretraining.utilisation import speed_of
+from teachers.renamed import AS_RECORDED, recorded, with_first_names
 from teachers.taskmodel import save_taskmodel
 from teachers.trained_once import trained_once
 from teachers.training.loop import learn
@@ -106,7 +108,7 @@ class _Run:
         self.earlier = earlier_heads(block.network.from_)
         self.labels: dict[str, Sequence[str]] = {}
         self.pooler: nn.Linear | None = None
-        stages = [stage.model_dump(mode="json", exclude_defaults=True) for stage in block.stages]
+        stages = [recorded(stage, exclude_defaults=True) for stage in block.stages]
         identity = [VERSION, self.student.digest, self.text.folder.name, stages, seed, digests(block)]
         if self.watched is not None:
             identity.append(self.watched.folder.name)
@@ -268,7 +270,8 @@ class _Run:
         )
 
     def _parts(self) -> tuple[nn.Module, ...]:
-        return (self.student.model, nn.ModuleDict(self.heads))
+        heads = with_first_names(self.heads, Objectives.renamed, AS_RECORDED)
+        return (self.student.model, nn.ModuleDict(heads))
 
     def _keep(self, file: Path) -> None:
         from teachers.training.checkpoint import save_weights

@@ -108,9 +108,7 @@ class PretextTask(_Block):
         if len(named) > 1:
             raise ValueError(f"{' and '.join(named)}: a sequence has one class; write a task for each")
         if not named and not self.objectives.given:
-            raise ValueError(
-                "asks for nothing; give objectives such as {masked_words: {}}, or pair, reorder, given, dialogues"
-            )
+            raise ValueError("asks for nothing; give objectives such as {mlm: {}}, or pair, reorder, given, dialogues")
         if self.sequences is not None and (self.given or self.dialogues):
             raise ValueError("sequences: is for text; given pairs and dialogues are sequences already")
         return self
@@ -157,7 +155,7 @@ class Pretraining(_Block):
     segmenter: Literal["jieba"] | None = None
     stages: tuple[Stage, ...]
 
-    @field_validator("text", mode="before")
+    @field_validator("text", mode="before", json_schema_input_type=str | Names)
     @classmethod
     def _several(cls, text: Any) -> Any:
         return [text] if isinstance(text, str) else text
@@ -174,5 +172,5 @@ class Pretraining(_Block):
     @classmethod
     def _some(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         if not stages:
-            raise ValueError("needs a stage: {length: 128, tasks: {text: {objectives: masked_words}}}")
+            raise ValueError("needs a stage: {length: 128, tasks: {text: {objectives: mlm}}}")
         return stages

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from teachers.renamed import RenamedFields, with_first_names
 
 LATER = ("layer_decay", "unfreeze", "report_steps")
 """Fields that were added later: at their defaults they are left out where a training is written down, so that records,
 keys and checkpoints from before still fit."""
 
 
-class Training(BaseModel):
+class Training(RenamedFields):
     """How weights are updated; the same block for teachers, students and every technique that trains.
 
     Attributes:
@@ -19,10 +32,12 @@ class Training(BaseModel):
         max_steps: Stop after this many updates, whatever ``epochs`` says.
         learning_rate: Peak learning rate of AdamW.
         batch_size: Examples (windows, for long inputs) of one update, over all devices together.
-        accumulation: Pieces into which each batch is cut to save memory; the update stays the same.
-        schedule: Course of the learning rate after the warm-up: down to 0 in a straight line or along a cosine,
+        gradient_accumulation_steps: Pieces into which each batch is cut to save memory; the optimizer step is that of
+            the whole batch, so ``batch_size`` stays the number of its examples (transformers counts those of a piece).
+        schedule: Schedule of the learning rate after the warm-up: down to 0 in a straight line or along a cosine,
             constant, falling with the root of the updates (noam), or in a straight line to a 32nd (slanted_triangular).
-        warmup: Part of all updates in which the rate rises from 0, or from a 32nd for slanted_triangular.
+        warmup_steps: Optimizer steps in which the rate rises from 0, or from a 32nd for slanted_triangular. Below 1 it
+            is a share of all optimizer steps, otherwise their number.
         layer_decay: What the rate is multiplied by from each layer to the one below it: the head has the peak rate, the
             embeddings the lowest; 1 is the same rate everywhere, ULMFiT's is 0.3846. Layers that share weights are one.
         weight_decay: Decay of weight matrices; biases and normalisation gains are never decayed.
@@ -47,14 +62,17 @@ class Training(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"accumulation": "gradient_accumulation_steps", "warmup": "warmup_steps"}
+    )
 
     epochs: float = Field(default=3.0, gt=0, le=10_000)
     max_steps: int | None = Field(default=None, ge=1)
     learning_rate: float = Field(default=5e-5, gt=0, le=10)
     batch_size: int = Field(default=32, ge=1)
-    accumulation: int = Field(default=1, ge=1)
+    gradient_accumulation_steps: int = Field(default=1, ge=1)
     schedule: Literal["linear", "cosine", "constant", "noam", "slanted_triangular"] = "linear"
-    warmup: float = Field(default=0.1, ge=0, lt=1)
+    warmup_steps: float = Field(default=0.1, ge=0)
     layer_decay: float = Field(default=1.0, gt=0, le=1)
     weight_decay: float = Field(default=0.01, ge=0)
     betas: tuple[float, float] = (0.9, 0.999)
@@ -69,13 +87,49 @@ class Training(BaseModel):
     checkpoint_seconds: float = Field(default=120.0, ge=0)
     report_steps: int | None = Field(default=None, ge=1)
 
+    @field_validator("warmup_steps")
+    @classmethod
+    def _share_or_number(cls, steps: float) -> float:
+        if steps > 1 and not steps.is_integer():
+            raise ValueError(f"got {steps:g}, must be a share below 1 or a whole number of optimizer steps")
+        return steps
+
     @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _as_recorded(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         values: dict[str, Any] = dump(self)
-        if info.exclude_unset:  # what was said is kept, even if it is the default
+        if not info.exclude_unset:  # what was said is kept, even if it is the default
+            unchanged = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
+            values = {name: value for name, value in values.items() if name not in unchanged}
+        return with_first_names(values, self.renamed, info.context)
+
+
+class WithTraining(BaseModel):
+    """Base of the blocks with a ``training`` block whose fields may also be written beside the block's own.
+
+    Attributes:
+        training: How weights are updated.
+    """
+
+    training: Training = Field(default_factory=Training)
+
+    @classmethod
+    def beside(cls) -> tuple[str, ...]:
+        """Return the fields of ``training`` that may be written beside the block's own."""
+        return tuple(name for name in Training.model_fields if name not in cls.model_fields)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_training(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
             return values
-        unchanged = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
-        return {name: value for name, value in values.items() if name not in unchanged}
+        names = {*cls.beside(), *Training.renamed} - set(cls.model_fields)
+        short = {key: values[key] for key in values if key in names}
+        block = values.get("training", {})
+        if not short or not isinstance(block, (dict, Training)):
+            return values
+        given = block.model_dump(exclude_unset=True) if isinstance(block, Training) else block
+        own = {key: value for key, value in values.items() if key not in short}
+        return own | {"training": {**given, **short}}
 
 
 class AuxiliaryLM(BaseModel):

@@ -13,8 +13,8 @@ RATIO = 32
 def rate(training: Training, step: int, total: int) -> float:
     """Return the part of the peak learning rate that update ``step`` (from 0) of ``total`` takes, 0 to 1."""
     if training.schedule == "slanted_triangular":
-        return slanted_triangular(step, total, training.warmup)
-    warm = math.ceil(training.warmup * total)
+        return slanted_triangular(step, total, training.warmup_steps)
+    warm = warmup_steps(training, total)
     if step < warm:
         return (step + 1) / warm
     if training.schedule == "noam":
@@ -27,18 +27,25 @@ def rate(training: Training, step: int, total: int) -> float:
     return 1.0
 
 
-def slanted_triangular(step: int, total: int, cut_fraction: float) -> float:
+def warmup_steps(training: Training, total: int) -> int:
+    """Return in how many of ``total`` optimizer steps the rate rises."""
+    given = training.warmup_steps
+    return math.ceil(given * total) if given < 1 else int(given)
+
+
+def slanted_triangular(step: int, total: int, warmup: float) -> float:
     """Rise in a straight line from 1/32 of the peak to the peak at ``cut``, and fall in a straight line to 1/32.
 
-    ``cut = floor(total * cut_fraction)``, ``p = step / cut`` before it and ``1 - (step - cut) / (total - cut)`` after
-    it, and the rate is ``(1 + 31 p) / 32``. The paper divides by ``cut * (1 / cut_fraction - 1)``, which is the same
-    where ``total * cut_fraction`` is a whole number; elsewhere its rate would fall below 1/32, even below 0. A short
+    ``cut = floor(total * warmup)``, or ``warmup`` itself from 1 on, ``p = step / cut`` before it and
+    ``1 - (step - cut) / (total - cut)`` after it, and the rate is ``(1 + 31 p) / 32``. The paper divides by
+    ``cut * (1 / warmup - 1)``, which is the same where ``total * warmup`` is a whole number;
+    elsewhere its rate would fall below 1/32, even below 0. A short
     training whose cut is 0 starts at the peak.
 
     Source: Howard and Ruder 2018, arXiv 1801.06146 (ULMFiT; cut fraction 0.1).
     """
-    cut = math.floor(total * cut_fraction)
-    part = step / cut if step < cut else 1 - (step - cut) / (total - cut)
+    cut = math.floor(total * warmup) if warmup < 1 else int(warmup)
+    part = step / cut if step < cut else 1 - (step - cut) / max(total - cut, 1)
     return (1 + part * (RATIO - 1)) / RATIO
 
 

@@ -23,6 +23,7 @@ from teachers.anatomy.padding import kept_silent
 from teachers.data.batches import MixedBatches
 from teachers.losses.loss import Objective
 from teachers.losses.task_loss import TaskLoss
+from teachers.renamed import recorded_json
 from teachers.signals.hooks import observed
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel, weights_digest
@@ -118,7 +119,7 @@ def learn(
         torch.manual_seed(seed)
         bound = [lesson.bind(seed) for lesson in lessons]
         digests = [word for one in bound for word in (one.rows.digest, weights_digest(one.student.model))]
-        words = [training.model_dump_json(), str(seed), *digests, identity]
+        words = [recorded_json(training), str(seed), *digests, identity]
         return _Loop(bound, training, seed, folder, hashlib.sha256("|".join(words).encode()).hexdigest()).run()
 
 
@@ -133,7 +134,7 @@ class _Loop:
             self.total = min(self.total, training.max_steps)
         self.accelerator = _accelerator(training.precision)
         self.device = self.accelerator.device
-        self.accumulation = Accumulation(self.accelerator, training.accumulation)
+        self.accumulation = Accumulation(self.accelerator, training.gradient_accumulation_steps)
         if len({id(network) for network in self.networks}) > 1 and self.accelerator.num_processes > 1:
             raise UserError("several networks are trained together by one process; start it without torchrun")
         self.modules = tuple(

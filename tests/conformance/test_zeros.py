@@ -13,7 +13,7 @@ from compress.modules.masked import masked_parts
 from compress.pairs import refusal
 from compress.recipe import Recipe
 from compress.registry import get, names
-from compress.step_order import UNPRUNED
+from compress.traits import UNPRUNED
 from eval.cost.size import file_bytes
 from eval.errors import UserError
 from teachers.anatomy.encoder import layer_count

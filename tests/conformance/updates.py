@@ -206,7 +206,7 @@ def pretrained(task):
             ]
             text.write_text("\n".join(sentences))
             shape = {"layers": 2, "hidden_size": 16, "heads": 2, "max_positions": 64, "options": WITHOUT_DROPOUT}
-            shape |= families["replaced_tokens" in task.get("objectives", {})]
+            shape |= families["rtd" in task.get("objectives", {})]
             stage = {"tasks": {"one": task}, "length": 32, "training": training}
             block = Pretraining(text=folder, tokenizer={"size": 120}, network=shape, stages=[stage])
             with recorded() as found:
@@ -218,7 +218,7 @@ def pretrained(task):
 
 def pretext_tasks():
     """Yield every objective of pretraining, with the one that it goes with if it cannot stand alone."""
-    spans = {"masked_words": {"units": "span"}}
+    spans = {"mlm": {"units": "span"}}
     for name in Objectives.model_fields:
         for objectives in ({name: {}}, {**spans, name: {}}):
             with contextlib.suppress(ValidationError):
@@ -228,7 +228,7 @@ def pretext_tasks():
     for name in PAIRS:
         yield f"pretraining: {name}", pretrained({"pair": name})
     yield "pretraining: reorder", pretrained({"reorder": 3})
-    both = {"objectives": {"masked_words": {}, "word_order": {"size": 4}}, "pair": "next_sentence"}
+    both = {"objectives": {"mlm": {}, "word_structural": {"size": 4}}, "pair": "next_sentence"}
     yield "pretraining: several", pretrained(both)
 
 
@@ -240,7 +240,7 @@ def cases():
 def gradients(pieces, only=""):
     """Return the gradients of every case, ``[parameters]`` each; those that do not exist are left out."""
     found = {}
-    training = {"max_steps": 1, "batch_size": 12, "accumulation": pieces, "max_grad_norm": 0}
+    training = {"max_steps": 1, "batch_size": 12, "gradient_accumulation_steps": pieces, "max_grad_norm": 0}
     for name, case in cases().items():
         if only in name:
             with contextlib.suppress(UserError, ValidationError):

@@ -141,7 +141,7 @@ NUMBERS: dict[str, tuple[str, str, dict[str, str]]] = {
         {"zero": "0", "below zero": "-1", "not a number": "nan", "infinite": "inf", "too large": "11"},
     ),
     "teach --batch-size": (TEACH, "batch.size", {"zero": "0", "below zero": "-1", "a fraction": "1.5"}),
-    "teach --warmup": (TEACH, "warmup", {"one": "1", "below zero": "-0.1", "not a number": "nan"}),
+    "teach --warmup-steps": (TEACH, "warmup.steps", {"a fraction": "1.5", "below zero": "-0.1", "not a number": "nan"}),
     "teach --patience": (TEACH, "patience", {"zero": "0", "below zero": "-1", "a fraction": "1.5"}),
     "teach --seed": (TEACH, "seed", {"below zero": "-1", "too large": "4294967296", "of 400 digits": DIGITS}),
     "augment --copies": (AUGMENT, "copies", {"below zero": "-1", "a fraction": "1.5", "of 5,000 digits": MOST_DIGITS}),

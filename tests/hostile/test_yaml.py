@@ -310,8 +310,8 @@ STRUCTURE: dict[str, tuple[str, str]] = {
             ("training in a term", "{distill.logits: {training: {epochs: 3}}}", r".*logits: epochs: a term of an obj"),
             (
                 "two fields of training",
-                "{distill.pkd: {epochs: 3, warmup: 0}}",
-                r".*distill\.pkd: epochs, warmup: a term",
+                "{distill.pkd: {epochs: 3, warmup_steps: 0}}",
+                r".*distill\.pkd: epochs, warmup_steps: a term",
             ),
             ("nothing", "{}", "objective"),
             ("a number", "7", "objective"),

@@ -3,7 +3,7 @@
 import pytest
 
 from compress.registry import get, names
-from compress.step_order import GENERAL, TRAITS
+from compress.traits import GENERAL, TRAITS
 
 
 @pytest.mark.parametrize("name", names())

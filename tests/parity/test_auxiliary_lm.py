@@ -58,7 +58,7 @@ def test_pieces_of_a_batch_add_up(task):
     found = []
     for pieces in (1, 3):
         student = tiny_taskmodel("bert", task.spec, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
-        training = Training(max_steps=2, batch_size=8, accumulation=pieces)
+        training = Training(max_steps=2, batch_size=8, gradient_accumulation_steps=pieces)
         found.append(train(student, task.train, WithLanguageModel(), training)[-1]["terms"])
     assert found[0] == pytest.approx(found[1], rel=1e-4)
 

@@ -214,7 +214,7 @@ def test_every_strategy_brings_the_student_nearer(strategy, task, teacher, stude
     rows = rows_of(student, task.train, 5)
     batch = rows.batch(range(16))
     inputs = Inputs(train=task.train, teacher=ModelTeacher(teacher))
-    training = {"epochs": 10, "batch_size": 8, "learning_rate": 3e-3, "warmup": 0.1}
+    training = {"epochs": 10, "batch_size": 8, "learning_rate": 3e-3, "warmup_steps": 0.1}
     technique = MobileBertDistillation(strategy=strategy, transfer_epochs=18, **training)
     result = run(Recipe(steps=(technique,)), student, inputs, rehearse=False)
     loss = MobileBertDistillation(strategy="auxiliary").bind(student, rows, ModelTeacher(teacher))

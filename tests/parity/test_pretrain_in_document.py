@@ -44,9 +44,7 @@ def relations(corpus, source, objectives):
     found, expected, documents = [], [], []
     for number in range(len(rows)):
         drawn = rows.draw(number, epoch=0)
-        hidden = (
-            drawn.targets["masked_words"] != IGNORED if "masked_words" in drawn.targets else np.zeros_like(drawn.ids)
-        )
+        hidden = drawn.targets["mlm"] != IGNORED if "mlm" in drawn.targets else np.zeros_like(drawn.ids)
         here = {place for place in drawn.places.tolist() if place >= 0}
         held = set()
         for position, place in enumerate(drawn.places.tolist()):
@@ -71,7 +69,7 @@ def test_a_token_may_come_back_in_its_document():
 def test_every_token_is_compared_with_its_own_document(how, pair, tmp_path):
     (tmp_path / "a.txt").write_text(text_of(), encoding="utf-8")
     corpus = build([Source.of(tmp_path / "a.txt")], TOKENIZER, tmp_path / "home")
-    for objectives in ({"in_document": {}}, {"masked_words": {"units": "word"}, "in_document": {}}):
+    for objectives in ({"in_document": {}}, {"mlm": {"units": "word"}, "in_document": {}}):
         source = lambda frame: Packed(corpus, frame, 36, how, pair)  # noqa: E731
         found, expected, documents = relations(corpus, source, objectives)
         assert found == expected

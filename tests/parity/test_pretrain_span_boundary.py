@@ -11,7 +11,7 @@ from eval.encoding import IGNORED
 from teachers.data.encoded_dataset import Batch
 from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.objectives.base import Text
-from teachers.pretraining.objectives.masked_words import mark_spans
+from teachers.pretraining.objectives.mlm import mark_spans
 from teachers.pretraining.objectives.span_boundary_head import SpanBoundaryHead, SpanVectors
 from teachers.pretraining.pretraining_batches import PretextRows
 from teachers.pretraining.text.corpus import build
@@ -68,7 +68,7 @@ def test_what_stands_around_a_span_is_what_stands_in_the_text(how, tmp_path):
     corpus = build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home")
     frame = Frame(tokenizer)
     text, source = Text(corpus, frame, tokenizer), Packed(corpus, frame, 64, how)
-    given = Objectives(masked_words={"units": "span"}, span_boundary={}).given
+    given = Objectives(mlm={"units": "span"}, span_boundary={}).given
     rows = PretextRows(source, frame, {name: own.ask(text) for name, own in given.items()})
     spans = 0
     for number in range(len(rows)):

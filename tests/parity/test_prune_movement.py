@@ -45,10 +45,10 @@ def test_the_schedule_by_hand():
     expected = {0: 1, 100: 1, 200: 0.685277, 350: 0.375820, 600: 0.169825, 801: 0.15, 1000: 0.15}
     found = {t: course(1.0, 0.15, t, 1000, 100, 1, 2) for t in expected}
     assert found == pytest.approx(expected, abs=1e-6)
-    technique = MovementPruning(warmup=0.1)
+    technique = MovementPruning(warmup_steps=0.1)
     assert {t: technique.value(t, 1000) for t in expected} == pytest.approx(expected, abs=1e-6)
     assert [technique.settled(step, 1000) for step in (800, 801)] == [False, True]
-    soft = MovementPruning(method="soft", warmup=0.1)
+    soft = MovementPruning(method="soft", warmup_steps=0.1)
     assert [soft.value(t, 1000) for t in (0, 100, 801)] == [0, 0, 0.1]
 
 
@@ -108,7 +108,7 @@ def test_the_regulariser_follows_the_threshold():
     with torch.no_grad():
         layers[1].scores.fill_(-1.0)
     assert mean_sigmoid([layer.scores for layer in layers]).item() == pytest.approx((4 * 0.5 + 12 * 0.268941) / 16)
-    schedule = MovementSchedule(MovementPruning(method="soft", penalty=400, warmup=0.1), layers)
+    schedule = MovementSchedule(MovementPruning(method="soft", penalty=400, warmup_steps=0.1), layers)
     schedule.at_step(0, 1000)
     assert schedule.terms()["scores"].item() == 0
     schedule.at_step(350, 1000)
@@ -205,7 +205,7 @@ def test_what_does_not_fit_is_named():
     assert problem.startswith(
         "prune.movement: block [7, 8] does not divide bert.encoder.layer.0.attention.self.query, "
     )
-    (problem,) = MovementPruning(training=Training(warmup=0.4)).check(model, Inputs())
-    assert "3 warm-ups of 0.4 of all updates each, which leaves no time to prune" in problem
+    (problem,) = MovementPruning(training=Training(warmup_steps=0.4)).check(model, Inputs())
+    assert "3 warm-ups of 0.4 of all optimizer steps each, which leaves no time to prune" in problem
     (problem,) = MovementPruning().check(tiny_taskmodel("bert", tiny_task("embedding").spec), Inputs())
     assert "objective: distill.embedding" in problem

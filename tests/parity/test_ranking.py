@@ -109,7 +109,7 @@ class TestRows:
         task, found = ranked(), []
         for pieces in (1, 2, 3):
             student = tiny_taskmodel("bert", task.spec, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
-            training = Training(max_steps=2, batch_size=20, accumulation=pieces)
+            training = Training(max_steps=2, batch_size=20, gradient_accumulation_steps=pieces)
             found.append(train(student, task.train, PairwiseRanking(), training)[-1]["loss"])
         assert found == pytest.approx([found[0]] * 3, rel=1e-4)
 

@@ -197,7 +197,7 @@ class TestTraining:
         task = tiny_task("embedding", pair=True, examples=64)
         start = tiny_taskmodel("bert", task.spec)
         before = scores(start, task.validation)["spearman"]
-        training = Training(epochs=6, learning_rate=3e-3, batch_size=16, warmup=0.0)
+        training = Training(epochs=6, learning_rate=3e-3, batch_size=16, warmup_steps=0.0)
         teacher, folder = finetune(start, task, training, loss=loss)
         after = scores(teacher, task.validation)["spearman"]
         assert after > max(0.5, before + 0.2)
@@ -228,9 +228,8 @@ class TestTraining:
         found = []
         for pieces in (1, 2, 3):
             student = tiny_taskmodel("bert", TASK.spec, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
-            history = train(
-                student, TASK.train, CosineRegression(), Training(max_steps=2, batch_size=16, accumulation=pieces)
-            )
+            training = Training(max_steps=2, batch_size=16, gradient_accumulation_steps=pieces)
+            history = train(student, TASK.train, CosineRegression(), training)
             found.append(history[-1]["loss"])
         assert found == pytest.approx([found[0]] * 3, rel=1e-4)
 

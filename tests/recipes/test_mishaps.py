@@ -99,7 +99,7 @@ def test_bad_lines_can_be_skipped(scene, capsys):
 
 
 def test_a_loss_that_is_no_number(scene, capsys):
-    wild = ["learning_rate=10", "warmup=0", "max_grad_norm=0", "max_steps=60"]
+    wild = ["learning_rate=10", "warmup_steps=0", "max_grad_norm=0", "max_steps=60"]
     sets = [word for value in wild for word in ("--set", f"training.{value}")]
     refused(scene, capsys, r"diverged|not finite|collapsed", 1, *sets)
     assert not (scene / "out" / "model").exists()

@@ -120,7 +120,7 @@ def test_the_wheel_works_outside_of_the_repository(students, clean, tmp_path):
     (tmp_path / "teach.yaml").write_text(
         "name: own\nseed: 1\nteacher: {pretrain: {text: text.txt, tokenizer: {kind: wordpiece, size: 100},"
         " network: {family: bert, layers: 1, hidden_size: 16, heads: 2}, stages: [{length: 16, tasks: {text:"
-        " {objectives: masked_words}}}]}}\n"
+        " {objectives: mlm}}}]}}\n"
     )
     subprocess.run([command, "check", "teach.yaml"], cwd=tmp_path, check=True)
     files = subprocess.run(

@@ -58,8 +58,8 @@ def tiny(tmp_path, monkeypatch):
                 for source in ("given", "dialogues"):
                     if getattr(task, source):
                         values.append(f"{place}.tasks.{name}.{source}={tmp_path / source}")
-                if task.objectives.masked_words is not None and task.objectives.masked_words.lists:
-                    lists = f"{place}.tasks.{name}.objectives.masked_words.lists"
+                if task.objectives.mlm is not None and task.objectives.mlm.lists:
+                    lists = f"{place}.tasks.{name}.objectives.mlm.lists"
                     values.append(f"{lists}=[{tmp_path / 'list.txt'}]")
         return [word for value in values for word in ("--set", value)]
 

@@ -43,7 +43,7 @@ if sys.argv[2] == "projections":  # maps to a wider teacher are trained beside t
     words = {"good": "good", "dull": "bad"}
     train_examples = Examples([{"text": f"the {t} is {w}", "label": words[w]} for t in THINGS for w in words], "train")
 if sys.argv[2] == "a row left":  # the last batch of an epoch has one row, and a process has none
-    training = training.model_copy(update={"batch_size": 5, "accumulation": 2})
+    training = training.model_copy(update={"batch_size": 5, "gradient_accumulation_steps": 2})
     train_examples = task.train[:21]
 if sys.argv[2] in ("pairs", "queries"):  # three groups of rows, of which two processes get two and one
     from teachers.losses.catalogue import CosineRegression, PairwiseRanking
@@ -79,11 +79,11 @@ from teachers.pretraining.settings import Pretraining
 folder, what = Path(sys.argv[1]), sys.argv[2]
 network = {"layers": 2, "hidden_size": 16, "heads": 2, "max_positions": 64}
 network["options"] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-words = {"objectives": {"masked_words": {"units": "word"}, "in_document": {}}}
+words = {"objectives": {"mlm": {"units": "word"}, "in_document": {}}}
 training = {"max_steps": 12, "batch_size": 8, "learning_rate": 1e-3, "checkpoint_seconds": 0}
 if what == "a row each":  # some rows have nothing to answer
     training |= {"batch_size": 2, "max_steps": 24}
-    words = {"objectives": {"masked_words": {}, "word_order": {"size": 8}}}
+    words = {"objectives": {"mlm": {}, "word_structural": {"size": 8}}}
 tasks = {"words": words, "order": {"pair": "sentence_order"}} if what == "two tasks" else {"words": words}
 block = Pretraining(
     text=str(folder.parent / "text"), tokenizer={"size": 120}, network=network,
@@ -159,7 +159,7 @@ teacher:
     stages:
       - length: 32
         training: {{epochs: 60, batch_size: 8, learning_rate: 1.0e-3, checkpoint_seconds: 0, report_steps: 60}}
-        tasks: {{text: {{objectives: masked_words}}}}
+        tasks: {{text: {{objectives: mlm}}}}
   finetune: {{epochs: 40, batch_size: 8, learning_rate: 1.0e-3, checkpoint_seconds: 0}}
 """
 

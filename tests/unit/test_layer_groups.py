@@ -85,7 +85,7 @@ def test_the_first_update_of_a_layer_is_as_large_as_its_rate(family):
     groups = layer_groups(student.model)
     before = [[parameter.detach().clone() for parameter in group] for group in groups]
     training = Training(
-        max_steps=1, learning_rate=1e-2, layer_decay=0.5, warmup=0, weight_decay=0, batch_size=16, eps=1e-12
+        max_steps=1, learning_rate=1e-2, layer_decay=0.5, warmup_steps=0, weight_decay=0, batch_size=16, eps=1e-12
     )
     train(student, task.train, training=training)
     for depth, (group, old) in enumerate(zip(groups, before, strict=True)):

@@ -1,6 +1,7 @@
 """The course of the learning rate: values by hand, from the papers' formulas."""
 
 import pytest
+from pydantic import ValidationError
 
 from teachers.training.config import Training
 from teachers.training.learning_rate import noam, rate, slanted_triangular
@@ -9,13 +10,13 @@ from tests.tiny import tiny_task, tiny_taskmodel
 
 
 def test_linear_cosine_and_constant():
-    training = Training(warmup=0.1, schedule="linear")
+    training = Training(warmup_steps=0.1, schedule="linear")
     rates = [rate(training, step, 100) for step in range(100)]
     assert rates[0] == pytest.approx(0.1)
     assert max(rates) == rates[9] == rates[10] == 1.0
     assert rates[55] == pytest.approx(0.5)
-    assert rate(Training(warmup=0, schedule="cosine"), 50, 100) == pytest.approx(0.5)
-    assert rate(Training(warmup=0, schedule="constant"), 99, 100) == 1.0
+    assert rate(Training(warmup_steps=0, schedule="cosine"), 50, 100) == pytest.approx(0.5)
+    assert rate(Training(warmup_steps=0, schedule="constant"), 99, 100) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -50,11 +51,27 @@ def test_noam_rises_in_a_straight_line_and_falls_with_the_root():
     for step in (1, 100, 4000, 4001, 16000, 100000):
         paper = size**-0.5 * min(step**-0.5, step * warm**-1.5)
         assert peak * noam(step, warm) == pytest.approx(paper, rel=1e-12)
-    training = Training(schedule="noam", warmup=0.1)
+    training = Training(schedule="noam", warmup_steps=0.1)
     rates = [rate(training, step, 100) for step in range(100)]
     assert rates[:10] == pytest.approx([n / 10 for n in range(1, 11)])
     assert rates[39] == pytest.approx(0.5), "four times the warm-up: half of the peak"
-    assert rate(Training(schedule="noam", warmup=0), 3, 100) == pytest.approx(0.5), "no warm-up falls from the start"
+    without = Training(schedule="noam", warmup_steps=0)
+    assert rate(without, 3, 100) == pytest.approx(0.5), "no warm-up falls from the start"
+
+
+@pytest.mark.parametrize("schedule", ["linear", "noam", "slanted_triangular"])
+def test_warmup_steps_are_a_share_below_1_and_a_number_from_1_on(schedule):
+    """As in transformers 5, whose ``warmup_steps`` takes both."""
+
+    def rates(warmup_steps):
+        return [rate(Training(schedule=schedule, warmup_steps=warmup_steps), step, 40) for step in range(40)]
+
+    assert rates(0.25) == rates(10)
+    assert rates(10).index(1.0) == (10 if schedule == "slanted_triangular" else 9)
+    assert rates(1)[0] == (1 / 32 if schedule == "slanted_triangular" else 1.0)
+    assert max(rates(400)) < 0.2, "a warm-up that is longer than the training never reaches the peak"
+    with pytest.raises(ValidationError, match="a share below 1 or a whole number of optimizer steps"):
+        Training(warmup_steps=1.5)
 
 
 def test_the_loop_takes_the_rate_of_the_schedule(monkeypatch):

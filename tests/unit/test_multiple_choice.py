@@ -238,7 +238,7 @@ def test_accumulation_leaves_the_update_as_it_is(task):
     found = []
     for accumulation in (1, 4):
         model = tiny_taskmodel("bert", task.spec, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        block = Training(max_steps=2, batch_size=8, accumulation=accumulation, learning_rate=1e-3)
+        block = Training(max_steps=2, batch_size=8, gradient_accumulation_steps=accumulation, learning_rate=1e-3)
         found.append((train(model, task.train, training=block)[-1]["loss"], model.model.classifier.weight.detach()))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
     torch.testing.assert_close(found[0][1], found[1][1], rtol=0, atol=1e-5)

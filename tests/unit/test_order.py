@@ -3,8 +3,8 @@
 import pytest
 
 from compress.registry import get, names
-from compress.step_order import TRAITS, UNPRUNED, Handover, order_problems
 from compress.technique import PARTS
+from compress.traits import TRAITS, UNPRUNED, Handover, order_problems
 
 
 def told(*steps, model=None):

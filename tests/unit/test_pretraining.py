@@ -15,7 +15,7 @@ from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.pretraining import pretrain as pretraining
 from teachers.pretraining.network import save_untrained
-from teachers.pretraining.objectives import MaskedWords, Objectives
+from teachers.pretraining.objectives import MaskedLM, Objectives
 from teachers.pretraining.objectives.base import Text
 from teachers.pretraining.objectives.phrases import Phrases
 from teachers.pretraining.pretrain import pretrain
@@ -171,7 +171,7 @@ def rows_for(corpus, frame, objectives, **settings):
 
 def test_masks_are_dynamic_or_static_and_come_back_with_the_seed(corpus, frame):
     def masks(epoch, **settings):
-        return rows_for(corpus, frame, {"masked_words": {}}, **settings).draw(1, epoch).targets["masked_words"]
+        return rows_for(corpus, frame, {"mlm": {}}, **settings).draw(1, epoch).targets["mlm"]
 
     assert (masks(0) == masks(0)).all()
     assert (masks(0) != masks(1)).any(), "dynamic masking"
@@ -181,7 +181,7 @@ def test_masks_are_dynamic_or_static_and_come_back_with_the_seed(corpus, frame):
 
 
 def test_a_batch_is_padded_and_padding_is_not_asked_for(corpus, frame):
-    rows = rows_for(corpus, frame, {"masked_words": {}, "word_order": {"rate": 0.2}, "capitals": {}, "in_document": {}})
+    rows = rows_for(corpus, frame, {"mlm": {}, "word_structural": {"rate": 0.2}, "capitals": {}, "in_document": {}})
     last = len(rows) - 1
     batch = rows.batch([0, last])
     padding = batch.mask == 0
@@ -190,7 +190,7 @@ def test_a_batch_is_padded_and_padding_is_not_asked_for(corpus, frame):
     for name, target in batch.targets.items():
         assert (target[padding] == IGNORED).all(), name
         assert (target[:, 0] == IGNORED).all(), name
-    hidden, moved = (batch.targets[name] != IGNORED for name in ("masked_words", "word_order"))
+    hidden, moved = (batch.targets[name] != IGNORED for name in ("mlm", "word_structural"))
     assert not (hidden & moved).any(), "what one objective took no other takes"
 
 
@@ -213,14 +213,14 @@ def test_capitals_and_words_that_come_back_are_told_from_the_text(corpus, frame)
 
 def test_phrases_of_a_list_are_hidden_whole(corpus, frame, tmp_path):
     (tmp_path / "list.txt").write_text("warm room\nno such words here\n", encoding="utf-8")
-    own = {"masked_words": {"units": "phrase", "lists": [str(tmp_path / "list.txt")], "rate": 0.4}}
+    own = {"mlm": {"units": "phrase", "lists": [str(tmp_path / "list.txt")], "rate": 0.4}}
     rows = rows_for(corpus, frame, own)
     tokenizer = tiny_tokenizer("bert")
     warm, room = tokenizer("warm room", add_special_tokens=False)["input_ids"]
     found = 0
     for number in range(len(rows)):
         plain = rows.source.draw(number, np.random.default_rng(0)).ids
-        hidden = rows.draw(number, 0).targets["masked_words"] != IGNORED
+        hidden = rows.draw(number, 0).targets["mlm"] != IGNORED
         for place in np.flatnonzero(plain == warm):
             if plain[place + 1] == room:
                 assert hidden[place] == hidden[place + 1]
@@ -237,7 +237,7 @@ def test_a_phrase_that_does_not_fit_before_the_end_gives_way_to_a_shorter_one():
 
 def test_lists_that_match_nothing_are_refused(corpus, frame, tmp_path):
     (tmp_path / "list.txt").write_text("nowhere to be found\n", encoding="utf-8")
-    masked = MaskedWords(units="phrase", lists=(str(tmp_path / "list.txt"),))
+    masked = MaskedLM(units="phrase", lists=(str(tmp_path / "list.txt"),))
     with pytest.raises(UserError, match="none of its 1 phrases stands in the first"):
         masked.ask(Text(corpus, frame, tiny_tokenizer("bert")))
 
@@ -246,35 +246,35 @@ def test_lists_that_match_nothing_are_refused(corpus, frame, tmp_path):
 
 ELECTRA = {"family": "electra", "embedding_size": 8}
 FORMS = {
-    "bert": ({"pair": "next_sentence", "objectives": "masked_words"}, {}, {}),
-    "roberta": ({"objectives": "masked_words"}, {"family": "roberta"}, {"kind": "bytes", "size": 300}),
-    "span": ({"objectives": {"masked_words": {"units": "span"}, "span_boundary": {}}}, {}, {}),
-    "order": ({"pair": "sentence_order", "objectives": "masked_words"}, {"family": "albert", "embedding_size": 8}, {}),
-    "structure": ({"pair": "sentence_structure", "objectives": {"masked_words": {}, "word_order": {}}}, {}, {}),
+    "bert": ({"pair": "next_sentence", "objectives": "mlm"}, {}, {}),
+    "roberta": ({"objectives": "mlm"}, {"family": "roberta"}, {"kind": "bytes", "size": 300}),
+    "span": ({"objectives": {"mlm": {"units": "span"}, "span_boundary": {}}}, {}, {}),
+    "order": ({"pair": "sentence_order", "objectives": "mlm"}, {"family": "albert", "embedding_size": 8}, {}),
+    "structure": ({"pair": "sentence_structure", "objectives": {"mlm": {}, "word_structural": {}}}, {}, {}),
     "replaced": (
-        {"objectives": {"replaced_tokens": {"generator": 0.5}}},
+        {"objectives": {"rtd": {"generator": 0.5}}},
         {"family": "electra", "embedding_size": 8},
         {},
     ),
     "reorder": ({"reorder": 3, "objectives": {"capitals": {}, "in_document": {}}}, {"family": "ernie"}, {}),
 }
 TERMS = {
-    "bert": {"masked_words", "next_sentence"},
-    "roberta": {"masked_words"},
-    "span": {"masked_words", "span_boundary"},
-    "order": {"masked_words", "sentence_order"},
-    "structure": {"masked_words", "word_order", "sentence_structure"},
-    "replaced": {"generator", "replaced_tokens"},
+    "bert": {"mlm", "next_sentence"},
+    "roberta": {"mlm"},
+    "span": {"mlm", "span_boundary"},
+    "order": {"mlm", "sentence_order"},
+    "structure": {"mlm", "word_structural", "sentence_structure"},
+    "replaced": {"generator", "rtd"},
     "reorder": {"reorder", "capitals", "in_document"},
 }
 
 
 def test_a_list_of_a_later_stage_is_refused_before_the_first_trains(data, tmp_path, monkeypatch):
     (tmp_path / "list.txt").write_text("nowhere to be found\n", encoding="utf-8")
-    later = {"objectives": {"masked_words": {"units": "phrase", "lists": [str(tmp_path / "list.txt")]}}}
+    later = {"objectives": {"mlm": {"units": "phrase", "lists": [str(tmp_path / "list.txt")]}}}
     monkeypatch.setattr(f"{pretraining.__name__}.learn", lambda *_, **__: pytest.fail("a stage was trained"))
     with pytest.raises(UserError, match="none of its 1 phrases stands in the first"):
-        pretrain(block(data, [{"text": {"objectives": "masked_words"}}, {"text": later}]))
+        pretrain(block(data, [{"text": {"objectives": "mlm"}}, {"text": later}]))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -291,7 +291,7 @@ def test_every_objective_trains_and_gives_a_stock_network(form, data):
     spec = TaskSpec(kind="classification", labels=("no", "yes"))
     model = load_taskmodel(folder, spec)
     assert np.isfinite(model.forward(model.encoder.collate(model.encoder.encode([{"text": "a film"}])))).all()
-    if "masked_words" in TERMS[form]:
+    if "mlm" in TERMS[form]:
         stock, report = transformers.AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
         assert not report["missing_keys"]
         assert stock.config.model_type == network.get("family", "bert")
@@ -313,7 +313,7 @@ def test_the_pooler_of_a_sentence_objective_is_where_stock_code_looks(data):
         ("roberta", ["lm_head.bias"]),
         ("span", ["cls.predictions.bias", "span_boundary.bias"]),
         ("order", ["predictions.bias"]),
-        ("replaced", ["replaced_tokens.generator.generator_lm_head.bias"]),
+        ("replaced", ["rtd.generator.generator_lm_head.bias"]),
     ],
 )
 def test_a_new_head_begins_with_the_frequencies_of_words(form, biases, data):
@@ -332,8 +332,8 @@ def test_a_new_head_begins_with_the_frequencies_of_words(form, biases, data):
 
 
 def test_the_head_of_a_network_that_is_trained_further_is_left_as_it_was(data):
-    folder = pretrain(block(data, [{"text": {"objectives": "masked_words"}}], learning_rate=0.1))
-    task = {"text": {"objectives": "masked_words"}}
+    folder = pretrain(block(data, [{"text": {"objectives": "mlm"}}], learning_rate=0.1))
+    task = {"text": {"objectives": "mlm"}}
     stage = {"tasks": task, "length": 16, "training": {"max_steps": 1, "learning_rate": 1e-12}}
     after = pretrain(Pretraining(text=str(data), network={"from": str(folder)}, stages=[stage]))
     one, two = (load_file(at / "model.safetensors")["cls.predictions.bias"] for at in (folder, after))
@@ -368,28 +368,28 @@ def test_heads_of_a_network_that_is_trained_further_go_on(data, caplog):
 
 
 def test_it_learns(data):
-    task = {"text": {"objectives": {"masked_words": {"units": "word"}}}}
-    folder = pretrain(block(data, [task], max_steps=None, epochs=30, learning_rate=1e-2, warmup=0.1))
+    task = {"text": {"objectives": {"mlm": {"units": "word"}}}}
+    folder = pretrain(block(data, [task], max_steps=None, epochs=30, learning_rate=1e-2, warmup_steps=0.1))
     history = record(folder)["stages"][0]["history"]
     assert history[-1]["loss"] < 0.6 * history[0]["loss"]
-    assert history[-1]["scores"]["masked_words.accuracy"] > 0.4
+    assert history[-1]["scores"]["mlm.accuracy"] > 0.4
 
 
 def test_tasks_of_a_stage_take_turns_and_heads_go_on_in_the_next(data):
-    first = {"words": {"objectives": "masked_words"}}
+    first = {"words": {"objectives": "mlm"}}
     second = {**first, "order": {"reorder": 2, "task_type": 1}}
     options = {"family": "ernie", "options": {"use_task_id": True}}
     folder = pretrain(block(data, [first, second], network=options, max_steps=12))
     one, two = ({name for entry in stage["history"] for name in entry["terms"]} for stage in record(folder)["stages"])
-    assert one == {"masked_words"}
-    assert two == {"words.masked_words", "order.reorder"}
+    assert one == {"mlm"}
+    assert two == {"words.mlm", "order.reorder"}
     assert transformers.AutoModel.from_pretrained(folder).config.use_task_id
 
 
 def test_the_same_call_finds_it_again_and_a_stopped_one_goes_on(data, monkeypatch, caplog):
     stages = [
-        {"text": {"objectives": "masked_words"}},
-        {"text": {"pair": "next_sentence", "objectives": "masked_words"}},
+        {"text": {"objectives": "mlm"}},
+        {"text": {"pair": "next_sentence", "objectives": "mlm"}},
     ]
     recipe = block(data, stages, checkpoint_seconds=0)
     whole = pretrain(recipe)
@@ -419,7 +419,7 @@ def test_the_same_call_finds_it_again_and_a_stopped_one_goes_on(data, monkeypatc
 
 
 def test_a_training_that_stops_within_a_stage_goes_on_bit_for_bit(data, monkeypatch):
-    recipe = block(data, [{"text": {"pair": "next_sentence", "objectives": "masked_words"}}], checkpoint_seconds=0)
+    recipe = block(data, [{"text": {"pair": "next_sentence", "objectives": "mlm"}}], checkpoint_seconds=0)
     expected = load_file(pretrain(recipe) / "model.safetensors")
     monkeypatch.setenv("COMPRESS_HOME", str(data / "other"))
     real, drawn = PretextRows.batch, []
@@ -439,11 +439,11 @@ def test_a_training_that_stops_within_a_stage_goes_on_bit_for_bit(data, monkeypa
 
 
 def test_a_network_is_trained_further_with_its_own_tokenizer(data):
-    folder = pretrain(block(data, [{"text": {"objectives": "masked_words"}}]))
+    folder = pretrain(block(data, [{"text": {"objectives": "mlm"}}]))
     further = Pretraining(
         text=str(data),
         network={"from": str(folder)},
-        stages=[{"tasks": {"text": {"objectives": "masked_words"}}, "length": 16, "training": {"max_steps": 1}}],
+        stages=[{"tasks": {"text": {"objectives": "mlm"}}, "length": 16, "training": {"max_steps": 1}}],
     )
     after = pretrain(further)
     one, two = (load_file(at / "model.safetensors") for at in (folder, after))
@@ -459,10 +459,10 @@ def test_a_network_is_trained_further_with_its_own_tokenizer(data):
     [
         ({"pair": "next_sentence", "reorder": 3}, "pair and reorder: a sequence has one class"),
         ({}, "asks for nothing"),
-        ({"objectives": {"span_boundary": {}}}, "span_boundary needs masked_words with 'units: span'"),
-        ({"objectives": {"masked_words": {}, "replaced_tokens": {}}}, "replaced_tokens fills the sequences itself"),
-        ({"objectives": {"masked_words": {"units": "phrase"}}}, "lists go with 'units: phrase'"),
-        ({"objectives": {"masked_words": {"mask": 0.9, "random": 0.2}}}, "shares of one whole"),
+        ({"objectives": {"span_boundary": {}}}, "span_boundary needs mlm with 'units: span'"),
+        ({"objectives": {"mlm": {}, "rtd": {}}}, "rtd fills the sequences itself"),
+        ({"objectives": {"mlm": {"units": "phrase"}}}, "lists go with 'units: phrase'"),
+        ({"objectives": {"mlm": {"mask": 0.9, "random": 0.2}}}, "shares of one whole"),
         ({"given": "x", "sequences": "doc_sentences"}, "given pairs and dialogues are sequences already"),
     ],
 )
@@ -508,14 +508,14 @@ def test_given_pairs_are_watched_where_they_have_a_validation_split(data):
 
 def test_a_network_that_is_trained_further_keeps_its_tokenizer(data):
     with pytest.raises(ValueError, match="is trained further with its own; leave tokenizer out"):
-        block(data, [{"text": {"objectives": "masked_words"}}], network={"from": "somewhere"})
+        block(data, [{"text": {"objectives": "mlm"}}], network={"from": "somewhere"})
 
 
 def test_lines_that_are_no_text_are_counted_and_very_long_documents_cut(data, monkeypatch):
     monkeypatch.setattr("teachers.pretraining.text.documents.LONGEST", 1000)
     long = "A word of a very long document. " * 100
     (data / "train.txt").write_bytes(f"{long}\n\nThe film.\n".encode() + b"\xff\xfe broken\n" + TEXT.encode())
-    folder = pretrain(block(data, [{"text": {"objectives": "masked_words"}}], max_steps=1))
+    folder = pretrain(block(data, [{"text": {"objectives": "mlm"}}], max_steps=1))
     read = record(folder)["text"]["read"]
     assert read["bad"] == 1
     assert read["cut"] == 1, "the long document is read in two parts"
@@ -523,13 +523,13 @@ def test_lines_that_are_no_text_are_counted_and_very_long_documents_cut(data, mo
 
 
 def test_what_does_not_fit_together_is_refused_before_training(data, tmp_path):
-    task = [{"text": {"objectives": "masked_words"}}]
+    task = [{"text": {"objectives": "mlm"}}]
     with pytest.raises(UserError, match="length 128: the network takes 64 tokens at most"):
         pretrain(block(data, task, length=128))
     with pytest.raises(UserError, match="bert has no spelling in its config"):
         pretrain(block(data, task, network={"options": {"spelling": 1}}))
     with pytest.raises(UserError, match="cannot share the embeddings of this bert"):
-        pretrain(block(data, [{"text": {"objectives": {"replaced_tokens": {}}}}], network={"heads": 4}))
+        pretrain(block(data, [{"text": {"objectives": {"rtd": {}}}}], network={"heads": 4}))
     with pytest.raises(
         UserError, match=r"model 'nowhere/model': no such folder, and as a hub name its tokenizer could"
     ):
@@ -543,9 +543,9 @@ def test_what_does_not_fit_together_is_refused_before_training(data, tmp_path):
 
 
 def test_all_that_is_missing_is_said_at_once(data, tmp_path):
-    phrases = {"masked_words": {"units": "phrase", "lists": [str(tmp_path / "none.txt")]}}
+    phrases = {"mlm": {"units": "phrase", "lists": [str(tmp_path / "none.txt")]}}
     tasks = {"words": {"objectives": phrases}, "talk": {"dialogues": str(tmp_path / "no talk")}}
-    missing = block(data, [{"text": {"objectives": "masked_words"}}, tasks])
+    missing = block(data, [{"text": {"objectives": "mlm"}}, tasks])
     missing = missing.model_copy(update={"text": (str(data), str(tmp_path / "nowhere at all"))})
     for refuses in (pretrain, lambda block: save_untrained(block, tmp_path, 13)):
         with pytest.raises(UserError) as caught:
@@ -555,7 +555,7 @@ def test_all_that_is_missing_is_said_at_once(data, tmp_path):
         assert talk.startswith(
             f"pretrain.stages.1.tasks.talk.dialogues: {tmp_path / 'no talk'}: no such file or folder"
         )
-        assert lists.startswith("pretrain.stages.1.tasks.words.objectives.masked_words.lists:")
+        assert lists.startswith("pretrain.stages.1.tasks.words.objectives.mlm.lists:")
     (data / "train.txt").rename(data / "test.txt")
     with pytest.raises(UserError, match=r"has no train split; name its file train\.txt or"):
-        pretrain(block(data, [{"text": {"objectives": "masked_words"}}]))
+        pretrain(block(data, [{"text": {"objectives": "mlm"}}]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from compress.distill.distilbert import DistilBertDistillation
 from compress.distill.logits import LogitDistillation
@@ -79,7 +80,7 @@ def test_training_of_the_recipe_stands_below_that_of_a_step_and_above_the_techni
     logits, distilbert, _ = recipe.steps
     assert logits.training == Training(epochs=3, learning_rate=1e-4)
     own = DistilBertDistillation().training
-    assert (own.warmup, own.betas) == (0.05, (0.9, 0.98))
+    assert (own.warmup_steps, own.betas) == (0.05, (0.9, 0.98))
     assert distilbert.training == own.model_copy(update={"epochs": 1.0, "learning_rate": 1e-4, "batch_size": 32})
 
 
@@ -149,7 +150,7 @@ class TestOverrides:
             ("training.epochs=1", lambda r: r.steps[0].training.epochs, 1.0),
             ("steps.0.temperature=3", lambda r: r.steps[0].temperature, 3.0),
             ("steps.distill.logits.temperature=3", lambda r: r.steps[0].temperature, 3.0),
-            ("steps.1.distill.distilbert.training.warmup=0", lambda r: r.steps[1].training.warmup, 0.0),
+            ("steps.1.distill.distilbert.training.warmup_steps=0", lambda r: r.steps[1].training.warmup_steps, 0.0),
             ("export.0.onnx.int8=false", lambda r: r.export[0].onnx.int8, False),
             ("export.onnx.int8=false", lambda r: r.export[0].onnx.int8, False),
             ("teacher.finetune.epochs=2", lambda r: r.teacher.finetune.training.epochs, 2.0),
@@ -292,3 +293,24 @@ def test_every_target_is_a_block_of_its_own():
     for values in ({}, {"onnx": {}, "ort": {}}):
         with pytest.raises(ValueError, match="name one target, of onnx, ort, openvino, executorch, web"):
             ExportBlock.model_validate(values)
+
+
+def test_steps_are_a_part_of_the_schema():
+    plain = {
+        "student": {"from": "m"},
+        "steps": ["quantize.dynamic", {"distill.logits": {"temperature": 3, "epochs": 1}}],
+    }
+    recipe = Recipe.model_validate(plain)
+    assert recipe.steps == (DynamicQuantization(), LogitDistillation(temperature=3, epochs=1))
+    again = recipe.model_dump(mode="json", by_alias=True)["steps"]
+    assert [list(step) for step in again] == [["quantize.dynamic"], ["distill.logits"]]
+    assert again[1]["distill.logits"]["training"]["epochs"] == 1.0
+    assert Recipe.model_validate({"steps": again}).steps == recipe.steps
+    with pytest.raises(ValidationError) as caught:
+        Recipe.model_validate({"steps": [{"distill.logits": {"temprature": 3, "epochs": -1}}, "distil.pkd"]})
+    assert [error["msg"] for error in caught.value.errors()] == [
+        "steps[0].distill.logits.training.epochs: got -1, must be a number above 0 and at most 10000",
+        "steps[0].distill.logits: unknown field 'temprature'; did you mean 'temperature'?",
+        "steps[1]: unknown technique 'distil.pkd'; did you mean 'distill.pkd'?",
+    ]
+    assert caught.value.errors()[0]["loc"] == ("steps", 0, "distill.logits", "epochs")

@@ -109,14 +109,16 @@ def test_a_setting_that_diverges_cannot_win(task, start, monkeypatch):
 
 def test_what_cannot_be_swept(task, start):
     with pytest.raises(UserError) as caught:
-        checked({"learning_rat": [1e-3], "epochs": [-1, 2], "seed": [1, True], "batch_size": [], "warmup": [0, 0.0]})
+        checked(
+            {"learning_rat": [1e-3], "epochs": [-1, 2], "seed": [1, True], "batch_size": [], "warmup_steps": [0, 0.0]}
+        )
     assert list(caught.value.problems) == [
         "sweep: unknown field 'learning_rat'; did you mean 'learning_rate'?",
         "sweep.epochs: got -1; input should be greater than 0",
         "sweep.seed: got True; must be a whole number from 0 to 4294967295",
         "sweep.seed: got [1, True]; each value must stand there once",
         "sweep.batch_size: must name at least one value",
-        "sweep.warmup: got [0, 0.0]; each value must stand there once",
+        "sweep.warmup_steps: got [0, 0.0]; each value must stand there once",
     ]
     with pytest.raises(UserError, match="sweep: is empty"):
         checked({})

@@ -110,7 +110,9 @@ def test_accumulation_gives_the_same_update(task):
         for module in student.model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-        train(student, task.train, training=Training(epochs=1, batch_size=8, accumulation=pieces), seed=3)
+        train(
+            student, task.train, training=Training(epochs=1, batch_size=8, gradient_accumulation_steps=pieces), seed=3
+        )
         losses.append(torch.cat([p.detach().flatten() for p in student.model.parameters()]))
     assert torch.allclose(losses[0], losses[1], atol=1e-5)
 

@@ -7,35 +7,53 @@ about whole sequences stands in ``teachers.pretraining.text.sentence_pairs``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
 from pydantic import model_validator
 
 from teachers.named_block import NamedBlock
 from teachers.pretraining.objectives.base import PretextObjective
 from teachers.pretraining.objectives.capitals import Capitals
 from teachers.pretraining.objectives.in_document import InDocument
-from teachers.pretraining.objectives.masked_words import MaskedWords
-from teachers.pretraining.objectives.replaced_tokens import ReplacedTokens
+from teachers.pretraining.objectives.mlm import MaskedLM
+from teachers.pretraining.objectives.rtd import ReplacedTokenDetection
 from teachers.pretraining.objectives.span_boundary import SpanBoundary
-from teachers.pretraining.objectives.word_order import WordOrder
+from teachers.pretraining.objectives.word_structural import WordStructural
+from teachers.renamed import RenamedFields
 
 
-class Objectives(NamedBlock):
-    """What is asked of each sequence; see the class of each field."""
+class Objectives(RenamedFields, NamedBlock):
+    """What is asked of each sequence; see the class of each field.
 
-    masked_words: MaskedWords | None = None
-    word_order: WordOrder | None = None
-    replaced_tokens: ReplacedTokens | None = None
+    Attributes:
+        mlm: Masked language modelling (BERT; whole words, spans, n-grams and phrases as well).
+        word_structural: The order of shuffled trigrams (StructBERT).
+        rtd: Replaced token detection (ELECTRA).
+        span_boundary: The tokens of a masked span from those at its ends (SpanBERT).
+        capitals: Whether a word begins with a capital (ERNIE 2.0).
+        in_document: Whether a word stands in the document elsewhere (ERNIE 2.0).
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"masked_words": "mlm", "replaced_tokens": "rtd", "word_order": "word_structural"}
+    )
+
+    mlm: MaskedLM | None = None
+    word_structural: WordStructural | None = None
+    rtd: ReplacedTokenDetection | None = None
     span_boundary: SpanBoundary | None = None
     capitals: Capitals | None = None
     in_document: InDocument | None = None
 
     @model_validator(mode="after")
     def _fitting(self) -> Objectives:
-        masks = self.masked_words
+        masks = self.mlm
         if self.span_boundary is not None and (masks is None or masks.units != "span"):
-            raise ValueError("span_boundary needs masked_words with 'units: span', whose spans it asks for")
-        if self.replaced_tokens is not None and len(self.given) > 1:
-            raise ValueError("replaced_tokens fills the sequences itself; leave the other objectives out")
+            raise ValueError("span_boundary needs mlm with 'units: span', whose spans it asks for")
+        if self.rtd is not None and len(self.given) > 1:
+            raise ValueError("rtd fills the sequences itself; leave the other objectives out")
         return self
 
     @property

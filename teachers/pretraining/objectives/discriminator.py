@@ -109,7 +109,7 @@ class Discriminator(Head):
     """
 
     def __init__(self, network: Any, width: float, weight: float) -> None:
-        super().__init__("replaced_tokens")
+        super().__init__("rtd")
         self.weight = weight
         self.generator = generator_of(network, width)
         size = shape_of(network.config).hidden_size
@@ -151,7 +151,7 @@ def generator_of(network: Any, width: float) -> Any:
     narrow = heads * (shape.hidden_size // shape.heads)
     if narrow != shape.hidden_size and "embedding_size" not in family_of(network).config:
         raise UserError(
-            f"replaced_tokens: a generator {narrow} wide cannot share the embeddings of this "
+            f"rtd: a generator {narrow} wide cannot share the embeddings of this "
             f"{family_of(network).model_type}, which are {shape.hidden_size} wide; take a family with an "
             "embedding_size, such as electra, or generator: 1.0"
         )
@@ -172,5 +172,5 @@ def generator_of(network: Any, width: float) -> Any:
             setattr(encoder.get_submodule(parent), name, given[role])
     generator.tie_weights()
     if generator.get_output_embeddings().weight is not word_embeddings(network).weight:
-        raise UserError(f"replaced_tokens: {family_of(network).model_type} cannot share its words with a generator")
+        raise UserError(f"rtd: {family_of(network).model_type} cannot share its words with a generator")
     return generator

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SpanBoundary(PretextObjective):
-    """Ask for each token of a hidden span by the tokens around the span; needs masked_words with units span.
+    """Ask for each token of a hidden span by the tokens around the span; needs mlm with units span.
 
     Source: Joshi et al. 2020 (1907.10529).
     """
@@ -22,12 +22,12 @@ class SpanBoundary(PretextObjective):
     predicts_words: ClassVar[bool] = True
 
     def ask(self, text: Text) -> Ask:
-        """Ask for nothing more: what masked_words hides is asked for a second time."""
+        """Ask for nothing more: what mlm hides is asked for a second time."""
         del text
 
         def ask(drawn: Drawn, chance: np.random.Generator) -> None:
             del chance
-            drawn.targets["span_boundary"] = drawn.targets["masked_words"]
+            drawn.targets["span_boundary"] = drawn.targets["mlm"]
 
         return ask
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from teachers.pretraining.prediction_heads import Head
 
 
-class MaskedWords(PretextObjective):
+class MaskedLM(PretextObjective):
     """Hide tokens and ask for them.
 
     BERT hides single tokens, BERT-wwm whole words, SpanBERT spans of words, ALBERT n-grams of words, ERNIE 1.0 first
@@ -52,7 +52,7 @@ class MaskedWords(PretextObjective):
     lists: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _whole(self) -> MaskedWords:
+    def _whole(self) -> MaskedLM:
         if self.mask + self.random > 1:
             raise ValueError(
                 f"mask {self.mask:g} and random {self.random:g} are shares of one whole; at most 1 together"
@@ -80,7 +80,7 @@ class MaskedWords(PretextObjective):
             drawn.ids, labels = masking.hide(
                 drawn.ids, chosen, frame.mask, lambda count: frame.random(count, chance), chance, how
             )
-            drawn.targets["masked_words"] = labels
+            drawn.targets["mlm"] = labels
             drawn.taken = drawn.taken | (labels != IGNORED)
 
         return ask
@@ -89,7 +89,7 @@ class MaskedWords(PretextObjective):
         """Return the network's own masked-language head."""
         from teachers.pretraining.prediction_heads import WordHead
 
-        return WordHead(network, "masked_words")
+        return WordHead(network, "mlm")
 
     def _shares(self) -> Array | None:
         """Return the probabilities of 1, 2, 3 ... words that are hidden together, where chance decides how many."""

@@ -10,7 +10,7 @@ import pytest
 
 from eval.data.sources import Source
 from eval.encoding import IGNORED
-from teachers.pretraining.objectives import MaskedWords
+from teachers.pretraining.objectives import MaskedLM
 from teachers.pretraining.objectives.base import Text
 from teachers.pretraining.objectives.masking import (
     Replacement,
@@ -224,11 +224,11 @@ def test_alberts_ngrams_are_seen_in_the_labels_and_each_token_has_its_own_draw(t
     corpus = build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home")
     frame = Frame(tokenizer)
     source = Packed(corpus, frame, 512, "doc_sentences", "sentence_order")
-    rows = PretextRows(source, frame, {"masked_words": MaskedWords(units="ngram").ask(Text(corpus, frame, tokenizer))})
+    rows = PretextRows(source, frame, {"mlm": MaskedLM(units="ngram").ask(Text(corpus, frame, tokenizer))})
     lengths, kinds, hidden = Counter(), Counter(), 0
     for number in range(len(rows)):
         drawn = rows.draw(number, 0)
-        labels, words = drawn.targets["masked_words"], drawn.words
+        labels, words = drawn.targets["mlm"], drawn.words
         hidden += (labels != IGNORED).sum() / (words >= 0).sum() / len(rows)
         for masked, run in itertools.groupby(enumerate((labels != IGNORED).tolist()), key=itemgetter(1)):
             places = [place for place, _ in run]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eval.encoding import IGNORED
-from teachers.pretraining.objectives.word_order import shuffle_trigrams
+from teachers.pretraining.objectives.word_structural import shuffle_trigrams
 
 
 def test_runs_of_three_are_shuffled_and_asked_for():

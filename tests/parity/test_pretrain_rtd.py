@@ -8,7 +8,7 @@ import torch
 
 from eval.encoding import IGNORED
 from teachers.data.encoded_dataset import Batch
-from teachers.pretraining.objectives import ReplacedTokens
+from teachers.pretraining.objectives import ReplacedTokenDetection
 from teachers.pretraining.objectives.discriminator import (
     Discriminator,
     auc,
@@ -21,7 +21,7 @@ from teachers.pretraining.pretraining_task import PretextLoss, mean_loss, reads_
 from teachers.signals.hooks import Signals
 from tests.tiny import tiny_spec, tiny_taskmodel
 
-WEIGHT = ReplacedTokens().discriminator_weight
+WEIGHT = ReplacedTokenDetection().discriminator_weight
 
 
 def test_a_discriminator_that_knows_nothing_loses_ln_2_times_50():
@@ -117,7 +117,7 @@ def test_the_discriminators_loss_leaves_the_generators_own_layers_alone():
     network, head, batch = electra()
     hidden = network(**batch.inputs).last_hidden_state
     answered = head(hidden, batch)
-    mean_loss(answered["replaced_tokens"], hidden).backward()
+    mean_loss(answered["rtd"], hidden).backward()
     tables = {id(p) for p in network.parameters()}
     assert all(p.grad is None for p in head.generator.parameters() if id(p) not in tables)
     assert network.encoder.layer[0].intermediate.dense.weight.grad.abs().sum() > 0
@@ -125,13 +125,13 @@ def test_the_discriminators_loss_leaves_the_generators_own_layers_alone():
 
 def test_terms_are_means_over_what_they_ask_for():
     network, head, batch = electra()
-    loss = PretextLoss({"replaced_tokens": head}, {"replaced_tokens": 1.0}, reads_last(network))
-    assert {name: int(count) for name, count in loss.counts(batch).items()} == {"generator": 6, "replaced_tokens": 21}
+    loss = PretextLoss({"rtd": head}, {"rtd": 1.0}, reads_last(network))
+    assert {name: int(count) for name, count in loss.counts(batch).items()} == {"generator": 6, "rtd": 21}
     states = torch.randn(2, 12, 32)
     torch.nn.init.zeros_(head.judge[2].weight)
     torch.nn.init.zeros_(head.judge[2].bias)
     terms = loss(Signals(torch.empty(0), {network.config.num_hidden_layers: states}), batch)
-    assert terms["replaced_tokens"].item() == pytest.approx(34.657, abs=1e-3)
+    assert terms["rtd"].item() == pytest.approx(34.657, abs=1e-3)
     asked = batch.targets["generator"][:, 2:5].flatten()
     expected = torch.nn.functional.cross_entropy(batch.targets["generator_answers"], asked)
     torch.testing.assert_close(terms["generator"], expected)

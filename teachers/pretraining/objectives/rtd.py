@@ -8,14 +8,14 @@ import numpy as np
 from pydantic import Field
 
 from teachers.pretraining.objectives.base import Ask, PretextObjective, Text
-from teachers.pretraining.objectives.masked_words import MaskedWords
+from teachers.pretraining.objectives.mlm import MaskedLM
 from teachers.pretraining.text.sequence import Drawn
 
 if TYPE_CHECKING:
     from teachers.pretraining.prediction_heads import Head
 
 
-class ReplacedTokens(PretextObjective):
+class ReplacedTokenDetection(PretextObjective):
     """Let a small generator fill hidden places, and ask of every token whether it was replaced; alone in its training.
 
     Attributes:
@@ -36,11 +36,11 @@ class ReplacedTokens(PretextObjective):
 
     def ask(self, text: Text) -> Ask:
         """Hide what the generator fills."""
-        hide = MaskedWords(rate=self.rate, mask=1 - self.kept, random=0.0).ask(text)
+        hide = MaskedLM(rate=self.rate, mask=1 - self.kept, random=0.0).ask(text)
 
         def ask(drawn: Drawn, chance: np.random.Generator) -> None:
             hide(drawn, chance)
-            drawn.targets["generator"] = drawn.targets.pop("masked_words")
+            drawn.targets["generator"] = drawn.targets.pop("mlm")
             drawn.targets["generator_seed"] = np.full_like(drawn.ids, chance.integers(2**62))
 
         return ask

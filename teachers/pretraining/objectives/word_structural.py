@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from teachers.pretraining.prediction_heads import Head
 
 
-class WordOrder(PretextObjective):
+class WordStructural(PretextObjective):
     """Shuffle runs of three tokens and ask which stood where.
 
     Attributes:
@@ -40,7 +40,7 @@ class WordOrder(PretextObjective):
         def ask(drawn: Drawn, chance: np.random.Generator) -> None:
             able = np.flatnonzero(~drawn.taken).tolist()
             drawn.ids, labels = shuffle_trigrams(drawn.ids, able, self.rate, chance, self.size)
-            drawn.targets["word_order"] = labels
+            drawn.targets["word_structural"] = labels
             drawn.taken = drawn.taken | (labels != IGNORED)
 
         return ask
@@ -49,7 +49,7 @@ class WordOrder(PretextObjective):
         """Return the network's own masked-language head."""
         from teachers.pretraining.prediction_heads import WordHead
 
-        return WordHead(network, "word_order")
+        return WordHead(network, "word_structural")
 
 
 def shuffle_trigrams(
