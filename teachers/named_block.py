@@ -15,7 +15,11 @@ class NamedBlock(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, values: Any) -> Any:
-        return spelled_out(values)
+        if isinstance(values, str):
+            return {values: {}}
+        if isinstance(values, dict):
+            return {key: {} if value is None else value for key, value in values.items()}
+        return values
 
 
 class OneNamedBlock(NamedBlock):
@@ -34,12 +38,3 @@ class OneNamedBlock(NamedBlock):
     def one(self) -> str:
         """The name that was given."""
         return next(iter(self.model_fields_set))
-
-
-def spelled_out(values: Any) -> Any:
-    """Return ``name``, and a name without fields, as the mapping that they stand for; anything else as it is."""
-    if isinstance(values, str):
-        return {values: {}}
-    if isinstance(values, dict):
-        return {key: {} if value is None else value for key, value in values.items()}
-    return values

@@ -17,7 +17,7 @@ from eval.task import KindName, Pooling
 from teachers.finetuning.strategies import clashes
 from teachers.finetuning.sweep import SEED, Sweep, checked, run_sweep, settings
 from teachers.losses.catalogue import LossBlock
-from teachers.named_block import OneNamedBlock, spelled_out
+from teachers.named_block import OneNamedBlock
 from teachers.pretraining.settings import Pretraining
 from teachers.training.config import AuxiliaryLM, Training, WithTraining
 
@@ -292,15 +292,13 @@ class ExportBlock(_Targets):
     model_config = ConfigDict(extra="allow")
     what: ClassVar[str] = "target"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_other_packages(cls, values: Any) -> Any:
+    @model_validator(mode="after")
+    def _of_other_packages(self) -> ExportBlock:
         """Read the options of a target that another package offers."""
-        values = spelled_out(values)
-        if not isinstance(values, dict):
-            return values
-        others = {name: get_target(name, "export") for name in values if name not in cls.model_fields}
-        return values | {name: other.options().model_validate(values[name]) for name, other in others.items()}
+        others: dict[str, Any] = self.__pydantic_extra__ or {}
+        for name, values in others.items():
+            others[name] = get_target(name, "export").options().model_validate(values)
+        return self
 
     @property
     def target(self) -> str:

@@ -164,7 +164,9 @@ def test_what_is_damaged_is_told_before_that_it_cannot_run_here(name, web, tmp_p
     )
     (folder / name).write_bytes(b"x")
     assert main(["verify", str(folder)]) == 2
-    assert re.match(rf"{folder}: damaged export: {name} has 1 bytes instead of \d+; copy or", capsys.readouterr().err)
+    assert re.match(
+        rf"{folder}: damaged export for 'web': {name} has 1 bytes instead of \d+; copy or", capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

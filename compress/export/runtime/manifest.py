@@ -71,7 +71,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not problems and manifest.get("digest", "") not in ("", with_digest(manifest)["digest"]):
         problems.append(f"{MANIFEST} was changed")  # earlier versions wrote none
     if problems:
-        raise ExportError(f"{folder}: damaged export: {'; '.join(problems)}; copy or export it again")
+        kind = "export" if library is not None else f"export for {target_of(manifest)[:60]!r}"
+        raise ExportError(f"{folder}: damaged {kind}: {'; '.join(problems)}; copy or export it again")
     library_for(folder, manifest)
     return manifest
 

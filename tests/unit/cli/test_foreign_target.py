@@ -176,4 +176,4 @@ def test_a_command_exports_to_it_runs_it_and_verifies_it(call, place, tmp_path, 
     (installed / "other_targets-1.0.dist-info" / "entry_points.txt").write_text("")
     assert "an export for 'zipped', which this cannot run" in call("verify", out)[2]
     (out / "model.onnx.z").write_bytes(b"")
-    assert "damaged export: model.onnx.z has 0 bytes" in call("verify", out)[2]
+    assert "damaged export for 'zipped': model.onnx.z has 0 bytes" in call("verify", out)[2]
