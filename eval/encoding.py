@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tokenizers import Tokenizer
 
 from eval.encoder_settings import EncoderSettings as EncoderSettings
 from eval.files.json_text import parse_json, read_json
+from eval.long_texts import beginning, is_long, splits_at_spaces
 
 Array = NDArray[Any]
 Inputs = dict[str, Array]
@@ -148,7 +150,22 @@ class TextEncoder:
             features = [Feature(i, encoding.ids, encoding.type_ids) for i, encoding in enumerate(encodings)]
         return features
 
+    @cached_property
+    def _keeps_beginnings(self) -> bool:
+        return not self.settings.pair and self.settings.truncation_side == "right" and splits_at_spaces(self.source)
+
     def _shortened(self, texts: list[Any]) -> list[Any]:
+        most = self.settings.max_length
+        long = [number for number, text in enumerate(texts) if is_long(text, most)]
+        if long and self._keeps_beginnings:
+            begun = list(texts)
+            for number in long:
+                begun[number] = beginning(texts[number], most)
+            found = list(self.tokenizer.encode_batch_fast(begun))
+            for number in long:
+                if len(found[number].ids) < most:  # white space, or a word without end
+                    found[number] = self.tokenizer.encode(texts[number])
+            return found
         try:
             return list(self.tokenizer.encode_batch_fast(texts))
         except Exception:  # the library raises no narrower type

@@ -12,8 +12,10 @@ from eval.report.markdown import escape, labels_line
 
 PARTS = (
     "eval.files.streams",
+    "eval.full_disk",
     "eval.files.json_text",
     "eval.encoder_settings",
+    "eval.long_texts",
     "eval.encoding",
     "eval.inference",
     "compress.export.engines",

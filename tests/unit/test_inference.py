@@ -471,7 +471,7 @@ class TestFiles:
         encoder().save(tmp_path)
         (tmp_path / "eval").mkdir()
         (tmp_path / "eval" / "__init__.py").touch()
-        for name in ("encoding", "encoder_settings", "json_text"):
+        for name in ("encoding", "encoder_settings", "json_text", "long_texts"):
             shutil.copy(Path(encoding.__file__).with_name(f"{name}.py"), tmp_path / "eval")
         code = (
             "import sys\nfrom eval.encoding import TextEncoder\n"
