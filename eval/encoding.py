@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from eval.examples import Array as Array
 from eval.examples import Feature as Feature
 from eval.files.json_text import parse_json, read_json
 from eval.kinds.registry import kind_of
+from eval.long_texts import beginning, is_long, splits_at_spaces
 
 Inputs = dict[str, Array]
 
@@ -106,7 +108,22 @@ class TextEncoder:
                 features.append(feature)
         return features
 
+    @cached_property
+    def _keeps_beginnings(self) -> bool:
+        return not self.settings.pair and self.settings.truncation_side == "right" and splits_at_spaces(self.source)
+
     def _shortened(self, texts: list[Any]) -> list[Any]:
+        most = self.settings.max_length
+        long = [number for number, text in enumerate(texts) if is_long(text, most)]
+        if long and self._keeps_beginnings:
+            begun = list(texts)
+            for number in long:
+                begun[number] = beginning(texts[number], most)
+            found = list(self.tokenizer.encode_batch_fast(begun))
+            for number in long:
+                if len(found[number].ids) < most:  # white space, or a word without end
+                    found[number] = self.tokenizer.encode(texts[number])
+            return found
         try:
             return list(self.tokenizer.encode_batch_fast(texts))
         except Exception:  # the library raises no narrower type

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from eval.errors import UserError
+from eval.files.typed_json import read_values
 from teachers.folder_task import BESIDE
 from teachers.taskmodel import TaskModel, save_taskmodel
 
@@ -54,10 +56,12 @@ def config_values(model: TaskModel) -> dict[str, Any]:
 def has_config(folder: Path, model: TaskModel) -> bool:
     """Whether the config in a folder is that of a network, as far as both say something."""
     try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return all(found.get(key, value) == value for key, value in config_values(model).items())
-    except (OSError, ValueError, RecursionError, AttributeError):
+        found = read_values(folder / "config.json", "make it anew")
+    except UserError:
         return False
+    return isinstance(found, dict) and all(
+        found.get(key, value) == value for key, value in config_values(model).items()
+    )
 
 
 def differences(folder: Path, recorded: Mapping[str, str], record: str) -> list[str]:

@@ -44,6 +44,14 @@ PRELOADED = (
     "transformers.models.bert.modeling_bert",
     "transformers.models.bert.tokenization_bert",
 )
+STOCK = """\
+import sys
+for name in list(sys.modules):
+    if name.partition(".")[0] in ("compress", "teachers", "eval"):
+        del sys.modules[name]
+sys.modules.update(dict.fromkeys(("compress", "teachers", "eval")))
+"""
+"""Makes every import of this project an error."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,21 @@ class Forker:
     def run(self, arguments: Sequence[str], **more: Any) -> Ending:
         """Run ``compress ARGUMENTS`` and return how it ended; see ``Call``."""
         return self.run_together([Call(arguments, **more)])[0]
+
+    def program(self, code: str, *arguments: str, cwd: Path, stock: bool = False) -> str:
+        """Run Python code in a process that has loaded the libraries, and return what it printed.
+
+        Args:
+            code: The program.
+            arguments: What ``sys.argv`` holds after its name.
+            cwd: Its working folder, in which it is written.
+            stock: Whether this project cannot be imported, so that it shows what transformers does by itself.
+        """
+        file = cwd / "program.py"
+        file.write_text((STOCK if stock else "") + code, encoding="utf-8")
+        ending = self.run([str(file), *arguments], cwd=cwd)
+        assert ending.code == 0, ending.err
+        return ending.out
 
     def run_together(self, calls: Sequence[Call]) -> list[Ending]:
         """Run commands that start at the same time, and return how each ended; all take as long as the longest."""

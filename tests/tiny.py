@@ -285,3 +285,19 @@ def at_first(families, *quick):
     import pytest
 
     return [pytest.param(family, marks=() if family in quick else pytest.mark.slow) for family in families]
+
+
+def in_turn(first, second, share, always=()):
+    """Return all pairs of two lists as parameters, each in its turn one of ``share`` quick, and the others slow.
+
+    Args:
+        first: Values of the first parameter.
+        second: Values of the second.
+        share: As many as one list has give each of its values once.
+        always: Values whose pairs are all quick.
+    """
+    import pytest
+
+    pairs = [(i + j, (a, b)) for i, a in enumerate(first) for j, b in enumerate(second)]
+    late = [pair for turn, pair in pairs if turn % share and set(always).isdisjoint(pair)]
+    return [pytest.param(*pair, marks=pytest.mark.slow if pair in late else ()) for _, pair in pairs]

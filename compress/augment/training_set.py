@@ -16,6 +16,7 @@ from compress.augment.reading import read_unlabelled
 from compress.augment.rule import Rule
 from eval.errors import CompressError
 from eval.files.writing import whole_file
+from eval.full_disk import full_disk
 from eval.task import Example, Examples, TaskSpec
 from teachers.home import home
 
@@ -102,7 +103,7 @@ def write_copies(file: Path, examples: Iterator[dict[str, Any]]) -> tuple[int, i
                 copied = all(name in example for name in ORIGIN)
                 originals, copies = originals + (not copied), copies + copied
     except OSError as error:
-        raise CompressError(f"{file}: cannot be written ({error})") from error
+        raise CompressError(full_disk(error, file) or f"{file}: cannot be written ({error})") from error
     return originals, copies
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import re
 import sys
@@ -15,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from eval.errors import CompressError, UserError, is_out_of_memory, shortened
+from eval.full_disk import full_disk
 from teachers.training.processes import is_first
 
 INTERRUPTED = 130
@@ -78,8 +78,8 @@ def _lines(error: Exception, debug: bool) -> list[str]:
     if is_out_of_memory(error):
         less = "a smaller batch_size, more gradient_accumulation_steps or a smaller model needs less"
         return [f"out of memory ({_needed(error)}); {less}"]
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return [f"the disk is full{_at(error)}; free some space, then go on with --resume or the same command"]
+    if full := full_disk(error):
+        return [full]
     if isinstance(error, OSError) and error.filename is not None:
         return [f"{error.filename}: {error.strerror}"]
     where = "" if debug else f"; the traceback is in {_keep_traceback(error)}, and --debug shows it here"
@@ -100,10 +100,6 @@ def _first(problems: Sequence[str]) -> list[str]:
             return [*found, f"and {len(problems) - len(found):,} more"]
         found.append(problem)
     return found
-
-
-def _at(error: OSError) -> str:
-    return f" ({error.filename})" if error.filename else ""
 
 
 def _first_line(error: Exception) -> str:

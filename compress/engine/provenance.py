@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 from compress.artifact.lineage import FILE as LINEAGE
 from compress.artifact.lineage import read_lineage
 from compress.export.runtime.manifest import MANIFEST, sha256
 from eval.errors import UserError
-from eval.files.typed_json import json_digest
+from eval.files.typed_json import json_digest, read_typed
 
 if TYPE_CHECKING:
     from compress.artifact.artifact import Artifact
@@ -40,11 +41,17 @@ def _history(lineage: Sequence[Record]) -> list[Any]:
     return [record.model_dump(mode="json", exclude=told) for record in lineage]
 
 
+class _Source(BaseModel):
+    made_from: str | None = None
+
+
+class _Manifest(BaseModel):
+    source: _Source
+
+
 def export_made_from(folder: Path) -> str | None:
     """Return the digest that an export was made from; None if there is none, or an export that does not say it."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        found = manifest["source"]["made_from"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return read_typed(folder / MANIFEST, _Manifest, "export it anew").source.made_from
+    except UserError:
         return None
-    return found if isinstance(found, str) else None

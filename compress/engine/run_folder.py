@@ -16,6 +16,7 @@ from compress.reading.yaml_places import Document, read_yaml
 from compress.recipe import Recipe, recipe_to_plain, recipe_to_yaml
 from eval.errors import CompressError, UserError
 from eval.files.writing import clear_leftovers, is_unfinished, write_beside
+from eval.full_disk import full_disk
 
 if TYPE_CHECKING:
     from compress.artifact.artifact import Artifact
@@ -75,7 +76,7 @@ def take(out: Path, recipe: Recipe | None = None) -> None:
         if recipe is not None:
             write_beside(out / RECIPE_FILE, recipe_to_yaml(recipe).encode())
     except OSError as error:
-        raise CompressError(f"{out}: cannot be written ({error})") from error
+        raise CompressError(full_disk(error, out) or f"{out}: cannot be written ({error})") from error
 
 
 def _trained_part(text: str, source: Path) -> Any:

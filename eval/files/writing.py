@@ -20,6 +20,7 @@ from typing import IO, Any
 from filelock import FileLock, Timeout
 
 from eval.errors import CompressError
+from eval.full_disk import full_disk
 
 fcntl: Any
 try:
@@ -126,8 +127,8 @@ def whole_folder(folder: Path, what: str) -> Iterator[Path]:
             _replace(beside, place)
             _sync(place.parent)
     except OSError as error:
-        message = f"{folder}: {what} could not be written ({error}); what stood there is unchanged"
-        raise CompressError(message) from error
+        otherwise = f"{folder}: {what} could not be written ({error}); what stood there is unchanged"
+        raise CompressError(full_disk(error, folder) or otherwise) from error
 
 
 def clear_leftovers(folder: Path, name: str = "*") -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from eval.errors import CompressError, DivergedError, UserError
+from eval.full_disk import full_disk
 from eval.task import Examples
 from teachers.anatomy.padding import kept_silent
 from teachers.data.batches import MixedBatches
@@ -43,6 +44,7 @@ from teachers.training.layer_groups import rate_factors
 from teachers.training.learning_rate import rate
 from teachers.training.monitor import joined
 from teachers.training.precision import back_to_float32, in_float32, mixed_precision
+from teachers.training.processes import check_launcher
 from teachers.training.progress import Progress
 from teachers.training.scheduled_modules import Scheduled, parameter_groups, progress_at
 from teachers.training.training_task import Bound, Learnable, Lesson
@@ -311,7 +313,8 @@ class _Loop:
         try:
             save_checkpoint(self.folder, self.modules, self.optimizer, state, random)
         except OSError as error:
-            raise CompressError(f"{self.folder}: the checkpoint could not be written ({error})") from error
+            otherwise = f"{self.folder}: the checkpoint could not be written ({error})"
+            raise CompressError(full_disk(error, self.folder) or otherwise) from error
 
     def _resume(self) -> None:
         if self.folder is None or not (self.folder / FILE).is_file():
@@ -341,4 +344,5 @@ def _accelerator(precision: str) -> Any:
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state()
+    check_launcher()
     return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision=mixed_precision(precision))

@@ -25,6 +25,16 @@ def wait_for_all() -> None:
         torch.distributed.barrier()
 
 
+def check_launcher() -> None:
+    """Look at what a launcher has set before accelerate reads it.
+
+    Raises:
+        UserError: If it is no whole number.
+    """
+    for variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        _number(variable, 0)
+
+
 def _number(variable: str, alone: int) -> int:
     """Return what a launcher has set.
 

@@ -17,7 +17,7 @@ from tests.tiny import FAMILIES, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
 PAIRS = [(a, b) for a in names() for b in names()]
-SHARE = 3
+SHARE = 7
 """One pair of so many that run does so in the default tests, the others in the slow ones; those refused always are."""
 
 

@@ -18,11 +18,18 @@ ROOT = Path(__file__).parents[2]
 TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 LARGEST = 1e-6
 """Relative to the norm of all gradients."""
+FEW = 1
+"""Kinds of task for each objective that the default tests compare, in turn; the slow ones compare all."""
+
+
+@pytest.fixture(scope="module", params=[FEW, pytest.param(0, marks=pytest.mark.slow)], ids=["few", "all"])
+def few(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def whole():
-    return gradients(1)
+def whole(few):
+    return gradients(1, few=few)
 
 
 def differences(one, other):
@@ -41,15 +48,14 @@ def test_every_objective_is_compared(whole):
     assert all(np.linalg.norm(gradient) > 0 for gradient in whole.values())
 
 
-def test_pieces_of_a_batch_give_its_update(whole):
-    assert differences(whole, gradients(4)) == {}
+def test_pieces_of_a_batch_give_its_update(whole, few):
+    assert differences(whole, gradients(4, few=few)) == {}
 
 
-@pytest.mark.parametrize("only", ["distill.logits on", pytest.param("", marks=pytest.mark.slow)])
-def test_two_processes_give_the_update_of_one(whole, only, tmp_path):
-    file = tmp_path / "gradients.npz"
+def test_two_processes_give_the_update_of_one(whole, few, tmp_path):
+    file, only = tmp_path / "gradients.npz", "distill.logits on" if few else ""
     done = subprocess.run(
-        [*TWO, "-m", "tests.conformance.updates", str(file), only],
+        [*TWO, "-m", "tests.conformance.updates", str(file), only, str(few)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COMPRESS_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,

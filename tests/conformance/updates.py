@@ -237,19 +237,36 @@ def cases():
     return {**dict(techniques()), **dict(losses()), **dict(pretext_tasks())}
 
 
-def gradients(pieces, only=""):
-    """Return the gradients of every case, ``[parameters]`` each; those that do not exist are left out."""
+def by_objective():
+    """Return the cases of each objective; they begin at another kind of task from objective to objective."""
+    grouped = {}
+    for name, case in cases().items():
+        grouped.setdefault(name.partition(" on ")[0], []).append((name, case))
+    shifts = [(own, number % len(own)) for number, own in enumerate(grouped.values())]
+    return [[*own[shift:], *own[:shift]] for own, shift in shifts]
+
+
+def gradients(pieces, only="", few=0):
+    """Return the gradients of cases by their names, ``[parameters]`` each; those that do not exist are left out.
+
+    Args:
+        pieces: Of a batch.
+        only: What stands in their names.
+        few: How many cases of each objective are enough; 0 takes all.
+    """
     found = {}
     training = {"max_steps": 1, "batch_size": 12, "gradient_accumulation_steps": pieces, "max_grad_norm": 0}
-    for name, case in cases().items():
-        if only in name:
-            with contextlib.suppress(UserError, ValidationError):
-                found[name] = torch.cat(case(training)).double().numpy()
+    for own in by_objective():
+        enough = len(found) + (few or len(own))
+        for name, case in own:
+            if only in name and len(found) < enough:
+                with contextlib.suppress(UserError, ValidationError):
+                    found[name] = torch.cat(case(training)).double().numpy()
     return found
 
 
 if __name__ == "__main__":
-    path, only = sys.argv[1:]
-    arrays = gradients(2, only)
+    path, only, few = sys.argv[1:]
+    arrays = gradients(2, only, int(few))
     if is_first():
         np.savez(path, **arrays)

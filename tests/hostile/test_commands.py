@@ -339,7 +339,14 @@ OTHER: list[Case] = [
     Case("predict of texts and a file", "predict export text --file recipe.yaml", says="texts and --file"),
     Case("predict of a name of 5,000 characters", f"predict export --file {LONG}", code=(1, 2), says="xxx"),
     Case("predict of no user", "predict export --file ~nosuch/x", says="~nosuch"),
-    Case("predict of a line of 10 MB", "predict export", stdin=b"good " * 2_000_000 + b"\n", code=0, slow=True),
+    Case(
+        "predict of a line of 10 MB",
+        "predict export",
+        stdin=b"good " * 2_000_000 + b"\n",
+        code=0,
+        megabytes=500,
+        slow=True,
+    ),
     Case("predict of bytes", "predict export", stdin=b"\xff\xfe\n", says="line 1: not UTF-8"),
     Case("predict of zeros", "predict export", stdin=b"\x00\n", code=0),
     Case("predict of half a character", "predict export", stdin=b'{"text": "\\ud83d"}\n', code=0),
@@ -394,4 +401,4 @@ CASES = [
         for option, (words, value, says) in CHOICES.items()
     ),
 ]
-test_case = table(CASES, quick=30)
+test_case = table(CASES, quick=18)

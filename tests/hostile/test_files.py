@@ -226,4 +226,4 @@ CASES = [
         says="data",
     ),
 ]
-test_case = table(CASES)
+test_case = table(CASES, quick=18)

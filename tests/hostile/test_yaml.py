@@ -408,4 +408,4 @@ CASES = [
         )
     ),
 ]
-test_case = table(CASES, quick=35)
+test_case = table(CASES, quick=16)

@@ -21,7 +21,7 @@ from teachers.anatomy.encoder import layer_parts, layers
 from teachers.losses.task_loss import task_loss
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.scoring import rows_of
-from tests.tiny import FAMILIES, HEADS, HIDDEN, LAYERS, tiny_task, tiny_taskmodel
+from tests.tiny import FAMILIES, HEADS, HIDDEN, LAYERS, in_turn, tiny_task, tiny_taskmodel
 
 CUTTABLE = [family for family in FAMILIES if family != "xlnet"]
 SIZE = HIDDEN // HEADS
@@ -188,8 +188,10 @@ def test_rounds_keep_the_numbers_of_the_heads():
     )
 
 
-@pytest.mark.parametrize("importance", ["paper", "code", "taylor", "entropy"])
-@pytest.mark.parametrize("kind", ["classification", "tagging", "qa", "masked-lm"])
+@pytest.mark.parametrize(
+    ("importance", "kind"),
+    in_turn(("paper", "code", "taylor", "entropy"), ("classification", "tagging", "qa", "masked-lm"), 2),
+)
 def test_every_importance_on_every_kind_of_task(importance, kind, tmp_path):
     task = tiny_task(kind)
     inputs = Inputs(calibration=task.train[:12])

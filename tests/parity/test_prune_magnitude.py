@@ -1,9 +1,6 @@
 """Magnitude pruning against numbers by hand, and masks that nothing moves."""
 
 import copy
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ from teachers.taskmodel import weights_digest
 from teachers.training.config import Training
 from teachers.training.loop import train
 from tests.stopping import StopsAt
-from tests.tiny import tiny_task, tiny_taskmodel
+from tests.tiny import in_turn, tiny_task, tiny_taskmodel
 
 PARTS = ("layers", "embeddings", "pooler")
 
@@ -233,8 +230,7 @@ def test_gradual_pruning_ends_at_its_sparsity():
     assert not any("mask" in name for name in model.state_dict())
 
 
-@pytest.mark.parametrize("update", [1, 4, 7])
-@pytest.mark.parametrize("ranking", ["local", "global"])
+@pytest.mark.parametrize(("ranking", "update"), in_turn(("local", "global"), (1, 4, 7), 2))
 def test_a_stopped_pruning_goes_on_to_the_same_weights(update, ranking, tmp_path, monkeypatch):
     task, technique = tiny_task(), gradual(ranking=ranking)
     whole = applied(technique, inputs=Inputs(train=task.train, validation=task.validation))
@@ -247,7 +243,7 @@ def test_a_stopped_pruning_goes_on_to_the_same_weights(update, ranking, tmp_path
     assert weights_digest(again.model.model) == weights_digest(whole.model.model)
 
 
-def test_a_saved_result_loads_in_a_fresh_process_and_is_trained_on(tmp_path):
+def test_a_saved_result_loads_in_another_process_and_is_trained_on(forker, tmp_path):
     task = tiny_task()
     artifact = run(Recipe(steps=(once(sparsity=0.7),)), tiny_taskmodel("bert", task.spec))
     artifact.save(tmp_path / "a")
@@ -256,9 +252,8 @@ def test_a_saved_result_loads_in_a_fresh_process_and_is_trained_on(tmp_path):
         "m = load(sys.argv[1]); print(m.digest, sorted({type(p).__name__ for p in m.model.modules()} & "
         "{'MaskedLinear', 'MaskedEmbedding'}))"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "a")]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2])
-    assert printed.stdout.strip() == f"{artifact.digest} ['MaskedEmbedding', 'MaskedLinear']"
+    printed = forker.program(code, str(tmp_path / "a"), cwd=tmp_path)
+    assert printed.strip() == f"{artifact.digest} ['MaskedEmbedding', 'MaskedLinear']"
     again = load(tmp_path / "a")
     before = zeros_of(again.model)
     train(again, task.train, training=Training(max_steps=3, batch_size=8, learning_rate=1e-2))

@@ -17,7 +17,7 @@ from eval.errors import UserError
 from eval.inference import predict
 from teachers.anatomy.attention_heads import head_counts
 from teachers.anatomy.encoder import layer_parts, layers, shape_of
-from tests.tiny import FAMILIES, FFN, HEADS, tiny_task, tiny_taskmodel
+from tests.tiny import FAMILIES, FFN, HEADS, in_turn, tiny_task, tiny_taskmodel
 
 WIDTHS = ("bert", "roberta", "ernie", "distilbert", "albert", "electra")
 UNHEALED = {"heal": False}
@@ -83,8 +83,7 @@ def test_taylor_adds_up_absolute_values_and_not_what_cancels():
     assert (found.argmax(), np.argmin(outside)) == (0, 0), "the other formula would drop this one first"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("uniform", [True, False])
+@pytest.mark.parametrize(("family", "uniform"), in_turn(FAMILIES, (True, False), 2, always=("bert",)))
 def test_neurons_that_are_cut_are_neurons_set_to_nothing(family, uniform, tmp_path):
     result, source, task = pruned(family, ffn=0.5, uniform=uniform)
     kept = result.lineage[-1].facts["kept"]["ffn"]
@@ -117,8 +116,7 @@ def test_heads_that_are_cut_give_nothing(family, uniform, tmp_path):
     same(load(tmp_path / "a"), result, task, atol=1e-6)
 
 
-@pytest.mark.parametrize("family", WIDTHS)
-@pytest.mark.parametrize("kind", ["classification", "masked-lm"])
+@pytest.mark.parametrize(("family", "kind"), in_turn(WIDTHS, ("classification", "masked-lm"), 2, always=("bert",)))
 def test_widths_are_stock_and_every_weight_is_one_of_the_old(family, kind, tmp_path):
     fields = {"embedding": 0.5} if family in ("albert", "electra") else {}
     result, source, task = pruned(family, kind=kind, ffn=0.5, hidden=0.4, heads=0.25, stock=True, **fields)

@@ -1,8 +1,6 @@
 """prune.vocabulary against slow counts by hand, pieces spelt out one by one, and outputs that must not change."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 
 import numpy as np
@@ -29,7 +27,18 @@ from teachers.anatomy.embedding_rows import needed_rows, piece_axes
 from teachers.anatomy.encoder import head_parts, word_embeddings
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel
-from tests.tiny import BAD, CHARACTERS, FAMILIES, GOOD, PEOPLE, PLACES, tiny_task, tiny_taskmodel, tiny_tokenizer
+from tests.tiny import (
+    BAD,
+    CHARACTERS,
+    FAMILIES,
+    GOOD,
+    PEOPLE,
+    PLACES,
+    in_turn,
+    tiny_task,
+    tiny_taskmodel,
+    tiny_tokenizer,
+)
 
 TASK = tiny_task()
 WORD_PIECES = ("bert", "ernie", "distilbert", "electra", "mobilebert")
@@ -101,8 +110,9 @@ def test_merges_that_lead_to_what_stays_stay_with_their_parts(family):
     assert len(new["merges"]) < len(old["merges"])
 
 
-@pytest.mark.parametrize("kind", ["classification", "tagging", "qa", "masked-lm", "embedding"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "kind"), in_turn(FAMILIES, ("classification", "tagging", "qa", "masked-lm", "embedding"), 3)
+)
 def test_texts_whose_pieces_stay_give_exactly_the_same(family, kind):
     if (family, kind) == ("xlnet", "masked-lm"):
         return
@@ -139,7 +149,7 @@ def test_no_text_becomes_unknown(family):
     assert pieces_of(cut(tiny_taskmodel("bert", TASK.spec)), "oslo") == ["[CLS]", "o", "##s", "##l", "##o", "[SEP]"]
 
 
-def test_stock_transformers_loads_it_where_the_toolkit_is_not(tmp_path):
+def test_stock_transformers_loads_it_where_the_toolkit_is_not(forker, tmp_path):
     text = TASK.validation[0]["text"]
     own = {}
     for family in FAMILIES:
@@ -160,8 +170,7 @@ def test_stock_transformers_loads_it_where_the_toolkit_is_not(tmp_path):
         "    return m(**t(sys.argv[1], return_tensors='pt', return_token_type_ids=f == 'xlnet')).logits[0].tolist()\n"
         "print(json.dumps({f: logits(f) for f in sys.argv[2:]}))"
     )
-    command = [sys.executable, "-I", "-c", code, text, *FAMILIES]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout)
+    found = json.loads(forker.program(code, text, *FAMILIES, cwd=tmp_path, stock=True))
     assert found.keys() == own.keys()
     assert all(np.allclose(found[family], own[family], atol=1e-5) for family in FAMILIES)
 

@@ -169,7 +169,7 @@ def test_sensitivity_by_hand():
 
 def test_eigenvalues_of_a_network_against_its_whole_hessian():
     task = tiny_task("classification")
-    model = tiny_taskmodel("bert", task.spec, hidden_size=8, intermediate_size=8, num_attention_heads=2)
+    model = tiny_taskmodel("bert", task.spec, hidden_size=4, intermediate_size=4, num_attention_heads=2)
     technique = QBert(portions=1, portion_examples=8, power_steps=300, tolerance=1e-7)
     generator = torch.Generator().manual_seed(3)
     inputs = Inputs(train=task.train)

@@ -1,8 +1,6 @@
 """BERT-of-Theseus: the schedule by hand, the two paths, what is trained and what is not."""
 
 import copy
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -284,7 +282,7 @@ def test_any_objective_and_no_loss_on_queries(tmp_path):
         run(Recipe(steps=(Theseus(objective=objective, **SHORT),)), source, inputs)
 
 
-def test_the_result_is_a_stock_model(tmp_path):
+def test_the_result_is_a_stock_model(forker, tmp_path):
     task = tiny_task()
     inputs = Inputs(train=task.train, validation=task.validation)
     student = tiny_taskmodel("bert", task.spec, num_hidden_layers=4)
@@ -295,8 +293,7 @@ def test_the_result_is_a_stock_model(tmp_path):
         "m = transformers.AutoModelForSequenceClassification.from_pretrained(sys.argv[1])\n"
         "print(m.config.num_hidden_layers, sum(p.double().sum().item() for p in m.parameters()))"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "a")]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout.split()
+    printed = forker.program(code, str(tmp_path / "a"), cwd=tmp_path, stock=True).split()
     assert printed[0] == "2"
     assert float(printed[1]) == pytest.approx(sum(p.double().sum().item() for p in artifact.model.parameters()))
     report = export_onnx(replace(artifact), tmp_path / "out", examples=task.validation)

@@ -120,7 +120,7 @@ def test_curvature_is_that_of_the_whole_portion(kind):
     model, examples = weighted(kind)
     one, several = (
         layer_eigenvalues(
-            QBert(portions=1, portion_examples=9, power_steps=50, tolerance=1e-6, batch_size=size),
+            QBert(portions=1, portion_examples=9, power_steps=10, tolerance=1e-6, batch_size=size),
             model,
             Inputs(train=examples),
             torch.Generator().manual_seed(0),

@@ -57,8 +57,8 @@ def place(tmp_path, monkeypatch):
     ("kind", "rule"),
     [
         ("classification", "tinybert"),
-        ("classification", "bilstm"),
-        ("regression", "bilstm"),
+        pytest.param("classification", "bilstm", marks=pytest.mark.slow),
+        pytest.param("regression", "bilstm", marks=pytest.mark.slow),
         ("regression", "unlabelled"),
         ("tagging", "tags"),
     ],

@@ -11,7 +11,7 @@ from tests.interrupting import Interruption, contents, differing
 from tests.whole_run import STEADY
 
 KILLS = 200
-QUICK = 3
+QUICK = 2
 DISTANCE = 60
 """Most changes to the disk that a run makes before it is killed again; the whole run makes some 500."""
 

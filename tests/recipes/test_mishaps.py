@@ -113,7 +113,7 @@ def test_a_full_disk_keeps_the_last_good_artifact(scene, capsys, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("compress.artifact.store.save_taskmodel", full)
-    refused(scene, capsys, "No space left on device", 1, "--resume")
+    refused(scene, capsys, r"the disk is full \(.+\); free some space", 1, "--resume")
     assert load(scene / "out" / "model").digest == digest
     left = [path.name for path in Path(scene / "out").rglob("*.writing*")]
     assert left == []

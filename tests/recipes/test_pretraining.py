@@ -22,6 +22,10 @@ TEXT = "\n\n".join(
 )
 
 
+REPEATING = ("pretrain-bert", "pretrain-bert-longer", "pretrain-bert-wwm", "pretrain-ernie-longer")
+"""Recipes whose tasks others have too; slow tests run them."""
+
+
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """Return the overrides that make a recipe tiny."""
@@ -66,7 +70,10 @@ def tiny(tmp_path, monkeypatch):
     return overrides
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem in REPEATING else ()) for path in RECIPES],
+)
 def test_a_recipe_runs_whole(path, tiny, tmp_path, capsys):
     sets = tiny(path)
     assert main(["check", str(path), *sets]) == 0, capsys.readouterr().err

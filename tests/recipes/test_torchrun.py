@@ -100,33 +100,29 @@ if os.environ.get("RANK", "0") == "0":
 """
 
 
-def trained_by_one_and_two(code, what, tmp_path):
+def trained_by_one_and_two(code, what, forker, tmp_path):
     """Return what a script wrote by itself, and as two processes."""
-    script = tmp_path / "script.py"
+    script, one, two = tmp_path / "script.py", tmp_path / "one", tmp_path / "two"
     script.write_text(code)
-    found = []
-    for name, command in (("one", [sys.executable]), ("two", TWO)):
-        (tmp_path / name).mkdir()
-        home = str(tmp_path / name / "home")
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COMPRESS_HOME": home}
-        done = subprocess.run(
-            [*command, str(script), str(tmp_path / name), what],
-            env=environment,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        found.append(json.loads((tmp_path / name / "found.json").read_text()))
-    return found
+    for folder in (one, two):
+        folder.mkdir()
+    ending = forker.run([str(script), str(one), what], cwd=ROOT, env={"COMPRESS_HOME": str(one / "home")}, seconds=300)
+    assert ending.code == 0, ending.err[-2000:]
+    home = str(two / "home")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COMPRESS_HOME": home}
+    command = [*TWO, str(script), str(two), what]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads((folder / "found.json").read_text()) for folder in (one, two)]
 
 
 OTHERS = ("a row left", "projections", "unfreezing", "language", "pairs", "queries")
 
 
-@pytest.mark.parametrize("what", ["labels", *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)])
-def test_two_processes_train_as_one(what, tmp_path):
-    (one, own), (two, other) = trained_by_one_and_two(CODE, what, tmp_path)
+@pytest.mark.slow  # by default tests/conformance/test_updates.py compares two processes with one
+@pytest.mark.parametrize("what", ["labels", *OTHERS])
+def test_two_processes_train_as_one(what, forker, tmp_path):
+    (one, own), (two, other) = trained_by_one_and_two(CODE, what, forker, tmp_path)
     assert [entry["loss"] for entry in two] == pytest.approx([entry["loss"] for entry in one], abs=1e-5)
     # AdamW turns rounding into steps where a gradient is 0 by symmetry (the key's bias), so outputs are compared.
     assert np.allclose(own, other, atol=1e-4)
@@ -134,12 +130,12 @@ def test_two_processes_train_as_one(what, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["one task", "two tasks", "a row each"])
-def test_two_processes_pretrain_as_one(what, tmp_path):
+def test_two_processes_pretrain_as_one(what, forker, tmp_path):
     places = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Delhi")
     (tmp_path / "text").mkdir()
     text = [f"The film in {place} was good. {other} is a warm room.\n" for place in places for other in places]
     (tmp_path / "text" / "train.txt").write_text("".join(text), encoding="utf-8")
-    (one, own), (two, other) = trained_by_one_and_two(PRETRAINING, what, tmp_path)
+    (one, own), (two, other) = trained_by_one_and_two(PRETRAINING, what, forker, tmp_path)
     terms = [[entry["terms"][name] for name in sorted(entry["terms"])] for entry in one]
     same = [[entry["terms"][name] for name in sorted(entry["terms"])] for entry in two]
     assert len(terms[0]) == (3 if what == "two tasks" else 2)

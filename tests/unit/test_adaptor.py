@@ -1,9 +1,5 @@
 """A user's own module as a student: trained, measured, exported, and what its folder can and cannot do."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -19,8 +15,6 @@ from eval.inference import predict
 from eval.measurement import measure
 from teachers.signals.model_teacher import ModelTeacher
 from tests.tiny import tiny_task, tiny_taskmodel
-
-ROOT = Path(__file__).parents[2]
 
 
 class TextCnn(nn.Module):
@@ -69,7 +63,7 @@ def test_a_module_is_trained_measured_and_exported(teacher, tmp_path):
     assert np.allclose(own, exported, atol=1e-4)
 
 
-def test_its_folder_holds_weights_and_says_so(teacher, tmp_path):
+def test_its_folder_holds_weights_and_says_so(teacher, forker, tmp_path):
     task = tiny_task("classification")
     module = cnn(teacher)
     small = run(
@@ -83,8 +77,9 @@ def test_its_folder_holds_weights_and_says_so(teacher, tmp_path):
     again = adapt(cnn(teacher), teacher.tokenizer, task.spec, weights=folder)
     assert again.digest == small.digest
     code = f"from compress import load\nload({str(folder)!r})"
-    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert "your own program builds" in failed.stderr.splitlines()[-1]
+    (tmp_path / "program.py").write_text(code)
+    failed = forker.run([str(tmp_path / "program.py")], cwd=tmp_path)
+    assert "your own program builds" in failed.err.splitlines()[-1]
     with pytest.raises(UserError, match="do not fit TextCnn as it was built"):
         adapt(cnn(teacher, classes=3), teacher.tokenizer, task.spec, weights=folder)
     with pytest.raises(UserError, match=r"no model\.safetensors here"):

@@ -2,17 +2,19 @@
 
 import copy
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from eval.data.sources import Source
-from eval.errors import UserError
+from eval.errors import CompressError, UserError
 from teachers.pretraining.network import segmenter_for
 from teachers.pretraining.text.corpus import FACTS, Corpus, build
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 from tests.tiny import tiny_taskmodel
 
+FULL_DEVICE = Path("/dev/full")
 TEXT = "The film was good. It was a film.\nNot bad at all!\n\nAnother document. It ends.\n"
 
 
@@ -44,6 +46,20 @@ def test_frequencies_are_counted_in_pieces_as_at_once(corpus, monkeypatch):
     np.testing.assert_allclose(corpus.frequencies(size), expected)
     monkeypatch.setattr("teachers.pretraining.text.corpus.COUNTED", 4)
     np.testing.assert_allclose(corpus.frequencies(size), expected)
+
+
+@pytest.mark.parametrize("name", ["tokens", "sentence_starts", "labels"])
+def test_a_full_disk_is_told_as_such_and_leaves_no_corpus(name, tokenizer, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
+    opened = Path.open
+    with monkeypatch.context() as full:
+        full.setattr(
+            Path, "open", lambda path, *rest: opened(FULL_DEVICE if path.name == f"{name}.bin" else path, *rest)
+        )
+        with pytest.raises(CompressError, match=r"the disk is full \(.+\); free some space"):
+            build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home")
+    assert list((tmp_path / "home").glob("*/*")) == []
+    assert len(build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home")) == 2
 
 
 def test_padding_and_length_of_the_tokenizer_do_not_count(corpus, tokenizer, tmp_path):

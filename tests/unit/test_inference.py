@@ -473,10 +473,10 @@ class TestFiles:
         (tmp_path / "eval").mkdir()
         (tmp_path / "eval" / "__init__.py").touch()
         own = Path(encoding.__file__).parent
-        shutil.copytree(own / "kinds", tmp_path / "eval" / "kinds")
         # Those beside are what files of kinds import beside, of which reading and answering need nothing.
-        beside = ("errors", "rows", "correlation", "scorers")
-        for name in ("encoding", "encoder_settings", "json_text", "examples", *beside):
+        for room in ("kinds", "files", "metrics"):
+            shutil.copytree(own / room, tmp_path / "eval" / room)
+        for name in ("encoding", "encoder_settings", "examples", "long_texts", "errors"):
             shutil.copy(own / f"{name}.py", tmp_path / "eval")
         code = (
             "import sys\nfrom eval.encoding import TextEncoder\n"

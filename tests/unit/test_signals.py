@@ -1,13 +1,16 @@
 """Teacher signals: live and from disk they are the same numbers, and the cache knows what it holds."""
 
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
 import torch
 
-from eval.errors import UserError
+from eval.errors import CompressError, UserError
 from eval.task import Examples, TaskSpec
+from teachers.signals import model_teacher as signals
 from teachers.signals.hooks import Wanted
 from teachers.signals.model_teacher import LiveReader, ModelTeacher, predicted_bytes
 from teachers.training.scoring import rows_of
@@ -80,9 +83,9 @@ def test_another_tokenizer_still_teaches_sentences(tmp_path):
     task = tiny_task("classification")
     teacher, student = tiny_taskmodel("roberta", task.spec), tiny_taskmodel("bert", task.spec)
     rows = rows_of(student, task.train, seed=1)
-    signals = ModelTeacher(teacher, cache=tmp_path).read(rows)(rows.batch([3, 1]))
+    found = ModelTeacher(teacher, cache=tmp_path).read(rows)(rows.batch([3, 1]))
     own = teacher.forward(teacher.encoder.collate(teacher.encoder.encode([task.train[3], task.train[1]])))
-    assert np.allclose(signals.logits.numpy(), own, atol=1e-5)
+    assert np.allclose(found.logits.numpy(), own, atol=1e-5)
 
 
 def test_another_tokenizer_cannot_teach_tokens(tmp_path):
@@ -114,6 +117,43 @@ def test_a_damaged_cache_is_named(tmp_path):
     with pytest.raises(UserError, match="damaged"):
         ModelTeacher(teacher, cache=tmp_path).read(rows)
     assert layout == {"logits": [2]}
+
+
+@pytest.mark.parametrize("place", ["os.posix_fallocate", "os.fsync", "pathlib.Path.write_text"])
+def test_a_disk_that_is_full_is_told_and_leaves_no_cache(place, tmp_path, monkeypatch):
+    task = tiny_task("classification")
+    teacher = tiny_taskmodel("bert", task.spec)
+    rows = rows_of(teacher, task.train, seed=1)
+
+    def refuse(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(place, refuse)
+        if place == "os.posix_fallocate":  # a map into space that is not there ends in SIGBUS
+            full.setattr(
+                "teachers.signals.model_teacher._store", lambda *_: pytest.fail("written into space that was refused")
+            )
+        with pytest.raises(CompressError, match=r"the disk is full \(.+\); free some space"):
+            ModelTeacher(teacher, cache=tmp_path).read(rows)
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+    reader = ModelTeacher(teacher, cache=tmp_path).read(rows)
+    assert type(reader).__name__ == "CachedReader"
+
+
+def test_the_space_of_the_whole_cache_is_reserved_before_anything_is_stored(tmp_path, monkeypatch):
+    task = tiny_task("tagging")
+    teacher = tiny_taskmodel("bert", task.spec)
+    rows = rows_of(teacher, task.train, seed=1)
+    events = []
+    reserve, store = os.posix_fallocate, signals._store
+    monkeypatch.setattr(os, "posix_fallocate", lambda *given: (events.append(given[1:]), reserve(*given)))
+    monkeypatch.setattr(signals, "_store", lambda *given: (events.append("store"), store(*given)))
+    ModelTeacher(teacher, cache=tmp_path).read(rows, EVERYTHING)
+    (folder,) = tmp_path.iterdir()
+    sizes = [(0, file.stat().st_size) for file in folder.glob("*.npy")]
+    assert sorted(event for event in events if event != "store") == sorted(sizes)
+    assert "store" in events[1:]
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "mobilebert", "xlnet", "modernbert"])

@@ -1,5 +1,6 @@
 """Files and folders are whole or not there; what stood there before stays until the new one is complete."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -273,7 +274,7 @@ def test_everything_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch
 
 def test_what_a_library_says_of_a_full_disk_is_the_same_error(tmp_path):
     with (
-        pytest.raises(CompressError, match=r"place: the thing could not be written .*No space left on device"),
+        pytest.raises(CompressError, match=r"the disk is full \(.*place\); free some space"),
         whole_folder(tmp_path / "place", "the thing"),
     ):
         raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
@@ -281,6 +282,15 @@ def test_what_a_library_says_of_a_full_disk_is_the_same_error(tmp_path):
         raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
     assert caught.value.errno == 28
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_and_an_exhausted_quota_are_told_alike(tmp_path, number):
+    with pytest.raises(CompressError) as caught, whole_folder(tmp_path / "place", "the thing"):
+        raise OSError(number, os.strerror(number), "hidden/file")
+    assert str(caught.value) == (
+        f"the disk is full ({tmp_path / 'place'}); free some space, then go on with --resume or the same command"
+    )
 
 
 def test_who_waits_says_so(tmp_path, caplog):

@@ -18,11 +18,13 @@ from eval.report.markdown import escape, labels_line
 PARTS = (
     "eval.files.streams",
     "eval.one_line",
+    "eval.full_disk",
     "eval.files.json_text",
     "eval.examples",
     "eval.kinds.reading",
     "eval.kinds.base",
     "eval.encoder_settings",
+    "eval.long_texts",
     "eval.encoding",
     "eval.inference",
     "compress.export.targets.library",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import BinaryIO
 from compress.export.runtime.answering import Runtime
 from compress.export.targets.library import ExportError
 from eval.files.streams import guard_streams
+from eval.full_disk import full_disk
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
@@ -55,11 +55,9 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("stopped\n")
         return INTERRUPTED
     except (ExportError, OSError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            sys.stderr.write(f"the disk is full ({error.filename})\n")
-            return 1
-        sys.stderr.write(f"{error}\n")
-        return 2
+        full = full_disk(error, then="give the same command again")
+        sys.stderr.write(f"{full or error}\n")
+        return 1 if full else 2
 
 
 def _count(text: str) -> int:

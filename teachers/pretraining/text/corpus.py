@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,11 +207,9 @@ def digest_of(source: Source) -> bytes:
 def _write(folder: Path, sources: Sequence[Source], backend: Any, segmenter: Segmenter | None, reader: Reader) -> None:
     counts, tokens = Counts(), 0
     kind = "uint16" if backend.get_vocab_size() <= SMALL else "uint32"
-    streams: dict[str, BinaryIO] = {}
     labels: dict[str, int] = {}
-    try:
-        for name in ("tokens", *KINDS):
-            streams[name] = (folder / f"{name}.bin").open("wb")
+    with ExitStack() as stack:
+        streams = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in ("tokens", *KINDS)}
         sentences = 0
         kept = 0
         for batch in _batches(reader(sources, counts)):
@@ -221,20 +220,17 @@ def _write(folder: Path, sources: Sequence[Source], backend: Any, segmenter: Seg
                 for text, found in zip(document, encoded, strict=False):
                     if not found.ids:
                         continue
-                    np.int64(tokens).tofile(streams["sentence_starts"])
-                    np.array(found.ids, dtype=kind).tofile(streams["tokens"])
-                    _flags(found, text, segmenter).tofile(streams["flags"])
+                    streams["sentence_starts"].write(np.int64(tokens).tobytes())
+                    streams["tokens"].write(np.array(found.ids, dtype=kind).tobytes())
+                    streams["flags"].write(_flags(found, text, segmenter).tobytes())
                     tokens += len(found.ids)
                     sentences += 1
                 if sentences > before:
-                    np.int64(before).tofile(streams["document_starts"])
-                    np.int64(labels.setdefault(label, len(labels))).tofile(streams["labels"])
+                    streams["document_starts"].write(np.int64(before).tobytes())
+                    streams["labels"].write(np.int64(labels.setdefault(label, len(labels))).tobytes())
                     kept += 1
-        np.int64(tokens).tofile(streams["sentence_starts"])
-        np.int64(sentences).tofile(streams["document_starts"])
-    finally:
-        for stream in streams.values():
-            stream.close()
+        streams["sentence_starts"].write(np.int64(tokens).tobytes())
+        streams["document_starts"].write(np.int64(sentences).tobytes())
     if not tokens:
         unread = f"; {counts.bad:,} rows could not be read: {'; '.join(counts.problems)}" if counts.bad else ""
         raise UserError(f"{', '.join(source.name for source in sources)}: holds no token of this tokenizer{unread}")
