@@ -15,8 +15,8 @@ from compress.augment.opening import identity_of, open_rule
 from compress.augment.reading import read_unlabelled
 from compress.augment.rule import Rule
 from eval.errors import CompressError
+from eval.files.full_disk import full_disk
 from eval.files.writing import whole_file
-from eval.full_disk import full_disk
 from eval.task import Example, Examples, TaskSpec
 from teachers.home import home
 

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from eval.errors import CompressError, UserError, is_out_of_memory, shortened
-from eval.full_disk import full_disk
+from eval.files.full_disk import full_disk
 from teachers.training.processes import is_first
 
 INTERRUPTED = 130

@@ -15,8 +15,8 @@ from compress.reading.block_reader import BlockReader
 from compress.reading.yaml_places import Document, read_yaml
 from compress.recipe import Recipe, recipe_to_plain, recipe_to_yaml
 from eval.errors import CompressError, UserError
+from eval.files.full_disk import full_disk
 from eval.files.writing import clear_leftovers, is_unfinished, write_beside
-from eval.full_disk import full_disk
 
 if TYPE_CHECKING:
     from compress.artifact.artifact import Artifact

@@ -20,7 +20,7 @@ from typing import IO, Any
 from filelock import FileLock, Timeout
 
 from eval.errors import CompressError
-from eval.full_disk import full_disk
+from eval.files.full_disk import full_disk
 
 fcntl: Any
 try:

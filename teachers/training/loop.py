@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from eval.errors import CompressError, DivergedError, UserError
-from eval.full_disk import full_disk
+from eval.files.full_disk import full_disk
 from eval.task import Examples
 from teachers.anatomy.padding import kept_silent
 from teachers.data.batches import MixedBatches

@@ -18,7 +18,7 @@ from eval.report.markdown import escape, labels_line
 PARTS = (
     "eval.files.streams",
     "eval.one_line",
-    "eval.full_disk",
+    "eval.files.full_disk",
     "eval.files.json_text",
     "eval.examples",
     "eval.kinds.reading",

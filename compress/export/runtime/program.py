@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from compress.export.runtime.answering import Runtime
 from compress.export.targets.library import ExportError
+from eval.files.full_disk import full_disk
 from eval.files.streams import guard_streams
-from eval.full_disk import full_disk
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
