@@ -31,7 +31,7 @@ def convertible(config: Any) -> tuple[str, ...]:
 
 
 def _plain(model_type: str) -> bool:
-    return FAMILIES[model_type].post_norm and model_type != "albert"
+    return FAMILIES.get(model_type).post_norm and model_type != "albert"
 
 
 def convert(source: TaskModel, model_type: str, seed: int = 0) -> TaskModel:

@@ -7,6 +7,15 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, model_validator
 
 
+def full_form(values: Any) -> Any:
+    """Return ``{name: {fields}}`` for each of the short forms; anything else as it is."""
+    if isinstance(values, str):
+        return {values: {}}
+    if isinstance(values, dict):
+        return {key: {} if value is None else value for key, value in values.items()}
+    return values
+
+
 class NamedBlock(BaseModel):
     """Fields that are blocks of their own, each with defaults, so that the bare name is enough."""
 
@@ -15,11 +24,7 @@ class NamedBlock(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, values: Any) -> Any:
-        if isinstance(values, str):
-            return {values: {}}
-        if isinstance(values, dict):
-            return {key: {} if value is None else value for key, value in values.items()}
-        return values
+        return full_form(values)
 
 
 class OneNamedBlock(NamedBlock):

@@ -22,7 +22,7 @@ from eval.kinds.registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.choice_rows import read_rows
 from teachers.anatomy.encoder import base_encoder, family_of, max_tokens, model_inputs
-from teachers.anatomy.families import FAMILIES
+from teachers.anatomy.families import FAMILIES, register_family
 from teachers.anatomy.padding import silence
 from teachers.anatomy.pooling import check_pooling, pooled, save_pooling, set_pooling
 from teachers.folder_task import in_own_order, own_task, read_task
@@ -281,6 +281,7 @@ def load_taskmodel(
 
 def _config(source: str) -> Any:
     try:
+        register_family(transformers.PreTrainedConfig.get_config_dict(source)[0])
         config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
     except ValueError as error:
         if "trust_remote_code" not in str(error):

@@ -24,7 +24,7 @@ def register(config: Any, classes: Mapping[Any, Any], *, base: str, dimensions: 
     for auto, network in classes.items():
         auto.register(config, network)
     nothing: dict[str, Any] = {"parts": {}, "embeddings": {}, "heads": {}}
-    FAMILIES[config.model_type] = Family(
+    family = Family(
         config.model_type,
         base=base,
         layers=None,
@@ -34,3 +34,4 @@ def register(config: Any, classes: Mapping[Any, Any], *, base: str, dimensions: 
         plain_attention=False,
         **(nothing | more),
     )
+    FAMILIES.add(config.model_type, family)

@@ -20,6 +20,7 @@ from compress.artifact.structure import Structure, restructured, structure_of, t
 from eval.cost.size import sparse_bytes
 from eval.errors import UserError
 from eval.files.typed_json import read_values
+from teachers.anatomy.families import register_family
 from teachers.taskmodel import TaskModel, load_taskmodel
 
 FILE = "structure.json"
@@ -150,6 +151,7 @@ def _config(folder: Path) -> Any:
     kind = str(values.pop("model_type", ""))
     if not kind.startswith(PREFIX):
         raise UserError(f"{file}: model type {kind!r} does not fit {FILE}, which belongs to a {PREFIX}… model")
+    register_family({"model_type": kind.removeprefix(PREFIX)})
     try:
         return AutoConfig.for_model(kind.removeprefix(PREFIX), **values)
     except (ValueError, TypeError) as error:

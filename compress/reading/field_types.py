@@ -55,6 +55,10 @@ def type_at(model: Any, location: Location) -> tuple[Location, Any, list[Any]]:
         if is_block(annotation):
             fields = {info.alias or name: info for name, info in annotation.model_fields.items()}
             info = fields.get(str(key)) or annotation.model_fields.get(str(key))
+            other = None if info is not None else getattr(annotation, "block_of", lambda name: None)(str(key))
+            if other is not None:  # given by another package
+                annotation, bounds = other, []
+                continue
             if info is None:
                 return location[:depth], annotation, bounds
             annotation, bounds = info.annotation, list(info.metadata)

@@ -26,7 +26,7 @@ def shape_problems(student: StudentShape, source: TaskModel) -> list[str]:
     name = student.family or family_of(config).model_type
     if name not in FAMILIES:
         return [f"student.family: {name!r} is not supported{did_you_mean(name, FAMILIES)}"]
-    family = FAMILIES[name]
+    family = FAMILIES.get(name)
     found = [*_layers(student, own), *_fields(student, family), *_vocabulary(student, source, own)]
     found += _activation(student)
     found += _options(student, config, family)
@@ -75,7 +75,7 @@ def _layers(student: StudentShape, own: Shape) -> Iterator[str]:
 def _fields(student: StudentShape, family: Family) -> Iterator[str]:
     for name in ("embedding_size", "max_positions"):
         if getattr(student, name) is not None and name not in family.config:
-            others = ", ".join(sorted(key for key, other in FAMILIES.items() if name in other.config))
+            others = ", ".join(sorted(key for key in FAMILIES if name in FAMILIES.get(key).config))
             yield f"student.{name}: {family.model_type} has none; leave it out, or choose a family that does: {others}"
 
 

@@ -54,12 +54,11 @@ def family_of(model: Any) -> Family:
     """
     config = getattr(model, "config", model)
     name = str(getattr(config, "model_type", type(config).__name__))
-    family = FAMILIES.get(name)
-    if family is None:
+    if name not in FAMILIES:
         raise UserError(f"model type {name!r} is not supported; those that work: {', '.join(sorted(FAMILIES))}")
     if getattr(config, "inner_group_num", 1) != 1:
         raise UserError(f"{name} with inner_group_num = {config.inner_group_num} is not supported; only 1 is")
-    return family
+    return FAMILIES.get(name)
 
 
 def model_inputs(config: Any) -> tuple[str, ...]:
@@ -148,7 +147,7 @@ def new_config(model_type: str, like: Any, tokenizer: Any) -> Any:
     """
     from transformers import AutoConfig
 
-    family, source = FAMILIES[model_type], shape_of(like)
+    family, source = FAMILIES.get(model_type), shape_of(like)
     new = AutoConfig.for_model(model_type)
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
         value = getattr(tokenizer, name)

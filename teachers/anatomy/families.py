@@ -1,5 +1,8 @@
 """The table of model families: what each calls the things that all of them have.
 
+Another package adds a family by an entry point of the group ``compress.families``, named by its model type, that leads
+to a ``Family``; its module registers config and networks with transformers' Auto classes.
+
 Data only; ``teachers.anatomy.encoder`` reads it. Names of a layer's parts are the same for every family (``query``,
 ``attention_output``, ``ffn_in`` …), so code above these two files never spells an attribute of a model.
 """
@@ -8,6 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from eval.plugins import Registry
 
 _CONFIG = {
     "layers": "num_hidden_layers",
@@ -305,7 +311,7 @@ _MODERNBERT = Family(
     closing=("final_norm",),
 )
 
-FAMILIES: dict[str, Family] = {
+_BUILT_IN: dict[str, Family] = {
     family.model_type: family
     for family in (
         Family("bert", "bert"),
@@ -320,4 +326,27 @@ FAMILIES: dict[str, Family] = {
         _MODERNBERT,
     )
 }
+
+
+def _problem(name: str, thing: Any) -> str:
+    if not isinstance(thing, Family):
+        return "is no teachers.anatomy.families.Family"
+    return "" if thing.model_type == name else f"is the family of model type {thing.model_type!r}; name it so"
+
+
+FAMILIES: Registry[Family] = Registry("family", "compress.families", _BUILT_IN, _problem)
 """The families that work, by model type; networks of our own add themselves when their module is imported."""
+
+
+def register_family(config: Any) -> None:
+    """Import the package that gives a family, so that transformers' Auto classes know it; else there is nothing to do.
+
+    Args:
+        config: What a ``config.json`` holds.
+
+    Raises:
+        UserError: If the package cannot be loaded.
+    """
+    model_type = config.get("model_type") if isinstance(config, dict) else None
+    if isinstance(model_type, str) and model_type in FAMILIES:
+        FAMILIES.get(model_type)

@@ -53,7 +53,7 @@ def network_for(block: NetworkBlock, tokenizer: Any, words: bool, seed: int) -> 
     )
     config = copy.deepcopy(new_config(block.family, like, tokenizer))
     if block.embedding_size is not None:
-        name = FAMILIES[block.family].config.get("embedding_size")
+        name = FAMILIES.get(block.family).config.get("embedding_size")
         if name is None:
             raise UserError(f"pretrain.network.embedding_size: {block.family} has no factorised embeddings")
         setattr(config, name, block.embedding_size)

@@ -66,7 +66,9 @@ class NetworkBlock(_Block):
     @field_validator("family")
     @classmethod
     def _trainable(cls, family: str) -> str:
-        allowed = [name for name, known in FAMILIES.items() if known.predicts_words and known.layers is not None]
+        allowed = [
+            name for name in FAMILIES if (known := FAMILIES.get(name)).predicts_words and known.layers is not None
+        ]
         if family not in allowed:
             raise ValueError(f"got {family!r}; those that are pretrained here: {', '.join(allowed)}")
         return family

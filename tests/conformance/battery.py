@@ -1,19 +1,13 @@
 """What the conformance tests share: the exceptions by technique, and how a result is judged."""
 
-import numpy as np
-import torch
+from functools import cache
 
 from compress.registry import get
-from compress.technique import Inputs, TrainedTechnique
-from eval.inference import predict
-from teachers.anatomy.encoder import layer_count
-from teachers.signals.model_teacher import ModelTeacher
-from teachers.training.config import Training
+from compress.testing.case import Case, inputs_for, least
+from compress.testing.checks import check_outputs
 from tests.tiny import FAMILIES, tiny_task
 
-SHARES_LAYERS = {"albert"}
-"""Families whose layers are one module: fewer of them are fewer multiply-accumulates, not fewer parameters."""
-
+__all__ = ["LEAST", "OTHER_KIND", "REFUSED", "case", "check_result", "inputs_for", "instance", "kind_of", "task_of"]
 
 LEAST = {
     "quantize.qbert": {"portions": 2, "portion_examples": 4, "power_steps": 3},
@@ -55,41 +49,31 @@ OTHER_KIND = {"distill.embedding": "embedding"}
 
 def instance(name, **fields):
     """Return the technique with the least work."""
-    technique, fields = get(name), {**LEAST.get(name, {}), **fields}
-    if issubclass(technique, TrainedTechnique):
-        blocks = {name for name, value in technique(**fields) if isinstance(value, Training)} - {"training"}
-        short = {"max_steps": 2, "batch_size": 8}
-        fields = {**dict.fromkeys(blocks, short), **short, **fields}
-    return technique(**fields)
+    return least(get(name)(**{**LEAST.get(name, {}), **fields}))
+
+
+def kind_of(*chosen):
+    """Return the kind of task that all of these techniques are for, as far as there is one."""
+    return next((OTHER_KIND[name] for name in chosen if name in OTHER_KIND), "classification")
+
+
+def tolerance_of(*chosen):
+    """Return the largest change of a logit by padding and batch mates after these techniques."""
+    return max(ROUNDING.get(name, 1e-5) for name in chosen)
+
+
+@cache
+def case(name, family, signals, **changes):
+    """Return a technique on a family; models and results are made once for all tests."""
+    technique, kind, tolerance = instance(name), kind_of(name), tolerance_of(name)
+    return Case(technique, signals, family, kind, tolerance, changes)
 
 
 def task_of(*chosen):
     """Return a task that all of these techniques are for, as far as there is one."""
-    return tiny_task(next((OTHER_KIND[name] for name in chosen if name in OTHER_KIND), "classification"))
+    return tiny_task(kind_of(*chosen))
 
 
-def inputs_for(task, teacher, signals):
-    return Inputs(
-        train=task.train,
-        validation=task.validation[:8],
-        calibration=task.train[:8],
-        teacher=ModelTeacher(teacher, cache=signals),
-    )
-
-
-def check_outputs(result, task):
-    """Finite, as many hidden states as layers and one, and independent of padding and batch mates."""
-    examples = task.validation[:6]
-    together = predict(result, examples, batch_size=6).logits
-    alone = predict(result, examples, batch_size=1).logits
-    assert np.isfinite(np.stack(together)).all()
-    atol = max(ROUNDING.get(record.technique, 1e-5) for record in result.lineage)
-    assert np.allclose(together, alone, atol=atol)
-    inputs = result.encoder.collate(result.encoder.encode(examples), multiple_of=8)
-    assert np.allclose(result.forward(inputs), np.stack(together).reshape(len(examples), -1), atol=atol)
-    tensors = {key: torch.from_numpy(value) for key, value in inputs.items()}
-    if not layer_count(result.model):
-        return
-    with torch.no_grad():
-        hidden = result.model(**tensors, output_hidden_states=True).hidden_states
-    assert len(hidden) == layer_count(result.model) + 1
+def check_result(result, task):
+    """Its outputs are sound, as far as the rounding of its steps lets them."""
+    check_outputs(result, task, tolerance_of(*(record.technique for record in result.lineage)))

@@ -12,7 +12,7 @@ from compress.pairs import legend, matrix, refusal
 from compress.recipe import Recipe
 from compress.registry import names
 from eval.errors import UserError
-from tests.conformance.battery import OTHER_KIND, REFUSED, check_outputs, inputs_for, instance, task_of
+from tests.conformance.battery import OTHER_KIND, REFUSED, check_result, inputs_for, instance, task_of
 from tests.tiny import FAMILIES, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
@@ -73,4 +73,4 @@ def check_pair(first, second, family, signals):
             raise
         return
     assert [record.technique for record in result.lineage] == ["source", first, second]
-    check_outputs(result, task)
+    check_result(result, task)

@@ -34,7 +34,7 @@ from pathlib import Path
 from compress import Inputs, Recipe, run
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
-from compress.export.onnx import export_onnx
+from compress.export import export_onnx
 from compress.export.runtime import Runtime
 from compress.export.web import refused
 from compress.recipe import read_recipe

@@ -2,18 +2,21 @@
 
 To add one: a file here with its class and its maths, a field below, and a parity test. The heads stand in
 ``teachers.pretraining.prediction_heads``, or in a file beside the objective where they are more than a layer. What asks
-about whole sequences stands in ``teachers.pretraining.text.sentence_pairs``.
+about whole sequences stands in ``teachers.pretraining.text.sentence_pairs``. Another package adds one by an entry point
+of the group ``compress.objectives``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, ConfigDict, SerializeAsAny, model_validator
 
-from teachers.named_block import NamedBlock
+from eval.errors import UserError
+from eval.plugins import Registry
+from teachers.named_block import NamedBlock, full_form
 from teachers.pretraining.objectives.base import PretextObjective
 from teachers.pretraining.objectives.capitals import Capitals
 from teachers.pretraining.objectives.in_document import InDocument
@@ -24,8 +27,40 @@ from teachers.pretraining.objectives.word_structural import WordStructural
 from teachers.renamed import RenamedFields
 
 
+def _problem(name: str, thing: Any) -> str:
+    if not name.isidentifier():
+        return "its name becomes a part of tensor names; write letters, digits and _ alone"
+    fits = isinstance(thing, type) and issubclass(thing, PretextObjective)
+    return "" if fits else "is no subclass of teachers.pretraining.objectives.base.PretextObjective"
+
+
+REGISTRY: Registry[type[PretextObjective]] = Registry(
+    "objective",
+    "compress.objectives",
+    {
+        "mlm": MaskedLM,
+        "word_structural": WordStructural,
+        "rtd": ReplacedTokenDetection,
+        "span_boundary": SpanBoundary,
+        "capitals": Capitals,
+        "in_document": InDocument,
+    },
+    _problem,
+)
+"""Our own objectives, each a field of ``Objectives`` as well, and those of other packages."""
+
+
+def _from_package(named: tuple[str, Any]) -> PretextObjective:
+    name, value = named
+    try:
+        kind = REGISTRY.get(name)
+    except UserError as error:
+        raise ValueError(str(error)) from error
+    return kind.model_validate(value)
+
+
 class Objectives(RenamedFields, NamedBlock):
-    """What is asked of each sequence; see the class of each field.
+    """What is asked of each sequence; see the class of each field. Names of packages' objectives are fields too.
 
     Attributes:
         mlm: Masked language modelling (BERT; whole words, spans, n-grams and phrases as well).
@@ -36,6 +71,8 @@ class Objectives(RenamedFields, NamedBlock):
         in_document: Whether a word stands in the document elsewhere (ERNIE 2.0).
     """
 
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Annotated[SerializeAsAny[PretextObjective], BeforeValidator(_from_package)]]
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"masked_words": "mlm", "replaced_tokens": "rtd", "word_order": "word_structural"}
     )
@@ -46,6 +83,19 @@ class Objectives(RenamedFields, NamedBlock):
     span_boundary: SpanBoundary | None = None
     capitals: Capitals | None = None
     in_document: InDocument | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_names(cls, values: Any) -> Any:
+        values = full_form(values)
+        if not isinstance(values, dict):
+            return values
+        return {key: value if key in cls.model_fields else (key, value) for key, value in values.items()}
+
+    @classmethod
+    def block_of(cls, name: str) -> type[PretextObjective] | None:
+        """Return the class of an objective that is no field; None if there is none."""
+        return REGISTRY.get(name) if name in REGISTRY else None
 
     @model_validator(mode="after")
     def _fitting(self) -> Objectives:

@@ -11,6 +11,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from eval.task import Examples, KindName, Task, TaskSpec
+from teachers.anatomy.families import FAMILIES as KNOWN
 
 if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
@@ -41,7 +42,12 @@ CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"
 
 
 def tiny_config(family: str, **changes: Any) -> Any:
-    """Return a transformers config of ``family``; ``changes`` go by the family's own names or the common ones."""
+    """Return a transformers config of ``family``, built in or of another package.
+
+    Args:
+        family: Its model type.
+        changes: Other values, by the family's own names or the common ones.
+    """
     from transformers import AutoConfig
 
     tokenizer = tiny_tokenizer(family)
@@ -58,12 +64,12 @@ def tiny_config(family: str, **changes: Any) -> Any:
         "eos_token_id": tokenizer.eos_token_id,
     }
     values |= _OWN.get(family, {})
-    if family in _RENAMED:
-        values = {_RENAMED[family].get(name, name): value for name, value in values.items()}
-        values.pop("", None)
+    dimensions = KNOWN.get(family).config
+    renamed = {common: dimensions.get(own, "") for common, own in _COMMON.items()}
+    values = {renamed.get(name, name): value for name, value in values.items()}
+    values.pop("", None)  # a dimension that the family lacks
     if family == "modernbert":
         values |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
-    renamed = _RENAMED.get(family, {})
     values |= {renamed.get(name) or name: value for name, value in changes.items()}
     return AutoConfig.for_model(family, **values)
 
@@ -91,22 +97,14 @@ _OWN: dict[str, dict[str, Any]] = {
     "modernbert": {"local_attention": 8},
 }
 
-# transformers accepts most common names for these families; an empty name is a field they do not have.
-_RENAMED: dict[str, dict[str, str]] = {
-    "distilbert": {
-        "num_hidden_layers": "n_layers",
-        "hidden_size": "dim",
-        "num_attention_heads": "n_heads",
-        "intermediate_size": "hidden_dim",
-    },
-    "xlnet": {
-        "num_hidden_layers": "n_layer",
-        "hidden_size": "d_model",
-        "num_attention_heads": "n_head",
-        "intermediate_size": "d_inner",
-        "max_position_embeddings": "",
-    },
+_COMMON = {
+    "num_hidden_layers": "layers",
+    "hidden_size": "hidden_size",
+    "num_attention_heads": "heads",
+    "intermediate_size": "intermediate_size",
+    "max_position_embeddings": "max_positions",
 }
+"""The common name of a dimension in transformers -> our own, by which the table of families has the family's name."""
 
 
 @functools.cache
@@ -271,33 +269,11 @@ def tiny_taskmodel(family: str, spec: TaskSpec | None = None, seed: int = 0, **c
 
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        built = build_taskmodel(tiny_config(family, **changes), tiny_tokenizer(family), spec or tiny_spec())
+        config = tiny_config(family, **changes)
+        built = build_taskmodel(config, tiny_tokenizer(family), spec or tiny_spec())
         with torch.no_grad():
             for parameter in built.model.parameters():
                 if parameter.ndim == 1:
                     parameter.add_(0.1 * torch.randn_like(parameter))
     built.model.eval()
     return built
-
-
-def at_first(families, *quick):
-    """Return families as parameters, slow but for those that the default tests run."""
-    import pytest
-
-    return [pytest.param(family, marks=() if family in quick else pytest.mark.slow) for family in families]
-
-
-def in_turn(first, second, share, always=()):
-    """Return all pairs of two lists as parameters, each in its turn one of ``share`` quick, and the others slow.
-
-    Args:
-        first: Values of the first parameter.
-        second: Values of the second.
-        share: As many as one list has give each of its values once.
-        always: Values whose pairs are all quick.
-    """
-    import pytest
-
-    pairs = [(i + j, (a, b)) for i, a in enumerate(first) for j, b in enumerate(second)]
-    late = [pair for turn, pair in pairs if turn % share and set(always).isdisjoint(pair)]
-    return [pytest.param(*pair, marks=pytest.mark.slow if pair in late else ()) for _, pair in pairs]
