@@ -38,7 +38,7 @@ WORDS = {
     "truncated": r"\bshorten(?:s|ed|ing)?\b",
     "pruned; of text: truncated": r"\bcut (?:out of|from|to (?:any|three|two|\d)|models?|layers?|copies)\b|"
     r"\b(?:layers?|heads?|neurons?) cut\b",
-    "standard Hugging Face, standard architecture": r"(?<![-.\w])stock\b(?!=)",
+    "standard Hugging Face, standard architecture": r"(?<![-.\w])stock\b(?![:=])",
     "custom architecture": r"\bnetworks? of (?:our|its|their|your) own\b",
     "modified architecture": r"\bchanged networks?\b",
     "synthetic": r"\bmade[- ]up\b",
