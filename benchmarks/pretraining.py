@@ -28,7 +28,7 @@ from typing import Any
 from eval.cost.machine import machine
 from eval.data.sources import Source
 from teachers.pretraining.objectives import MaskedLM
-from teachers.pretraining.objectives.base import Text
+from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.pretraining_batches import PretextRows
 from teachers.pretraining.text.corpus import build
 from teachers.pretraining.text.sequence import Frame

@@ -30,7 +30,7 @@ from compress.reading.wording import shown
 from compress.registry import get, names
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
 from eval.errors import UserError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
     from teachers.losses.loss import Objective

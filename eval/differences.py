@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from eval.encoding import Array, EncoderSettings, Feature, TextEncoder
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 
 
 class Seen:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from eval.kinds.registry import kind_names
+from eval.kinds.kind_registry import kind_names
 
 CHOICES = {
     "truncation": ("longest_first", "only_first", "only_second"),
@@ -29,7 +29,7 @@ class EncoderSettings:
     """All that is needed, beside ``tokenizer.json``, to turn an example into the inputs of one model.
 
     Attributes:
-        kind: Task kind, one of ``eval.kinds.registry.kind_names``.
+        kind: Task kind, one of ``eval.kinds.kind_registry.kind_names``.
         labels: Class names or tags by id.
         pair: Whether the network reads two texts at once: pairs, or a text with one of its choices.
         max_length: Most tokens of an input, special tokens counted.

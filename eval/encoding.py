@@ -19,7 +19,7 @@ from eval.examples import IGNORED as IGNORED
 from eval.examples import Array as Array
 from eval.examples import Feature as Feature
 from eval.files.json_text import parse_json, read_json
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.long_texts import beginning, is_long, splits_at_spaces
 
 Inputs = dict[str, Array]

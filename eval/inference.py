@@ -14,8 +14,8 @@ import numpy as np
 
 from eval.encoding import Array, EncoderSettings, Feature, Inputs, TextEncoder
 from eval.examples import Answer as Answer
+from eval.kinds.kind_registry import kind_of
 from eval.kinds.reading import softmax as softmax
-from eval.kinds.registry import kind_of
 
 
 def decode(

@@ -15,7 +15,7 @@ from eval.cost.machine import machine
 from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_bytes, onnx_size
 from eval.errors import UserError, did_you_mean
 from eval.inference import Predictor, predict
-from eval.kinds.registry import all_kinds, kind_of
+from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.naming import public_name
 from eval.predictions import Kept
 from eval.proof.paired_statistics import (

@@ -15,7 +15,7 @@ import numpy as np
 
 from eval.errors import UserError, did_you_mean
 from eval.inference import Answer
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.metrics.scorers import Metric, Scorer, Values
 from eval.task import Example, TaskSpec
 

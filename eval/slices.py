@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from eval.encoding import TextEncoder
 from eval.inference import Answer
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.predictions import Kept
 from eval.proof.paired_statistics import Number
 from eval.scores import resampler

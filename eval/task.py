@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from pydantic import BaseModel, ConfigDict, Field
 
 from eval.examples import Example as Example
-from eval.kinds.registry import kind_names, kind_of
+from eval.kinds.kind_registry import kind_names, kind_of
 
 if TYPE_CHECKING:
     KindName = str

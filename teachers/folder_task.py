@@ -8,7 +8,7 @@ from typing import Any
 
 from eval.errors import UserError
 from eval.files.typed_json import read_values, typed
-from eval.kinds.registry import kind_of, own_kinds
+from eval.kinds.kind_registry import kind_of, own_kinds
 from eval.task import TaskSpec
 from teachers.anatomy.pooling import said_by
 

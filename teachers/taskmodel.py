@@ -18,7 +18,7 @@ from transformers.models.auto import modeling_auto
 
 from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
 from eval.errors import UserError, is_out_of_memory
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.choice_rows import read_rows
 from teachers.anatomy.encoder import base_encoder, family_of, max_tokens, model_inputs

@@ -19,8 +19,8 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput, TokenCla
 
 from compress.architectures.registration import register
 from eval.errors import UserError
-from eval.kinds.base import Kind
-from eval.kinds.registry import all_kinds, kind_of
+from eval.kinds.kind import Kind
+from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.task import TaskSpec
 from teachers.taskmodel import TaskModel, evaluating, set_task
 

@@ -18,7 +18,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from compress.architectures.token_network import matched, places_of_texts, words_of_texts
 from compress.architectures.wrapped_encoder import AroundConfig, register_around
 from eval.errors import UserError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import base_encoder, mixes_neighbours
 from teachers.anatomy.pooler import without_pooler

@@ -11,7 +11,7 @@ from compress.artifact.record import HEAD, SOURCE, Record, outcome_of
 from compress.artifact.store import is_artifact, read, write
 from compress.artifact.structure import structure_of
 from eval.errors import UserError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.naming import public_name
 from eval.task import Task, TaskSpec
 from teachers.anatomy.pooling import check_pooling

@@ -85,24 +85,6 @@ def read(folder: str | Path) -> tuple[TaskModel, tuple[Record, ...]]:
     Raises:
         UserError: If a file is missing or damaged, a record is missing or was changed, or the weights, config,
             tokenizer or task are not those recorded.
-
-    Examples:
-        >>> from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
-        >>> from compress import Artifact
-        >>> from eval import TaskSpec
-        >>> from teachers import TaskModel
-        >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"]
-        >>> config = BertConfig(
-        ...     vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-        ... )
-        >>> network = TaskModel(
-        ...     BertForSequenceClassification(config),
-        ...     BertTokenizer({word: row for row, word in enumerate(words)}),
-        ...     TaskSpec(kind="classification", labels=("bad", "good")),
-        ... )
-        >>> folder = Artifact.from_model(network).save("small")
-        >>> [record.technique for record in load(folder).lineage]
-        ['source']
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -12,8 +12,8 @@ from typing import Any
 from compress.augment.block import AugmentBlock
 from compress.augment.copies import ORIGIN, augment
 from compress.augment.opening import identity_of, open_rule
-from compress.augment.reading import read_unlabelled
 from compress.augment.rule import Rule
+from compress.augment.text_files import read_unlabelled
 from eval.errors import CompressError
 from eval.files.full_disk import full_disk
 from eval.files.writing import whole_file

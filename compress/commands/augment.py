@@ -10,7 +10,7 @@ import typer
 from compress.commands.output import write_json
 from compress.commands.run import Json
 from eval.errors import UserError, did_you_mean
-from eval.kinds.registry import kind_names
+from eval.kinds.kind_registry import kind_names
 
 if TYPE_CHECKING:
     from compress.augment.block import AugmentBlock
@@ -65,7 +65,7 @@ def augment(
 
     from compress.augment.copies import augment as copies_of
     from compress.augment.opening import open_rule
-    from compress.augment.reading import read_examples
+    from compress.augment.text_files import read_examples
     from compress.augment.training_set import write_copies
 
     examples = read_examples(data, split, task)

@@ -10,7 +10,7 @@ import typer
 
 from compress.commands.output import table, write_json
 from compress.commands.run import Json
-from compress.export.targets.registry import BUILT_IN, get_target
+from compress.export.targets.target_registry import BUILT_IN, get_target
 
 OWN_EXTRAS = {
     "structured": ("torch_pruning", "structured pruning through the dependencies between layers (torch-pruning)"),

@@ -11,7 +11,7 @@ from compress.commands.models import AcceptIncomplete, is_export, spec_of, task_
 from compress.commands.options import finite
 from compress.commands.output import megabytes, table, write_json
 from compress.commands.run import Json
-from compress.export.targets.registry import BUILT_IN, FIRST_TARGET, get_target, tuned_targets
+from compress.export.targets.target_registry import BUILT_IN, FIRST_TARGET, get_target, tuned_targets
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import typer
 from compress.commands.questions import Answers, recipe_text, teacher_facts
 from eval.errors import UserError, did_you_mean
 from eval.files.writing import write_beside
-from eval.kinds.registry import OWN, all_kinds, kind_names, kind_of
+from eval.kinds.kind_registry import OWN, all_kinds, kind_names, kind_of
 
 
 def init(

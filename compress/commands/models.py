@@ -87,7 +87,7 @@ def spec_of(model: Any) -> TaskSpec:
 def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | None = None) -> Task:
     """Read data for a model, with the labels and lengths that the model was made with."""
     from eval.data.loading import load_task
-    from eval.kinds.registry import kind_of
+    from eval.kinds.kind_registry import kind_of
 
     same = kind in (None, spec.kind)
     vectors = kind_of(spec.kind).vectors

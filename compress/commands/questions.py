@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.files.json_text import read_json
-from eval.kinds.registry import kind_of, own_kinds
+from eval.kinds.kind_registry import kind_of, own_kinds
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ seed: 13
 
 
 def _task(answers: Answers) -> str:
-    from eval.kinds.base import Kind
+    from eval.kinds.kind import Kind
 
     kind = kind_of(answers.kind)
     lengths = f"  max_length: {kind.max_length}      # tokens of {kind.longer}"

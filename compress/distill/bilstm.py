@@ -11,7 +11,7 @@ from compress.distill.components.custom_student import OwnNetworkDistillation, t
 from compress.distill.components.token_vectors import of_one_size, reduced
 from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
-from eval.kinds.base import Kind
+from eval.kinds.kind import Kind
 from teachers.anatomy.encoder import word_embeddings
 from teachers.data.encoded_dataset import Rows
 from teachers.signals.model_teacher import TeacherSource

@@ -17,7 +17,7 @@ from compress.distill.components.distillation_losses import (
     soft_kl,
 )
 from compress.technique import Inputs
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import layer_count, shape_of
 from teachers.data.encoded_dataset import Batch, Rows

@@ -16,7 +16,7 @@ from compress.distill.dual_projections import Direction, Reduction, SharedProjec
 from compress.distill.dual_vocabulary import MixedText, union_ids
 from compress.student.shape_check import nearest
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from teachers.anatomy.encoder import family_of, reshaped, shape_of
 from teachers.data.encoded_dataset import Batch, Rows
 from teachers.losses.loss import Loss

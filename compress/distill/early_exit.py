@@ -14,7 +14,7 @@ from torch import Tensor
 from compress.distill.components.distillation_losses import soft_kl
 from compress.distill.exit_speed import effect, fastest, held_out
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
 from teachers.anatomy.encoder import layer_count
 from teachers.data.encoded_dataset import Batch, Rows

@@ -15,7 +15,7 @@ from compress.distill.components.distillation_losses import cosine_distance
 from compress.distill.components.projection import Projection
 from compress.technique import Inputs
 from eval.inference import batches_by_length
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from teachers.anatomy.encoder import shape_of
 from teachers.data.encoded_dataset import Batch, Rows
 from teachers.losses.loss import Loss

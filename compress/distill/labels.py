@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from compress.technique import Inputs, Need, TrainedTechnique
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from teachers.losses.task_loss import TaskLoss
 from teachers.taskmodel import TaskModel
 

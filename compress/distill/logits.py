@@ -18,7 +18,7 @@ from compress.distill.components.distillation_losses import (
     soft_kl,
 )
 from compress.distill.components.schedule import Schedule, check_ends, value_at
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.data.encoded_dataset import Batch, Rows
 from teachers.losses.loss import Loss

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from compress.distill.components.distillation import Distillation
 from compress.technique import Inputs
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import family_of
 from teachers.data.encoded_dataset import Batch, Rows

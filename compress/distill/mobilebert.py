@@ -18,7 +18,7 @@ from compress.distill.logits import SOFT_LOSSES, SoftTargets
 from compress.technique import Inputs, Outcome, Technique
 from compress.traits import Trait
 from eval.errors import UserError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from teachers.anatomy.attention_heads import has_all_heads
 from teachers.anatomy.encoder import family_of, has_plain_attention, layer_count, layers, shape_of
 from teachers.data.encoded_dataset import Batch, Rows

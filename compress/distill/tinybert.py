@@ -18,7 +18,7 @@ from compress.distill.components.layer_map import LayerMap, map_problems, resolv
 from compress.distill.components.projection import Projection
 from compress.distill.labels import LabelTraining
 from compress.technique import Inputs, Outcome, Technique
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.attention_heads import head_counts
 from teachers.anatomy.encoder import layer_count, shape_of

@@ -100,7 +100,7 @@ def _prepared(recipe: Recipe, seen: Preview, out: Path) -> Prepared:
 
 def _runs(export: Path) -> bool:
     """Whether an export answers on this machine; what is made for the browser does so there."""
-    from compress.export.targets.registry import library_of
+    from compress.export.targets.target_registry import library_of
 
     return library_of(export.name.removesuffix("-int8")) is not None
 
@@ -111,7 +111,7 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
     The model lies in ``out`` too. int8 stands beside fp32, so that the two can be compared.
     """
     from compress.export.folder import export
-    from compress.export.targets.registry import get_target
+    from compress.export.targets.target_registry import get_target
     from compress.modules.int8_scheme import scheme_of
 
     exports: dict[str, Path] = {}

@@ -12,7 +12,7 @@ from compress.artifact.store import is_artifact
 from compress.engine.preview import Preview, look
 from compress.engine.steps import problems, rehearsed, step_folders
 from compress.export.folder import export_problems
-from compress.export.targets.registry import get_target
+from compress.export.targets.target_registry import get_target
 from compress.modules.int8_scheme import Int8, scheme_of
 from compress.reading.yaml_places import Location
 from eval.cost.latency import length_problems

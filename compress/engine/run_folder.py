@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from compress.engine.provenance import is_of
 from compress.export.folder import occupied
 from compress.export.runtime.manifest import MANIFEST
-from compress.export.targets.registry import target_names
+from compress.export.targets.target_registry import target_names
 from compress.reading.block_reader import BlockReader
 from compress.reading.yaml_places import Document, read_yaml
 from compress.recipe import Recipe, recipe_to_plain, recipe_to_yaml

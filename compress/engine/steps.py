@@ -26,7 +26,7 @@ from compress.technique import Inputs, Outcome, Technique
 from compress.traits import UNPRUNED, Handover
 from eval.errors import CompressError, UserError
 from eval.inference import predict
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.naming import without_paths
 from teachers.anatomy.encoder import layer_count
 from teachers.renamed import recorded

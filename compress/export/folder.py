@@ -17,9 +17,9 @@ from compress.export.runtime.bundle import predict_program, readme
 from compress.export.runtime.manifest import FILES, FORMAT, MANIFEST, sha256, with_digest
 from compress.export.targets.library import FIRST_TARGET, ExportError, Library
 from compress.export.targets.onnx import OnnxTarget
-from compress.export.targets.registry import get_target
 from compress.export.targets.target import Target, Written
 from compress.export.targets.target_options import TargetBlock
+from compress.export.targets.target_registry import get_target
 from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of, unmatched
 from eval.cost.machine import machine

@@ -17,8 +17,8 @@ import torch
 from compress.export.folder import ExportReport, export, write_manifest
 from compress.export.runtime.answering import Runtime, default_threads
 from compress.export.runtime.manifest import MANIFEST
-from compress.export.targets.registry import get_target, tuned_targets
 from compress.export.targets.target import Target
+from compress.export.targets.target_registry import get_target, tuned_targets
 from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of
 from compress.technique import Inputs

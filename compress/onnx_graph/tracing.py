@@ -19,7 +19,7 @@ from compress.onnx_graph.rewrites import Model, tidy
 from compress.onnx_graph.static_shapes import settle_shapes
 from eval.encoding import EncoderSettings
 from eval.errors import CompressError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.one_line import first_line
 from teachers.taskmodel import TaskModel, logits_of
 

@@ -10,7 +10,7 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from compress.traits import Trait
 from eval.errors import UserError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from compress.student.layer_choice import choose_layers, every_other
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from compress.traits import Trait
 from eval.errors import UserError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
     import torch

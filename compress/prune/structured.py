@@ -13,7 +13,7 @@ from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
 from compress.traits import Trait
 from eval.errors import UserError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from teachers.training.config import Training
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
 
-from compress.export.targets.registry import BUILT_IN, get_target
 from compress.export.targets.target_options import TargetBlock
+from compress.export.targets.target_registry import BUILT_IN, get_target
 from compress.reading.base_block import Block
 from compress.recipe.head_block import HeadBlock
 from compress.student.student import Student
@@ -302,7 +302,7 @@ class ExportBlock(_Targets):
 
     @property
     def target(self) -> str:
-        """The target's name, as ``compress.export.targets.registry`` has it."""
+        """The target's name, as ``compress.export.targets.target_registry`` has it."""
         name: str = self.one
         return name
 

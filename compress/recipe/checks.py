@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from compress.augment.tagger import DATA
 from compress.reading.yaml_places import Location
 from compress.recipe.step_order import step_problems
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
     from compress.augment.block import AugmentBlock

@@ -30,6 +30,18 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
     Raises:
         UserError: With every error of the file at once, each with its line.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> text = "{teacher: {model: runs/teacher}, steps: [{prune.layers: {keep: [0, 2]}}]}"
+        >>> _ = Path("small.yaml").write_text(text)
+        >>> read_recipe("small.yaml", ["seed=7"]).seed
+        7
+        >>> read_recipe("small.yaml", ["steps.0.prune.layers.kep=[0]"])
+        Traceback (most recent call last):
+        ...
+        eval.errors.UserError: --set steps.0.prune.layers.kep=[0]: step 1, prune.layers: unknown field 'kep'; did you
+        mean 'keep'?
     """
     path = Path(path)
     try:

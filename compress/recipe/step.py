@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
-from compress.export.targets.registry import target_names
+from compress.export.targets.target_registry import target_names
 from compress.reading.editor_schema import by_name
 from compress.reading.validation_errors import FieldError, errors_in, refusal, validated
 from compress.reading.wording import expected, shown

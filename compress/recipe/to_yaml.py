@@ -13,7 +13,16 @@ from compress.recipe.schema import Recipe
 
 
 def recipe_to_yaml(recipe: Recipe) -> str:
-    """Return YAML text from which ``parse_recipe`` makes an equal recipe."""
+    """Return YAML text from which ``parse_recipe`` makes an equal recipe.
+
+    Examples:
+        >>> from compress.prune.layers import LayerPruning
+        >>> print(recipe_to_yaml(Recipe(name="small", steps=(LayerPruning(keep=(0, 2)),))), end="")
+        name: small
+        steps:
+        - prune.layers:
+            keep: [0, 2]
+    """
     values = _escaped(recipe_to_plain(recipe))
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from compress.share.embedding_directions import moment_of_sum, principal
 from eval.errors import UserError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from teachers.anatomy.encoder import (
     copy_layer,
     embedding_parts,

@@ -12,7 +12,7 @@ from compress.share.lowrank import largest_rank
 from compress.surgery import Surgery
 from compress.technique import Inputs, Measure, Need, Outcome
 from compress.traits import UNPRUNED, Trait
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from teachers.training.config import Training
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from eval.errors import did_you_mean
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from teachers.anatomy.encoder import Shape, attention_width, family_of, shape_of
 from teachers.anatomy.families import FAMILIES, Family
 from teachers.conversion import convertible

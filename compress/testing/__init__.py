@@ -5,7 +5,7 @@
 ['found_by_its_name', 'says_what_it_does', ...]
 """
 
-from compress.testing.technique import check_technique
+from compress.testing.battery import check_technique
 from compress.testing.tiny import tiny_task, tiny_taskmodel
 
 __all__ = ["check_technique", "tiny_task", "tiny_taskmodel"]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from eval.errors import UserError, did_you_mean
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.scores import unfit
 from eval.task import TaskSpec
 

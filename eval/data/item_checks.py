@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.files.rows import Row
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.kinds.values import SHOWN_LABELS, LabelReader, plain_text, shown
 from eval.kinds.values import BadItemError as BadItemError
 

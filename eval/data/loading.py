@@ -13,8 +13,8 @@ from eval.data.arguments import Weights, specification, wrong_arguments
 from eval.data.item_checks import BadItemError, Checker
 from eval.data.sources import Source, find_sources
 from eval.errors import UserError, did_you_mean
-from eval.kinds.base import Kind
-from eval.kinds.registry import kind_of
+from eval.kinds.kind import Kind
+from eval.kinds.kind_registry import kind_of
 from eval.scores import default_metric, unfit
 from eval.task import Example, Examples, Task, TaskSpec
 

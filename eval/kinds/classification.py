@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eval.examples import IGNORED, Answer, Asks, Example, Feature
-from eval.kinds.base import Kind
+from eval.kinds.kind import Kind
 from eval.kinds.values import LabelReader
 from eval.metrics import scorers
 from eval.metrics.scorers import Metric, Values

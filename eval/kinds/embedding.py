@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eval.examples import TEXT, TEXTS, Answer, Array, Asks, Example, Feature, Reads
-from eval.kinds.base import Kind
+from eval.kinds.kind import Kind
 from eval.kinds.values import LabelReader, written_number
 from eval.metrics import scorers
 from eval.metrics.correlation import pearson

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eval.examples import IGNORED, Answer, Asks, Example, Feature
-from eval.kinds.base import Kind
+from eval.kinds.kind import Kind
 from eval.metrics import scorers
 from eval.metrics.scorers import Metric, Values
 

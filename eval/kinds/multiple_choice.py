@@ -13,8 +13,8 @@ import numpy as np
 
 from eval.examples import IGNORED, Answer, Array, Asks, Example, Feature, Reads
 from eval.files.rows import Row
-from eval.kinds.base import Kind
 from eval.kinds.choice_formats import choice_rows
+from eval.kinds.kind import Kind
 from eval.kinds.reading import softmax
 from eval.kinds.values import BadItemError, LabelReader, shown
 from eval.metrics import scorers

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eval.examples import Answer, Array, Asks, Example, Feature, Reads
-from eval.kinds.base import Kind
+from eval.kinds.kind import Kind
 from eval.kinds.values import LabelReader, written_number
 from eval.metrics import scorers
 from eval.metrics.correlation import pearson

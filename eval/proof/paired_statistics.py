@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from eval.errors import UserError
 from eval.inference import Answer
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 
 Metric = Callable[[NDArray[np.int64]], float]
 """The metric of one model on the examples with these indices (see ``eval.scores.resampler``)."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.report.hub_header import model_index, with_header
 from eval.report.markdown import escape, labels_line
 from eval.report.plain_text import plain

@@ -13,7 +13,7 @@ import torch
 
 from eval.encoding import IGNORED, Feature, TextEncoder
 from eval.errors import UserError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
 from teachers.data.example_pairs import labelled_pairs
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eval.errors import UserError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
 
 

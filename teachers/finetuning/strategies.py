@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from teachers.training.config import Training
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eval.errors import UserError, did_you_mean
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import Example, Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, Rows
 from teachers.losses.loss import Loss

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, Rows, labelled
 from teachers.losses.catalogue import by_labels

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from eval.data.sources import Source, find_sources
 from eval.errors import UserError
 from eval.files.writing import write_beside
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.naming import without_paths
 from teachers.anatomy.encoder import family_of, layer_count, max_tokens, model_inputs
 from teachers.anatomy.pooling import FIELD as POOLING
@@ -28,7 +28,7 @@ from teachers.pretraining.earlier_heads import HEADS, earlier_heads
 from teachers.pretraining.inputs import check_inputs, digests, given_sources
 from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for
 from teachers.pretraining.objectives import Objectives
-from teachers.pretraining.objectives.base import Text
+from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.prediction_heads import Head, TextHead, pooler
 from teachers.pretraining.pretraining_batches import PretextRows
 from teachers.pretraining.pretraining_report import write_report

@@ -11,7 +11,7 @@ import torch
 from eval.encoding import IGNORED
 from eval.errors import UserError
 from teachers.data.encoded_dataset import Batch
-from teachers.pretraining.objectives.base import Ask
+from teachers.pretraining.objectives.pretext_objective import Ask
 from teachers.pretraining.text.sequence import Drawn, Frame
 from teachers.pretraining.text.sequence_sources import Drawable
 

@@ -15,7 +15,7 @@ from eval.cost.size import Size
 from eval.encoding import Array, Feature, Inputs, TextEncoder
 from eval.errors import UserError
 from eval.inference import Answer, predict
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
 from teachers.data.encoded_dataset import Batch, Rows
 from teachers.signals.hooks import NOTHING, Signals, Wanted

@@ -21,7 +21,7 @@ from eval.errors import UserError
 from eval.files.typed_json import read_values, typed
 from eval.files.writing import alone, whole_folder
 from eval.inference import Answer, batches_by_length, predict
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
 from teachers.anatomy.attention_heads import has_all_heads
 from teachers.anatomy.encoder import attention_width, has_plain_attention, shape_of

@@ -18,7 +18,7 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from eval.errors import DivergedError
 from eval.inference import Answer
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.proof.paired_statistics import agreement
 from eval.scores import score
 from eval.task import Examples

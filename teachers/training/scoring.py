@@ -6,7 +6,7 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from eval.encoding import IGNORED
 from eval.inference import Answer, batches_by_length, predict
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.scores import score
 from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Rows

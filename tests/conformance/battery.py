@@ -4,7 +4,7 @@ from functools import cache
 
 from compress.registry import get
 from compress.testing.case import Case, inputs_for, least
-from compress.testing.checks import check_outputs
+from compress.testing.technique_checks import check_outputs
 from tests.tiny import FAMILIES, tiny_task
 
 __all__ = ["LEAST", "OTHER_KIND", "REFUSED", "case", "check_result", "inputs_for", "instance", "kind_of", "task_of"]

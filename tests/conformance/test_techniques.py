@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from compress.registry import TECHNIQUES, get, names
-from compress.testing.checks import checks_for, family_checks_for, is_refused, trains_in_bf16
 from compress.testing.reloading import TOLERANCE, outputs_in_a_fresh_process, outputs_of, save_case
+from compress.testing.technique_checks import checks_for, family_checks_for, is_refused, trains_in_bf16
 from tests.conformance.battery import REFUSED, case
 from tests.tiny import FAMILIES, at_first
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from teachers.pretraining.objectives.base import Ask, PretextObjective, Text
+from teachers.pretraining.objectives.pretext_objective import Ask, PretextObjective, Text
 from teachers.pretraining.text.sequence import Drawn
 
 

@@ -9,7 +9,7 @@ import torch
 from compress.technique import Outcome, Technique
 from compress.testing import check_technique
 from compress.testing.case import Case
-from compress.testing.checks import (
+from compress.testing.technique_checks import (
     answers_soundly,
     found_by_its_name,
     has_the_sizes_it_claims,

@@ -9,7 +9,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODULES = (
     "compress.artifact.artifact",
-    "compress.artifact.store",
     "compress.distill.components.attention",
     "compress.distill.components.distillation_losses",
     "compress.modules.low_bit",
@@ -17,9 +16,13 @@ MODULES = (
     "compress.prune.magnitude_ranking",
     "compress.quantize.bit_widths",
     "compress.quantize.ranges",
+    "compress.recipe.from_yaml",
     "compress.recipe.schema",
+    "compress.recipe.to_yaml",
     "compress.registry",
     "compress.student.student",
+    "compress.testing",
+    "compress.testing.battery",
     "eval.cost.size",
     "eval.data.loading",
     "eval.files.typed_json",

@@ -11,7 +11,7 @@ import pytest
 import setuptools
 
 from compress.commands.doctor import extras
-from compress.export.targets.registry import BUILT_IN
+from compress.export.targets.target_registry import BUILT_IN
 from compress.registry import names
 from teachers.pretraining.objectives import Objectives
 

@@ -10,8 +10,8 @@ import pytest
 from eval.data.sources import Source
 from eval.encoding import IGNORED
 from teachers.pretraining.objectives import Objectives
-from teachers.pretraining.objectives.base import Text
 from teachers.pretraining.objectives.in_document import in_document
+from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.pretraining_batches import PretextRows
 from teachers.pretraining.text.corpus import build
 from teachers.pretraining.text.sequence import Frame

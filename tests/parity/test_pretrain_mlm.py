@@ -11,7 +11,6 @@ import pytest
 from eval.data.sources import Source
 from eval.encoding import IGNORED
 from teachers.pretraining.objectives import MaskedLM
-from teachers.pretraining.objectives.base import Text
 from teachers.pretraining.objectives.masking import (
     Replacement,
     budget_of,
@@ -25,6 +24,7 @@ from teachers.pretraining.objectives.masking import (
     tokens,
     whole_words,
 )
+from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.pretraining_batches import PretextRows
 from teachers.pretraining.text.corpus import build
 from teachers.pretraining.text.sequence import Frame

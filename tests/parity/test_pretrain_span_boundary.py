@@ -10,8 +10,8 @@ from eval.data.sources import Source
 from eval.encoding import IGNORED
 from teachers.data.encoded_dataset import Batch
 from teachers.pretraining.objectives import Objectives
-from teachers.pretraining.objectives.base import Text
 from teachers.pretraining.objectives.mlm import mark_spans
+from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.objectives.span_boundary_head import SpanBoundaryHead, SpanVectors
 from teachers.pretraining.pretraining_batches import PretextRows
 from teachers.pretraining.text.corpus import build

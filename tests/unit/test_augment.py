@@ -16,10 +16,10 @@ from compress.augment.copies import ORIGIN, augment
 from compress.augment.masked_lm_words import MaskedWords
 from compress.augment.neighbours import vectors_of_file, vectors_of_model
 from compress.augment.opening import open_masked
-from compress.augment.reading import read_examples, read_unlabelled
 from compress.augment.sentence import Sentence
 from compress.augment.stop_words import STOP_WORDS
 from compress.augment.tagger import SpacyTagger, open_tagger, tags_of_data
+from compress.augment.text_files import read_examples, read_unlabelled
 from compress.augment.tinybert_rule import TinyBertRule
 from compress.augment.training_set import training_set
 from compress.augment.whole_words import in_case_of, whole_words

@@ -13,9 +13,9 @@ import pytest
 
 from compress.export.runtime import bundle
 from eval.errors import UserError
-from eval.kinds import registry
-from eval.kinds.base import Kind
-from eval.kinds.registry import OWN, kind_names, kind_of
+from eval.kinds import kind_registry as registry
+from eval.kinds.kind import Kind
+from eval.kinds.kind_registry import OWN, kind_names, kind_of
 from tests.unit.test_runtime import program
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ from compress.export.web import refused
 from compress.recipe import read_recipe
 from compress.artifact.store import load
 from eval import UserError, load_task, measure
-from eval.kinds.registry import all_kinds, kind_names, kind_of
+from eval.kinds.kind_registry import all_kinds, kind_names, kind_of
 from teachers import ModelTeacher
 from teachers.training.config import Training
 from tests.tiny import tiny_taskmodel
@@ -113,7 +113,7 @@ def test_what_a_kind_must_say_itself_is_named(asked):
 
 
 def test_a_kind_that_hides_a_part_of_the_program_is_refused(tmp_path, monkeypatch):
-    text = "from eval.kinds.base import Kind\n\n\nclass Hiding(Kind):\n    pass\n\n\ndef main():\n    pass\n"
+    text = "from eval.kinds.kind import Kind\n\n\nclass Hiding(Kind):\n    pass\n\n\ndef main():\n    pass\n"
     (tmp_path / "hiding.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     hiding = importlib.import_module("hiding")
@@ -162,7 +162,7 @@ def test_a_kind_of_another_package_is_found(used):
     assert "kind qa of the package grading is left out: this toolkit has one of that name" in log
     assert "'missing' comes from the package grading (grading:Missing)" in found["refused"]["missing"]
     assert "which calls it 'grading'; both names must be the same" in found["refused"]["other_name"]
-    assert "4 is no eval.kinds.base.Kind" in found["refused"]["no_kind"]
+    assert "4 is no eval.kinds.kind.Kind" in found["refused"]["no_kind"]
 
 
 def test_its_data_is_read_and_checked(used):

@@ -14,7 +14,7 @@ import seqeval.metrics
 import sklearn.metrics
 
 from eval.errors import UserError
-from eval.kinds.registry import OWN, kind_of
+from eval.kinds.kind_registry import OWN, kind_of
 from eval.metrics.answer_overlap import answer_words, exact_match, token_f1
 from eval.scores import metrics_of, per_example, resampler, score, unfit
 from eval.task import TaskSpec

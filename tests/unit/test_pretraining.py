@@ -16,8 +16,8 @@ from eval.task import TaskSpec
 from teachers.pretraining import pretrain as pretraining
 from teachers.pretraining.network import save_untrained
 from teachers.pretraining.objectives import MaskedLM, Objectives
-from teachers.pretraining.objectives.base import Text
 from teachers.pretraining.objectives.phrases import Phrases
+from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.pretrain import pretrain
 from teachers.pretraining.pretraining_batches import PretextRows
 from teachers.pretraining.settings import Pretraining

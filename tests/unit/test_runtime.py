@@ -16,9 +16,9 @@ from compress.export.runtime.answering import ExportError, Runtime, default_thre
 from compress.export.runtime.bundle import PARTS, kind_parts, predict_program
 from compress.export.runtime.manifest import with_digest
 from compress.export.runtime.program import main, read_lines
-from compress.export.targets.registry import library_of
+from compress.export.targets.target_registry import library_of
 from eval.inference import predict
-from eval.kinds.registry import OWN
+from eval.kinds.kind_registry import OWN
 from tests.tiny import tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ LIST = [TARGETS, *(f"{TARGETS}.{name}" for name in ("registry", "target", "onnx"
 """Where the runtime of the toolkit finds what runs an export; the program in the folder has its own engine alone."""
 BESIDE = (
     *("eval.errors", "eval.files.rows", "eval.metrics.correlation", "eval.metrics.scorers"),
-    *("eval.kinds", "eval.kinds.registry", "eval.kinds.values"),
+    *("eval.kinds", "eval.kinds.kind_registry", "eval.kinds.values"),
 )
 """What the files of a kind import beside, of which prediction needs nothing."""
 BLOCK = """

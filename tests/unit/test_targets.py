@@ -14,7 +14,7 @@ import pytest
 from compress.export import export
 from compress.export.runtime.answering import ExportError, Runtime
 from compress.export.runtime.manifest import sha256, with_digest
-from compress.export.targets.registry import BUILT_IN, get_target, library_of, target_names
+from compress.export.targets.target_registry import BUILT_IN, get_target, library_of, target_names
 from compress.modules.int8_scheme import Int8
 from compress.quantize.static import StaticQuantization
 from compress.technique import Inputs

@@ -13,7 +13,7 @@ from compress.cli import main
 from compress.export import export_web
 from compress.export.runtime.answering import ExportError, Runtime
 from compress.export.runtime.manifest import sha256
-from compress.export.targets.registry import BUILT_IN, get_target
+from compress.export.targets.target_registry import BUILT_IN, get_target
 from compress.export.targets.web import ASSETS, FETCH, PACKAGES, missing_assets
 from compress.export.targets.web_readme import pipeline_of
 from eval.errors import UserError

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from compress.distill.components.distillation import Distillation
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
-from eval.kinds.base import Kind
-from eval.kinds.registry import all_kinds, kind_of
+from eval.kinds.kind import Kind
+from eval.kinds.kind_registry import all_kinds, kind_of
 from teachers.losses.task_loss import TaskLoss
 from teachers.taskmodel import TaskModel, build_taskmodel
 

@@ -12,7 +12,7 @@ from compress.export.check.probes import made_up_examples, odd_examples
 from eval.differences import Seen
 from eval.encoding import Feature
 from eval.inference import Predictor
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 
 Example = Mapping[str, Any]
 TOLERANCE = 1e-3

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eval.encoding import EncoderSettings, TextEncoder
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 
 ODD = (
     "",

@@ -18,8 +18,8 @@ from compress.export.targets.library import Engine, ExportError
 from eval.encoding import Array, Inputs, TextEncoder
 from eval.files.json_text import JsonError, parse_json
 from eval.inference import Answer, Predictions, predict
+from eval.kinds.kind_registry import kind_of
 from eval.kinds.reading import Reading
-from eval.kinds.registry import kind_of
 from eval.one_line import first_line
 
 MOST_THREADS = 1024

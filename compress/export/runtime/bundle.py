@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from compress.export.targets.library import Library
 from eval.errors import UserError
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.report.markdown import escape, labels_line
 
 PARTS = (
@@ -22,7 +22,7 @@ PARTS = (
     "eval.files.json_text",
     "eval.examples",
     "eval.kinds.reading",
-    "eval.kinds.base",
+    "eval.kinds.kind",
     "eval.encoder_settings",
     "eval.long_texts",
     "eval.encoding",

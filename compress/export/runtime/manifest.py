@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.export.targets.library import FIRST_TARGET, ExportError, Library
-from compress.export.targets.registry import library_of
+from compress.export.targets.target_registry import library_of
 from eval.files.json_text import JsonError, read_json
 
 FORMAT = 1

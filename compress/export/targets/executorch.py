@@ -11,7 +11,7 @@ from compress.export.targets.library import Library
 from compress.export.targets.optional import optional
 from compress.export.targets.target import Target, Written
 from eval.encoding import Array, Inputs
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
     from compress.export.targets.target_options import TargetBlock

@@ -16,8 +16,8 @@ from compress.export.targets.target_options import TargetBlock
 from compress.export.targets.web_readme import web_readme
 from eval.files.json_text import read_json
 from eval.files.typed_json import read_typed
-from eval.kinds.base import Kind
-from eval.kinds.registry import kind_of
+from eval.kinds.kind import Kind
+from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel

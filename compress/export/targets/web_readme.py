@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eval.kinds.registry import kind_of
+from eval.kinds.kind_registry import kind_of
 from eval.report.markdown import escape
 
 KNOWN = {

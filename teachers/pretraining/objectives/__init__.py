@@ -17,10 +17,10 @@ from pydantic import BeforeValidator, ConfigDict, SerializeAsAny, model_validato
 from eval.errors import UserError
 from eval.plugins import Registry
 from teachers.named_block import NamedBlock, full_form
-from teachers.pretraining.objectives.base import PretextObjective
 from teachers.pretraining.objectives.capitals import Capitals
 from teachers.pretraining.objectives.in_document import InDocument
 from teachers.pretraining.objectives.mlm import MaskedLM
+from teachers.pretraining.objectives.pretext_objective import PretextObjective
 from teachers.pretraining.objectives.rtd import ReplacedTokenDetection
 from teachers.pretraining.objectives.span_boundary import SpanBoundary
 from teachers.pretraining.objectives.word_structural import WordStructural
@@ -31,7 +31,7 @@ def _problem(name: str, thing: Any) -> str:
     if not name.isidentifier():
         return "its name becomes a part of tensor names; write letters, digits and _ alone"
     fits = isinstance(thing, type) and issubclass(thing, PretextObjective)
-    return "" if fits else "is no subclass of teachers.pretraining.objectives.base.PretextObjective"
+    return "" if fits else "is no subclass of teachers.pretraining.objectives.pretext_objective.PretextObjective"
 
 
 REGISTRY: Registry[type[PretextObjective]] = Registry(

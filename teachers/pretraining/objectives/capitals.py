@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eval.encoding import IGNORED
-from teachers.pretraining.objectives.base import Ask, PretextObjective, Text
+from teachers.pretraining.objectives.pretext_objective import Ask, PretextObjective, Text
 from teachers.pretraining.text.corpus import CAPITAL, Array
 from teachers.pretraining.text.sequence import Drawn
 

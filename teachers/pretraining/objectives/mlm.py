@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from eval.encoding import IGNORED
 from teachers.pretraining.objectives import masking
-from teachers.pretraining.objectives.base import Ask, PretextObjective, Text
 from teachers.pretraining.objectives.phrases import Phrases
+from teachers.pretraining.objectives.pretext_objective import Ask, PretextObjective, Text
 from teachers.pretraining.text.corpus import Array
 from teachers.pretraining.text.sequence import Drawn
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from teachers.pretraining.objectives.base import Ask, PretextObjective, Text
 from teachers.pretraining.objectives.mlm import MaskedLM
+from teachers.pretraining.objectives.pretext_objective import Ask, PretextObjective, Text
 from teachers.pretraining.text.sequence import Drawn
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from teachers.pretraining.objectives.base import Ask, PretextObjective, Text
+from teachers.pretraining.objectives.pretext_objective import Ask, PretextObjective, Text
 from teachers.pretraining.text.sequence import Drawn
 
 if TYPE_CHECKING:

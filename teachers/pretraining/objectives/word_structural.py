@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from eval.encoding import IGNORED
-from teachers.pretraining.objectives.base import Ask, PretextObjective, Text
+from teachers.pretraining.objectives.pretext_objective import Ask, PretextObjective, Text
 from teachers.pretraining.text.corpus import Array
 from teachers.pretraining.text.sequence import Drawn
 

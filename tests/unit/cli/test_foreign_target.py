@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from compress.export.targets.registry import get_target, target_names, tuned_targets
+from compress.export.targets.target_registry import get_target, target_names, tuned_targets
 from compress.recipe import parse_recipe, recipe_to_yaml
 from compress.recipe.blocks import ExportBlock
 from eval.errors import UserError

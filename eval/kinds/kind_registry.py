@@ -5,7 +5,7 @@ A package offers one in its ``pyproject.toml``::
     [project.entry-points."compress.kinds"]
     grading = "their_package.grading:Grading"
 
-where ``Grading`` is a subclass of ``eval.kinds.base.Kind`` with ``name = "grading"``. Its file may import numpy, the
+where ``Grading`` is a subclass of ``eval.kinds.kind.Kind`` with ``name = "grading"``. Its file may import numpy, the
 standard library, and of this toolkit ``eval``; exports carry a copy of it.
 """
 
@@ -21,7 +21,7 @@ from eval.errors import UserError, did_you_mean
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from eval.kinds.base import Kind
+    from eval.kinds.kind import Kind
 
 logger = logging.getLogger(__name__)
 
@@ -103,11 +103,11 @@ def all_kinds() -> list[Kind]:
 
 
 def _made(offered: Any) -> Kind:
-    from eval.kinds.base import Kind
+    from eval.kinds.kind import Kind
 
     found = offered() if isinstance(offered, type) else offered
     if not isinstance(found, Kind):
-        raise TypeError(f"{offered!r} is no eval.kinds.base.Kind")
+        raise TypeError(f"{offered!r} is no eval.kinds.kind.Kind")
     return found
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from compress.artifact.artifact import Artifact
 from compress.technique import Technique
 from compress.testing.case import Case, least
-from compress.testing.checks import checks_for, family_checks_for, is_refused
 from compress.testing.claims import LARGE, check_claims, sizes_on_disk
 from compress.testing.reloading import reload_in_a_fresh_process
+from compress.testing.technique_checks import checks_for, family_checks_for, is_refused
 from eval.task import KindName
 
 USUAL = ("bert", "distilbert")
