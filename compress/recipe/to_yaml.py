@@ -17,6 +17,7 @@ def recipe_to_yaml(recipe: Recipe) -> str:
 
     Examples:
         >>> from compress.prune.layers import LayerPruning
+        >>> from compress.recipe import Recipe
         >>> print(recipe_to_yaml(Recipe(name="small", steps=(LayerPruning(keep=(0, 2)),))), end="")
         name: small
         steps:
