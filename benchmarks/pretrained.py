@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import chinese_lists
 from benchmarks.study import MISSING
 from compress.recipe import read_recipe
-from eval.files.writing import whole_folder
+from eval.files.writing import atomic_folder
 from teachers.pretraining.pretrain import RECORD, pretrain
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -54,7 +54,7 @@ def network(name: str, out: Path) -> Path:
         if recipe.teacher is None or recipe.teacher.pretrain is None:
             raise SystemExit(f"recipes/pretrain-{name}.yaml: has no pretrain block")
         made = pretrain(recipe.teacher.pretrain, seed=recipe.seed, name=recipe.name)
-        with whole_folder(place, "the network") as beside:
+        with atomic_folder(place, "the network") as beside:
             shutil.copytree(made, beside, dirs_exist_ok=True)
     return place
 

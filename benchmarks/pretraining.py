@@ -29,24 +29,24 @@ from eval.cost.machine import machine
 from eval.data.sources import Source
 from teachers.pretraining.objectives import MaskedLM
 from teachers.pretraining.objectives.pretext_objective import Text
-from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.pretraining_batches import PretextDataset
 from teachers.pretraining.text.corpus import build
 from teachers.pretraining.text.sequence import Frame
 from teachers.pretraining.text.sequence_sources import Packed
-from teachers.pretraining.text.tokenizer_training import learnt_tokenizer
+from teachers.pretraining.text.tokenizer_training import trained_tokenizer
 
 LENGTH, BATCH, STEPS = 128, 32, 12
 SPARE = 96 * 2**20
 """Bytes that the limited process may use beyond its libraries."""
 
 
-def rows_of(sources: list[Source], tokenizer: Any, home: Path) -> PretextRows:
+def rows_of(sources: list[Source], tokenizer: Any, home: Path) -> PretextDataset:
     """Return sequences with whole-word masking over a corpus."""
     corpus, frame = build(sources, tokenizer, home), Frame(tokenizer)
     ask = MaskedLM(units="word").ask(Text(corpus, frame, tokenizer))
     source = Packed(corpus, frame, LENGTH, "full_sentences")
     inputs = ("input_ids", "attention_mask", "token_type_ids")
-    return PretextRows(source, frame, {"mlm": ask}, inputs=inputs, digest=corpus.folder.name)
+    return PretextDataset(source, frame, {"mlm": ask}, inputs=inputs, digest=corpus.folder.name)
 
 
 def bare(network: Any, batches: list[Any]) -> float:
@@ -72,19 +72,19 @@ def bare(network: Any, batches: list[Any]) -> float:
     return time.perf_counter() - started
 
 
-def ours(student: Any, rows: PretextRows) -> float:
+def ours(student: Any, rows: PretextDataset) -> float:
     """Train in the project's loop and return the seconds of its optimizer steps, batch preparation included."""
     from teachers.pretraining.prediction_heads import WordHead
     from teachers.pretraining.pretraining_task import PretextLoss, reads_last
     from teachers.training.config import Training
     from teachers.training.loop import learn
-    from teachers.training.training_task import Bound
+    from teachers.training.training_task import BoundTask
 
     class Ready:
-        def bind(self, seed: int) -> Bound:
+        def bind(self, seed: int) -> BoundTask:
             del seed
             heads = {"mlm": WordHead(student.model, "mlm")}
-            return Bound(student, rows, PretextLoss(heads, {"mlm": 1.0}, reads_last(student.model)))
+            return BoundTask(student, rows, PretextLoss(heads, {"mlm": 1.0}, reads_last(student.model)))
 
     training = Training(max_steps=STEPS, batch_size=BATCH, learning_rate=1e-6, group_by_length=False, keep="last")
     return float(learn([Ready()], training)[-1]["seconds"])
@@ -99,7 +99,7 @@ def speeds(rounds: int) -> dict[str, float]:
     data = Path(os.environ.get("COMPRESS_DATA", "data"))
     sources = [Source.of(data / name / "train.txt.gz") for name in ("wiki_en", "reuters21578")]
     with tempfile.TemporaryDirectory() as scratch:
-        tokenizer = learnt_tokenizer(sources, "wordpiece", 8000, True, Path(scratch))
+        tokenizer = trained_tokenizer(sources, "wordpiece", 8000, True, Path(scratch))
         started = time.perf_counter()
         rows = rows_of(sources, tokenizer, Path(scratch))
         tokens = int(rows.lengths.sum())
@@ -173,7 +173,7 @@ def bounded(megabytes: int) -> dict[str, Any]:
         with file.open("w", encoding="utf-8") as stream:
             stream.writelines(text(megabytes))
         data = Path(os.environ.get("COMPRESS_DATA", "data")) / "wiki_en" / "validation.txt.gz"
-        learnt_tokenizer([Source.of(data)], "wordpiece", 8000, True, Path(scratch)).save_pretrained(pieces)
+        trained_tokenizer([Source.of(data)], "wordpiece", 8000, True, Path(scratch)).save_pretrained(pieces)
         (pieces / "some.txt").write_text("A few words. And more of them.\n" * 20, encoding="utf-8")
         command = [sys.executable, "-m", "benchmarks.pretraining", "--limited", str(file), str(pieces), scratch]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

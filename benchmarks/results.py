@@ -23,7 +23,7 @@ from benchmarks import pretrained, sst2
 from benchmarks.study import MISSING, Study, draw_plots, run_study, table
 from compress.engine.pipeline import run_recipe
 from compress.recipe import read_recipe
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 
 HERE = Path(__file__).parent
 RECIPES = HERE.parent / "recipes"
@@ -112,7 +112,7 @@ def fill(page: Path, study: str, lines: str) -> None:
     found = place.subn(lambda marks: f"{marks[1]}\n{kept(lines, marks[2])}\n\n{marks[3]}", text)
     if not found[1]:
         raise SystemExit(f"{page}: has no place for {study}: <!-- study {study} --> and <!-- end -->")
-    write_beside(page, found[0].encode("utf-8"))
+    atomic_write(page, found[0].encode("utf-8"))
 
 
 def kept(lines: str, earlier: str) -> str:

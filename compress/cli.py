@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What stands after ``compress``; None takes the command line's own.
 
     Returns:
-        0 when done; 2 for a mistake in the recipe, the data, the model or the arguments; 130 after Ctrl-C; else 1.
+        0 when done; 2 for an error in the recipe, the data, the model or the arguments; 130 after Ctrl-C; else 1.
     """
     if problem := guard_streams():
         typer.echo(problem, err=True)

@@ -1,4 +1,4 @@
-"""A companion of a training: a module beside the network that follows its course and may add terms to the loss."""
+"""A companion of a training: a module beside the network that follows its steps and may add terms to the loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from teachers.losses.loss import WrappedLoss, WrappedObjective
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from teachers.data.encoded_dataset import Batch, Rows
+    from teachers.data.encoded_dataset import Batch, EncodedDataset
     from teachers.losses.loss import Loss
     from teachers.signals.hooks import Signals
     from teachers.taskmodel import TaskModel
@@ -36,7 +36,7 @@ class Accompanied(WrappedObjective):
     companion: nn.Module
     passes_by: str = ""
 
-    def bind(self, student: TaskModel, rows: Rows) -> AccompaniedLoss:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> AccompaniedLoss:
         """Bind the objective.
 
         Raises:

@@ -121,7 +121,7 @@ class ObjectiveBlock(BaseModel):
         )
 
 
-class HealedTechnique(TrainedTechnique):
+class RecoveryTechnique(TrainedTechnique):
     """Base of the techniques that change a model and train it with whatever objective the user names.
 
     Attributes:
@@ -151,7 +151,7 @@ class HealedTechnique(TrainedTechnique):
         return TaskLoss() if self.objective is None else self.objective.make(inputs)
 
     def without_teacher(self) -> Technique:
-        """Return the same technique, trained on the labels alone."""
+        """Return the same technique, trained on labels only."""
         return self.model_copy(update={"objective": None})
 
 

@@ -1,4 +1,4 @@
-"""Techniques that change a model in one stroke, then heal it if wanted, with any objective."""
+"""Techniques that change a model in one stroke, then recovery fine-tuning on request, with any objective."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import model_validator
 
-from compress.objective import HealedTechnique
+from compress.objective import RecoveryTechnique
 from compress.technique import Inputs, Need, Outcome
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from teachers.training.config import Training
 
 
-class Surgery(HealedTechnique):
+class Surgery(RecoveryTechnique):
     """Base of the techniques that cut, share or factorise weights.
 
     Attributes:
@@ -27,17 +27,17 @@ class Surgery(HealedTechnique):
     heal: bool = True
 
     @model_validator(mode="after")
-    def _an_objective_heals(self) -> Surgery:
+    def _an_objective_recovers(self) -> Surgery:
         if not self.heal and self.objective is not None:
-            raise ValueError("an objective is for healing; leave it out, or write heal: true")
+            raise ValueError("an objective is for recovery fine-tuning; leave it out, or write heal: true")
         return self
 
     def needed(self) -> frozenset[Need]:
-        """Return what the change needs, and what healing needs."""
+        """Return what the change needs, and what recovery fine-tuning needs."""
         return super().needed() | (frozenset[Need]({"train"}) if self.heal else frozenset())
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Return what makes healing impossible on this model, if it is healed."""
+        """Return what makes recovery fine-tuning impossible on this model."""
         return super().check(student, inputs) if self.heal else []
 
     def trainings(self) -> tuple[Training, ...]:
@@ -45,7 +45,7 @@ class Surgery(HealedTechnique):
         return super().trainings() if self.heal else ()
 
     def change(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
-        """Return the changed model before it is healed; ``student`` may be changed in place."""
+        """Return the changed model before recovery fine-tuning; ``student`` may be changed in place."""
         raise NotImplementedError(f"{type(self).__name__} does not implement change")
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:

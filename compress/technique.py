@@ -26,7 +26,7 @@ Need = Literal["train", "calibration", "teacher"]
 Measure = Literal["parameters", "nonzero", "bytes", "macs", "export_bytes"]
 Part = Literal["layers", "embeddings", "pooler"]
 PARTS: tuple[Part, ...] = ("layers", "embeddings", "pooler")
-"""What holds matrices: the linear layers inside of the layers, the table of words, the dense layer of a pooler."""
+"""What holds matrices: the linear layers inside of the layers, the embedding matrix, the dense layer of a pooler."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Outcome:
 class Technique(BaseModel):
     """Base of every technique; its fields are the hyper-parameters, with the paper's defaults.
 
-    A technique writes only the maths. The engine copies the model, seeds, rehearses, verifies, times and records.
+    A technique writes only the maths. The engine copies the model, seeds, dry-runs, verifies, times and records.
 
     Attributes:
         name: Equal to its place in the package, such as ``prune.layers``.
@@ -170,7 +170,7 @@ class Technique(BaseModel):
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement apply")
 
-    def rehearsal(self) -> Technique:
+    def for_dry_run(self) -> Technique:
         """Return the same technique with the least work: one batch, one update."""
         return self
 
@@ -261,7 +261,7 @@ class TrainedTechnique(Technique, WithTraining):
             teacher=inputs.teacher,
         )
 
-    def rehearsal(self) -> TrainedTechnique:
+    def for_dry_run(self) -> TrainedTechnique:
         """Return the technique with a single update a stage."""
         blocks = {name: value for name, value in self if isinstance(value, Training)}
         return self.model_copy(

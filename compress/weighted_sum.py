@@ -10,7 +10,7 @@ from operator import or_
 from torch import Tensor, nn
 
 from eval.errors import UserError
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss, Objective
 from teachers.signals.hooks import Signals
 from teachers.taskmodel import TaskModel
@@ -29,7 +29,7 @@ class WeightedSum(Objective):
 
     terms: tuple[tuple[str, float, Objective], ...]
 
-    def bind(self, student: TaskModel, rows: Rows) -> BoundSum:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> BoundSum:
         """Bind every term to the same rows.
 
         Raises:

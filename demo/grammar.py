@@ -23,7 +23,7 @@ ADJECTIVES = {
 }
 NOUNS = {
     1: _words("charm wit heart grace energy suspense craft beauty"),
-    0: _words("clichés noise padding gloom filler mistakes gaps nonsense"),
+    0: _words("clichés noise padding gloom filler errors gaps nonsense"),
 }
 VERBS = {1: _words("enjoyed liked loved admired recommend"), 0: _words("hated disliked regretted endured resent")}
 ASPECTS = _words("film movie story plot cast script music ending acting dialogue camera pacing")

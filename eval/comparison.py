@@ -1,4 +1,4 @@
-"""Several models on the same examples: each measured against one reference, all of them timed in turns."""
+"""Several models on the same examples: each measured against one reference, all of them timed alternately."""
 
 from __future__ import annotations
 

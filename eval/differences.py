@@ -1,4 +1,4 @@
-"""How far the logits of one model are from those of another, and how many of its decisions are the same."""
+"""How far the logits of one model are from those of another, and how many of its predictions are the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Seen:
         return self.total / max(1, self.count)
 
     def agreement(self, tie: float) -> float:
-        """Return the share of decisions that are equal, or as good for the reference within ``tie``."""
+        """Return the share of predictions that are equal, or as good for the reference within ``tie``."""
         regrets = np.concatenate([np.zeros(0), *self.regrets])
         tie = max(tie, self.kind.tie(self.scale))
         return float((regrets <= tie).mean()) if regrets.size else 1.0
@@ -42,7 +42,7 @@ class Seen:
             encoder: What made the batch of them.
             expected: Logits of the reference.
             found: Logits of the export.
-            decide: Whether its decisions count too.
+            decide: Whether its predictions count too.
         """
         if expected.shape != found.shape:
             self.problems.append(f"logits have shape {found.shape}, the model's {expected.shape}")

@@ -86,7 +86,7 @@ class TextEncoder:
     def encode(self, examples: Sequence[Mapping[str, Any]]) -> list[Feature]:
         """Return the features of all examples, in order; windows, texts or choices of one example stand together.
 
-        A question is cut to half of the room of an input. Where only one text of a pair may be shortened, but is too
+        A question is cut to half of the room of an input. Where only one text of a pair may be truncated, but is too
         short for that, both are.
         """
         kind = self.kind

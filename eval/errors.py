@@ -25,7 +25,7 @@ def shortened(text: str) -> str:
 
 
 class CompressError(Exception):
-    """Something went wrong that is not the user's mistake: a full disk, a diverged training, a bug of ours.
+    """Something went wrong that is not the user's error: a full disk, a diverged training, a bug of ours.
 
     The command line prints the message and exits with ``exit_code``.
     """
@@ -34,7 +34,7 @@ class CompressError(Exception):
 
 
 class UserError(CompressError):
-    """One or more mistakes in a recipe, in data, in a model folder or in arguments; all of them at once.
+    """One or more errors in a recipe, in data, in a model folder or in arguments; all of them at once.
 
     Args:
         problems: One sentence each: where, what was given, what is allowed, what to do.

@@ -56,7 +56,7 @@ def measure(
         against: The reference: another model, or an earlier result on the same examples.
         split: Which examples.
         margin: Loss against the reference that is allowed, in units of the metric.
-        latency: What to time; None times nothing. A reference that is a model is timed in turns with this one.
+        latency: What to time; None times nothing. A reference that is a model is timed alternately with this one.
         batch_size: Rows of a batch when answering.
         seed: Seed of the resampling.
 

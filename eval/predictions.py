@@ -10,7 +10,7 @@ from typing import Any
 
 from eval.errors import UserError
 from eval.files.json_text import parse_json
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 
 PREDICTIONS_FILE = "predictions.jsonl"
 
@@ -40,7 +40,7 @@ class Kept:
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         # A lone surrogate becomes its JSON escape.
         data = text.encode("utf-8", "backslashreplace")
-        write_beside(folder / PREDICTIONS_FILE, data)
+        atomic_write(folder / PREDICTIONS_FILE, data)
         return hashlib.sha256(data).hexdigest()
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from eval.errors import UserError
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 from eval.predictions import Kept
 from eval.result_values import ResultValues
 
@@ -46,7 +46,7 @@ class Result(ResultValues):
         folder.mkdir(parents=True, exist_ok=True)
         digest = None if self.kept is None else self.kept.save(folder)
         text = self.model_copy(update={"predictions": digest}).to_json()
-        write_beside(folder / RESULT_FILE, text.encode())
+        atomic_write(folder / RESULT_FILE, text.encode())
         return folder
 
     @classmethod

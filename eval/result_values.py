@@ -76,7 +76,7 @@ class ResultValues(_Part):
         file_bytes: Bytes of the model files in its folder.
         folder_bytes: Bytes of the whole folder.
         layers: Layers that an example ran through, on average, of a model with early exits.
-        latency: Timings of this model and of the reference, taken in turns.
+        latency: Timings of this model and of the reference, taken alternately.
         seconds: Seconds to answer the split once.
         machine: See ``eval.cost.machine.machine``.
         seed: Seed of the resampling.
@@ -112,12 +112,12 @@ class ResultValues(_Part):
 
     @property
     def score(self) -> float:
-        """The metric that decides."""
+        """The primary metric."""
         return next(iter(self.scores.values()))
 
     @property
     def metric(self) -> str:
-        """Name of the metric that decides."""
+        """Name of the primary metric."""
         return next(iter(self.scores))
 
     @property
@@ -131,7 +131,7 @@ class ResultValues(_Part):
         return next((row for row in rows if lengths in (None, row.lengths)), None)
 
     def speedup(self, batch: int = 1) -> float | None:
-        """Return how many times faster than the reference this model is, by timings taken in turns."""
+        """Return the speedup over the reference, by timings taken alternately."""
         return speedup(self.latency, self.name, self.comparison.reference, batch) if self.comparison else None
 
     def shrinkage(self) -> float | None:

@@ -30,7 +30,7 @@ def metrics_of(kind: str) -> dict[str, Metric]:
 
 
 def default_metric(kind: str, pair: bool) -> str:
-    """Return the metric that decides when none is named; single texts with a class ask for their neighbours."""
+    """Return the primary metric when none is named; single texts with a class ask for their neighbours."""
     return kind_of(kind).default_metric(pair)
 
 

@@ -21,7 +21,7 @@ from eval.task import TaskSpec
 MOST_LABELS = 30
 """Labels up to which the whole confusion table is kept."""
 MOST_PAIRS = 10
-"""Most frequent mistakes that are named."""
+"""Most frequent errors that are named."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Confusion:
     Attributes:
         labels: Names in the order of ``counts``; empty when there are too many for a table.
         counts: ``[true][answered]``.
-        pairs: (true, answered, count) of the most frequent mistakes, most frequent first.
+        pairs: (true, answered, count) of the most frequent errors, most frequent first.
     """
 
     labels: tuple[str, ...] = ()
@@ -141,8 +141,8 @@ def confusion(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Mapp
     counts = Counter(
         (str(example["label"]), str(answer["label"])) for example, answer in zip(examples, answers, strict=True)
     )
-    mistakes = [(true, answered, count) for (true, answered), count in counts.items() if true != answered]
-    pairs = tuple(sorted(mistakes, key=lambda mistake: (-mistake[2], mistake[:2]))[:MOST_PAIRS])
+    confusions = [(true, answered, count) for (true, answered), count in counts.items() if true != answered]
+    pairs = tuple(sorted(confusions, key=lambda confusion_pair: (-confusion_pair[2], confusion_pair[:2]))[:MOST_PAIRS])
     labels = tuple(dict.fromkeys([*spec.labels, *(label for pair in sorted(counts) for label in pair)]))
     if len(labels) > MOST_LABELS:
         return Confusion(pairs=pairs)

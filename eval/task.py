@@ -30,13 +30,13 @@ class TaskSpec(BaseModel):
     Attributes:
         kind: The form of the answer.
         labels: Class names or BIO tags in the order of their ids; empty for other kinds.
-        metric: Name of the score that decides (see ``eval.scores.metrics_of``); higher is better.
+        metric: Name of the primary metric (see ``eval.scores.metrics_of``); higher is better.
         pair: Whether an example is a pair of texts (``text_a``, ``text_b``); for embedding, which reads every text
             alone, whether the examples with a label are. Not said of a text and its choices.
         max_length: Most tokens of one input, special tokens counted. Longer qa and tagging inputs are cut in windows.
         stride: Tokens that neighbouring windows share (qa, tagging).
-        truncation: Which text of a pair is shortened; a choice is the second of a pair.
-        truncation_side: The end at which a text is shortened.
+        truncation: Which text of a pair is truncated; a choice is the second of a pair.
+        truncation_side: The end at which a text is truncated.
         class_weights: Weight of each label in the task loss, or None for equal weights.
         pooling: For embedding: a text's vector is the mean of its tokens' last states, or the first token's.
         normalize: For embedding: whether vectors are scaled to length 1.

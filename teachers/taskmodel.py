@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskModel:
-    """A stock transformers network with its head, the tokenizer that feeds it, and the task it answers.
+    """A standard transformers network with its head, the tokenizer that feeds it, and the task it answers.
 
     It is a ``Predictor``: ``eval.predict`` and ``eval.measurement`` take it as it is.
 
@@ -158,7 +158,7 @@ def check_kind(config: Any, task: TaskSpec) -> None:
 
 
 def set_task(config: Any, task: TaskSpec) -> None:
-    """Write labels and the kind of problem into a transformers config, where stock code looks for them."""
+    """Write labels and the kind of problem into a transformers config, where standard code looks for them."""
     kind = kind_of(task.kind)
     if kind.labelled:
         config.id2label = dict(enumerate(task.labels))
@@ -199,7 +199,7 @@ def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, 
 def with_head(model: TaskModel, task: TaskSpec, seed: int = 0) -> TaskModel:
     """Return a copy of a network's encoder with a new head for another kind of task; the network stays as it is.
 
-    A pooler that both have is part of the encoder, as in a stock load.
+    A pooler that both have is part of the encoder, as in a standard load.
 
     Args:
         model: Any network.
@@ -227,7 +227,7 @@ def load_taskmodel(
     *,
     accept_incomplete: bool = False,
 ) -> TaskModel:
-    """Load a stock model from a folder or by its hub name; a head that is missing starts with random weights.
+    """Load a standard model from a folder or by its hub name; a head that is missing starts with random weights.
 
     Args:
         source: A folder with ``config.json``, weights and tokenizer files, or a hub name.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from eval.files.writing import alone, lock_file, whole_folder
+from eval.files.writing import alone, atomic_folder, lock_file
 from teachers.training.processes import how_many, is_first, wait_for_all
 
 
@@ -39,7 +39,7 @@ def trained_once(
         if not is_kept():
             facts = train(working)
             if is_first():
-                with whole_folder(folder, what) as beside:
+                with atomic_folder(folder, what) as beside:
                     write(facts, beside)
         if is_first():
             _clear(working)

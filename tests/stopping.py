@@ -4,7 +4,7 @@ from teachers.losses.task_loss import BoundTaskLoss, TaskLoss
 
 
 class StopsAt(TaskLoss):
-    """The labels' loss until an update at which the process is stopped."""
+    """The labels' loss until an optimizer step at which the process is stopped."""
 
     def __init__(self, update):
         self.left = update

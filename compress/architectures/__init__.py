@@ -1,4 +1,4 @@
-"""Networks of our own that stock transformers does not hold; each registers itself with transformers when imported.
+"""Custom architectures that transformers does not have; each registers itself with transformers when imported.
 
 A module here defines a ``PretrainedConfig``, its ``PreTrainedModel`` classes and a
 ``teachers.anatomy.families.Family``, and registers all three, so that the Auto classes, saving, loading and

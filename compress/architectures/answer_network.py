@@ -1,8 +1,8 @@
 """A stochastic answer network: a head for pairs that compares the two texts in several steps and averages its answers.
 
 Liu, Duh, Gao 2018, arXiv 1804.07888, as the head of pair tasks in MT-DNN (Liu, He, Chen, Gao 2019, arXiv 1901.11504).
-It reads all hidden states, so no stock class holds it: it is a network of our own around a stock encoder, which other
-tasks of a training can share. ``compress.load`` loads it, and it exports to ONNX, one step after another.
+It reads all hidden states, so no standard class holds it: it is a custom architecture around a standard encoder, which
+other tasks of a training can share. ``compress.load`` loads it, and it exports to ONNX, one step after another.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def mean_answer(answers: Tensor, kept: Tensor | None = None) -> Tensor:
 
 
 class AnswerNetworkForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
-    """A stock encoder with an answer network: classes of pairs of texts."""
+    """A standard encoder with an answer network: classes of pairs of texts."""
 
     config_class = AnswerNetworkConfig
 

@@ -1,4 +1,4 @@
-"""A stock classifier with further classifiers after its layers, so that an easy input leaves before the last one."""
+"""A standard classifier with further classifiers after its layers, so that an easy input leaves before the last one."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ class Branch(nn.Module):
 
 
 class EarlyExitForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
-    """A stock classifier, frozen, and a branch after each of some layers.
+    """A standard classifier, frozen, and a branch after each of some layers.
 
-    Called as it is, it gives the last classifier's logits, those of the stock network bit for bit; ``answer`` leaves
-    early. The stock network is never in training mode: it is the branches' teacher, and dropout would make it noisy.
+    Called as it is, it gives the last classifier's logits, those of the standard network bit for bit; ``answer`` leaves
+    early. The standard network is never in training mode: it is the branches' teacher, and dropout would make it noisy.
     """
 
     config_class = EarlyExitConfig
@@ -111,10 +111,10 @@ class EarlyExitForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
 
     @classmethod
     def around(cls, network: Any, **fields: Any) -> EarlyExitForSequenceClassification:
-        """Return a network whose stock part is this very one, with new branches.
+        """Return a network whose standard part is this very one, with new branches.
 
         Args:
-            network: A stock classifier.
+            network: A standard classifier.
             fields: Those of ``EarlyExitConfig``.
         """
         labels = {"id2label": network.config.id2label, "label2id": network.config.label2id}
@@ -124,12 +124,12 @@ class EarlyExitForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
         return made
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Return the stock network's table of word embeddings."""
+        """Return the standard network's table of word embeddings."""
         table: nn.Embedding = self.inner.get_input_embeddings()
         return table
 
     def train(self, mode: bool = True) -> EarlyExitForSequenceClassification:
-        """Switch the branches to training or back; the stock network stays as it answers."""
+        """Switch the branches to training or back; the standard network stays as it answers."""
         super().train(mode)
         self.inner.eval()
         return self

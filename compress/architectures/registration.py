@@ -1,4 +1,4 @@
-"""Makes a network of our own known to transformers' Auto classes and to the table of families."""
+"""Makes a custom architecture known to transformers' Auto classes and to the table of families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What networks of our own around a stock network share: a config that holds its config, and their registration."""
+"""What custom architectures around a standard network share: a config that holds its config, and their registration."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from teachers.anatomy.encoder import max_tokens, model_inputs, shape_of
 
 
 class AroundConfig(PreTrainedConfig):  # type: ignore[misc]
-    """Base of the configs of networks around a stock one, which is their ``inner``.
+    """Base of the configs of networks around a standard one, which is their ``inner``.
 
     Args:
-        inner: Config of the stock network, or its fields.
+        inner: Config of the standard network, or its fields.
         kwargs: What every config of transformers has.
     """
 
@@ -42,12 +42,12 @@ class AroundConfig(PreTrainedConfig):  # type: ignore[misc]
 
     @property
     def type_vocab_size(self) -> int:
-        """More than 1 where the stock network takes token types."""
+        """More than 1 where the standard network takes token types."""
         return 2 if "token_type_ids" in model_inputs(self.inner) else 1
 
 
 def register_around(config: type[AroundConfig], classes: Mapping[Any, Any]) -> None:
-    """Make a network around a stock one known to transformers and to ``TaskModel``.
+    """Make a network around a standard one known to transformers and to ``TaskModel``.
 
     Args:
         config: Its config.

@@ -38,7 +38,7 @@ class Artifact(TaskModel):
         seed: int = 0,
         accept_incomplete: bool = False,
     ) -> Artifact:
-        """Load an artifact folder with its lineage, or any stock model folder or hub name as a new source.
+        """Load an artifact folder with its lineage, or any standard model folder or hub name as a new source.
 
         Args:
             source: The folder or name.
@@ -71,11 +71,11 @@ class Artifact(TaskModel):
             seed: Seeds the head.
 
         Raises:
-            UserError: If the family has no head for this kind of task, or the network is not stock any more.
+            UserError: If the family has no head for this kind of task, or the network is no longer standard.
         """
         if structure_of(self.model):
             raise UserError(
-                f"{self.name}: its parts are no longer those of a stock network, so it cannot get a head for "
+                f"{self.name}: its parts are no longer those of a standard network, so it cannot get a head for "
                 f"{task.kind}; give it its task before the steps that change its parts"
             )
         started = time.perf_counter()

@@ -1,7 +1,7 @@
-"""Networks that stock classes cannot hold, on disk: ``structure.json`` beside config and weights.
+"""Networks that standard classes cannot hold, on disk: ``structure.json`` beside config and weights.
 
-Their model type in ``config.json`` begins with ``nlp-compress/``, so that stock transformers refuses the folder by name
-instead of filling what it does not find with random weights.
+Their model type in ``config.json`` begins with ``nlp-compress/``, so that standard transformers refuses the folder by
+name instead of filling what it does not find with random weights.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from teachers.taskmodel import TaskModel, load_taskmodel
 FILE = "structure.json"
 WEIGHTS = "model.safetensors"
 PREFIX = "nlp-compress/"
-"""Stands before the model type of a network that is no longer stock."""
+"""Stands before the model type of a network that is no longer standard."""
 BITS, VALUES = "#bits", "#values"
 """Ends of the two names that a tensor is saved under without its zeros: one bit a number, and those that are not 0."""
 
 
 def is_restructured(folder: str | Path) -> bool:
-    """Whether a folder holds a network that stock classes cannot hold."""
+    """Whether a folder holds a network that standard classes cannot hold."""
     return (Path(folder) / FILE).is_file()
 
 
 def writer_for(network: Any) -> Callable[[Any, Path, bool], None] | None:
-    """Return what writes a network that is not stock, with or without its weights; None for one that is."""
+    """Return what writes a network that is not standard, with or without its weights; None for one that is."""
     structure = structure_of(network)
     return (lambda model, folder, weights: _write(model, structure, folder, weights)) if structure else None
 

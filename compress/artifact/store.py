@@ -14,7 +14,7 @@ from compress.artifact.lineage import FILE as LINEAGE
 from compress.artifact.modified_architecture import is_restructured, load_restructured, writer_for
 from compress.artifact.record import SAVED, Record, library_versions
 from eval.errors import UserError
-from eval.files.writing import whole_folder, write_beside
+from eval.files.writing import atomic_folder, atomic_write
 from teachers.file_digests import differences, file_digests
 from teachers.folder_task import require_beside
 from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel
@@ -40,7 +40,7 @@ def write(model: TaskModel, lineage: Sequence[Record], folder: str | Path) -> Pa
         CompressError: If the disk refuses; the old folder stays.
     """
     folder = Path(folder)
-    with whole_folder(folder, "the model") as beside:
+    with atomic_folder(folder, "the model") as beside:
         save_taskmodel(model, beside, writer_for(model.model))
         require_beside(beside, LINEAGE)
         covering = _covering(lineage, file_digests(beside))
@@ -76,7 +76,7 @@ def write_card(model: TaskModel, lineage: Sequence[Record], folder: Path, result
     results = [] if result is None else [result]
     form = "compress" if is_restructured(folder) else form_of(model.model.config)
     card = model_card(model.name, model.task, results, records, form=form)
-    write_beside(folder / "README.md", card.encode())
+    atomic_write(folder / "README.md", card.encode())
 
 
 def read(folder: str | Path) -> tuple[TaskModel, tuple[Record, ...]]:
@@ -91,7 +91,7 @@ def read(folder: str | Path) -> tuple[TaskModel, tuple[Record, ...]]:
         raise UserError(f"{folder}: no such folder; an artifact is a folder with {LINEAGE}")
     if not is_artifact(folder):
         raise UserError(
-            f"{folder}: holds no {LINEAGE}, so it is no artifact; Artifact.from_pretrained takes stock model folders"
+            f"{folder}: holds no {LINEAGE}, so it is no artifact; Artifact.from_pretrained takes standard model folders"
         )
     records = read_lineage(folder / LINEAGE)
     recorded = records[-1].files

@@ -1,8 +1,8 @@
-"""What of a network no stock class can hold, as plain JSON: parts of other sizes, modules of our own, shared ones.
+"""What of a network no standard class can hold, as plain JSON: parts of other sizes, modules of our own, shared ones.
 
-A network is compared with the stock network that its config describes; the difference is its *structure*, and a stock
-network that is given a structure has the shape of the first one again. So a technique changes modules in place, and
-saving and loading need no knowledge of it.
+A network is compared with the standard network that its config describes; the difference is its *structure*, and a
+standard network that is given a structure has the shape of the first one again. So a technique changes modules in
+place, and saving and loading need no knowledge of it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ keeps about itself, such as its heads; ``shared``: path of a module or tensor ->
 
 
 def structure_of(network: Any) -> Structure:
-    """Return what a stock network of the same config has not; empty if the network is stock.
+    """Return what a standard network of the same config has not; empty if the network is standard.
 
     Raises:
         TypeError: If a part is of a kind that ``compress.modules`` does not know.
     """
     found: Structure = {"modules": {}, "numbers": {}, "shared": {}}
     if getattr(network.config, "quantization_config", None) is not None:
-        return {}  # stock transformers knows what bitsandbytes made of it
+        return {}  # standard transformers knows what bitsandbytes made of it
     if form_of(network.config) == "module":
         return {}  # a module of somebody else's program, which only that program builds
     with torch.device("meta"):
@@ -43,7 +43,7 @@ def structure_of(network: Any) -> Structure:
         if usual.get(name) != first or any(_within(place, found["modules"]) for place in (name, first)):
             found["shared"][name] = first
     if untied := [name for name in usual if name not in own and not _within(usual[name], found["modules"])]:
-        raise TypeError(f"{', '.join(untied)}: a stock network shares these tensors, this one does not")
+        raise TypeError(f"{', '.join(untied)}: a standard network shares these tensors, this one does not")
     return {name: part for name, part in found.items() if part}
 
 
@@ -52,7 +52,7 @@ def restructured(auto_class: Any, config: Any, structure: Structure) -> Any:
 
     Args:
         auto_class: The Auto class of the task's head.
-        config: The stock config.
+        config: The standard config.
         structure: What ``structure_of`` returned.
 
     Raises:

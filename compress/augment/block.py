@@ -33,7 +33,7 @@ class AugmentBlock(Block):
         candidates: tinybert: words among which the replacement is drawn.
         mask: bilstm: probability that a word is masked.
         pos: bilstm: probability that a word is replaced by one with the same tag.
-        ngram: bilstm: probability that a text is cut to 1 to 5 neighbouring words.
+        ngram: bilstm: probability that a text is truncated to 1 to 5 neighbouring words.
         mask_word: bilstm: what a masked word becomes; by default the mask token of the teacher's tokenizer.
         tagger: bilstm: a spaCy pipeline, or ``data`` for the tags of a tagging task; needed unless ``pos`` is 0.
     """

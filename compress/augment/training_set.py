@@ -16,7 +16,7 @@ from compress.augment.rule import Rule
 from compress.augment.text_files import read_unlabelled
 from eval.errors import CompressError
 from eval.files.full_disk import full_disk
-from eval.files.writing import whole_file
+from eval.files.writing import atomic_file
 from eval.task import Example, Examples, TaskSpec
 from teachers.home import home
 
@@ -95,7 +95,7 @@ def write_copies(file: Path, examples: Iterator[dict[str, Any]]) -> tuple[int, i
     try:
         # A lone surrogate becomes its JSON escape.
         with (
-            whole_file(file) as beside,
+            atomic_file(file) as beside,
             beside.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as lines,
         ):
             for example in examples:

@@ -1,4 +1,4 @@
-"""Which pieces of a tokenizer are whole words."""
+"""Which tokens of a tokenizer are whole words."""
 
 from __future__ import annotations
 

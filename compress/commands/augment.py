@@ -34,7 +34,7 @@ def augment(
     candidates: Annotated[int | None, typer.Option(help="tinybert: words to draw from.")] = None,
     mask: Annotated[float | None, typer.Option(help="bilstm: probability of a mask.")] = None,
     pos: Annotated[float | None, typer.Option(help="bilstm: probability of a word with the same tag.")] = None,
-    ngram: Annotated[float | None, typer.Option(help="bilstm: probability of a cut to 1 to 5 words.")] = None,
+    ngram: Annotated[float | None, typer.Option(help="bilstm: probability of truncation to 1 to 5 words.")] = None,
     mask_word: Annotated[str | None, typer.Option(help="bilstm: what a masked word becomes.")] = None,
     tagger: Annotated[str | None, typer.Option(help="bilstm: a spaCy pipeline, or 'data' for its own tags.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The source of all chance.")] = 13,

@@ -1,4 +1,4 @@
-"""``compress check``: every mistake of a recipe, before any compute."""
+"""``compress check``: every error of a recipe, before any compute."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Find every mistake of a recipe, its data and its models at once; steps only run on a few examples."""
+    """Find every error of a recipe, its data and its models at once; steps only run on a few examples."""
     try:
         found = _look(recipe, overrides, file_only)
     except UserError as error:
@@ -33,7 +33,7 @@ def check(
     if json:
         write_json({"ok": True, "problems": [], **found})
         return
-    typer.echo(f"{recipe}: no mistakes found")
+    typer.echo(f"{recipe}: no errors found")
     for key, value in found.items():
         typer.echo(f"{key}: {value if isinstance(value, str) else ', '.join(map(str, value)) or 'none'}")
 

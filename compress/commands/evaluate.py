@@ -24,7 +24,7 @@ def evaluate(
     task: Annotated[str | None, typer.Option(help="Kind of task; by default the model's own.")] = None,
     against: Annotated[str | None, typer.Option(metavar="MODEL", help="The model it is compared with.")] = None,
     split: Annotated[str, typer.Option(help="Which examples.")] = "validation",
-    metric: Annotated[str | None, typer.Option(help="The score that decides.")] = None,
+    metric: Annotated[str | None, typer.Option(help="The primary metric.")] = None,
     margin: Annotated[
         float, typer.Option(min=0.0, callback=finite, help="Loss of the score that still counts as no worse.")
     ] = 0.01,
@@ -56,7 +56,7 @@ def evaluate(
 
     from eval.comparison import measure_together
     from eval.cost.latency import LatencyPlan
-    from eval.files.writing import write_beside
+    from eval.files.writing import atomic_write
 
     timing = LatencyPlan() if latency and arithmetic is None else None  # an emulation takes its time
     results = measure_together([candidate], wanted, reference, split, margin, timing, seed)
@@ -69,7 +69,7 @@ def evaluate(
         typer.echo(figures)
         return
     if json is not None:
-        write_beside(json, f"{figures}\n".encode())
+        atomic_write(json, f"{figures}\n".encode())
 
     from eval.report.console import to_text
 

@@ -35,7 +35,8 @@ def export(
         bool | None, typer.Option("--int8/--fp32", help="8-bit weights or not; by default as the recipe's steps say.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Data on which the export has to agree with the model; without it, made-up text.")
+        str | None,
+        typer.Option(help="Data on which the export has to agree with the model; without it, synthetic text."),
     ] = None,
     tune: Annotated[
         str | None,
@@ -44,7 +45,7 @@ def export(
     agreement: Annotated[
         float | None,
         typer.Option(
-            min=0.0, max=1.0, callback=finite, help="Least share of equal decisions of 8 bits; 0.97, tuning 0.98."
+            min=0.0, max=1.0, callback=finite, help="Least share of equal predictions of 8 bits; 0.97, tuning 0.98."
         ),
     ] = None,
     least_score: Annotated[
@@ -148,8 +149,8 @@ def _tell(report: ExportReport, to: str) -> None:
     gate = report.gate
     typer.echo(f"wrote {report.folder}: {report.scheme}, {megabytes(report.bytes)} MB")
     typer.echo(
-        f"agrees with the model in {gate.agreement:.2%} of the decisions on {gate.examples:,} examples "
-        f"and made-up texts; largest difference of a logit {gate.max_abs_difference:.2g}"
+        f"agrees with the model in {gate.agreement:.2%} of the predictions on {gate.examples:,} examples "
+        f"and synthetic texts; largest difference of a logit {gate.max_abs_difference:.2g}"
     )
     for note in report.notes:
         typer.echo(note)

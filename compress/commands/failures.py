@@ -58,7 +58,7 @@ def report(error: Exception, debug: bool = False) -> int:
         debug: Whether the traceback is printed too.
 
     Returns:
-        The exit code: 2 for a user's mistake, else 1.
+        The exit code: 2 for a user's error, else 1.
     """
     if isinstance(error, BrokenPipeError):  # whoever read the output has gone
         return 1
@@ -72,7 +72,7 @@ def report(error: Exception, debug: bool = False) -> int:
 def _lines(error: Exception, debug: bool) -> list[str]:
     if isinstance(error, UserError):
         count = len(error.problems)
-        return [*_first(error.problems), *([f"{count:,} mistakes"] if count > 1 else [])]
+        return [*_first(error.problems), *([f"{count:,} errors"] if count > 1 else [])]
     if isinstance(error, CompressError):
         return str(error).splitlines()
     if is_out_of_memory(error):

@@ -10,7 +10,7 @@ import typer
 
 from compress.commands.questions import Answers, recipe_text, teacher_facts
 from eval.errors import UserError, did_you_mean
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import OWN, all_kinds, kind_names, kind_of
 
 
@@ -44,7 +44,7 @@ def init(
     from compress.recipe import parse_recipe
 
     parse_recipe(text, str(out))
-    write_beside(out, text.encode())
+    atomic_write(out, text.encode())
     typer.echo(f"wrote {out}; next: compress check {out}")
 
 

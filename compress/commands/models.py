@@ -1,4 +1,4 @@
-"""Opening whatever a user names as a model: an artifact, a stock transformers folder or hub name, or an export."""
+"""Opening whatever a user names as a model: an artifact, a standard transformers folder or hub name, or an export."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def open_model(
     """Load a model to be measured.
 
     Args:
-        source: An artifact folder, a stock transformers folder, a hub name, or an export folder.
+        source: An artifact folder, a standard transformers folder, a hub name, or an export folder.
         task: What it is to answer; None takes what the model itself says.
         name: What reports call it; by default its own name.
         arithmetic: The kind of processor whose 8-bit products are emulated; see ``compress.export.check.arithmetic``.

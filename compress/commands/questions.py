@@ -65,7 +65,7 @@ def _quoted(text: str) -> str:
 
 def _head(answers: Answers, file: str) -> str:
     return f"""\
-# compress check {file}    finds every mistake before any compute
+# compress check {file}    finds every error before any compute
 # compress plan {file}     predicts sizes, updates and time
 # compress run {file}      writes model, exports and report to runs/{answers.name}
 # Environment variables work in every value: ${{NAME}} or ${{NAME:-default}}.

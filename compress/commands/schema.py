@@ -9,7 +9,7 @@ import typer
 
 from compress.commands.output import as_json
 from eval.errors import UserError
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 
 
 def schema(
@@ -31,5 +31,5 @@ def schema(
         return
     if not out.parent.is_dir():
         raise UserError(f"{out}: its folder does not exist")
-    write_beside(out, f"{text}\n".encode())
+    atomic_write(out, f"{text}\n".encode())
     typer.echo(f"wrote {out}; first line of a recipe: # yaml-language-server: $schema={out}")

@@ -37,7 +37,7 @@ def teach(
     epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Most updates.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples of an update.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples of an optimizer step.")] = None,
     warmup_steps: Annotated[
         float | None,
         typer.Option(
@@ -92,13 +92,13 @@ def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> No
         raise TypeError("a recipe without a task or a finetune block came past the check for them")
     name = place.name if place else "teacher"
     data = task.load(recipe.seed, keep_labels=True)
-    taught, folder, found = teacher.finetune.teach(partial(teacher.start, source), data, seed=seed, name=name)
+    trained, folder, found = teacher.finetune.teach(partial(teacher.start, source), data, seed=seed, name=name)
     if found is not None and is_first():
         from teachers.finetuning.sweep import OPTIMISTIC
 
         table(*found.rows(), title=f"{source}: {found.metric} on validation")
         typer.echo(OPTIMISTIC)
-    _keep(taught, folder, source, place)
+    _keep(trained, folder, source, place)
 
 
 def _teach_several(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:
@@ -122,12 +122,12 @@ def _keep(teacher: TaskModel, folder: Path, source: str, place: Path | None) -> 
 
 def _copy(folder: Path, out: Path | None) -> None:
     """Copy a network to where it is wanted, and say where it lies."""
-    from eval.files.writing import whole_folder
+    from eval.files.writing import atomic_folder
 
     if not is_first():
         return
     if out is not None:
-        with whole_folder(out, "the teacher") as beside:
+        with atomic_folder(out, "the teacher") as beside:
             shutil.copytree(folder, beside, dirs_exist_ok=True)
     typer.echo(f"teacher: {out or folder}")
 

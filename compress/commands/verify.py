@@ -28,7 +28,7 @@ def verify(
     against: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Compare it with this torch model as well, as at its making.")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Data for --against; without it, made-up text.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data for --against; without it, synthetic text.")] = None,
     json: Json = False,
 ) -> None:
     """Run an export's golden test vectors through every installed runtime.
@@ -64,7 +64,7 @@ def verify(
             ">inputs",
             ">largest difference",
             ">allowed",
-            ">decisions",
+            ">predictions",
             ">as torch",
             "result",
         )

@@ -13,7 +13,7 @@ from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
 from eval.kinds.kind import Kind
 from teachers.anatomy.encoder import word_embeddings
-from teachers.data.encoded_dataset import Rows
+from teachers.data.encoded_dataset import EncodedDataset
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
@@ -28,7 +28,7 @@ class BiLstmDistillation(OwnNetworkDistillation):
     ``loss = alpha · mean((teacher - student)²) + (1 - alpha) · hard``, the squares over logits before any softmax,
     without temperature. A text's vector is the last state of each direction, ``[2h]``; of a pair, both texts go
     through the same LSTM and meet as ``[u, v, u * v, |u - v|]``. One hidden layer with ReLU gives the logits. The
-    words are the word pieces of the model that comes in, whose embeddings the student's begin with: centred, along
+    words are the subword tokens of the model that comes in, whose embeddings the student's begin with: centred, along
     their principal axes, scaled to a mean square of 1.
 
     Attributes:
@@ -37,7 +37,7 @@ class BiLstmDistillation(OwnNetworkDistillation):
         hidden_size: h, channels of each direction. Default 150 as in the paper for SST-2 and MNLI; 300 for QQP.
         dense_size: Width of the head's hidden layer. Default 200, from the authors' code.
         dropout: Share of the hidden layer that is dropped in training. Default 0.1, likewise.
-        embedding_size: Columns of the word table; at most those of the model that comes in. Default 300 as in the
+        embedding_size: Columns of the embedding matrix; at most those of the model that comes in. Default 300 as in the
             paper.
         training: AdamW for 10 epochs of 50 at a rate of 1e-3; the paper has Adadelta at 1.0 for up to 30.
 
@@ -51,9 +51,9 @@ class BiLstmDistillation(OwnNetworkDistillation):
         Classification and regression of texts and pairs, and tagging (not in the paper: the states at each token go
         through the same head). The paper's words are whole ones with word2vec vectors, in a fixed and a trained copy;
         here one trained table of pieces takes their place. The squares are averaged over classes, as in the authors'
-        code; the paper sums them. Its 0.96 million parameters leave the word table out. Without more text than the
-        task's own (see the augmentation of the paper) the student stays further behind. An 8-bit export keeps the
-        LSTM itself in float32. Stock transformers cannot load the result: ``compress.load`` does, and any runtime
+        code; the paper sums them. Its 0.96 million parameters leave the embedding matrix out. Without more text than
+        the task's own (see the augmentation of the paper) the student stays further behind. An 8-bit export keeps the
+        LSTM itself in float32. Standard transformers cannot load the result: ``compress.load`` does, and any runtime
         loads its ONNX export.
 
     Source:
@@ -94,6 +94,6 @@ class BiLstmDistillation(OwnNetworkDistillation):
             table.weight[network.model.config.pad_token_id] = 0
         return {"embedding_variance_kept": round(kept, 4)}
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> SoftTargets:
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> SoftTargets:
         """Compute or find the teacher's logits for these rows."""
         return LogitDistillation(temperature=1.0, alpha=self.alpha, loss="mse").bind(student, rows, teacher)

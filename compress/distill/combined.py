@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from compress.distill.labels import LabelTraining
-from compress.objective import HealedTechnique, ObjectiveBlock
+from compress.objective import ObjectiveBlock, RecoveryTechnique
 from compress.technique import Need, Technique
 
 
-class CombinedDistillation(HealedTechnique):
+class CombinedDistillation(RecoveryTechnique):
     """Train the student on a weighted sum of distillations.
 
     ``loss = Σ weight · term``, each term as its own technique defines it:
@@ -23,7 +23,7 @@ class CombinedDistillation(HealedTechnique):
         Training examples, and a teacher if a term needs one.
 
     Reduces:
-        Nothing by itself; it heals a student that is smaller already.
+        Nothing by itself; it recovers a student that is already smaller.
 
     Limits:
         A term that is trained in several stages, or makes a model of its own kind, cannot stand here.

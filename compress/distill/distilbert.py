@@ -20,10 +20,10 @@ from compress.technique import Inputs
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import layer_count, shape_of
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.losses.task_loss import task_count, task_loss
-from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.hooks import Signals, SignalSpec
 from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
@@ -56,7 +56,7 @@ class DistilBertDistillation(Distillation):
         Training examples and a teacher with the student's labels, tokenizer and hidden size.
 
     Reduces:
-        Nothing by itself; it heals a student with fewer layers.
+        Nothing by itself; it recovers a student with fewer layers.
 
     Limits:
         Hidden sizes must be equal (the loss has no projection).
@@ -95,14 +95,14 @@ class DistilBertDistillation(Distillation):
             f"{inputs.teacher.hidden_size}; set alpha_cos: 0 or give the student the teacher's width"
         ]
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> TripleLoss:
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> TripleLoss:
         """Compute or find the teacher's logits and last hidden states for these rows; say how they are masked."""
         if kind_of(student.task.kind).masks and self.mlm_smoothing:
             rows.smooth_masks(self.mlm_smoothing)
         last = (teacher.layers,) if self.alpha_cos else ()
         own = (layer_count(student.model),) if self.alpha_cos else ()
-        reader = teacher.read(rows, Wanted(hidden_states=last))
-        return TripleLoss(student.task, reader, self, Wanted(hidden_states=own))
+        reader = teacher.read(rows, SignalSpec(hidden_states=last))
+        return TripleLoss(student.task, reader, self, SignalSpec(hidden_states=own))
 
 
 @dataclass
@@ -112,7 +112,7 @@ class TripleLoss(Loss):
     spec: TaskSpec
     reader: Reader
     config: DistilBertDistillation
-    reads: Wanted
+    reads: SignalSpec
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return over how many rows of logits, labels and tokens the terms are means."""

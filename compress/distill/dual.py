@@ -18,7 +18,7 @@ from compress.student.shape_check import nearest
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from eval.kinds.kind_registry import kind_of
 from teachers.anatomy.encoder import family_of, reshaped, shape_of
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.losses.task_loss import TaskLoss, task_count, task_loss
 from teachers.pretraining.text.wordpiece_trainer import has_word_pieces, train_word_pieces
@@ -37,7 +37,7 @@ DIRECTIONS: dict[Compared, tuple[Direction, ...]] = {
 
 
 class DualTraining(Distillation):
-    """Train a thin student with few word pieces beside a teacher that reads the pieces of both, word by word.
+    """Train a thin student with few subword tokens beside a teacher that reads the pieces of both, word by word.
 
     ``loss = MLM(student) + MLM(teacher) + epsilon · (down + up)`` with ``down = Σ ‖U θ_T V - θ_S‖²`` and
     ``up = Σ ‖θ_T - U' θ_S V'‖²`` over all pairs of weights; U, V, U', V' are trained and the same for all layers and
@@ -47,7 +47,7 @@ class DualTraining(Distillation):
     of the model that comes in; fine-tune it on any task afterwards.
 
     Attributes:
-        vocab_size: Most word pieces of the student; they are learnt from the training texts. Default 4928.
+        vocab_size: Most subword tokens of the student; they are learned from the training texts. Default 4928.
         hidden_size: Width of the student. Default 96; the paper has 48, 96 and 192.
         heads: Attention heads; those of the model that comes in by default, likewise the layers.
         layers: Transformer layers.
@@ -61,7 +61,7 @@ class DualTraining(Distillation):
             ``mean`` divides by the number of compared entries.
         layer_map: The teacher layer of every student layer, if the student has fewer.
         alone: Train the student without a teacher: what the paper compares with, and the baseline of a recipe.
-        training: AdamW in place of the paper's LAMB (batches of 2048, 250,000 updates); 1 epoch of 32 at 5e-4.
+        training: AdamW in place of the paper's LAMB (batches of 2048, 250,000 steps); 1 epoch of 32 at 5e-4.
 
     Needs:
         Unlabelled training texts (``kind: masked-lm``) and a teacher of the student's family with a masked-language
@@ -188,7 +188,7 @@ class DualTraining(Distillation):
                 setattr(config, name, getattr(tokenizer, name))
         return config
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> DualLoss:
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> DualLoss:
         """Copy the teacher, give it the pieces of both vocabularies, and make the maps between the weights."""
         if not isinstance(teacher, ModelTeacher):
             raise TypeError(f"{self.name} was given a teacher that is no network; check refuses this earlier")

@@ -1,4 +1,4 @@
-"""Two word-piece vocabularies over the same words: their union, and texts whose words are cut by either."""
+"""Two subword vocabularies over the same words: their union, and texts whose words are cut by either."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from eval.encoding import Feature
 from teachers.anatomy.encoder import max_tokens
-from teachers.data.encoded_dataset import Batch, Rows, mask_rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset, mask_rows
 from teachers.taskmodel import TaskModel
 
 TICKS = 1 << 32
@@ -57,7 +57,7 @@ class MixedText:
         probability: That of the student's vocabulary, for every word by itself.
     """
 
-    rows: Rows
+    rows: EncodedDataset
     teacher: TaskModel
     union: np.ndarray
     probability: float

@@ -17,7 +17,7 @@ from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
 from teachers.anatomy.encoder import layer_count
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss, Objective
 from teachers.signals.hooks import Signals
 from teachers.taskmodel import TaskModel
@@ -76,7 +76,7 @@ class EarlyExit(TrainedTechnique):
         Classification of texts and pairs, two classes or more. The model has to be fine-tuned before: nothing can be
         trained afterwards, since branches belong to the very weights that they learned from. Inputs of one batch
         leave at different layers, so the gain is largest at batch 1. The paper writes the divergence the other way
-        round, KL(p_i ‖ p); this is the direction of its authors' code. Stock transformers cannot load the result:
+        round, KL(p_i ‖ p); this is the direction of its authors' code. Standard transformers cannot load the result:
         ``compress.load`` does, and any runtime loads its ONNX export, which leaves early too.
 
     Source:
@@ -175,7 +175,7 @@ class EarlyExit(TrainedTechnique):
 class SelfDistillation(Objective):
     """Every branch follows the last classifier of its own network."""
 
-    def bind(self, student: TaskModel, rows: Rows) -> ExitLoss:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> ExitLoss:
         """Return the loss; there is nothing to prepare."""
         del student, rows
         return ExitLoss()

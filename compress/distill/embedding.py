@@ -17,7 +17,7 @@ from compress.technique import Inputs
 from eval.inference import batches_by_length
 from eval.kinds.kind_registry import kind_of
 from teachers.anatomy.encoder import shape_of
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.signals.hooks import Signals
 from teachers.signals.model_teacher import Reader, TeacherSource
@@ -50,7 +50,7 @@ class EmbeddingDistillation(Distillation):
         Training texts, labelled or not, and a sentence embedder as teacher; tokenizers and widths may differ.
 
     Reduces:
-        Nothing by itself; it heals a student that is smaller already.
+        Nothing by itself; it recovers a student that is already smaller.
 
     Limits:
         For embedding tasks alone. The mean is taken over all channels: of vectors of length 1, ``mse`` is
@@ -98,7 +98,7 @@ class EmbeddingDistillation(Distillation):
                 )
         return found
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> VectorLoss:
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> VectorLoss:
         """Compute or find the teacher's vectors for these rows, and what makes the widths equal."""
         reader = teacher.read(rows)
         own, other = shape_of(student.model.config).hidden_size, teacher.hidden_size
@@ -206,7 +206,7 @@ def principal_axes(vectors: Tensor, size: int) -> Tensor:
     return axes[:, :size].float()
 
 
-def _sample(rows: Rows, reader: Reader) -> Tensor:
+def _sample(rows: EncodedDataset, reader: Reader) -> Tensor:
     """Return the teacher's vectors of at most ``SAMPLE`` rows, evenly spread, ``[n, d]``."""
     count = min(len(rows), SAMPLE)
     chosen = [place * len(rows) // count for place in range(count)]

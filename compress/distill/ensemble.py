@@ -9,7 +9,7 @@ from pydantic import Field
 from compress.distill.components.distillation import Distillation
 from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
-from teachers.data.encoded_dataset import Rows
+from teachers.data.encoded_dataset import EncodedDataset
 from teachers.signals.ensemble_teacher import EnsembleTeacher, weight_problems, weighted
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
@@ -36,7 +36,7 @@ class EnsembleDistillation(Distillation):
         Training examples, and teachers with the student's labels; a single teacher gives plain soft labels.
 
     Reduces:
-        Nothing by itself; it heals a student that is smaller already.
+        Nothing by itself; it recovers a student that is already smaller.
 
     Limits:
         Ensembles give logits alone: no hidden states, no attention. Regression takes the squared difference to the mean
@@ -62,7 +62,7 @@ class EnsembleDistillation(Distillation):
         members = len(inputs.teacher) if isinstance(inputs.teacher, EnsembleTeacher) else 1
         return [f"{self.name}: {problem}" for problem in weight_problems(self.weights, members)]
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> SoftTargets:
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> SoftTargets:
         """Compute or find the logits of every teacher for these rows."""
         if self.weights is not None and len(self.weights) > 1:
             teacher = weighted(teacher, self.weights)

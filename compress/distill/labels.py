@@ -1,4 +1,4 @@
-"""No teacher at all: the labels alone. The baseline that every distillation has to beat."""
+"""No teacher at all: labels only. The baseline that every distillation has to beat."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LabelTraining(TrainedTechnique):
         Training examples.
 
     Reduces:
-        Nothing; it heals a student that is smaller already.
+        Nothing; it recovers a student that is already smaller.
 
     Limits:
         It is the baseline: report a distillation beside it, with the same seeds and the same training block.

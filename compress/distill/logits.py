@@ -20,7 +20,7 @@ from compress.distill.components.distillation_losses import (
 from compress.distill.components.schedule import Schedule, check_ends, value_at
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.losses.task_loss import task_count, task_loss
 from teachers.signals.hooks import Signals
@@ -52,7 +52,7 @@ class LogitDistillation(Distillation):
         Training examples and a teacher with the same labels.
 
     Reduces:
-        Nothing by itself; it heals a student that is smaller already.
+        Nothing by itself; it recovers a student that is already smaller.
 
     Limits:
         With ``alpha`` 1 no label is read. For tagging and qa, teacher and student must share a tokenizer.
@@ -82,7 +82,7 @@ class LogitDistillation(Distillation):
         check_ends("alpha", value, 0, 1)
         return value
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> SoftTargets:
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> SoftTargets:
         """Compute or find the teacher's logits for these rows."""
         soft = "mse" if kind_of(student.task.kind).number else self.loss
         return SoftTargets(student.task, teacher.read(rows), self.temperature, self.alpha, SOFT_LOSSES[soft])

@@ -15,7 +15,7 @@ from compress.technique import Inputs
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import family_of
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.losses.ranking import queries, scores
 from teachers.losses.task_loss import task_count, task_loss
@@ -42,11 +42,11 @@ class MarginDistillation(Distillation):
         tokenizers may differ.
 
     Reduces:
-        Nothing by itself; it heals a student that is smaller already.
+        Nothing by itself; it recovers a student that is already smaller.
 
     Limits:
         For pairs of texts with two classes or a number. A query with more passages than a batch, or one at the border
-        between two batches, is cut in two; its margins across the cut are not learnt in that epoch.
+        between two batches, is cut in two; its margins across the cut are not learned in that epoch.
 
     Source:
         Hofstätter, Althammer, Schröder, Sertkan, Hanbury 2020, arXiv 2010.02666.
@@ -73,7 +73,7 @@ class MarginDistillation(Distillation):
             found.append(f"no two of the {len(inputs.train)} training examples have the same text_a, the query")
         return [f"{self.name}: {problem}" for problem in found]
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> MarginLoss:
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> MarginLoss:
         """Compute or find the teacher's scores, and find the rows of each query."""
         return MarginLoss(self, student.task, teacher.read(rows), queries(rows))
 
@@ -85,7 +85,7 @@ class MarginLoss(Loss):
     Attributes:
         config: Its weights.
         spec: The task.
-        reader: The teacher's signals.
+        reader: The teacher's outputs.
         groups: Number of the query of every row; the training loop keeps rows of one query together.
     """
 

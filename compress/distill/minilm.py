@@ -22,9 +22,9 @@ from teachers.anatomy.encoder import (
     layers,
     reshaped,
 )
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
-from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.hooks import Signals, SignalSpec
 from teachers.signals.model_teacher import ModelTeacher, Reader, TeacherSource
 from teachers.taskmodel import TaskModel, build_taskmodel
 from teachers.training.config import Training
@@ -60,7 +60,7 @@ class MiniLMDistillation(Distillation):
         Training examples and a teacher with the student's tokenizer.
 
     Reduces:
-        Nothing by itself; it heals a student of any depth and width, with random weights too.
+        Nothing by itself; it recovers a student of any depth and width, with random weights too.
 
     Limits:
         It trains no head: fine-tune or distil the student on its task afterwards, or add ``distill.logits`` or
@@ -139,7 +139,7 @@ class MiniLMDistillation(Distillation):
         histories["student"] = self.train(student, unscored, objective, generator, stage="student")
         return Outcome(student, facts={"history": one_history(histories)})
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> RelationLoss:
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> RelationLoss:
         """Compute or find the signals of the imitated layer for these rows.
 
         Raises:
@@ -154,10 +154,10 @@ class MiniLMDistillation(Distillation):
             RELATIONS[self.relations], heads, (own, other), teacher.read(rows, self.wanted(other)), self.wanted(own)
         )
 
-    def wanted(self, layer: int) -> Wanted:
+    def wanted(self, layer: int) -> SignalSpec:
         """Return what is read of the layer whose relations are compared."""
         signals = {signal for relation in RELATIONS[self.relations].values() for signal in relation}
-        return Wanted(**dict.fromkeys(signals, (layer,)), logits=False)
+        return SignalSpec(**dict.fromkeys(signals, (layer,)), logits=False)
 
 
 @dataclass
@@ -168,7 +168,7 @@ class RelationLoss(Loss):
         relations: Terms, and the signals whose products each compares.
         heads: Heads that both sides are cut into.
         layers: The layer of the student and that of the teacher.
-        reader: The teacher's signals.
+        reader: The teacher's outputs.
         reads: What of the student is read.
     """
 
@@ -176,7 +176,7 @@ class RelationLoss(Loss):
     heads: int
     layers: tuple[int, int]
     reader: Reader
-    reads: Wanted
+    reads: SignalSpec
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return how many sentences there are, of which an example may have several."""

@@ -21,9 +21,9 @@ from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from teachers.anatomy.attention_heads import has_all_heads
 from teachers.anatomy.encoder import family_of, has_plain_attention, layer_count, layers, shape_of
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss, Objective
-from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.hooks import Signals, SignalSpec
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
@@ -78,10 +78,10 @@ class MobileBertDistillation(Distillation):
             difference after a layer norm without parameters, 5000 times that of the tokens' means, and 5 times the
             absolute difference of their variances.
         reduction: ``valid`` averages over real tokens and adds up layers. ``code`` does as the authors' code: padding
-            counts as well (with zeros, where the teacher's signals are read from disk), and the sum is divided by the
+            counts as well (with zeros, where the teacher's outputs are read from disk), and the sum is divided by the
             number of layers.
         transfer_epochs: Epochs of the stages before ``PD``, all together. Default none: 0.48 of ``training.epochs``,
-            as 240,000 and 500,000 updates in the paper.
+            as 240,000 and 500,000 steps in the paper.
         training: Of ``PD``; the stages before it differ in their epochs alone, and ``max_steps`` bounds each stage.
             Defaults chosen for AdamW on 32 sentences (the paper: LAMB at 1.5e-3 on 2,048); warm-up 2% as in the paper.
 
@@ -89,7 +89,7 @@ class MobileBertDistillation(Distillation):
         Training examples and a teacher with the student's labels, tokenizer, hidden size and depth.
 
     Reduces:
-        Nothing by itself; it heals a student with thinner layers.
+        Nothing by itself; it recovers a student with thinner layers.
 
     Limits:
         Heads must be as many on both sides, and families whose attention is more than products of queries and keys
@@ -181,7 +181,7 @@ class MobileBertDistillation(Distillation):
             )
         return Outcome(student, facts={"history": one_history(histories)})
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> StageLoss:
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> StageLoss:
         """Return the loss of all layers and predictions together."""
         (stage,) = stages("auxiliary", layer_count(student.model))
         return StageObjective(self, stage, teacher).bind(student, rows)
@@ -225,8 +225,8 @@ class StageObjective(Objective):
     stage: Stage
     teacher: TeacherSource
 
-    def bind(self, student: TaskModel, rows: Rows) -> StageLoss:
-        """Compute or find the teacher's signals; those of all layers are kept together, once for all stages."""
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> StageLoss:
+        """Compute or find the teacher's outputs; those of all layers are kept together, once for all stages."""
         every = tuple(range(layer_count(student.model)))
         if self.config.attention_weight and not has_all_heads(student.model):
             raise UserError(
@@ -239,11 +239,11 @@ class StageObjective(Objective):
         share = 1 / len(every) if self.config.reduction == "code" else 1.0
         return StageLoss(self.config, self.stage, soft, heads, share, self.wanted(self.stage.layers))
 
-    def wanted(self, chosen: tuple[int, ...]) -> Wanted:
+    def wanted(self, chosen: tuple[int, ...]) -> SignalSpec:
         """Return what is read of these layers, the same on both sides."""
         features = tuple(i + 1 for i in chosen) if self.config.feature_weight else ()
         attention = chosen if self.config.attention_weight else ()
-        return Wanted(hidden_states=features, queries=attention, keys=attention, logits=self.stage.predicts)
+        return SignalSpec(hidden_states=features, queries=attention, keys=attention, logits=self.stage.predicts)
 
 
 @dataclass
@@ -264,7 +264,7 @@ class StageLoss(Loss):
     soft: SoftTargets
     heads: tuple[int, int]
     share: float
-    reads: Wanted
+    reads: SignalSpec
 
     def __post_init__(self) -> None:
         """Means over padding, as in the code, are those of a whole batch."""

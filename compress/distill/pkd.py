@@ -15,9 +15,9 @@ from compress.distill.components.layer_map import LayerMap, map_problems, resolv
 from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
 from teachers.anatomy.encoder import layer_count, shape_of
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
-from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.hooks import Signals, SignalSpec
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
@@ -45,7 +45,7 @@ class PatientDistillation(Distillation):
         Training examples and a teacher with the student's labels, tokenizer and hidden size.
 
     Reduces:
-        Nothing by itself; it heals a student with fewer layers.
+        Nothing by itself; it recovers a student with fewer layers.
 
     Limits:
         Hidden sizes must be equal, and the student needs at least two layers. The authors' code divides the KL by the
@@ -81,12 +81,12 @@ class PatientDistillation(Distillation):
             found.append(f"{self.name}: needs a student of at least 2 layers, this one has {shape.layers}")
         return found
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> PatientLoss:
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> PatientLoss:
         """Compute or find the teacher's logits and intermediate states for these rows."""
         layer_map = resolve(self.layer_map, student, rows, teacher)[:-1]
         soft = LogitDistillation(temperature=self.temperature, alpha=self.alpha).bind(student, rows, teacher)
-        soft.reader = teacher.read(rows, Wanted(hidden_states=tuple(sorted({layer + 1 for layer in layer_map}))))
-        own = Wanted(hidden_states=tuple(range(1, layer_count(student.model))))
+        soft.reader = teacher.read(rows, SignalSpec(hidden_states=tuple(sorted({layer + 1 for layer in layer_map}))))
+        own = SignalSpec(hidden_states=tuple(range(1, layer_count(student.model))))
         first = -1 if rows.encoder.settings.pad_side == "left" else 0
         return PatientLoss(self, soft, layer_map, first, own)
 
@@ -107,7 +107,7 @@ class PatientLoss(Loss):
     soft: SoftTargets
     layer_map: tuple[int, ...]
     first: int
-    reads: Wanted
+    reads: SignalSpec
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return over how many rows of logits, labels and states the terms are means."""

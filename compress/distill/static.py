@@ -13,7 +13,7 @@ from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
 from eval.kinds.kind import Kind
 from teachers.anatomy.encoder import shape_of, word_embeddings
-from teachers.data.encoded_dataset import Rows
+from teachers.data.encoded_dataset import EncodedDataset
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
@@ -50,7 +50,7 @@ class StaticDistillation(OwnNetworkDistillation):
 
     Limits:
         Classification and regression of texts and pairs. Arora et al. also take the first principal component out of
-        the means; a trained head can do that by itself. Stock transformers cannot load the result: ``compress.load``
+        the means; a trained head can do that by itself. Standard transformers cannot load the result: ``compress.load``
         does, and any runtime loads its ONNX export.
 
     Source:
@@ -102,6 +102,6 @@ class StaticDistillation(OwnNetworkDistillation):
             table.weight[config.pad_token_id] = 0
         return {"embedding_variance_kept": round(kept, 4), "tokens_seen": int((counts > 0).sum())}
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> SoftTargets:
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> SoftTargets:
         """Compute or find the teacher's logits for these rows."""
         return LogitDistillation(temperature=self.temperature, alpha=self.alpha).bind(student, rows, teacher)

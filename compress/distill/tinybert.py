@@ -22,10 +22,10 @@ from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.attention_heads import head_counts
 from teachers.anatomy.encoder import layer_count, shape_of
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.losses.task_loss import task_count, task_loss
-from teachers.signals.hooks import NOTHING, Signals, Wanted
+from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
@@ -61,7 +61,7 @@ class TinyBertDistillation(Distillation):
         Training examples and a teacher with the student's labels and tokenizer.
 
     Reduces:
-        Nothing by itself; it heals a student of any depth and width, with random weights too.
+        Nothing by itself; it recovers a student of any depth and width, with random weights too.
 
     Limits:
         Attention scores of XLNet, DeBERTa and ModernBERT hold more than the products of queries and keys: set
@@ -127,8 +127,8 @@ class TinyBertDistillation(Distillation):
             histories[stage] = self.train(student, seen, objective, generator, training=training, stage=stage)
         return Outcome(student, facts={"history": one_history(histories)})
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> TinyBertLoss:
-        """Choose the layers, make the projections and prepare the teacher's signals for these rows."""
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> TinyBertLoss:
+        """Choose the layers, make the projections and prepare the teacher's outputs for these rows."""
         if "intermediate" not in self.stages:
             return TinyBertLoss(self, student.task, teacher.read(rows))
         own = shape_of(student.model.config)
@@ -143,12 +143,12 @@ class TinyBertDistillation(Distillation):
             projections=self.projections(own.hidden_size, teacher.hidden_size),
         )
 
-    def wanted(self, layers: Iterable[int]) -> Wanted:
+    def wanted(self, layers: Iterable[int]) -> SignalSpec:
         """Return what is read of a network of which these layers are compared."""
         chosen = tuple(sorted(set(layers)))
         states = ((0,) if self.embeddings else ()) + (tuple(i + 1 for i in chosen) if self.hidden else ())
         scored = chosen if self.attention else ()
-        return Wanted(hidden_states=states, queries=scored, keys=scored, logits="prediction" in self.stages)
+        return SignalSpec(hidden_states=states, queries=scored, keys=scored, logits="prediction" in self.stages)
 
     def projections(self, student: int, teacher: int) -> nn.ModuleList:
         """Return the maps between two widths: of the embeddings first and of the hidden states last."""
@@ -169,7 +169,7 @@ class TinyBertLoss(Loss):
     Attributes:
         config: Its stages and weights.
         spec: The task.
-        reader: The teacher's signals.
+        reader: The teacher's outputs.
         layer_map: Teacher layer of every student layer.
         heads: Attention heads of every layer of the student, and of the teacher.
         reads: What of the student is read.
@@ -181,7 +181,7 @@ class TinyBertLoss(Loss):
     reader: Reader
     layer_map: tuple[int, ...] = ()
     heads: tuple[tuple[int, ...], int] = ((), 1)
-    reads: Wanted = NOTHING
+    reads: SignalSpec = NOTHING
     projections: nn.ModuleList = field(default_factory=nn.ModuleList)
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SAMPLE = 256
 """Examples whose lengths stand for all."""
 MEASURED_ROWS = 8
-"""Rows of the updates that are timed; time grows in proportion to rows."""
+"""Rows of the optimizer steps that are timed; time grows in proportion to rows."""
 MEASURED_SECONDS = 2.0
 CHARACTERS = 4.5
 """Characters of a token, about, where text is not tokenized for a plan; of Chinese it is one."""
@@ -79,7 +79,7 @@ class Plan:
 
 
 def make_plan(recipe: Recipe) -> Plan:
-    """Predict sizes, updates and time of a recipe; a few updates are timed, nothing is kept.
+    """Predict sizes, updates and time of a recipe; a few optimizer steps are timed, nothing is kept.
 
     Raises:
         UserError: With every reason why the recipe cannot run.
@@ -136,7 +136,7 @@ def make_plan(recipe: Recipe) -> Plan:
 
 
 def updates_of(training: Training, rows: int) -> int:
-    """Return how many updates the training loop makes on ``rows`` inputs."""
+    """Return how many optimizer steps the training loop makes on ``rows`` inputs."""
     total = max(1, math.ceil(training.epochs * math.ceil(rows / training.batch_size)))
     return total if training.max_steps is None else min(total, training.max_steps)
 
@@ -149,7 +149,7 @@ def _size(name: str, model: TaskModel) -> SizeRow:
 def _work(name: str, model: TaskModel, train: Examples, training: Training) -> StepRow:
     rows, tokens = _rows(model, train)
     updates = updates_of(training, rows)
-    # Without layers, an update is mostly AdamW's work on the word table, which does not grow with the rows.
+    # Without layers, a step is mostly AdamW's work on the embedding matrix, which does not grow with the rows.
     timed = MEASURED_ROWS if layer_count(model.model) else training.batch_size
     seconds = updates * training.batch_size * _seconds_a_row(model, round(tokens), learns=True, timed=timed)
     return StepRow(name, rows, updates, tokens, seconds)

@@ -22,7 +22,7 @@ from eval.comparison import measure_together
 from eval.cost.latency import LatencyPlan
 from eval.errors import UserError
 from eval.files.typed_json import json_digest
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 from eval.naming import public_name
 from eval.result import RESULT_FILE, Result
 from teachers.training.processes import how_many
@@ -74,7 +74,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     refuse_other_run(recipe, out, resume)
     take(out)
     prepared = _prepared(recipe, foresee(recipe, out / "steps"), out)
-    artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps", rehearse=False)
+    artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps", dry_run_first=False)
     artifact = replace(artifact, name=recipe.name, folder=out / MODEL)
     save_result(artifact, out)
     exports = _export(recipe, artifact, prepared.task, out)
@@ -162,7 +162,7 @@ def evaluate(
     out: Path,
     others: Sequence[Predictor] = (),
 ) -> tuple[Result, ...]:
-    """Measure everything on the same examples, in turns; keep every result in ``out / "results"``.
+    """Measure everything on the same examples, alternately; keep every result in ``out / "results"``.
 
     Args:
         recipe: Its ``evaluate`` block says how.
@@ -203,7 +203,7 @@ def evaluate(
 
 
 def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
-    """Run the recipe with every teacher taken away: the same student, trained on the labels alone.
+    """Run the recipe with every teacher taken away: the same student, trained on labels only.
 
     Nothing of ``augment`` is there either: most of it needs a teacher that answers it. So the baseline says what
     teacher and augmentation brought together; it also makes fewer updates, as an epoch is shorter.
@@ -211,7 +211,7 @@ def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
     train = None if prepared.task is None else prepared.task.train
     inputs = replace(prepared.inputs, teacher=None, train=train)
     alone = without_teacher(recipe)
-    found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", rehearse=False, anew=True)
+    found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", dry_run_first=False, anew=True)
     found.save(out / "baseline")
     return replace(found, folder=out / "baseline")
 
@@ -247,5 +247,5 @@ def _report(
     page = out / PAGE
     write_page(page, title=recipe.name, results=results, curves=curves, lineage=records, notes=notes)
     figures = [result.model_dump(mode="json", exclude={"kept"}) for result in results]
-    write_beside(out / RESULTS_FILE, (json.dumps(figures, indent=1) + "\n").encode())
+    atomic_write(out / RESULTS_FILE, (json.dumps(figures, indent=1) + "\n").encode())
     return page

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from compress.artifact.artifact import load, load_model
 from compress.artifact.store import is_artifact
 from compress.engine.preview import Preview, look
-from compress.engine.steps import problems, rehearsed, step_folders
+from compress.engine.steps import dry_run, problems, step_folders
 from compress.export.folder import export_problems
 from compress.export.targets.target_registry import get_target
 from compress.modules.int8_scheme import Int8, scheme_of
@@ -80,7 +80,7 @@ def _result(
         except UserError as error:  # the run would find it damaged when all else is done
             found += [(("steps", len(places) - 1), sentence) for sentence in error.problems]
             return None
-    made, late = rehearsed(recipe, prepared.student, prepared.inputs, impossible)
+    made, late = dry_run(recipe, prepared.student, prepared.inputs, impossible)
     found += [(("steps", index), sentence) for index, sentence in late]
     return None if late or impossible else replace(made, name=recipe.name)
 
@@ -130,7 +130,7 @@ def _evaluate_problems(
 
 
 def _baseline(recipe: Recipe, prepared: Prepared) -> list[str]:
-    """Return why the recipe cannot run on the labels alone."""
+    """Return why the recipe cannot run on labels only."""
     return problems(without_teacher(recipe).steps, prepared.student, replace(prepared.inputs, teacher=None))
 
 

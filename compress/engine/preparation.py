@@ -71,7 +71,7 @@ def read_task(recipe: Recipe) -> Task | None:
     """Read the data of a recipe; texts of an embedding task keep their labels if a teacher learns from them.
 
     Raises:
-        UserError: With every mistake of the data.
+        UserError: With every error of the data.
     """
     refuse_several(recipe)
     if recipe.task is None:
@@ -120,7 +120,7 @@ def refuse_several(recipe: Recipe) -> None:
     """
     if recipe.tasks:
         raise UserError(
-            "tasks: several tasks are taught, not compressed; run 'compress teach --recipe' with this recipe"
+            "tasks: several tasks are trained, not compressed; run 'compress teach --recipe' with this recipe"
         )
 
 

@@ -72,7 +72,7 @@ def look(recipe: Recipe) -> Preview:
         steps = placed_problems(recipe.steps, prepared.student, prepared.inputs)
         impossible = frozenset(index for index, _ in steps)
         problems += [f"{recipe.where(('steps', index))}{sentence}" for index, sentence in steps]
-        problems += _lesson_problems(recipe, prepared)
+        problems += _training_task_problems(recipe, prepared)
     return Preview(task, prepared, impossible, tuple(problems))
 
 
@@ -92,11 +92,11 @@ def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:
     return block
 
 
-def _lesson_problems(recipe: Recipe, prepared: Prepared) -> list[str]:
+def _training_task_problems(recipe: Recipe, prepared: Prepared) -> list[str]:
     """Return why the teacher cannot learn its task, and why its examples cannot be augmented."""
     task = prepared.task
     problems: list[str] = []
-    for refuse in (_refuse_lesson, _refuse_augmentation):
+    for refuse in (_refuse_training_task, _refuse_augmentation):
         try:
             if task is not None:
                 refuse(recipe, task, prepared)
@@ -105,7 +105,7 @@ def _lesson_problems(recipe: Recipe, prepared: Prepared) -> list[str]:
     return problems
 
 
-def _refuse_lesson(recipe: Recipe, task: Task, prepared: Prepared) -> None:
+def _refuse_training_task(recipe: Recipe, task: Task, prepared: Prepared) -> None:
     """Refuse examples from which the teacher's loss learns nothing, and a head that cannot answer them."""
     from compress.architectures.answer_network import unanswerable
     from teachers.losses.task_loss import TaskLoss

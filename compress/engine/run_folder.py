@@ -16,7 +16,7 @@ from compress.reading.yaml_places import Document, read_yaml
 from compress.recipe import Recipe, recipe_to_plain, recipe_to_yaml
 from eval.errors import CompressError, UserError
 from eval.files.full_disk import full_disk
-from eval.files.writing import clear_leftovers, is_unfinished, write_beside
+from eval.files.writing import atomic_write, clear_leftovers, is_unfinished
 
 if TYPE_CHECKING:
     from compress.artifact.artifact import Artifact
@@ -74,7 +74,7 @@ def take(out: Path, recipe: Recipe | None = None) -> None:
         out.mkdir(parents=True, exist_ok=True)
         clear_leftovers(out)
         if recipe is not None:
-            write_beside(out / RECIPE_FILE, recipe_to_yaml(recipe).encode())
+            atomic_write(out / RECIPE_FILE, recipe_to_yaml(recipe).encode())
     except OSError as error:
         raise CompressError(full_disk(error, out) or f"{out}: cannot be written ({error})") from error
 

@@ -1,4 +1,4 @@
-"""A recipe of several tasks: one encoder is taught all of them, and a model a task comes out."""
+"""A recipe of several tasks: one encoder is trained on all of them, and a model a task comes out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def preview_together(recipe: Recipe) -> tuple[dict[str, Task], dict[str, TaskMod
     """Read all data and load the models that training would start from, but train nothing.
 
     Raises:
-        UserError: With every reason why the recipe cannot be taught.
+        UserError: With every reason why the recipe cannot be trained.
     """
     if recipe.teacher is None:
         raise UserError("tasks: need a teacher with a finetune block, which is trained on all of them")
@@ -70,7 +70,7 @@ def load_tasks(recipe: Recipe) -> dict[str, Task]:
     """Read the data of every task.
 
     Raises:
-        UserError: With every mistake in the data of all of them.
+        UserError: With every error in the data of all of them.
     """
     found: dict[str, Task] = {}
     problems: list[str] = []

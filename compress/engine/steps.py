@@ -1,4 +1,4 @@
-"""Runs the steps of a recipe on a model: check, rehearse, run, verify, record, resume."""
+"""Runs the steps of a recipe on a model: check, dry run, run, verify, record, resume."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("compress.engine.steps")
 
-REHEARSED = 4
-"""Examples that a rehearsal sees."""
+DRY_RUN_EXAMPLES = 4
+"""Examples that the dry run sees."""
 
 
 def run(
@@ -47,7 +47,7 @@ def run(
     inputs: Inputs | None = None,
     *,
     folder: str | Path | None = None,
-    rehearse: bool = True,
+    dry_run_first: bool = True,
     anew: bool = False,
 ) -> Artifact:
     """Apply the steps of a recipe to ``student``, which stays as it is.
@@ -57,7 +57,7 @@ def run(
         student: The model to start from.
         inputs: Data and teacher for the steps.
         folder: Where every step is kept, and where an interrupted training goes on; None keeps nothing.
-        rehearse: Whether the whole recipe first runs with one optimizer step a step, to fail early.
+        dry_run_first: Whether the whole recipe first runs with one optimizer step per step, to fail early.
         anew: Whether a step that ``folder`` keeps, but that was made from something else, is made anew; else it is
             refused, for what was trained is not thrown away unasked.
 
@@ -74,8 +74,8 @@ def run(
     if found:
         raise UserError(*found)
     places = None if folder is None else step_folders(recipe, folder)
-    if rehearse and recipe.steps and not (places and all(is_artifact(place) for place in places)):
-        _, found_late = rehearsed(recipe, artifact, inputs)
+    if dry_run_first and recipe.steps and not (places and all(is_artifact(place) for place in places)):
+        _, found_late = dry_run(recipe, artifact, inputs)
         if found_late:
             raise UserError(*(sentence for _, sentence in found_late))
     for index, step in enumerate(recipe.steps):
@@ -116,7 +116,7 @@ def lacking_of(model: TaskModel) -> Handover:
     return Handover(model.name, takes=frozenset(UNPRUNED[part] for part in masked_parts(model.model)))
 
 
-def rehearsed(
+def dry_run(
     recipe: Recipe, artifact: Artifact, inputs: Inputs, left_out: Collection[int] = ()
 ) -> tuple[Artifact, list[tuple[int, str]]]:
     """Run the steps on a few examples with one optimizer step each, as a dry run.
@@ -134,16 +134,18 @@ def rehearsed(
     Raises:
         CompressError: If a step gives a model that is not sound.
     """
-    logger.info("rehearsing %d steps", len(recipe.steps))
-    train, calibration = (None if split is None else split[:REHEARSED] for split in (inputs.train, inputs.calibration))
+    logger.info("dry run of %d steps", len(recipe.steps))
+    train, calibration = (
+        None if split is None else split[:DRY_RUN_EXAMPLES] for split in (inputs.train, inputs.calibration)
+    )
     small = Inputs(train=train, calibration=calibration, teacher=inputs.teacher)
     found: list[tuple[int, str]] = []
     for index, step in enumerate(recipe.steps):
         if index in left_out:
             continue
-        where = f"step {index + 1}, {step.name} (in the rehearsal)"
+        where = f"step {index + 1}, {step.name} (in the dry run)"
         try:
-            outcome = _apply(step.rehearsal(), artifact, small, recipe.seed + index)
+            outcome = _apply(step.for_dry_run(), artifact, small, recipe.seed + index)
             _verify(step, outcome.model, inputs)
         except UserError as error:
             found += [(index, f"{where}: {sentence}") for sentence in error.problems]
@@ -263,6 +265,6 @@ def _verify(step: Technique, model: TaskModel, inputs: Inputs) -> None:
     examples = next((split for split in (inputs.validation, inputs.train, inputs.calibration) if split), None)
     if examples is None or kind_of(model.task.kind).masks:
         return
-    outputs = predict(replace(model), examples[:REHEARSED]).logits
+    outputs = predict(replace(model), examples[:DRY_RUN_EXAMPLES]).logits
     if not all(np.isfinite(output).all() for output in outputs):
         raise CompressError(f"{step.name}: the model gives outputs that are not finite")

@@ -24,12 +24,12 @@ from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of, unmatched
 from eval.cost.machine import machine
 from eval.errors import CompressError, UserError
-from eval.files.writing import whole_folder
+from eval.files.writing import atomic_folder
 from teachers.anatomy.encoder import max_tokens
 from teachers.taskmodel import TaskModel
 
 AGREEMENT = 0.97
-"""Least share of decisions that an int8 export must share with its model."""
+"""Least share of predictions that an int8 export must share with its model."""
 GATE_EXAMPLES = 256
 """Most examples the gate looks at; evenly spread over those given."""
 BESIDE = ("config.json", "predict.py")
@@ -92,7 +92,7 @@ def export(
         examples: Real inputs for the gate; without any it makes up texts.
         name: What reports call the export; by default the model's name.
         tolerance: For float32, the largest difference of a logit relative to the largest logit.
-        agreement: For int8, and for a network that rounds activations itself, the least share of equal decisions.
+        agreement: For int8, and for a network that rounds activations itself, the least share of equal predictions.
         made_from: Digest of all that decides the export, which its manifest keeps.
         options: What the target takes beside these.
 
@@ -110,7 +110,7 @@ def export(
         raise UserError(*problems)
     basis = get_target(target.basis) if target.basis else target
     library = _library(basis)
-    with whole_folder(folder, "the export") as beside:
+    with atomic_folder(folder, "the export") as beside:
         written = basis.write(model, beside, scheme, asked)
         manifest = _write_rest(model, beside, basis, scheme, name or model.name, written)
         manifest["source"]["made_from"] = made_from

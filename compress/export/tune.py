@@ -25,14 +25,14 @@ from compress.technique import Inputs
 from eval.cost.latency import latency, stream
 from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.json_text import read_json
-from eval.files.writing import whole_folder
+from eval.files.writing import atomic_folder
 from eval.measurement import measure
 from eval.task import Task
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("compress.export")
 CALIBRATION = 256
-"""Training examples that fixed ranges are taken from."""
+"""Training examples that static ranges are taken from."""
 TIMED = 256
 """Examples that are timed."""
 
@@ -46,7 +46,7 @@ class Trial:
         variant: Its name.
         threads: Threads of one product; 0 if it was not timed.
         bytes: Size of the model's file.
-        agreement: Share of decisions that it has in common with the torch model.
+        agreement: Share of predictions that it has in common with the torch model.
         score: Its score on the examples; None where they have no labels.
         milliseconds: Median time of one example, from token ids to logits.
         per_second: Examples a second in a stream, tokenization included.
@@ -75,7 +75,7 @@ ORDERS: Mapping[str, Callable[[Trial], float]] = {
 }
 """What can be asked for: goal -> what the best has the least of."""
 AGREEMENT = 0.98
-"""Least share of decisions that are those of the torch model, if nothing else is asked for."""
+"""Least share of predictions that are those of the torch model, if nothing else is asked for."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def tune(
     seconds: float = 2.0,
     name: str | None = None,
 ) -> Tuned:
-    """Write the fastest of the sensible exports that answers well enough; ``export.json`` keeps the table.
+    """Write the fastest of the sensible exports that agrees well enough; ``export.json`` keeps the table.
 
     Args:
         model: What is exported.
@@ -114,14 +114,14 @@ def tune(
         goal: ``latency``: the time of one text; ``throughput``: texts a second in a stream.
         targets: What may be exported to; by default every target that is measured. Those whose library is not installed
             are left out.
-        agreement: Least share of decisions that are those of the torch model.
+        agreement: Least share of predictions that are those of the torch model.
         least_score: Least score, in units of the task's metric; None asks for none.
         seconds: How long each variant is timed.
         name: What reports call the export.
 
     Raises:
         UserError: If the goal is not known, there are no examples, or no labels for a score.
-        CompressError: If no variant answers well enough.
+        CompressError: If no variant agrees well enough.
     """
     examples = task.validation
     if goal not in ORDERS:
@@ -154,9 +154,7 @@ def tune(
         order = [*sorted(timed, key=ORDERS[goal]), *(trial for trial in trials if trial.dropped)]
         if not timed:
             reasons = "; ".join(f"{trial.place}: {trial.dropped}" for trial in order)
-            raise CompressError(
-                f"{folder}: no variant answers well enough ({reasons}); ask for less agreement or score"
-            )
+            raise CompressError(f"{folder}: no variant agrees well enough ({reasons}); ask for less agreement or score")
         chosen = order[0]
         _keep(Path(temporary) / chosen.place, Path(folder), goal, chosen, order)
     return Tuned(replace(reports[chosen.place], folder=Path(folder)), chosen, tuple(order))
@@ -197,7 +195,7 @@ def _score(folder: Path, task: Task, least: float | None) -> float | None:
 
 
 def _timed(trials: Sequence[Trial], temporary: Path, examples: Any, seconds: float) -> list[Trial]:
-    """Return the trials with their times, all taken in turns."""
+    """Return the trials with their times, all taken alternately."""
     if not trials:
         return []
     models = {
@@ -214,7 +212,7 @@ def _timed(trials: Sequence[Trial], temporary: Path, examples: Any, seconds: flo
 
 def _keep(source: Path, folder: Path, goal: str, chosen: Trial, trials: Sequence[Trial]) -> None:
     """Put the chosen export in place, with the table and its number of threads in the manifest."""
-    with whole_folder(folder, "the export") as beside:
+    with atomic_folder(folder, "the export") as beside:
         shutil.copytree(source, beside, dirs_exist_ok=True)
         manifest = read_json(beside / MANIFEST)
         manifest["tuned"] = {"goal": goal, "threads": chosen.threads, "trials": [asdict(trial) for trial in trials]}
@@ -266,8 +264,8 @@ def _is_bound(model: TaskModel) -> bool:
 VARIANTS: Mapping[str, Callable[[TaskModel, Task], Choice]] = {
     "fp32": _float,
     "int8, as recorded": _recorded,
-    "int8, a range for each token": _by_token,
-    "int8, a range for each batch": _by_tensor,
-    "int8, fixed ranges": _fixed,
+    "int8, per-token dynamic": _by_token,
+    "int8, per-tensor dynamic": _by_tensor,
+    "int8, static": _fixed,
 }
 """What is tried: name -> the scheme, False for float32, or a sentence why not."""

@@ -1,4 +1,4 @@
-"""Parts of a network that stock classes do not have; each says in plain JSON how it is built again.
+"""Parts of a network that standard classes do not have; each says in plain JSON how it is built again.
 
 A module of our own, or of another package (entry-point group ``compress.modules``), is an ``nn.Module`` with
 ``describe() -> dict``, the arguments of its class, all plain JSON. Its parameters and persistent buffers are what is

@@ -287,7 +287,7 @@ def frozen_ranges(network: nn.Module) -> tuple[dict[str, float], dict[str, float
 
 
 def in_float(network: Any) -> Any:
-    """Return a copy of a network with stock parts in the place of frozen ones, of the same weights, rounding nothing.
+    """Return a copy of a network with standard parts in place of frozen ones: the same weights, no rounding.
 
     A network without frozen parts is returned as it is.
     """

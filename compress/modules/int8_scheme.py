@@ -26,7 +26,7 @@ class Int8(BaseModel):
     """How a graph becomes 8-bit; the fields are explained in ``compress.quantize.dynamic``.
 
     Attributes:
-        per_channel: One scale for each output.
+        per_channel: Per-channel scales.
         reduce_range: Weights of 7 bits.
         embeddings: Whether tables become 8-bit.
         activations: ``token``, ``tensor``, or ``static``: those of ``ranges``; what has none stays in float.
@@ -78,7 +78,7 @@ def quantize_weight(matrix: Array, per_channel: bool = True, reduce_range: bool 
 
     Args:
         matrix: ``[inputs, outputs]`` float32.
-        per_channel: One scale an output instead of one for the matrix.
+        per_channel: Per-channel scales instead of one for the matrix.
         reduce_range: 64 levels a side instead of 127.
 
     Returns:
@@ -95,7 +95,7 @@ def quantize_rows(table: Array, per_row: bool = True) -> tuple[Array, Array]:
 
     Args:
         table: float32.
-        per_row: One scale a row instead of one for all, which then is ``[]``.
+        per_row: Per-row scales instead of one for all, which then is ``[]``.
     """
     quantized, scale = quantize_weight(table.T, per_channel=per_row, reduce_range=False)
     return np.ascontiguousarray(quantized.T), scale[:, None] if per_row else scale

@@ -118,7 +118,7 @@ def masked(module: nn.Module, keep: Tensor | None = None) -> MaskedLinear | Mask
 
 
 def plain(module: MaskedLinear | MaskedEmbedding) -> nn.Linear | nn.Embedding:
-    """Return the stock kind of a masked module, with the same parameters; its zeros are then weights like others."""
+    """Return the standard kind of a masked module, with the same parameters; its zeros are then weights like others."""
     made: nn.Linear | nn.Embedding
     if isinstance(module, MaskedLinear):
         made = nn.Linear(module.in_features, module.out_features, module.bias is not None, device="meta")

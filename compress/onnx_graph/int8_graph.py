@@ -33,9 +33,9 @@ AXES_ARE_INPUTS = 18
 def quantize_graph(model: Model, scheme: Int8) -> dict[str, Any]:
     """Quantize linear layers and embedding tables of a tidy float32 graph, in place.
 
-    With one range a token, and x the activation of a token:
+    With per-token ranges, and x the activation of a token:
     ``s = max|x| / 127``, ``u = round(x / s) + 128``, ``y = s * scale * sum((u - 128) * q)``, the sum in int32.
-    With one range a tensor, ``u``, ``s`` and the zero point come from ``DynamicQuantizeLinear``; with fixed ranges
+    With per-tensor ranges, ``u``, ``s`` and the zero point come from ``DynamicQuantizeLinear``; with static ranges
     they follow from ``affine``, and a symmetric range never gives 0, that is -128.
 
     Products stand in the graph as MatMul between two DequantizeLinear, which ONNX Runtime and OpenVINO run as one

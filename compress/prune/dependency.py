@@ -1,4 +1,4 @@
-"""Which weights go together when a channel is removed, and what it is worth: torch-pruning's graph and scores."""
+"""Which weights go together when a channel is removed, and how important it is: torch-pruning's graph and scores."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def best_in_heads(scores: Tensor, size: int, heads: int, channels: int) -> list[
 
 
 def rebuilt(network: nn.Module, config: Any) -> Any:
-    """Return a stock network of this config with the weights of ``network``, which has the shape of one.
+    """Return a standard network of this config with the weights of ``network``, which has the shape of one.
 
     Raises:
         UserError: If the graph did not reach every weight that the shape asks for.

@@ -17,7 +17,7 @@ from teachers.anatomy.axes import Axis, layer_axes, split
 from teachers.anatomy.encoder import layer_names, layer_parts, layers
 from teachers.data.encoded_dataset import Batch, labelled
 from teachers.losses.task_loss import TaskLoss
-from teachers.signals.hooks import Wanted, observe
+from teachers.signals.hooks import SignalSpec, observe
 from teachers.taskmodel import TaskModel
 from teachers.training.scoring import rows_of
 
@@ -162,7 +162,7 @@ def _entropies(student: TaskModel, batches: Sequence[Batch], texts: int) -> Scor
     total = [torch.zeros(counts[group[0]], dtype=torch.float64) for group in groups]
     for batch in batches:
         with torch.no_grad():
-            seen = observe(model, batch.inputs, Wanted(queries=every, keys=every, logits=False))
+            seen = observe(model, batch.inputs, SignalSpec(queries=every, keys=every, logits=False))
         for layer, group in zip(total, groups, strict=True):
             for index in group:
                 found = certainty(seen.queries[index], seen.keys[index], batch.mask, counts[index])

@@ -45,15 +45,15 @@ class HeadPruning(Technique):
         least: Heads that every layer keeps.
 
     Needs:
-        Calibration examples, with labels but for ``entropy``; nothing with ``heads``. Heal the result with a training
-        step.
+        Calibration examples, with labels but for ``entropy``; nothing with ``heads``. Follow with recovery fine-tuning,
+        a training step.
 
     Reduces:
         Parameters, non-zeros, bytes, multiply-accumulates. Where layers are shared, as in ALBERT, their heads count
         once, and are removed from all of them.
 
     Limits:
-        No stock config says that layers have fewer heads of the same size, so the result is loaded by
+        No standard config says that layers have fewer heads of the same size, so the result is loaded by
         ``compress.load``; ``prune.structured`` with ``stock`` makes all heads thinner instead. XLNet keeps its heads in
         bare tensors and is refused. A network whose attention is not made of ordinary linear layers any more is
         refused too: remove heads first.

@@ -1,4 +1,4 @@
-"""LayerDrop: a model that is trained to do without any of its layers, and can then be cut to any depth."""
+"""LayerDrop: a model that is trained to do without any of its layers, and can then be pruned to any depth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from compress.companion import Accompanied
-from compress.objective import HealedTechnique
+from compress.objective import RecoveryTechnique
 from compress.prune.depth import depth_table
 from compress.prune.layers import LayerPruning, PickOrSearch
 from compress.technique import Inputs, Need, Outcome
@@ -18,8 +18,8 @@ from teachers.anatomy.parts import Route, layer_output, rerouted
 from teachers.taskmodel import TaskModel
 
 
-class LayerDrop(HealedTechnique):
-    """Train with whole layers left out by chance, so that the model can be cut to any depth afterwards.
+class LayerDrop(RecoveryTechnique):
+    """Train with whole layers left out by chance, so that the model can be pruned to any depth afterwards.
 
     In every forward pass of the training, each layer is the identity with probability ``rate``: one draw for each
     layer and batch, and nothing is scaled. Whatever is answered or scored runs all layers. Then the model is cut, if

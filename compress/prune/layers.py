@@ -38,7 +38,8 @@ class LayerPruning(Technique):
         sample: Examples that ``search`` measures the loss on.
 
     Needs:
-        Nothing, or for ``search`` calibration examples with labels. Heal the result with a distillation step.
+        Nothing, or for ``search`` calibration examples with labels. Follow with recovery fine-tuning, a distillation
+        step.
 
     Reduces:
         Parameters, non-zeros, bytes, multiply-accumulates. ALBERT shares its layers, so only the last of these there.

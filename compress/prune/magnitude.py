@@ -38,16 +38,16 @@ class MagnitudePruning(Surgery):
             Default 0.4, up to which the paper found no loss.
         pattern: ``n:m``, such as ``2:4``: of every m neighbours of a row the n largest stay; in the place of sparsity.
         ranking: ``local``: each matrix gets the same sparsity, as in the paper; ``global``: all are ranked together.
-        parts: What is pruned: ``layers`` (their linear layers), ``embeddings`` (the table of words), ``pooler``. All,
+        parts: What is pruned: ``layers`` (their linear layers), ``embeddings`` (the embedding matrix), ``pooler``. All,
             as in the paper.
         schedule: ``gradual`` as in the paper, or ``once``.
         begin: t0 of ``gradual``, as a part of all updates.
-        until: t1, likewise. The paper takes 10,000 of 100,000 updates of continued pre-training; a fine-tuning is
+        until: t1, likewise. The paper takes 10,000 of 100,000 steps of continued pre-training; a fine-tuning is
             shorter, so here it is half of it.
         every: Updates between two choices of M. Default 100, the habit of the authors' library.
         heal: Whether the model is trained; without it the schedule must be ``once``, and nothing is learned.
-        stock: Whether the zeros are stored as plain weights of a stock model, in full size. Nothing then keeps them 0
-            in a later training.
+        stock: Whether the zeros are stored as plain weights of a standard model, in full size. Nothing then keeps them
+            0 in a later training.
         training: Defaults as in the paper: 6 epochs, rate 2e-5, batches of 32.
 
     Needs:
@@ -93,7 +93,9 @@ class MagnitudePruning(Surgery):
             if not 1 <= self.kept_of[0] <= self.kept_of[1]:
                 raise ValueError(f"pattern {self.pattern}: must keep 1 to all of each group, such as 2:4")
         if not self.heal and self.schedule == "gradual":
-            raise ValueError("without healing nothing is trained, so nothing can be gradual; write schedule: once")
+            raise ValueError(
+                "without recovery fine-tuning nothing is trained, so nothing can be gradual; write schedule: once"
+            )
         if self.begin >= self.until:
             raise ValueError(f"begin ({self.begin:g}) must be before until ({self.until:g})")
         return self
@@ -160,10 +162,10 @@ class MagnitudePruning(Surgery):
 
     def sparsity_at(self, step: int, total: int) -> float:
         """Return s(t) before update ``step`` of ``total``."""
-        first, last = self.course(total)
+        first, last = self.pruning_steps(total)
         return cubic(0.0, self.target, (step - first) / max(last - first, 1)) if step < last else self.target
 
-    def course(self, total: int) -> tuple[int, int]:
+    def pruning_steps(self, total: int) -> tuple[int, int]:
         """Return t0 and t1 in updates."""
         return math.floor(self.begin * total), math.ceil(self.until * total)
 
@@ -193,7 +195,7 @@ class MaskSchedule(nn.Module):
 
     def at_step(self, step: int, total: int) -> bool:
         """Choose masks if it is time; return whether they are the last ones."""
-        first, last = self.config.course(total)
+        first, last = self.config.pruning_steps(total)
         if first <= step <= last and ((step - first) % self.config.every == 0 or step == last):
             weights = [users[0].weight for users in self.gates]
             for users, mask in zip(

@@ -1,4 +1,4 @@
-"""Which weights a pruning keeps: exact counts by rank, and the course of the sparsity."""
+"""Which weights a pruning keeps: exact counts by rank, and the schedule of the sparsity."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def prunable(network: Any, parts: Iterable[str]) -> dict[str, nn.Module]:
 
     Args:
         network: A transformers model.
-        parts: Of ``layers``, ``embeddings`` (the table of words) and ``pooler``.
+        parts: Of ``layers``, ``embeddings`` (the embedding matrix) and ``pooler``.
     """
     found: dict[int, tuple[str, nn.Module]] = {}
     for part in parts:
@@ -52,7 +52,7 @@ def mask_away(network: nn.Module, keep: Mapping[nn.Module, Tensor | None]) -> No
 
 
 def unmask(network: nn.Module) -> None:
-    """Make every masked module a stock one with the same weights, in place."""
+    """Make every masked module a standard one with the same weights, in place."""
     found = [module for module in network.modules() if isinstance(module, MaskedLinear | MaskedEmbedding)]
     exchange(network, {module: plain(module) for module in found})
 

@@ -10,9 +10,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from compress.companion import Accompanied
-from compress.objective import HealedTechnique
+from compress.objective import RecoveryTechnique
 from compress.prune.matrices import mask_away, prunable, sparsity
-from compress.prune.movement_scores import Method, ScoredLinear, course
+from compress.prune.movement_scores import Method, ScoredLinear, scheduled_value
 from compress.technique import Inputs, Measure, Need, Outcome
 from compress.traits import Trait
 from teachers.anatomy.parts import exchange, matrix_roles
@@ -21,7 +21,7 @@ from teachers.training.config import Training
 from teachers.training.learning_rate import warmup_steps
 
 
-class MovementPruning(HealedTechnique):
+class MovementPruning(RecoveryTechnique):
     """Learn a score for every weight of the layers while fine-tuning, and set the weights of low score to 0.
 
     ``W' = M(S) · W``. ``hard``: M = 1 for the ``v · numel`` largest scores of each matrix. ``soft``:
@@ -43,8 +43,8 @@ class MovementPruning(HealedTechnique):
         score_rate: Peak learning rate of the scores. Default 1e-2 as in the paper.
         waits: Warm-ups for which nothing is pruned. Default 1 as in the paper.
         cools: Warm-ups for which the last value is held. Default 2 as in the paper.
-        training: Defaults as in the paper: 10 epochs of 16, rate 3e-5, a tenth of the updates to warm up (5,400 of
-            about 55,000), the table of words frozen.
+        training: Defaults as in the paper: 10 epochs of 16, rate 3e-5, a tenth of the optimizer steps to warm up (5,400
+            of about 55,000), the embedding matrix frozen.
 
     Needs:
         Training examples, and what the objective needs; the paper's best results have ``distill.logits`` as objective.
@@ -137,7 +137,7 @@ class MovementPruning(HealedTechnique):
     def value(self, step: int, total: int) -> float:
         """Return v (``hard``) or tau (``soft``) before update ``step`` of ``total``."""
         start, end = (1.0, self.keep) if self.method == "hard" else (0.0, self.threshold)
-        return course(start, end, step, total, warmup_steps(self.training, total), self.waits, self.cools)
+        return scheduled_value(start, end, step, total, warmup_steps(self.training, total), self.waits, self.cools)
 
     def settled(self, step: int, total: int) -> bool:
         """Whether the value is the last one."""
@@ -145,7 +145,7 @@ class MovementPruning(HealedTechnique):
 
 
 class MovementSchedule(nn.Module):
-    """Chooses the masks before every update, and gives the term that pushes scores down.
+    """Chooses the masks before every optimizer step, and gives the term that pushes scores down.
 
     Args:
         config: The schedule.

@@ -98,7 +98,7 @@ def spread(values: Tensor, block: tuple[int, int]) -> Tensor:
     return values.repeat_interleave(block[0], dim=0).repeat_interleave(block[1], dim=1)
 
 
-def course(start: float, end: float, step: int, total: int, warm: int, waits: float, cools: float) -> float:
+def scheduled_value(start: float, end: float, step: int, total: int, warm: int, waits: float, cools: float) -> float:
     """Return the value of the schedule before update ``step``.
 
     ``start`` for the first ``waits · warm`` updates, ``end`` for the last ``cools · warm``, and between them
@@ -107,7 +107,7 @@ def course(start: float, end: float, step: int, total: int, warm: int, waits: fl
     Args:
         start: First value.
         end: Last value.
-        step: Counted from 0; ``total`` after the last update.
+        step: Counted from 0; ``total`` after the last optimizer step.
         total: All updates.
         warm: Updates of the warm-up of the learning rate.
         waits: How often as long nothing is pruned.

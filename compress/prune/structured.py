@@ -28,7 +28,7 @@ KINDS = ("ffn", "attention", "hidden", "embedding")
 
 
 class StructuredPruning(Surgery):
-    """Remove feed-forward neurons, attention heads, hidden channels or embedding channels, then heal.
+    """Remove feed-forward neurons, attention heads, hidden or embedding channels, then run recovery fine-tuning.
 
     torch-pruning's dependency graph (DepGraph) finds the weights that belong to a channel, such as a row of one layer
     with the column of the next, or a channel of the residual stream in every layer. A channel's importance is the mean
@@ -46,12 +46,12 @@ class StructuredPruning(Surgery):
         embedding: Share of the channels of factorised word embeddings.
         importance: ``taylor`` (of the task's loss), ``magnitude``, or ``random`` as a control.
         uniform: Whether every layer loses as much; otherwise the least important ones of the whole model go.
-        stock: Refuse what no stock class can hold: unequal layers, and fewer heads without a smaller width.
+        stock: Refuse what no standard class can hold: unequal layers, and fewer heads without a smaller width.
         heal: Whether the result is trained with the objective.
         training: Default: one epoch, rate 5e-5.
 
     Needs:
-        Training examples to heal with; calibration examples for ``taylor``.
+        Training examples for recovery fine-tuning; calibration examples for ``taylor``.
 
     Reduces:
         Parameters, non-zeros, bytes, multiply-accumulates.
@@ -59,7 +59,7 @@ class StructuredPruning(Surgery):
     Limits:
         Neurons can be removed from every family. Heads and widths need attention of plain linear layers: XLNet,
         MobileBERT, DeBERTa and ModernBERT are refused, as the graph does not reach all of their channels. Widths are
-        cut alike in all layers, of stock networks only.
+        cut alike in all layers, of standard networks only.
 
     Source:
         Fang, Ma, Song, Mi, Wang 2023, arXiv 2301.12900; Taylor: Molchanov et al. 2019, arXiv 1906.10771, whose
@@ -90,13 +90,15 @@ class StructuredPruning(Surgery):
         if not self.uniform and (self.hidden or self.embedding):
             raise ValueError("hidden and embedding are widths of the whole model; write uniform: true with them")
         if self.stock and not self.uniform:
-            raise ValueError("stock classes have equal layers; write uniform: true with stock")
+            raise ValueError("standard classes have equal layers; write uniform: true with stock: true")
         if self.stock and self.heads and not self.hidden:
-            raise ValueError("stock classes have hidden / heads channels a head; fewer heads need a smaller hidden too")
+            raise ValueError(
+                "standard classes have hidden / heads channels a head; fewer heads need a smaller hidden too"
+            )
         return self
 
     def needed(self) -> frozenset[Need]:
-        """Return what healing and the importance need."""
+        """Return what recovery fine-tuning and the importance need."""
         return super().needed() | (frozenset[Need]({"calibration"}) if self.importance == "taylor" else frozenset())
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
@@ -114,7 +116,7 @@ class StructuredPruning(Surgery):
         elif self.embedding and shape.embedding_size in (None, shape.hidden_size):
             yield "the word embeddings are not factorised, so they are as wide as the hidden channels; give hidden"
         elif (self.hidden or self.embedding) and structure_of(model):
-            yield "widths are cut in stock networks alone, and an earlier step made this one another; cut them first"
+            yield "widths are cut in standard networks alone, and an earlier step made this one another; cut them first"
         if self.importance == "taylor" and kind_of(student.task.kind).vectors:
             yield "taylor reads labels, which embedding has not; take importance: magnitude"
 

@@ -1,4 +1,4 @@
-"""The pieces of a tokenizer: which of them others rest on, and a tokenizer with some of them only."""
+"""The tokens of a tokenizer: which of them others rest on, and a tokenizer with some of them only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Word pieces that a corpus never uses are dropped, from the tokenizer and the network together."""
+"""Subword tokens that a corpus never uses are dropped, from the tokenizer and the network together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN = 20
 
 
 class VocabularyPruning(Technique):
-    """Drop the word pieces that a corpus uses less than ``min_count`` times, and their rows of the network.
+    """Drop the subword tokens that a corpus uses less than ``min_count`` times, and their rows of the network.
 
     With ``n_v`` the times that piece v stands in the corpus, the pieces ``{v : n_v >= min_count}`` stay, and so do the
     special and added tokens, ``keep``, every piece of one character or byte, and what these rest on. Pieces are
@@ -49,7 +49,7 @@ class VocabularyPruning(Technique):
         Training examples, which are counted as the model reads them; nothing with ``files``.
 
     Reduces:
-        Parameters, non-zeros and bytes, not multiply-accumulates: a table is looked up. The result is a stock model.
+        Parameters, non-zeros and bytes, not multiply-accumulates: a table is looked up. The result is a standard model.
 
     Limits:
         Texts with words that the corpus has not are cut finer, into pieces that the model knows less well:

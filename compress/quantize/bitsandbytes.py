@@ -1,4 +1,4 @@
-"""Weights of 8 or 4 bits by bitsandbytes, for torch on GPU and CPU; the result is a stock folder of transformers."""
+"""Weights of 8 or 4 bits by bitsandbytes, for torch on GPU and CPU; the result is a standard folder of transformers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BitsAndBytes(Technique):
         For torch alone: there is no ONNX export of it; ``quantize.weights`` packs for ONNX. It saves memory and no
         time on a CPU, where bitsandbytes multiplies inputs as they are by the rounded weights, outliers included. GPU
         kernels were not run here; there, outliers of ``int8`` are found in the whole batch, so an answer depends a
-        little on its batch mates. The network must be one that stock transformers holds. Layers whose
+        little on its batch mates. The network must be one that standard transformers holds. Layers whose
         outputs are no multiple of 32 stay in float. The result cannot be trained further.
 
     Source:
@@ -57,7 +57,7 @@ class BitsAndBytes(Technique):
     freezes: ClassVar[bool] = True
     last: ClassVar[bool] = True
     requires: ClassVar[Mapping[Trait, str]] = {
-        "standard": "stock transformers does not hold what that makes; take quantize.weights in its place",
+        "standard": "standard transformers does not hold what that makes; take quantize.weights in its place",
     }
     source: ClassVar[str] = "Dettmers, Lewis, Belkada, Zettlemoyer 2022, arXiv 2208.07339; arXiv 2305.14314"
 
@@ -67,7 +67,7 @@ class BitsAndBytes(Technique):
     skip: tuple[str, ...] = ()
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Refuse where the package is missing, and networks that stock classes cannot hold."""
+        """Refuse where the package is missing, and networks that standard classes cannot hold."""
         from importlib.util import find_spec
 
         from compress.artifact.structure import structure_of
@@ -77,7 +77,7 @@ class BitsAndBytes(Technique):
         if find_spec("bitsandbytes") is None:
             found.append("needs the package bitsandbytes: pip install 'nlp-compress[bitsandbytes]'")
         if structure_of(student.model):
-            found.append("works on networks that stock transformers holds; take quantize.weights, or put it before")
+            found.append("works on networks that standard transformers holds; take quantize.weights, or put it before")
         return [f"{self.name}: {problem}" for problem in found]
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:

@@ -110,12 +110,12 @@ class Calibration:
     def kept_in_float(self, scheme: Int8, budget: float) -> tuple[dict[str, float], float]:
         """Return the layers that must stay in float, and the agreement of the 8-bit graph that is left.
 
-        If the 8-bit graph changes more than ``budget`` of the decisions, each layer is quantized alone. Those that move
-        the logits most stay in float, as few as bring the agreement back.
+        If the 8-bit graph changes more than ``budget`` of the predictions, each layer is quantized alone. Those that
+        move the logits most stay in float, as few as bring the agreement back.
 
         Args:
             scheme: All layers in 8 bits.
-            budget: Share of the decisions that may change.
+            budget: Share of the predictions that may change.
 
         Returns:
             Layer -> mean change of the logits by it alone; and the agreement. Layers are named by their node where
@@ -128,7 +128,7 @@ class Calibration:
         if agreement >= 1 - budget:
             return {}, agreement
         logger.info(
-            "%.1f%% of the decisions stay with all layers in 8 bits; looking for layers to keep", 100 * agreement
+            "%.1f%% of the predictions stay with all layers in 8 bits; looking for layers to keep", 100 * agreement
         )
         every = list(scheme.ranges) or list(dict.fromkeys(map(_module, self.linear(scheme.exclude))))
         alone = {layer: some._loss(_only(scheme, [layer], every), expected)[1] for layer in every}

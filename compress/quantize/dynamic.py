@@ -1,4 +1,4 @@
-"""The export becomes 8-bit; ranges of activations are taken as they come, so no data is needed."""
+"""The export becomes 8-bit; activations are quantized dynamically, so no data is needed."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class DynamicQuantization(Technique):
     scale a row, and are turned back into float when they are looked up. Normalization, softmax and the products of
     attention stay in float32, and so does any matrix with fewer than 16 rows or columns.
 
-    With ``keep_float: auto``: if the 8-bit graph changes more than ``budget`` of the decisions on calibration examples,
-    the layers that move the logits most when quantized alone stay in float, as few as suffice; the facts and the log
-    list them. The torch model stays as it is: the scheme is recorded, and ``export_onnx`` follows it.
+    With ``keep_float: auto``: if the 8-bit graph changes more than ``budget`` of the predictions on calibration
+    examples, the layers that move the logits most when quantized alone stay in float, as few as suffice; the facts and
+    the log list them. The torch model stays as it is: the scheme is recorded, and ``export_onnx`` follows it.
 
     Attributes:
-        per_channel: One scale for each output of a linear layer instead of one for the whole matrix.
+        per_channel: Per-channel scales of a linear layer instead of one for the whole matrix.
         reduce_range: Weights of 7 bits (64 levels a side), so that processors without VNNI compute exactly.
         embeddings: Whether embedding tables become 8-bit too; a file above 30% of float32 is the price of leaving
             them.
         activations: ``token``: one symmetric range for each token. ``tensor``: one asymmetric range for the whole
             batch (``s = (max x - min x) / 255``), which is what ONNX Runtime's own ``quantize_dynamic`` writes.
         keep_float: ``auto``: layers stay in float as the budget asks; ``none``: all become 8-bit.
-        budget: Share of decisions on at most 128 calibration examples that may change.
+        budget: Share of predictions on at most 128 calibration examples that may change.
         exclude: Modules that stay in float32, by name: ``classifier``, ``bert.encoder.layer.5``, ``*.output.dense``.
 
     Needs:
@@ -58,7 +58,7 @@ class DynamicQuantization(Technique):
 
     Source:
         Zafrir et al. 2019, arXiv 1910.06188 (dynamic quantization is their baseline DQ); ONNX Runtime documentation,
-        "Quantize ONNX models". One range a token is that of Yao et al. 2022, arXiv 2206.01861.
+        "Quantize ONNX models". per-token ranges is that of Yao et al. 2022, arXiv 2206.01861.
     """
 
     name: ClassVar[str] = "quantize.dynamic"

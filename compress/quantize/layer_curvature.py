@@ -14,7 +14,7 @@ from compress.quantize.hessian import Curvature, top_eigenvalue
 from compress.sample_loss import SampleLoss
 from compress.technique import Inputs
 from eval.files.typed_json import read_values, typed
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 from eval.task import Examples
 from teachers.anatomy.encoder import layers
 from teachers.data.encoded_dataset import labelled
@@ -96,7 +96,7 @@ def layer_eigenvalues(
             parameter.requires_grad_(flag)
         network.cpu()
     if file is not None:
-        write_beside(file, json.dumps(found).encode())
+        atomic_write(file, json.dumps(found).encode())
     return found
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from compress.objective import HealedTechnique
+from compress.objective import RecoveryTechnique
 from compress.technique import Inputs, Measure, Need, Outcome
 from teachers.training.config import Training
 
@@ -22,7 +22,7 @@ ANSWERS = ("classifier", "qa", "mlm_decoder")
 """Parts of a head whose outputs are the answer."""
 
 
-class Q8Bert(HealedTechnique):
+class Q8Bert(RecoveryTechnique):
     """Fine-tune with 8-bit weights and activations, and keep the integers.
 
     ``q = clip(round(x / step), -127, 127)`` with ``step = max / 127``, halves to even, no zero point; the network goes
@@ -34,7 +34,7 @@ class Q8Bert(HealedTechnique):
     are. Softmax, normalization, activation functions and residual sums stay in float32.
 
     At the end the layers are frozen: int8 codes and float32 steps take the place of the float weights, and biases
-    become multiples of ``step_w · step_x``. The export has the same codes and the same fixed ranges, in integer
+    become multiples of ``step_w · step_x``. The export has the same codes and the same static ranges, in integer
     products, so it gives what the saved model gives, up to numbers that lie on the edge between two steps.
 
     Attributes:

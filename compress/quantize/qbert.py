@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from compress.objective import HealedTechnique
+from compress.objective import RecoveryTechnique
 from compress.quantize.bit_widths import halves, reversed_order, under_budget
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
 from compress.traits import Trait
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Bits = Literal[2, 3, 4, 8]
 
 
-class QBert(HealedTechnique):
+class QBert(RecoveryTechnique):
     """Give sensitive layers more bits, train with rounded weights and activations, and keep packed codes.
 
     Sensitivity of a layer: ``Ω = |mean λ| + std λ``, λ being the top eigenvalue of the Hessian of the loss with respect
@@ -43,7 +43,7 @@ class QBert(HealedTechnique):
         reverse: Whether sensitive layers get few bits and the others many: the paper's control.
         groups: Groups of outputs of a matrix, each with a range of its own; a remainder is one more. Default 128, the
             paper's best; with 1 (its "DirectQ") two bits do not work.
-        word_bits: Bits of the word table. Ranges of embeddings belong to single rows.
+        word_bits: Bits of the embedding matrix. Ranges of embeddings belong to single rows.
         position_bits: Bits of the other tables. The paper found positions more sensitive than words.
         activation_bits: Bits of activations while training; None leaves them in float.
         momentum: Of the moving averages.
@@ -70,8 +70,8 @@ class QBert(HealedTechnique):
         and then takes the time and memory of float32. The saved model computes with float activations: 8-bit ones are
         what it was trained with. The authors' code smooths the ranges of weights over time too; here they are the
         present ones, as in the paper. The classifier, norms and biases stay in float, and so does attention made of
-        bare tensors (XLNet, which is refused). A masked-language head packs its copy of the word table a second time.
-        The result cannot be trained further.
+        bare tensors (XLNet, which is refused). A masked-language head packs its copy of the embedding matrix a second
+        time. The result cannot be trained further.
 
     Source:
         Shen et al. 2020, arXiv 1909.05840.
@@ -230,9 +230,9 @@ class QBert(HealedTechnique):
             packed = PackedLinear.of(linear, self.clip, bits=bits, height=height, ranges=self.ranges)
             network.set_submodule(path, packed)
 
-    def rehearsal(self) -> TrainedTechnique:
+    def for_dry_run(self) -> TrainedTechnique:
         """Return the technique with one portion, one product with the Hessian and one update."""
-        return super().rehearsal().model_copy(update={"portions": 1, "power_steps": 1})
+        return super().for_dry_run().model_copy(update={"portions": 1, "power_steps": 1})
 
 
 def linears(layer: nn.Module) -> dict[str, nn.Linear]:

@@ -1,4 +1,4 @@
-"""The export becomes 8-bit with fixed ranges of activations, measured on examples."""
+"""The export becomes 8-bit with static ranges of activations, measured on examples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StaticQuantization(Technique):
     ``max|x_j|^a / max|w_j|^(1 - a)``. The division moves into a LayerNorm before it if nothing else reads that; in
     networks that add the normed states back, as BERT does, it stays one product of its own.
 
-    If the 8-bit graph changes more than ``budget`` of the decisions on calibration examples, the layers that move the
+    If the 8-bit graph changes more than ``budget`` of the predictions on calibration examples, the layers that move the
     logits most when quantized alone stay in float, as few as suffice; the facts and the log list them. The torch model
     stays as it is; ``export_onnx`` follows the recorded ranges.
 
@@ -37,8 +37,8 @@ class StaticQuantization(Technique):
         percentile: For that method, what lies inside at either end.
         smooth: a, the share of the difficulty that moves to the weights; the paper's 0.5 is a good start. None: off.
         keep_float: ``auto``: layers stay in float as the budget asks; ``none``: all become 8-bit.
-        budget: Share of decisions on at most 128 calibration examples that may change.
-        per_channel: One scale for each output of a linear layer instead of one for the whole matrix.
+        budget: Share of predictions on at most 128 calibration examples that may change.
+        per_channel: Per-channel scales of a linear layer instead of one for the whole matrix.
         reduce_range: Weights of 7 bits (64 levels a side), so that processors without VNNI compute exactly.
         embeddings: Whether embedding tables become 8-bit too.
         exclude: Modules that stay in float32, by name: ``classifier``, ``bert.encoder.layer.5``, ``*.output.dense``.
@@ -50,7 +50,7 @@ class StaticQuantization(Technique):
         The bytes of the export, to about a quarter. Parameters and the torch model keep their size.
 
     Limits:
-        Transformers have inputs with strong outliers, for which fixed ranges lose more than those of each token:
+        Transformers have inputs with strong outliers, for which static ranges lose more than those of each token:
         ``quantize.dynamic`` needs no data, while here nothing is measured at run time. Products are much faster than
         float32 with VNNI, AMX or ARM dot products, hardly without. Smoothing gives layers that share a weight, as
         ALBERT's do, a copy each. No step can follow, since the ranges belong to this very network.

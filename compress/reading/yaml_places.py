@@ -1,4 +1,4 @@
-"""YAML in which every value knows its line, every mistake is reported at once, and no input is dangerous."""
+"""YAML in which every value knows its line, every error is reported at once, and no input is dangerous."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def read_yaml(text: str, source: str, environment: Mapping[str, str] | None = No
         environment: Values of ``${VAR}``; None takes those of the process.
 
     Returns:
-        The document; mistakes that leave the rest readable stand in its ``problems``.
+        The document; errors that leave the rest readable stand in its ``problems``.
 
     Raises:
         UserError: If the text is not YAML at all, or too large, or too deep.

@@ -35,13 +35,13 @@ class TaskBlock(Block):
     Attributes:
         kind: The form of the answer.
         data: Folder, file or hub name.
-        metric: The score that decides; by default the usual one of the kind.
+        metric: The primary metric; by default the usual one of the kind.
         labels: Class names or tags in the order of their ids; by default those in the data, sorted.
         label_map: New name of each label in the files; for regression and pairs of embedding, its number.
         max_length: Most tokens of one input.
         stride: Tokens that neighbouring windows of a long input share.
-        truncation: Which text of a pair is shortened; by default the longest, for multiple-choice the text.
-        truncation_side: The end at which a text is shortened.
+        truncation: Which text of a pair is truncated; by default the longest, for multiple-choice the text.
+        truncation_side: The end at which a text is truncated.
         pooling: For embedding: how a text's vector is made of its tokens, the mean by default.
         normalize: For embedding: whether vectors are scaled to length 1, as they are by default.
         class_weights: Weight of each label in the task loss, or ``balanced``.
@@ -116,7 +116,7 @@ class FinetuneBlock(Block, WithTraining):
             what it gave, is quick.
         loss: What is minimised in the place of the task's own loss (see ``teachers.losses.catalogue``). For embedding
             it compares the two texts of a pair, and is chosen by the labels if it is left out.
-        head: What answers in the place of the stock head; the model is then loaded by ``compress.load``.
+        head: What answers in the place of the standard head; the model is then loaded by ``compress.load``.
         per_task: With several ``tasks``: how the model of each is then fine-tuned on its own task.
         sweep: Lists of values for fields of ``training`` and for ``seed``: every combination is trained, and the best
             by validation is the teacher (see ``teachers.finetuning.sweep``).
@@ -344,7 +344,7 @@ class EvaluateBlock(Block):
         margin: Loss of the score that still counts as no worse.
         split: The examples it is judged on.
         latency: What latency is measured at; nothing leaves it out.
-        baseline: Whether the same student is also trained on the labels alone, to see what the teacher brought.
+        baseline: Whether the same student is also trained on labels only, to see what the teacher brought.
     """
 
     against: str = "teacher"

@@ -119,7 +119,7 @@ def shared_problems(teacher: TeacherBlock | None, given: Collection[str]) -> Ite
     for name in TAUGHT:
         if name in given:
             sentence = (
-                "several tasks are only taught, by 'compress teach'; compress the models that come out one by one"
+                "several tasks are only trained, by 'compress teach'; compress the models that come out one by one"
             )
             yield (name,), f"{name}: cannot stand beside tasks: {sentence}"
     if "teacher" not in given or (teacher is not None and finetune is None):

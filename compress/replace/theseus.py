@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from compress.companion import Accompanied
-from compress.objective import HealedTechnique
+from compress.objective import RecoveryTechnique
 from compress.student.layer_choice import Pick, choose_layers
 from compress.technique import Inputs, Measure, Need, Outcome
 from compress.traits import Trait
@@ -25,7 +25,7 @@ from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
 
 
-class Theseus(HealedTechnique):
+class Theseus(RecoveryTechnique):
     """Replace groups of layers by one layer each, which learns its part among the old ones.
 
     Module i is a group of the model's own layers (predecessor) or one new layer (successor):
@@ -41,10 +41,10 @@ class Theseus(HealedTechnique):
         start: A model folder or hub name whose layers those are: the paper copies the pre-trained model that the
             predecessor was fine-tuned from. None takes the predecessor's own, as the authors' code does.
         schedule: ``linear``, the paper's curriculum, or ``constant``.
-        base: p of ``linear`` before the first update. Default 0.3 as in the authors' example. With 1 nothing is ever
-            replaced: the fine-tuning of the same layers from the same start, which is the control.
-        slope: How much p of ``linear`` rises with each update, 0.0006 in the authors' example; None lets it reach 1
-            after ``replacing`` of all updates.
+        base: p of ``linear`` before the first optimizer step. Default 0.3 as in the authors' example. With 1 nothing is
+            ever replaced: the fine-tuning of the same layers from the same start, which is the control.
+        slope: How much p of ``linear`` rises with each optimizer step, 0.0006 in the authors' example; None lets it
+            reach 1 after ``replacing`` of all updates.
         rate: p of ``constant``. Default 0.5 as in the paper; 0.5 to 0.7 works.
         replacing: Part of all updates in which p is below 1; the rest is the fine-tuning of the successor. The authors
             count updates (2,500 of ``constant``); here it is a half, whatever the size of the data.
@@ -54,7 +54,7 @@ class Theseus(HealedTechnique):
         Training examples, and what the objective needs: the labels' own loss as in the paper, or any distillation.
 
     Reduces:
-        Parameters, non-zeros, bytes, multiply-accumulates. The result is a stock model with fewer layers.
+        Parameters, non-zeros, bytes, multiply-accumulates. The result is a standard model with fewer layers.
 
     Limits:
         Old and new layers have the same shape. Not for ALBERT, whose layers are one, for ModernBERT, whose layers are

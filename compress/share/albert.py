@@ -1,4 +1,4 @@
-"""A model of BERT's kind whose layers are shared, as a stock ALBERT.
+"""A model of BERT's kind whose layers are shared, as a standard ALBERT.
 
 Layers and head keep their weights. With embeddings of the hidden size so do the tables, and ALBERT's map behind them is
 the identity: the same network. With E channels fewer than the hidden size H, ALBERT normalises at width E what BERT
@@ -51,7 +51,7 @@ def problems(student: TaskModel, embedding_size: int | None) -> list[str]:
     """Return why a model cannot become an ALBERT, one clause each."""
     family, shape = family_of(student.model), shape_of(student.model.config)
     if not family.post_norm or family.model_type == "albert":
-        return [f"{family.model_type} does not compute as ALBERT does; leave stock out"]
+        return [f"{family.model_type} does not compute as ALBERT does; leave out stock: true"]
     projected = embedding_projection(student.model) is not None
     if projected and embedding_size not in (None, shape.embedding_size):
         return [f"this {family.model_type} has embeddings of {shape.embedding_size} channels; leave embedding_size out"]

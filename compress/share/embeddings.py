@@ -28,7 +28,7 @@ STOCK = ("deberta-v2", "mobilebert")
 
 
 class FactorisedEmbeddings(Surgery):
-    """Replace the word table W ``[V, d]`` by ``T Pᵀ``, T ``[V, size]`` and P ``[d, size]``, then heal.
+    """Factorise the embedding matrix W ``[V, d]`` as ``T Pᵀ``, T ``[V, size]`` and P ``[d, size]``, then fine-tune.
 
     ``V · d`` numbers become ``V · size + size · d``. P holds the first ``size`` right singular vectors of W, and
     ``T = W P``: the nearest product of this rank (Eckart, Young). With ``weighting: frequency`` they are those of
@@ -39,20 +39,20 @@ class FactorisedEmbeddings(Surgery):
     ``logits = T (Pᵀ x) + b``. Families whose tables are narrower than the hidden size already get a narrower one yet;
     their own projection stays.
 
-    With ``stock: true`` the result is a stock model, which is exact where the family has a linear map right behind its
-    tables: DeBERTa-v2 (all its tables are projected, on the best directions of their sum) and MobileBERT (P moves into
+    With ``stock: true`` the result is a standard model, which is exact where the family has a linear map right behind
+    its tables: DeBERTa-v2 (all its tables are projected, on the best directions of their sum) and MobileBERT (P moves into
     the map). ALBERT and ELECTRA normalise before their map, BERT has none; ``share.layers`` with ``stock: true`` turns
     models of BERT's kind into an ALBERT.
 
     Attributes:
         size: Channels between. Default 128 as in ALBERT.
         weighting: Whether words count by how often they occur.
-        stock: Whether stock transformers must load the result.
+        stock: Whether standard transformers must load the result.
         heal: Whether the model is then trained.
         training: Default: one epoch, rate 5e-5.
 
     Needs:
-        Training examples to heal with; calibration examples to count words.
+        Training examples for recovery fine-tuning; calibration examples to count words.
 
     Reduces:
         Parameters, non-zeros and bytes. Multiply-accumulates rise a little, by the projection.
@@ -80,21 +80,21 @@ class FactorisedEmbeddings(Surgery):
     training: Training = Training(epochs=1, learning_rate=5e-5)
 
     def needed(self) -> frozenset[Need]:
-        """Return what healing needs, and calibration examples to count words."""
+        """Return what recovery fine-tuning needs, and calibration examples to count words."""
         return super().needed() | (frozenset[Need]({"calibration"}) if self.weighting != "none" else frozenset())
 
     def required(self) -> Mapping[Trait, str]:
         """Return the table without zeros, and with ``stock`` the whole network."""
         if not self.stock:
             return self.requires
-        return dict.fromkeys(UNPRUNED.values(), "stock: a stock model does not keep pruned weights 0; put it before")
+        return dict.fromkeys(UNPRUNED.values(), "stock: a standard model does not keep pruned weights 0; put it before")
 
     def removed(self) -> frozenset[Trait]:
         """Return that no standard class holds the result, but for ``stock``."""
         return frozenset() if self.stock else self.removes
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Refuse a size that saves nothing, heads that read the table otherwise, and stock where it is not exact."""
+        """Refuse a size that saves nothing, heads that read the table otherwise, and ``stock`` where it is not exact."""
         from teachers.anatomy.encoder import family_of, head_parts, word_embeddings
 
         found, network = super().check(student, inputs), student.model
@@ -104,14 +104,15 @@ class FactorisedEmbeddings(Surgery):
             found.append(f"{self.name}: size {self.size} does not make {table} smaller; at most {most}")
         if self.stock and family not in STOCK:
             found.append(
-                f"{self.name}: stock: no stock {family} can hold it, for it has no linear map right behind its table; "
-                f"leave stock out ({', '.join(STOCK)} can), or make an ALBERT of it by share.layers with stock: true"
+                f"{self.name}: stock: no standard {family} can hold it, for it has no linear map right behind its "
+                f"table; leave out stock: true ({', '.join(STOCK)} can), or make an ALBERT of it by share.layers with "
+                "stock: true"
             )
         masks = kind_of(student.task.kind).masks
         if masks and (family == "mobilebert" or self.stock):
             found.append(
                 f"{self.name}: the masked-language head of {family} reads the table in a way that cannot be factorised"
-                f"{'; leave stock out' if family != 'mobilebert' else ''}"
+                f"{'; leave out stock: true' if family != 'mobilebert' else ''}"
             )
         elif masks and "mlm_decoder" not in head_parts(network):
             found.append(f"{self.name}: the masked-language head of this {family} is not known")
@@ -168,7 +169,7 @@ def _put(network: Any, old: Any, new: Any) -> None:
 
 
 def _stock(student: TaskModel, size: int, shares: Tensor | None) -> tuple[TaskModel, float]:
-    """Return a stock model with narrower tables, whose map behind them takes the directions up."""
+    """Return a standard model with narrower tables, whose map behind them takes the directions up."""
     from dataclasses import replace
 
     import torch

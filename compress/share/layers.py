@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LayerSharing(Surgery):
-    """Let the layers of each group use the same weights, then heal.
+    """Let the layers of each group use the same weights, then run recovery fine-tuning.
 
     Layer l of L belongs to group ``floor(l · groups / L)``. ``share`` says what is one: the whole layer, its attention
     or its feed-forward network, each with its norm. Where the weights come from:
@@ -37,7 +37,7 @@ class LayerSharing(Surgery):
     A shared tensor is one tensor: its gradient is the sum over the places where it is used, it is trained, counted and
     saved once.
 
-    With ``stock: true`` the result is a stock ALBERT: all of a layer is shared, and models of BERT's kind (BERT,
+    With ``stock: true`` the result is a standard ALBERT: all of a layer is shared, and models of BERT's kind (BERT,
     RoBERTa, ERNIE, DistilBERT, ELECTRA) are converted with ``embedding_size`` channels of embeddings. With the hidden
     size, the default, nothing changes but what a head computes between its layers (tanh in ALBERT as in BERT and
     RoBERTa). With fewer it is an approximation, since ALBERT normalises embeddings at their own width and BERT at the
@@ -47,21 +47,21 @@ class LayerSharing(Surgery):
         share: What the layers of a group have in common.
         groups: How many groups; 1 shares all layers.
         init: Where a group's weights come from.
-        stock: Whether the result becomes an ALBERT that stock transformers loads.
+        stock: Whether the result becomes an ALBERT that standard transformers loads.
         embedding_size: Channels of the ALBERT's embeddings.
         heal: Whether the model is then trained.
         training: Default: three epochs, rate 5e-5.
 
     Needs:
-        Training examples to heal with; calibration examples for ``init: least``.
+        Training examples for recovery fine-tuning; calibration examples for ``init: least``.
 
     Reduces:
         Parameters, non-zeros and bytes. Not multiply-accumulates, and no time: every layer still runs.
 
     Limits:
-        The score falls far before it is healed. Cutting heads or neurons of a shared layer cuts all its places, so cut
-        before. ALBERT itself shares its layers already and is refused. The first layer of ModernBERT has no norm before
-        its attention, and keeps none.
+        The score falls far before recovery fine-tuning. Cutting heads or neurons of a shared layer cuts all its places,
+        so cut before. ALBERT itself shares its layers already and is refused. The first layer of ModernBERT has no norm
+        before its attention, and keeps none.
 
     Source:
         Lan et al. 2020, arXiv 1909.11942.
@@ -97,13 +97,13 @@ class LayerSharing(Surgery):
         return self
 
     def needed(self) -> frozenset[Need]:
-        """Return what healing needs, and calibration examples for ``init: least``."""
+        """Return what recovery fine-tuning needs, and calibration examples for ``init: least``."""
         return super().needed() | (frozenset[Need]({"calibration"}) if self.init == "least" else frozenset())
 
     def required(self) -> Mapping[Trait, str]:
         """Return all heads, the layers without zeros if they become means, and with ``stock`` the whole network so."""
         if self.stock:
-            reason = "stock: a stock ALBERT does not keep pruned weights 0; put it before"
+            reason = "stock: a standard ALBERT does not keep pruned weights 0; put it before"
             return {**self.requires, **dict.fromkeys(UNPRUNED.values(), reason)}
         means = self.init == "mean"
         return {trait: reason for trait, reason in self.requires.items() if means or trait != "unpruned_layers"}
@@ -264,8 +264,8 @@ def distortions(student: TaskModel, groups: Sequence[Sequence[int]], what: str, 
 def _states(network: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
     """Return the output of every layer for the real tokens, ``[tokens, d]`` in float64."""
     from teachers.anatomy.encoder import layer_count
-    from teachers.signals.hooks import Wanted, observe
+    from teachers.signals.hooks import SignalSpec, observe
 
     places = tuple(range(1, layer_count(network) + 1))
-    found = observe(network, inputs, Wanted(hidden_states=places, logits=False)).hidden_states
+    found = observe(network, inputs, SignalSpec(hidden_states=places, logits=False)).hidden_states
     return [found[place][inputs["attention_mask"].bool()].double() for place in places]

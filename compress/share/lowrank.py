@@ -26,7 +26,7 @@ DAMPING = 1e-4
 
 
 class LowRank(Surgery):
-    """Replace linear layers ``y = W x + b`` by ``y = B (A x) + b`` with ``rank`` channels between, then heal.
+    """Replace linear layers ``y = W x + b`` by ``y = B (A x) + b``, ``rank`` channels between, then fine-tune.
 
     W is ``[out, in]``. With ``W S = U Σ Vᵀ`` and only the ``rank`` greatest singular values kept, ``B = U Σ^½`` and
     ``A = Σ^½ Vᵀ S⁻¹``: the product of this rank that is nearest to W in ``‖(W - B A) S‖`` (Eckart, Young). S says how
@@ -53,7 +53,7 @@ class LowRank(Surgery):
         training: Default: one epoch, rate 5e-5.
 
     Needs:
-        Training examples to heal with; calibration examples for a weighting.
+        Training examples for recovery fine-tuning; calibration examples for a weighting.
 
     Reduces:
         Parameters, non-zeros, bytes and multiply-accumulates of the factorised layers: all by the same part.
@@ -61,8 +61,8 @@ class LowRank(Surgery):
     Limits:
         XLNet's attention is no linear layer and stays, and so do layers that another step has quantized. The factors
         of a pruned matrix have none of its zeros, so layers that are pruned are refused; the factors can be pruned.
-        Stock classes cannot hold the result; ``compress.load`` and ONNX can. Two thin products take longer than their
-        multiply-accumulates say. Share layers and cut heads or neurons before, not after.
+        Standard classes cannot hold the result; ``compress.load`` and ONNX can. Two thin products take longer than
+        their multiply-accumulates say. Share layers and cut heads or neurons before, not after.
 
     Source:
         Chen, Yu, Dhillon, Hsieh 2021 (DRONE, NeurIPS); Yuan et al. 2023 (ASVD), arXiv 2312.05821; Wang et al. 2024
@@ -94,7 +94,7 @@ class LowRank(Surgery):
         return self
 
     def needed(self) -> frozenset[Need]:
-        """Return what healing needs, and calibration examples for a weighting."""
+        """Return what recovery fine-tuning needs, and calibration examples for a weighting."""
         return super().needed() | (frozenset[Need]({"calibration"}) if self.weighting != "none" else frozenset())
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:

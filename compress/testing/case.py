@@ -93,4 +93,4 @@ class Case:
     @cached_property
     def result(self) -> Artifact:
         """What the technique makes of the model."""
-        return run(self.recipe, self.source, self.inputs, rehearse=False)
+        return run(self.recipe, self.source, self.inputs, dry_run_first=False)

@@ -145,7 +145,7 @@ def answers_soundly(case: Case) -> None:
 def trains_in_bf16(case: Case) -> None:
     """It also trains in bf16, and its weights are float32 afterwards."""
     with patch.dict(os.environ, {LAUNCHED: "bf16"}):
-        result = run(case.recipe, case.source, case.inputs, rehearse=False)
+        result = run(case.recipe, case.source, case.inputs, dry_run_first=False)
         left = sorted({str(p.dtype) for p in result.model.parameters()} - {"torch.float32"})
         assert not left, f"after training in bf16 it leaves weights of {left}"
         check_outputs(result, case.task, case.tolerance)

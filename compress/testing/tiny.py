@@ -1,6 +1,6 @@
 """Tiny encoders of every family, their tokenizers and small learnable tasks; all seeded, none needs a network.
 
-Three layers, hidden size 32, four heads, FFN 64 and a few hundred word pieces: a forward pass takes about a
+Three layers, hidden size 32, four heads, FFN 64 and a few hundred subword tokens: a forward pass takes about a
 millisecond, yet every tokenizer is of the family's own kind (WordPiece, byte-level BPE, unigram) and class.
 """
 

@@ -1,6 +1,6 @@
-"""How fast a model is: milliseconds of a batch, and throughput, with candidates timed in turns.
+"""How fast a model is: milliseconds of a batch, and throughput, with candidates timed alternately.
 
-Two models are timed in turns on the same sentences, round by round, so that whatever else the machine does in that
+Two models are timed alternately on the same sentences, round by round, so that whatever else the machine does in that
 time slows both; a ratio of such rows is worth far more than one of rows taken at different times.
 """
 
@@ -114,7 +114,7 @@ def latency(
     lengths: Lengths | Sequence[Lengths] = "data",
     seconds: float = 2.0,
 ) -> list[LatencyRow]:
-    """Time models in turns on the same sentences.
+    """Time models alternately on the same sentences.
 
     Args:
         predictors: Models by name.
@@ -223,7 +223,7 @@ def stream(
     batch: int = 32,
     seconds: float = 2.0,
 ) -> list[StreamRow]:
-    """Time models in turns from texts to answers, in batches of similar length, as ``predict`` runs them.
+    """Time models alternately from texts to answers, in batches of similar length, as ``predict`` runs them.
 
     Args:
         predictors: Models by name.
@@ -255,7 +255,7 @@ def stream(
 def speedup(
     rows: Sequence[LatencyRow], name: str, against: str, batch: int = 1, lengths: Lengths | None = None
 ) -> float | None:
-    """Return how many times faster ``name`` is than ``against`` (ratio of medians), or None without both rows.
+    """Return the speedup of ``name`` over ``against`` (ratio of medians), or None without both rows.
 
     Args:
         rows: What ``latency`` returned.

@@ -149,7 +149,7 @@ def macs(module: torch.nn.Module, batch: int = 1, length: int = MACS_LENGTH) -> 
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops})
     training = module.training
     module.eval()
-    # The stock head for multiple choice reads [examples, choices, tokens].
+    # The standard head for multiple choice reads [examples, choices, tokens].
     shape = (batch, 1, length) if type(module).__name__.endswith("ForMultipleChoice") else (batch, length)
     try:
         # The fused attention kernel of the CPU is not counted by torch, the plain one is: two matrix products.

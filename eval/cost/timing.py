@@ -1,4 +1,4 @@
-"""Time several things in turns, so that whatever else the machine does slows all of them alike."""
+"""Time several things alternately, so that whatever else the machine does slows all of them alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FEWEST_ROUNDS = 5
 
 
 def interleave(runs: Mapping[str, Callable[[int], None]], seconds: float) -> dict[str, list[float]]:
-    """Run things in turns, each turn in another order, and return the seconds of every run.
+    """Run things alternately, each turn in another order, and return the seconds of every run.
 
     Args:
         runs: What to time by name; it gets the number of the round.

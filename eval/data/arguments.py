@@ -21,7 +21,7 @@ def specification(kind: str, metric: str | None, **given: Any) -> TaskSpec:
 
     Args:
         kind: Kind of task.
-        metric: The score that decides; None takes the usual one.
+        metric: The primary metric; None takes the usual one.
         given: Further fields of a ``TaskSpec``; None takes the kind's default.
 
     Raises:

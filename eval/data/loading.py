@@ -53,7 +53,7 @@ def load_task(
         data: A folder with a file a split (``train``, ``validation``, ``test``, ``unlabeled``; .jsonl, .json, .csv,
             .tsv, .parquet, .txt, also with .gz), one file (``validation``, unless it is called after another split), a
             folder written by ``datasets.save_to_disk``, or a hub name ``owner/name[:config]``.
-        metric: The score that decides; by default accuracy, spearman, entity_f1, f1 or masked_accuracy, for
+        metric: The primary metric; by default accuracy, spearman, entity_f1, f1 or masked_accuracy, for
             multiple-choice accuracy, and for embedding spearman (pairs) or nearest (single texts).
         labels: Labels in the order of their ids; by default those of the train split (or else of the first split that
             has any) in alphabetical order, for tagging with O first.
@@ -77,9 +77,9 @@ def load_task(
 
     A ``test`` split whose first item has no label counts as unlabelled. Items of ``unlabeled`` never keep one.
 
-    A teacher's vectors are learnt from texts alone: for embedding ``train`` keeps no labels unless ``keep_labels`` asks
-    for them, takes single texts and pairs alike, and gets the texts of ``unlabeled`` too; a ``validation`` without
-    labels is no mistake, it just cannot be scored.
+    A teacher's vectors are learned from texts alone: for embedding ``train`` keeps no labels unless ``keep_labels``
+    asks for them, takes single texts and pairs alike, and gets the texts of ``unlabeled`` too; a ``validation`` without
+    labels is no error, it just cannot be scored.
 
     Raises:
         UserError: An argument is wrong, nothing can be read, or items are bad; all of it at once, as far as possible.

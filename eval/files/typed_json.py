@@ -15,7 +15,7 @@ from eval.files.json_text import JsonError, read_json
 
 Model = TypeVar("Model", bound=BaseModel)
 SHOWN = 5
-"""Mistakes of one file that a message names."""
+"""Errors of one file that a message names."""
 
 
 def read_typed(file: Path, model: type[Model], cure: str, version: int | None = None) -> Model:
@@ -78,7 +78,7 @@ def typed(values: Any, model: Any, where: str, cure: str) -> Any:
         return TypeAdapter(model).validate_python(values)
     except ValidationError as error:
         found = [_sentence(where, part) for part in error.errors(include_url=False)]
-        more = [f"{where}: and {len(found) - SHOWN:,} more mistakes"] if len(found) > SHOWN else []
+        more = [f"{where}: and {len(found) - SHOWN:,} more errors"] if len(found) > SHOWN else []
         raise UserError(*(f"{sentence}; {cure}" for sentence in found[:SHOWN]), *more) from error
 
 

@@ -36,14 +36,14 @@ _ANY_NUMBER = "[0-9a-f]" * 8
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
-def write_beside(path: Path, data: bytes) -> None:
-    """Write a file so that it is whole or not there at all; see ``whole_file``."""
-    with whole_file(path) as beside:
+def atomic_write(path: Path, data: bytes) -> None:
+    """Write a file so that it is whole or not there at all; see ``atomic_file``."""
+    with atomic_file(path) as beside:
         beside.write_bytes(data)
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Give a place to write a file to; it takes the place of ``path`` when all went well.
 
     A link is followed to what it names. What is no regular file (a device, a FIFO, a stream of this process) cannot be
@@ -103,7 +103,7 @@ def lock_file(folder: Path) -> Path:
 
 
 @contextmanager
-def whole_folder(folder: Path, what: str) -> Iterator[Path]:
+def atomic_folder(folder: Path, what: str) -> Iterator[Path]:
     """Give an empty folder to write into; it takes the place of ``folder`` when all went well, else it is removed.
 
     A link is followed: what it names is replaced, and it stays a link. All files get the modes that the user's umask

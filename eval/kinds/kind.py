@@ -82,7 +82,7 @@ class Kind(Reading):
     meaning: str = ""
     answer: str = ""
     line: str = "a text, or a JSON object with `text`"
-    longer: str = "an input; what is longer is shortened"
+    longer: str = "an input; what is longer is truncated"
     pipeline: str = "text-classification"
     web_pipeline: str | None = None
     web_example: str = '"a text"'

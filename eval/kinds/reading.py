@@ -102,7 +102,7 @@ class Reading:
         return {"label": settings.labels[best], "probability": float(probabilities[best])}
 
     def regret(self, feature: Feature, expected: Array, found: Array) -> Array:
-        """Return, for each decision, how much the reference prefers its own to another's; 0 for the same one.
+        """Return, for each prediction, how much the reference prefers its own to another's; 0 for the same one.
 
         Args:
             feature: The input.

@@ -158,7 +158,7 @@ class Tagging(Kind):
         return {"words": scorers.share(words), "sentences": scorers.share(a["tags"] == b["tags"] for a, b in pairs)}
 
     def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> list[int]:
-        """Return the ids of the tags, ``IGNORED`` on all but the first piece of a word."""
+        """Return the ids of the tags, ``IGNORED`` on all but the first token of a word."""
         del left
         tags = example["tags"]
         return [spec.labels.index(tags[word]) if word >= 0 else IGNORED for word in feature.words or ()]
@@ -174,6 +174,6 @@ class Tagging(Kind):
         return {"labels": labels}
 
     def soft_rows(self, targets: Mapping[str, Tensor], mask: Tensor, only_predicted: bool) -> Tensor:
-        """Compare the first piece of each word, which alone is read later."""
+        """Compare the first token of each word, which alone is read later."""
         del mask, only_predicted
         return targets["labels"] != IGNORED

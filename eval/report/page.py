@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 from eval.report.page_tables import (
     MOST_SLICES,
     Cell,
@@ -83,7 +83,7 @@ def write_page(
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_beside(path, page(title, results, curves, lineage, notes).encode())
+    atomic_write(path, page(title, results, curves, lineage, notes).encode())
     return path
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.files.environment import without_variable
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 from eval.report.plain_text import plain
 
 with without_variable("MPLBACKEND"):  # what it names may not be installed here, and none of it is used
@@ -109,8 +109,8 @@ def darkened(svg: bytes) -> bytes:
 
 def write_themes(folder: Path, name: str, svg: bytes) -> None:
     """Write a figure for light pages, NAME.svg, and for dark ones, NAME-dark.svg."""
-    write_beside(folder / f"{name}.svg", svg)
-    write_beside(folder / f"{name}-dark.svg", darkened(svg))
+    atomic_write(folder / f"{name}.svg", svg)
+    atomic_write(folder / f"{name}-dark.svg", darkened(svg))
 
 
 def _dress(axes: Axes, theme: Theme) -> None:

@@ -48,7 +48,7 @@ def verdict(result: ResultValues) -> str:
         reference=comparison.reference, margin=f"{comparison.margin:g} {comparison.metric}"
     )
     seeds = f", {comparison.seeds} seeds pooled" if comparison.seeds > 1 else ""
-    # Rule of three: a mistake never seen on n examples may still have a rate of 3 / n (Hanley & Lippman-Hand 1983).
+    # Rule of three: an error never seen on n examples may still have a rate of 3 / n (Hanley & Lippman-Hand 1983).
     unseen = 3 / max(1, result.examples)
     caution = f"; so few examples say little about losses below {unseen:.2g}" if unseen > comparison.margin else ""
     return (

@@ -52,7 +52,7 @@ def is_linear(part: nn.Module) -> bool:
 
 
 def uncuttable(model: Any) -> str:
-    """Return why heads cannot be cut out of this network; nothing if they can."""
+    """Return why heads cannot be pruned in this network; nothing if they can."""
     for index, layer in enumerate(layers(model)):
         for role, part in layer_parts(model, layer).items():
             if role in ATTENTION and not is_linear(part):

@@ -15,7 +15,7 @@ AXES = {"input_ids": 2, "attention_mask": 2, "token_type_ids": 2, "position_ids"
 
 
 def read_rows(network: Any) -> None:
-    """Let a stock multiple-choice network, in place, also take rows ``[B, L]`` and answer with scores ``[B, 1]``.
+    """Let a standard multiple-choice network, in place, also take rows ``[B, L]`` and answer with scores ``[B, 1]``.
 
     What has an axis for the choices, ``[B, choices, L]``, is taken as ever. Other networks stay as they are.
     """

@@ -1,4 +1,4 @@
-"""The rows of a network that stand for word pieces: which tensors have them, and a network with some of them only."""
+"""The rows of a network that stand for subword tokens: which tensors have them, and a network with some of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from teachers.anatomy.encoder import base_encoder, family_of, shape_of, word_emb
 
 
 def piece_axes(network: Any) -> dict[str, int]:
-    """Return the name of every parameter with one row, or column, for each word piece, and that axis of it.
+    """Return the name of every parameter with one row, or column, for each subword token, and that axis of it.
 
-    They are those that grow when the stock network of the same config is made for one piece more, and the table itself,
-    where it is factorised or masked. Parameters that are tied stand there under each of their names.
+    They are those that grow when the standard network of the same config is made for one piece more, and the table
+    itself, where it is factorised or masked. Parameters that are tied stand there under each of their names.
 
     Args:
         network: A network of a supported family, with or without a head.
@@ -48,7 +48,7 @@ def needed_rows(config: Any) -> set[int]:
 
 
 def keep_rows(network: Any, kept: Sequence[int]) -> None:
-    """Keep the rows of these word pieces, in place, and bring the config in step; tied parameters stay tied.
+    """Keep the rows of these subword tokens, in place, and bring the config in step; tied parameters stay tied.
 
     Args:
         network: A network of a supported family, with or without a head.
@@ -58,7 +58,7 @@ def keep_rows(network: Any, kept: Sequence[int]) -> None:
         UserError: If the table is not made of ordinary numbers, such as one that is packed.
     """
     if not has_plain_table(network):
-        raise UserError("the table of word pieces holds packed numbers, whose rows cannot be chosen")
+        raise UserError("the embedding matrix holds packed numbers, whose rows cannot be chosen")
     number = {old: new for new, old in enumerate(kept)}
     own = dict(network.named_parameters(remove_duplicate=False))
     made: dict[int, nn.Parameter] = {}
@@ -85,7 +85,7 @@ def keep_rows(network: Any, kept: Sequence[int]) -> None:
 
 
 def has_plain_table(network: Any) -> bool:
-    """Whether the table of word pieces is a parameter, so that its rows can be chosen."""
+    """Whether the embedding matrix is a parameter, so that its rows can be chosen."""
     return isinstance(getattr(word_embeddings(network), "weight", None), nn.Parameter)
 
 

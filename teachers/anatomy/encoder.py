@@ -291,7 +291,7 @@ def head_parameters(model: Any) -> dict[str, nn.Parameter]:
 
 
 def replace_layers(model: Any, indices: Sequence[int]) -> None:
-    """Keep the listed layers, in place, and bring the config in step, so that a stock reload gives the same outputs.
+    """Keep the listed layers, in place, and bring the config in step, so that a standard reload gives the same outputs.
 
     ALBERT shares its layers: only their number changes. The first layer of ModernBERT has no norm before its
     attention; if another layer becomes the first, its norm is dropped and the norm's gain moves into the

@@ -335,7 +335,7 @@ def _problem(name: str, thing: Any) -> str:
 
 
 FAMILIES: Registry[Family] = Registry("family", "compress.families", _BUILT_IN, _problem)
-"""The families that work, by model type; networks of our own add themselves when their module is imported."""
+"""The families that work, by model type; custom architectures add themselves when their module is imported."""
 
 
 def register_family(config: Any) -> None:

@@ -17,8 +17,8 @@ def matrices(model: Any, part: str) -> dict[str, nn.Module]:
 
     Args:
         model: A model with or without a head.
-        part: ``layers`` (all linear layers in them), ``embeddings`` (the table of words) or ``pooler`` (the dense layer
-            after the first token that belongs to the encoder; the hidden layer of a head is none).
+        part: ``layers`` (all linear layers in them), ``embeddings`` (the embedding matrix) or ``pooler`` (the dense
+            layer after the first token that belongs to the encoder; the hidden layer of a head is none).
     """
     modules = dict(model.named_modules())
     if part == "embeddings":

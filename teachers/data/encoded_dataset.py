@@ -69,7 +69,7 @@ class Batch:
         )
 
 
-class Rows:
+class EncodedDataset:
     """All rows of a split: encoded once, padded batch by batch.
 
     A row is one input of the network, a *feature*; for multiple-choice it is an example with a feature a choice.
@@ -176,7 +176,7 @@ def _members(features: Sequence[Feature], *, joined: bool) -> list[list[int]]:
 def target(spec: TaskSpec, feature: Feature, example: Mapping[str, Any], encoder: TextEncoder) -> Any:
     """Return what a feature should be answered with.
 
-    A class id, the place of a choice, a float, a list of tag ids (``IGNORED`` on all but the first piece of a word),
+    A class id, the place of a choice, a float, a list of tag ids (``IGNORED`` on all but the first token of a word),
     or the first and last token of the answer (the [CLS] place for a window that does not hold the answer). Without a
     label, the class id or the place is ``IGNORED`` and the float not a number.
     """
@@ -187,7 +187,7 @@ def target(spec: TaskSpec, feature: Feature, example: Mapping[str, Any], encoder
 
 
 def labelled(spec: TaskSpec, examples: Examples) -> Examples:
-    """Return the examples that hold their answer; texts, choices and pairs of embedding may be taught without it.
+    """Return the examples that hold their answer; texts, choices and pairs of embedding may be trained without it.
 
     Raises:
         UserError: If none does.

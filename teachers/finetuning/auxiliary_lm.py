@@ -2,7 +2,7 @@
 
 ``gamma`` falls exponentially over the training, so that the language is kept in mind at first and the task decides at
 last. The paper's network is an LSTM that predicts the next word; an encoder predicts masked ones, for which it reads
-each batch a second time with new masks, so an update takes about twice as long.
+each batch a second time with new masks, so an optimizer step takes about twice as long.
 
 Source: Chronopoulou, Baziotis and Potamianos 2019, arXiv 1902.10547 (SiATL; gamma from 0.2 to 0.1).
 """
@@ -23,7 +23,7 @@ from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import share_encoder
 from teachers.anatomy.mlm_head import head_modules
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss, Objective, WrappedLoss, WrappedObjective
 from teachers.losses.task_loss import TaskLoss, task_loss
 from teachers.signals.hooks import Signals
@@ -43,13 +43,13 @@ class WithLanguageModel(WrappedObjective):
 
     Attributes:
         objective: Whatever else is minimised; the labels' own loss by default.
-        weight: Of the masked-language loss, from the first update to the last.
+        weight: Of the masked-language loss, from the first optimizer step to the last.
     """
 
     objective: Objective = field(default_factory=TaskLoss)
     weight: AuxiliaryLM = field(default_factory=AuxiliaryLM)
 
-    def bind(self, student: TaskModel, rows: Rows) -> LanguageModelLoss:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> LanguageModelLoss:
         """Bind the objective and make the head.
 
         Raises:
@@ -71,7 +71,7 @@ class LanguageModelLoss(WrappedLoss):
         reader: A network with the student's encoder and a masked-language head, which is trained beside the student.
     """
 
-    def __init__(self, inner: Loss, weight: AuxiliaryLM, rows: Rows, reader: Any) -> None:
+    def __init__(self, inner: Loss, weight: AuxiliaryLM, rows: EncodedDataset, reader: Any) -> None:
         super().__init__(inner, head_modules(reader))
         self.weight, self.rows, self.reader = weight, rows, reader
 
@@ -88,7 +88,7 @@ class LanguageModelLoss(WrappedLoss):
         return {**self.inner(student, batch), "language_model": weight * task_loss(SPEC, logits, masked)}
 
     def masked(self, batch: Batch) -> Batch:
-        """Return the batch with 15% of its tokens hidden, and those as labels; new masks at every update.
+        """Return the batch with 15% of its tokens hidden, and those as labels; new masks at every optimizer step.
 
         The masks of a row depend on seed, row and progress alone, whatever it is batched with.
         """

@@ -83,7 +83,7 @@ def finetune(
     if features:
         training = training.model_copy(update={"freeze": ("embeddings", "encoder")})
     model = base if isinstance(base, TaskModel) else load_taskmodel(base, task.spec, seed=seed)
-    identity = {"version": VERSION, **lesson_identity(model, task, loss), **course_identity(training, seed)}
+    identity = {"version": VERSION, **task_identity(model, task, loss), **training_identity(training, seed)}
     if auxiliary_lm is not None:
         identity["auxiliary_lm"] = {"version": AUXILIARY_LM, **auxiliary_lm.model_dump(mode="json")}
     if features:
@@ -124,7 +124,7 @@ def _scored_texts(task: Task) -> Examples:
     return Examples([*task.train, *validation], "train and validation")
 
 
-def lesson_identity(model: TaskModel, task: Task, loss: NamedLoss | None) -> dict[str, Any]:
+def task_identity(model: TaskModel, task: Task, loss: NamedLoss | None) -> dict[str, Any]:
     """Return what a network learns, and what it starts from, as plain values."""
     identity: dict[str, Any] = {
         "base": model.digest,
@@ -136,7 +136,7 @@ def lesson_identity(model: TaskModel, task: Task, loss: NamedLoss | None) -> dic
     return identity if loss is None else identity | {"loss": named(loss)}
 
 
-def course_identity(training: Training, seed: int) -> dict[str, Any]:
+def training_identity(training: Training, seed: int) -> dict[str, Any]:
     """Return how it is trained, as plain values."""
     return {"training": recorded(training, exclude_defaults=True), "seed": seed}
 

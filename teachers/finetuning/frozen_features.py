@@ -1,7 +1,7 @@
 """Feature-based use of an encoder: it stays as it is, runs once over all texts, and a head learns from what it gave.
 
-The network that is trained is the whole stock network with its encoder frozen and without dropout in it. Only where the
-encoder would run, its last hidden states are looked up instead, so the result is that of ``freeze: [embeddings,
+The network that is trained is the whole standard network with its encoder frozen and without dropout in it. Only where
+the encoder would run, its last hidden states are looked up instead, so the result is that of ``freeze: [embeddings,
 encoder]`` for the price of the head.
 
 Source: Devlin et al. 2019, arXiv 1810.04805, section 5.3; Peters et al. 2018, arXiv 1802.05365 (ELMo).
@@ -20,8 +20,8 @@ from eval.errors import UserError
 from eval.task import Examples
 from teachers.anatomy.encoder import base_encoder, layer_count
 from teachers.anatomy.pooler import pooler_output
-from teachers.data.encoded_dataset import Batch, Rows
-from teachers.signals.hooks import Wanted
+from teachers.data.encoded_dataset import Batch, EncodedDataset
+from teachers.signals.hooks import SignalSpec
 from teachers.signals.model_teacher import ModelTeacher, Reader
 from teachers.taskmodel import TaskModel, evaluating
 from teachers.training.scoring import rows_of
@@ -31,7 +31,7 @@ from teachers.training.scoring import rows_of
 def kept_features(model: TaskModel, examples: Examples) -> Iterator[None]:
     """For a while, let the encoder of ``model`` look up what it gave for these examples instead of running again.
 
-    Features are kept on disk like a teacher's signals and found again by the content of encoder (its pooler included)
+    Features are kept on disk like a teacher's outputs and found again by the content of encoder (its pooler included)
     and data, whatever the head. A pooler runs anew on them each time, so that it can be trained. If they would take
     more than the budget of ``ModelTeacher``, the encoder runs each time, without dropout. Other texts, and whoever asks
     for hidden states of all layers, get them from the encoder as ever.
@@ -45,7 +45,7 @@ def kept_features(model: TaskModel, examples: Examples) -> Iterator[None]:
     encoder = base_encoder(model.model)
     bare = TaskModel(encoder, model.tokenizer, model.task, name=model.name)
     rows = rows_of(model, examples, seed=0)
-    reader = ModelTeacher(bare).read(rows, Wanted(hidden_states=(depth,), logits=False))
+    reader = ModelTeacher(bare).read(rows, SignalSpec(hidden_states=(depth,), logits=False))
     encoder.forward = _Lookup(encoder, rows, reader, depth)  # before the class's own
     try:
         yield
@@ -56,7 +56,7 @@ def kept_features(model: TaskModel, examples: Examples) -> Iterator[None]:
 class _Lookup:
     """Stands in the place of an encoder's forward pass."""
 
-    def __init__(self, encoder: Any, rows: Rows, reader: Reader, place: int) -> None:
+    def __init__(self, encoder: Any, rows: EncodedDataset, reader: Reader, place: int) -> None:
         self.encoder, self.forward, self.reader, self.place = encoder, encoder.forward, reader, place
         self.typed = "token_type_ids" in rows.encoder.settings.inputs
         self.rows = {

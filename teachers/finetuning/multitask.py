@@ -1,6 +1,6 @@
 """Several tasks learned together by one encoder with a head for each; each task has its own teacher or its labels.
 
-Liu et al. 2019, arXiv 1901.11504 (MT-DNN), with teachers: arXiv 1904.09482. The networks stay stock models that hold
+Liu et al. 2019, arXiv 1901.11504 (MT-DNN), with teachers: arXiv 1904.09482. The networks stay standard models that hold
 the same modules, so that each can be saved and loaded by itself.
 """
 
@@ -17,12 +17,12 @@ from teachers.anatomy.encoder import share_encoder
 from teachers.finetuning.finetune import (
     FACTS,
     config_identity,
-    course_identity,
     finetune,
     keep,
     kept_teacher,
     key_of,
-    lesson_identity,
+    task_identity,
+    training_identity,
 )
 from teachers.home import home
 from teachers.losses.catalogue import NamedLoss
@@ -33,7 +33,7 @@ from teachers.taskmodel import TaskModel
 from teachers.trained_once import trained_once
 from teachers.training.config import Training
 from teachers.training.loop import learn
-from teachers.training.training_task import Lesson
+from teachers.training.training_task import TrainingTask
 
 logger = logging.getLogger("teachers.finetuning.multitask")
 
@@ -95,13 +95,13 @@ def train_together(
             + ": give one model for each task, under the same name"
         )
     share_encoders(models)
-    lessons = [
-        Lesson(
+    training_tasks = [
+        TrainingTask(
             model, tasks[name].train, objectives.get(name, TaskLoss()), tasks[name].validation, teachers.get(name), name
         )
         for name, model in models.items()
     ]
-    return learn(lessons, training, seed=seed, folder=folder, identity=f"{identity} {' '.join(models)}")
+    return learn(training_tasks, training, seed=seed, folder=folder, identity=f"{identity} {' '.join(models)}")
 
 
 def finetune_together(
@@ -138,12 +138,12 @@ def finetune_together(
     empty = [name for name, task in tasks.items() if not len(task.train)]
     if empty:
         raise UserError(*(f"{name}: there is no train split to fine-tune on" for name in empty))
-    lessons = {
-        name: lesson_identity(models[name], task, losses.get(name)) | {"config": config_identity(models[name])}
+    training_tasks = {
+        name: task_identity(models[name], task, losses.get(name)) | {"config": config_identity(models[name])}
         for name, task in tasks.items()
     }
     # The first model's encoder is what all start from, so their order tells trainings apart.
-    identity = {"together": VERSION, "lessons": list(lessons.items()), **course_identity(training, seed)}
+    identity = {"together": VERSION, "lessons": list(training_tasks.items()), **training_identity(training, seed)}
     key = key_of(identity)
     folder = home() / "teachers" / f"together-{key}"
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from eval.errors import DivergedError, UserError, did_you_mean
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 from teachers.renamed import with_new_names
 from teachers.training.config import Training
 
@@ -231,7 +231,7 @@ def _kept(found: Sweep) -> Sweep:
 
     file = found.folder / "teacher.json"
     facts = read_facts(found.folder) | {"sweep": found.facts()}
-    write_beside(file, (json.dumps(facts, indent=2) + "\n").encode())
+    atomic_write(file, (json.dumps(facts, indent=2) + "\n").encode())
     return found
 
 

@@ -19,7 +19,7 @@ from teachers.named_block import OneNamedBlock
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from teachers.data.encoded_dataset import Rows
+    from teachers.data.encoded_dataset import EncodedDataset
     from teachers.losses.loss import Loss
     from teachers.taskmodel import TaskModel
 
@@ -37,7 +37,7 @@ class NamedLoss(BaseModel):
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement select")
 
-    def bind(self, student: TaskModel, rows: Rows) -> Loss:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
         """Return the loss for these rows."""
         raise NotImplementedError(f"{type(self).__name__} does not implement bind")
 
@@ -64,7 +64,7 @@ class CosineRegression(NamedLoss):
         """Return the pairs with a label."""
         return labelled_pairs(spec, examples)
 
-    def bind(self, student: TaskModel, rows: Rows) -> Loss:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
         """Return the loss of these pairs."""
         from teachers.losses.siamese import SiameseLoss, cosine_regression, scaled, truths
 
@@ -93,7 +93,7 @@ class MarginContrast(NamedLoss):
         refuse_degrees(found)
         return found
 
-    def bind(self, student: TaskModel, rows: Rows) -> Loss:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
         """Return the loss of these pairs."""
         from teachers.losses.siamese import SiameseLoss, margin_contrast, scaled, truths
 
@@ -121,7 +121,7 @@ class InBatchNegatives(NamedLoss):
         """Return the pairs that match."""
         return matching_pairs(spec, examples)
 
-    def bind(self, student: TaskModel, rows: Rows) -> Loss:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
         """Return the loss of these pairs."""
         from teachers.losses.siamese import SiameseLoss, in_batch_negatives
 
@@ -155,7 +155,7 @@ class PairwiseRanking(NamedLoss):
 
         return rankable(spec, examples, self.relevant)
 
-    def bind(self, student: TaskModel, rows: Rows) -> Loss:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
         """Return the loss of these rows."""
         from teachers.losses.ranking import bound
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor, nn
 
 from eval.task import Examples, TaskSpec
-from teachers.data.encoded_dataset import Batch, Rows
-from teachers.signals.hooks import NOTHING, Signals, Wanted
+from teachers.data.encoded_dataset import Batch, EncodedDataset
+from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 
 if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
@@ -32,7 +32,7 @@ class Loss:
             before the loss is computed.
     """
 
-    reads: Wanted = NOTHING
+    reads: SignalSpec = NOTHING
     modules: nn.Module = nn.Module()
     groups: Sequence[int] | None = None
     whole_groups: bool = False
@@ -108,8 +108,8 @@ class Objective(Protocol):
         del spec
         return examples
 
-    def bind(self, student: TaskModel, rows: Rows) -> Loss:
-        """Prepare for these rows: compute and cache teacher signals, make projections."""
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
+        """Prepare for these rows: compute and cache teacher outputs, make projections."""
         raise NotImplementedError(f"{type(self).__name__} does not implement bind")
 
 

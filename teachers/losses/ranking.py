@@ -14,7 +14,7 @@ from torch import Tensor
 from eval.errors import UserError, did_you_mean
 from eval.kinds.kind_registry import kind_of
 from eval.task import Example, Examples, TaskSpec
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.signals.hooks import Signals
 
@@ -83,13 +83,13 @@ def scores(logits: Tensor) -> Tensor:
     return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
 
 
-def queries(rows: Rows) -> list[int]:
+def queries(rows: EncodedDataset) -> list[int]:
     """Return for each row the number of its query, counted in the order in which queries first appear."""
     numbers: dict[str, int] = {}
     return [numbers.setdefault(str(rows.examples[f.example]["text_a"]), len(numbers)) for f in rows.features]
 
 
-def bound(spec: TaskSpec, rows: Rows, relevant: str | None) -> RankingLoss:
+def bound(spec: TaskSpec, rows: EncodedDataset, relevant: str | None) -> RankingLoss:
     """Return the loss of these rows; see ``teachers.losses.catalogue.PairwiseRanking``."""
     found = _right(spec, rows.examples, relevant)
     sign = -1 if spec.labels and _relevant(spec, relevant) == spec.labels[0] else 1

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.errors import UserError
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.signals.hooks import Signals
 
@@ -33,7 +33,7 @@ class SiameseLoss(Loss):
 
     whole_groups = True
 
-    def __init__(self, name: str, rows: Rows, compare: Compare, whole_batch: bool = False) -> None:
+    def __init__(self, name: str, rows: EncodedDataset, compare: Compare, whole_batch: bool = False) -> None:
         self.name, self.compare, self.whole_batch = name, compare, whole_batch
         self.groups = [feature.example for feature in rows.features]
         if self.groups != [number for number in range(len(rows.examples)) for _ in range(2)]:
@@ -98,7 +98,7 @@ def in_batch_negatives(first: Tensor, second: Tensor, temperature: float) -> Ten
     return F.cross_entropy(cosines / temperature, torch.arange(len(first), device=first.device))
 
 
-def truths(rows: Rows) -> Tensor:
+def truths(rows: EncodedDataset) -> Tensor:
     """Return the label of every pair, ``[pairs]``."""
     return torch.tensor([float(example["label"]) for example in rows.examples])
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
-from teachers.data.encoded_dataset import Batch, Rows, labelled
+from teachers.data.encoded_dataset import Batch, EncodedDataset, labelled
 from teachers.losses.catalogue import by_labels
 from teachers.losses.loss import Loss, Objective
-from teachers.signals.hooks import NOTHING, Signals, Wanted
+from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 
 if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
@@ -23,7 +23,7 @@ class BoundTaskLoss(Loss):
     """The loss of the labels themselves."""
 
     spec: TaskSpec
-    reads: Wanted = NOTHING
+    reads: SignalSpec = NOTHING
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return how many labels there are, or their weight."""
@@ -45,7 +45,7 @@ class TaskLoss(Objective):
         """Return the examples with a label."""
         return labelled(spec, examples)
 
-    def bind(self, student: TaskModel, rows: Rows) -> Loss:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
         """Return the loss of the student's own task."""
         if kind_of(student.task.kind).vectors:
             return by_labels(rows.examples).bind(student, rows)
@@ -59,7 +59,7 @@ def task_loss(spec: TaskSpec, logits: Tensor, batch: Batch) -> Tensor:
         spec: The task; ``class_weights`` apply to classification and tagging.
         logits: ``[B, C]``, ``[B, L, C]`` (tagging, masked-lm), ``[B, L, 2]`` (qa), or ``[B, 1]`` (multiple-choice),
             where the loss is that of a softmax over the choices of each example.
-        batch: Holds the targets. Padding, special tokens and later pieces of a word are never counted, nor are
+        batch: Holds the targets. Padding, special tokens and later tokens of a word are never counted, nor are
             texts without a label; if nothing is, the loss is 0.
     """
     return kind_of(spec.kind).loss(spec, logits.float(), batch.targets, batch.mask)

@@ -31,7 +31,7 @@ class EarlierHeads:
     digest: str = ""
 
     def hand_over(self, module: nn.Module, name: str) -> None:
-        """Copy what a module of this name had learnt, if its shapes are still the same.
+        """Copy what a module of this name had learned, if its shapes are still the same.
 
         Args:
             module: A new one; what it lacks among the tensors, because it shares it, is left as it is.
@@ -47,7 +47,7 @@ class EarlierHeads:
         if other:
             logger.info("%s: learns from the start, for the shape of %s was another", name, ", ".join(sorted(other)))
         elif found:
-            logger.info("%s: goes on with what it had learnt", name)
+            logger.info("%s: goes on with what it had learned", name)
             module.load_state_dict(found, strict=False)
 
 

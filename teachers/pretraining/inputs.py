@@ -38,7 +38,7 @@ def check_inputs(block: Pretraining) -> None:
 
 
 def given_sources(task: PretextTask) -> dict[str, Source]:
-    """Return the pairs or dialogues of a task: the first split is learnt from, one named validation watched."""
+    """Return the pairs or dialogues of a task: the first split is learned from, one named validation watched."""
     found = find_sources(task.given or task.dialogues, {})
     watched = {"validation": found["validation"]} if {"train", "validation"} <= found.keys() else {}
     return {"train": next(iter(found.values())), **watched}

@@ -18,7 +18,7 @@ from teachers.home import home
 from teachers.pretraining.inputs import check_inputs
 from teachers.pretraining.settings import NetworkBlock, Pretraining
 from teachers.pretraining.text.corpus import Segmenter
-from teachers.pretraining.text.tokenizer_training import LONGEST, learnt_tokenizer
+from teachers.pretraining.text.tokenizer_training import LONGEST, trained_tokenizer
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, load_tokenizer, loaded_part, save_taskmodel
 
@@ -66,16 +66,16 @@ def network_for(block: NetworkBlock, tokenizer: Any, words: bool, seed: int) -> 
 
 
 def tokenizer_for(block: Pretraining, training: Sequence[Source]) -> Any:
-    """Return the tokenizer that a recipe names, or one learnt from the training text."""
+    """Return the tokenizer that a recipe names, or one trained on the training text."""
     named = block.network.from_ or block.tokenizer.from_
     if named is None:
         one = block.tokenizer
-        return learnt_tokenizer(training, one.kind, one.size, one.lowercase, home() / "tokenizers")
+        return trained_tokenizer(training, one.kind, one.size, one.lowercase, home() / "tokenizers")
     return loaded_part(named, "tokenizer", lambda: load_tokenizer(named))
 
 
 def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
-    """Write a network of the right shape that knows no word and has learnt nothing; its text is found, but not read.
+    """Write a network of the right shape that knows no word and has learned nothing; its text is found, but not read.
 
     Raises:
         UserError: If there is no such text, list, pairs, dialogues, network or tokenizer.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from eval.data.sources import Source, find_sources
 from eval.errors import UserError
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import kind_of
 from eval.naming import without_paths
 from teachers.anatomy.encoder import family_of, layer_count, max_tokens, model_inputs
@@ -30,9 +30,9 @@ from teachers.pretraining.network import network_for, segmenter_for, tokenizer_f
 from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.prediction_heads import Head, TextHead, pooler
-from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.pretraining_batches import PretextDataset
 from teachers.pretraining.pretraining_report import write_report
-from teachers.pretraining.pretraining_task import WATCHED, PretextLoss, PretextWatch, reads_last
+from teachers.pretraining.pretraining_task import WATCHED, PretextLoss, PretextMonitor, reads_last
 from teachers.pretraining.settings import PretextTask, Pretraining, Stage
 from teachers.pretraining.text.corpus import Corpus, Reader, build, texts
 from teachers.pretraining.text.sequence import Frame
@@ -43,7 +43,7 @@ from teachers.taskmodel import save_taskmodel
 from teachers.trained_once import trained_once
 from teachers.training.loop import learn
 from teachers.training.processes import is_first, wait_for_all
-from teachers.training.training_task import Bound
+from teachers.training.training_task import BoundTask
 
 logger = logging.getLogger("teachers.pretraining")
 
@@ -126,14 +126,14 @@ class _Run:
             done = working / f"stage-{number}.json"
             with torch.random.fork_rng():
                 torch.manual_seed(self.seed + number)
-                lessons = [_Ready(self._bound(name, stage, own)) for name, own in rows.items()]
+                training_tasks = [_Ready(self._bound(name, stage, own)) for name, own in rows.items()]
             if done.is_file():
                 self._restore(working / f"stage-{number}.safetensors")
                 found.append(json.loads(done.read_text(encoding="utf-8")))
                 continue
             logger.info("stage %d of %d: %s", number, len(stages), ", ".join(stage.tasks))
             history = learn(
-                lessons,
+                training_tasks,
                 stage.training,
                 seed=self.seed,
                 folder=working / f"stage-{number}",
@@ -142,14 +142,14 @@ class _Run:
             facts = {"history": history, "speed": speed_of(self.student.model, history, stage.length)}
             if is_first():
                 self._keep(working / f"stage-{number}.safetensors")
-                write_beside(done, (json.dumps(facts) + "\n").encode())
+                atomic_write(done, (json.dumps(facts) + "\n").encode())
             wait_for_all()
             found.append(facts)
         block = self.block.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return {"block": without_paths(block), "seed": self.seed, "text": self.text.facts, "stages": found}
 
     def save(self, folder: Path) -> None:
-        """Write the network as a stock folder, a pooler where stock code looks for it, and the heads."""
+        """Write the network as a standard folder, a pooler where standard code looks for it, and the heads."""
         if kind_of(self.student.task.kind).masks:
             save_taskmodel(self.student, folder)
         else:  # an encoder without a head, of which nothing is asked yet
@@ -193,13 +193,13 @@ class _Run:
         )
         return corpus
 
-    def _rows_of(self, stage: Stage) -> dict[str, PretextRows]:
+    def _rows_of(self, stage: Stage) -> dict[str, PretextDataset]:
         if stage.length > max_tokens(self.student.model.config):
             most = max_tokens(self.student.model.config)
             raise UserError(f"pretrain: length {stage.length}: the network takes {most} tokens at most")
         return {name: self._rows(name, task, stage, "train") for name, task in stage.tasks.items()}
 
-    def _bound(self, name: str, stage: Stage, rows: PretextRows) -> Bound:
+    def _bound(self, name: str, stage: Stage, rows: PretextDataset) -> BoundTask:
         """Return a task that is ready to be trained on; heads that an earlier stage made go on."""
         task, network = stage.tasks[name], self.student.model
         heads = {one: self._head(one, own.head) for one, own in task.objectives.given.items()}
@@ -212,7 +212,7 @@ class _Run:
             heads[rows.label] = self._head(rows.label, make)
             weights[rows.label] = task.weight
         loss = PretextLoss(heads, weights, reads_last(network))
-        return Bound(
+        return BoundTask(
             self.student,
             rows,
             loss,
@@ -220,11 +220,11 @@ class _Run:
             partial(self._watch, name, task, stage, loss),
         )
 
-    def _watch(self, name: str, task: PretextTask, stage: Stage, loss: PretextLoss) -> PretextWatch | None:
+    def _watch(self, name: str, task: PretextTask, stage: Stage, loss: PretextLoss) -> PretextMonitor | None:
         there = "validation" in given_sources(task) if task.given or task.dialogues else self.watched is not None
         if not there:
             return None
-        return PretextWatch(self.student.model, loss, self._rows(name, task, stage, "validation"))
+        return PretextMonitor(self.student.model, loss, self._rows(name, task, stage, "validation"))
 
     def _head(self, name: str, make: Callable[[Any], Head]) -> Head:
         if name not in self.heads:
@@ -238,7 +238,7 @@ class _Run:
     def _frequencies(self) -> Tensor:
         return torch.from_numpy(self.text.frequencies(self.student.model.config.vocab_size))
 
-    def _rows(self, name: str, task: PretextTask, stage: Stage, split: str) -> PretextRows:
+    def _rows(self, name: str, task: PretextTask, stage: Stage, split: str) -> PretextDataset:
         network, frame = self.student.model, self.frame
         corpus: Corpus = self.text if split == "train" else self.watched
         label = task.pair or ("reorder" if task.reorder else name if task.given or task.dialogues else "")
@@ -256,7 +256,7 @@ class _Run:
         inputs = model_inputs(network.config)
         if getattr(network.config, "use_task_id", False):
             inputs = (*inputs, "task_type_ids")
-        return PretextRows(
+        return PretextDataset(
             source,
             frame,
             {one: own.ask(asked) for one, own in task.objectives.given.items()},
@@ -288,9 +288,9 @@ class _Run:
 class _Ready:
     """A lesson that is bound already: its head may be an earlier stage's."""
 
-    bound: Bound
+    bound: BoundTask
 
-    def bind(self, seed: int) -> Bound:
+    def bind(self, seed: int) -> BoundTask:
         del seed
         return self.bound
 

@@ -16,7 +16,7 @@ from teachers.pretraining.text.sequence import Drawn, Frame
 from teachers.pretraining.text.sequence_sources import Drawable
 
 
-class PretextRows:
+class PretextDataset:
     """Sequences by number, padded batch by batch; equal seed, epoch and number give equal sequences.
 
     Args:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.cost.machine import machine
-from eval.files.writing import write_beside
+from eval.files.writing import atomic_write
 from eval.report.hub_header import with_header
 from eval.report.page_tables import Grid, grid
 from eval.report.pictures import Picture, picture
@@ -30,7 +30,7 @@ def write_report(folder: Path, name: str, facts: Mapping[str, Any], family: str,
     """
     stages = facts["stages"]
     device = str(machine(accelerator=True)["gpu"] or machine()["cpu"])
-    write_beside(folder / "README.md", _card(name, facts, family, layers, device).encode())
+    atomic_write(folder / "README.md", _card(name, facts, family, layers, device).encode())
     page = render_template(
         "pretraining_page.html.j2",
         HOME,
@@ -39,7 +39,7 @@ def write_report(folder: Path, name: str, facts: Mapping[str, Any], family: str,
         curves=_curves(stages),
         stages=[{"history": _history(stage["history"]), "speed": _listed(stage["speed"])} for stage in stages],
     )
-    write_beside(folder / "report.html", page.encode())
+    atomic_write(folder / "report.html", page.encode())
 
 
 def _card(name: str, facts: Mapping[str, Any], family: str, layers: int, device: str) -> str:

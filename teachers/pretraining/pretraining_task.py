@@ -17,8 +17,8 @@ from teachers.data.encoded_dataset import Batch
 from teachers.losses.loss import Loss
 from teachers.pretraining.objectives.discriminator import auc
 from teachers.pretraining.prediction_heads import Answered, Head
-from teachers.pretraining.pretraining_batches import PretextRows
-from teachers.signals.hooks import Signals, Wanted
+from teachers.pretraining.pretraining_batches import PretextDataset
+from teachers.signals.hooks import Signals, SignalSpec
 from teachers.taskmodel import evaluating
 
 WATCHED = 256
@@ -38,7 +38,7 @@ class PretextLoss(Loss):
 
     heads: Mapping[str, Head]
     weights: Mapping[str, float]
-    reads: Wanted
+    reads: SignalSpec
     modules: nn.Module = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,9 +66,9 @@ class PretextLoss(Loss):
         return terms
 
 
-def reads_last(network: Any) -> Wanted:
+def reads_last(network: Any) -> SignalSpec:
     """Return that nothing but the last hidden states is read."""
-    return Wanted(hidden_states=(layer_count(network),), logits=False)
+    return SignalSpec(hidden_states=(layer_count(network),), logits=False)
 
 
 def mean_loss(answered: Answered, hidden: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def mean_loss(answered: Answered, hidden: Tensor) -> Tensor:
     return F.cross_entropy(logits, labels)
 
 
-class PretextWatch:
+class PretextMonitor:
     """Scores a network on validation text: the share of right answers, and for masked words the perplexity.
 
     Args:
@@ -90,7 +90,7 @@ class PretextWatch:
         rows: Sequences of the validation text; they are the same at every look.
     """
 
-    def __init__(self, network: Any, loss: PretextLoss, rows: PretextRows) -> None:
+    def __init__(self, network: Any, loss: PretextLoss, rows: PretextDataset) -> None:
         self.network, self.loss, self.rows = network, loss, rows
 
     def refuse_collapse(self, step: int, learning_rate: float) -> None:

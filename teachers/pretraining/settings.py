@@ -24,7 +24,7 @@ class TokenizerBlock(_Block):
     """The tokenizer.
 
     Attributes:
-        from_: A model folder or hub name whose tokenizer is taken; written ``from``. Otherwise one is learnt from the
+        from_: A model folder or hub name whose tokenizer is taken; written ``from``. Otherwise one is learned from the
             text.
         kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa) or ``unigram`` (ALBERT).
         size: Pieces.

@@ -1,4 +1,4 @@
-"""Several networks as one teacher: the mean of their probabilities, taught like any other logits."""
+"""Several networks as one teacher: the mean of their probabilities, distilled like any other logits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from eval.errors import UserError
 from eval.inference import Answer, predict
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
-from teachers.data.encoded_dataset import Batch, Rows
-from teachers.signals.hooks import NOTHING, Signals, Wanted
+from teachers.data.encoded_dataset import Batch, EncodedDataset
+from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 from teachers.signals.model_teacher import ModelTeacher, Reader, SharedTeacher, TeacherSource, cuts_alike, reads_alike
 from teachers.taskmodel import TaskModel
 
@@ -127,7 +127,7 @@ class EnsembleTeacher:
             "distill.logits, or name one model as the teacher"
         )
 
-    def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
+    def read(self, rows: EncodedDataset, wanted: SignalSpec = NOTHING) -> Reader:
         """Return a reader of the combined logits; each member's own are computed once and kept on disk.
 
         Raises:
@@ -246,7 +246,7 @@ class JointEncoder(TextEncoder):
     def _of_member(self, feature: Feature, number: int) -> Feature:
         if isinstance(feature, JointFeature):
             return feature.members[number]
-        # Rows of a fixed length, made up for timing: any tokens do that the member knows.
+        # Rows of a fixed length, synthetic, for timing: any tokens do that the member knows.
         known = self.encoders[number].tokenizer.get_vocab_size()
         return Feature(feature.example, [token % known for token in feature.ids], feature.type_ids)
 

@@ -26,7 +26,7 @@ INNER = ("hidden_states", *PROJECTIONS)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SignalSpec:
     """What a loss reads.
 
     Attributes:
@@ -48,13 +48,13 @@ class Wanted:
         """Whether anything beside logits is read."""
         return any(getattr(self, name) for name in INNER)
 
-    def __or__(self, other: Wanted) -> Wanted:
+    def __or__(self, other: SignalSpec) -> SignalSpec:
         """Return what either of two losses reads."""
         places = {name: tuple(sorted({*getattr(self, name), *getattr(other, name)})) for name in INNER}
-        return Wanted(**places, logits=self.logits or other.logits)
+        return SignalSpec(**places, logits=self.logits or other.logits)
 
 
-NOTHING = Wanted()
+NOTHING = SignalSpec()
 """Nothing beside the logits."""
 
 
@@ -93,7 +93,7 @@ class Signals:
         return cls(logits, **inner, exit_logits=exits)
 
 
-def observe(network: Any, inputs: Mapping[str, Tensor], wanted: Wanted = NOTHING) -> Signals:
+def observe(network: Any, inputs: Mapping[str, Tensor], wanted: SignalSpec = NOTHING) -> Signals:
     """Run a network and return what is wanted, with gradient if gradients are on.
 
     Args:
@@ -112,13 +112,13 @@ def observe(network: Any, inputs: Mapping[str, Tensor], wanted: Wanted = NOTHING
     return Signals(logits, states, **seen, exit_logits=outputs.get("exit_logits"))
 
 
-def observed(network: Any, wanted: Wanted) -> Any:
+def observed(network: Any, wanted: SignalSpec) -> Any:
     """Return the part of a network that must run to see what is wanted: all of it, or all but its head."""
     return network if wanted.logits else base_encoder(network)
 
 
 @contextlib.contextmanager
-def _taps(network: Any, wanted: Wanted) -> Iterator[dict[str, dict[int, Tensor]]]:
+def _taps(network: Any, wanted: SignalSpec) -> Iterator[dict[str, dict[int, Tensor]]]:
     """Collect outputs of the wanted modules while the network runs once; a shared layer is counted at each pass."""
     seen: dict[str, dict[int, Tensor]] = {name: {} for name in PROJECTIONS}
     handles = []
@@ -135,7 +135,7 @@ Place = tuple[str, int, slice]
 """Signal, layer, and the channels of the module's output that are it."""
 
 
-def _tapped(network: Any, wanted: Wanted) -> dict[nn.Module, list[list[Place]]]:
+def _tapped(network: Any, wanted: SignalSpec) -> dict[nn.Module, list[list[Place]]]:
     """Return for each module that is read what its first, second … run gives."""
     found: dict[nn.Module, list[list[Place]]] = {}
     asked = {index for name in PROJECTIONS for index in getattr(wanted, name)}

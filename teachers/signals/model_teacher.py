@@ -19,16 +19,16 @@ from pydantic import PositiveInt
 from eval.encoding import TextEncoder
 from eval.errors import UserError
 from eval.files.typed_json import read_values, typed
-from eval.files.writing import alone, whole_folder
+from eval.files.writing import alone, atomic_folder
 from eval.inference import Answer, batches_by_length, predict
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
 from teachers.anatomy.attention_heads import has_all_heads
 from teachers.anatomy.encoder import attention_width, has_plain_attention, shape_of
-from teachers.data.encoded_dataset import Batch, Rows
+from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.file_digests import config_values
 from teachers.home import home
-from teachers.signals.hooks import INNER, NOTHING, Signals, Wanted, observe
+from teachers.signals.hooks import INNER, NOTHING, Signals, SignalSpec, observe
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("teachers.signals.model_teacher")
@@ -84,7 +84,7 @@ class TeacherSource(Protocol):
         """Return the teacher's own answers."""
         ...
 
-    def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
+    def read(self, rows: EncodedDataset, wanted: SignalSpec = NOTHING) -> Reader:
         """Return a reader for these rows.
 
         Args:
@@ -144,7 +144,7 @@ class ModelTeacher:
         """Return the network's answers."""
         return predict(self.model, examples).answers
 
-    def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
+    def read(self, rows: EncodedDataset, wanted: SignalSpec = NOTHING) -> Reader:
         """Return a reader from disk if the signals fit the budget and inputs are fixed, else a live one.
 
         Raises:
@@ -177,7 +177,7 @@ class ModelTeacher:
             return live
         return self._cached(own, wanted, predicted)
 
-    def _cached(self, rows: Rows, wanted: Wanted, predicted: int) -> CachedReader:
+    def _cached(self, rows: EncodedDataset, wanted: SignalSpec, predicted: int) -> CachedReader:
         words = [self.digest, rows.examples.digest, str(wanted), str(VERSION)]
         folder = (self.cache or home() / "signals") / hashlib.sha256("|".join(words).encode()).hexdigest()[:32]
         with alone(folder):
@@ -202,7 +202,7 @@ class SharedTeacher:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.teacher, name)
 
-    def read(self, rows: Rows, wanted: Wanted = NOTHING) -> Reader:
+    def read(self, rows: EncodedDataset, wanted: SignalSpec = NOTHING) -> Reader:
         """Return a reader that also gives what the other losses want of the same rows."""
         share = next((share for share in self._shares if share.rows is rows), None)
         if share is None:
@@ -217,8 +217,8 @@ class _Share:
     """What several losses want of one teacher and the same rows."""
 
     teacher: TeacherSource
-    rows: Rows
-    wanted: Wanted
+    rows: EncodedDataset
+    wanted: SignalSpec
     reader: Reader | None = None
     last: tuple[Batch, Signals] | None = None
 
@@ -231,8 +231,8 @@ class _Share:
         return self.last[1]
 
 
-def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: Wanted) -> int:
-    """Return the size on disk of a teacher's signals for inputs of these lengths, in bytes."""
+def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: SignalSpec) -> int:
+    """Return the size on disk of a teacher's outputs for inputs of these lengths, in bytes."""
     config, tokens = model.model.config, sum(lengths)
     shape = shape_of(config)
     outputs = kind_of(model.task.kind).width(model.task.outputs, shape.hidden_size, shape.vocab_size)
@@ -247,7 +247,7 @@ class LiveReader:
     """Runs the teacher on the student's own inputs."""
 
     model: TaskModel
-    wanted: Wanted
+    wanted: SignalSpec
 
     def __call__(self, batch: Batch) -> Signals:
         """Return the teacher's outputs on this batch."""
@@ -270,7 +270,7 @@ class CachedReader:
         UserError: If the folder is damaged.
     """
 
-    def __init__(self, folder: Path, rows: Rows, wanted: Wanted) -> None:
+    def __init__(self, folder: Path, rows: EncodedDataset, wanted: SignalSpec) -> None:
         self.rows, self.wanted = rows, wanted
         try:
             cure = "remove the folder"
@@ -279,7 +279,7 @@ class CachedReader:
             self.arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in layout}
         except (OSError, ValueError) as error:
             raise UserError(
-                f"{folder}: this cache of teacher signals is damaged ({error}); remove the folder"
+                f"{folder}: this cache of teacher outputs is damaged ({error}); remove the folder"
             ) from error
         self.layout = layout
         self.starts = {name: _starts(shape, rows.tokens) for name, shape in layout.items()}
@@ -316,8 +316,8 @@ def _starts(shape: list[Any], lengths: Sequence[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes)])
 
 
-def _write_cache(folder: Path, model: TaskModel, rows: Rows, wanted: Wanted) -> None:
-    with whole_folder(folder, "teacher signals") as beside:
+def _write_cache(folder: Path, model: TaskModel, rows: EncodedDataset, wanted: SignalSpec) -> None:
+    with atomic_folder(folder, "teacher outputs") as beside:
         layout: dict[str, list[Any]] = {}
         arrays: dict[str, np.ndarray] = {}
         live = LiveReader(model, wanted)
@@ -363,7 +363,7 @@ def _layout(name: str, array: np.ndarray) -> list[Any]:
 
 
 def _store(
-    flat: np.ndarray, starts: np.ndarray, shape: list[Any], array: np.ndarray, indices: list[int], rows: Rows
+    flat: np.ndarray, starts: np.ndarray, shape: list[Any], array: np.ndarray, indices: list[int], rows: EncodedDataset
 ) -> None:
     length = max(rows.tokens[i] for i in indices)
     for values, row in zip(array, indices, strict=True):
@@ -383,7 +383,7 @@ def cuts_alike(own: TextEncoder, other: TextEncoder) -> bool:
     return settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
 
 
-def same_pieces(own: Rows, other: Rows) -> bool:
+def same_pieces(own: EncodedDataset, other: EncodedDataset) -> bool:
     """Whether two encoders cut every text of the same examples into the same pieces, though with other ids."""
     if own.tokens != other.tokens or own.encoder.settings.pad_side != other.encoder.settings.pad_side:
         return False
@@ -396,5 +396,5 @@ def same_pieces(own: Rows, other: Rows) -> bool:
     )
 
 
-def _own_rows(model: TaskModel, rows: Rows) -> Rows:
-    return Rows(rows.examples, model.encoder, model.task)
+def _own_rows(model: TaskModel, rows: EncodedDataset) -> EncodedDataset:
+    return EncodedDataset(rows.examples, model.encoder, model.task)

@@ -16,7 +16,7 @@ from teachers.data.encoded_dataset import Batch
 from teachers.losses.loss import term_shares
 from teachers.signals.hooks import Signals, observe
 from teachers.training.checkpoint import random_states, set_random_states
-from teachers.training.training_task import Bound
+from teachers.training.training_task import BoundTask
 
 Terms = dict[str, Tensor]
 
@@ -44,7 +44,7 @@ class Accumulation:
         """Give all processes the first one's weights."""
         self._agree(tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
 
-    def backward(self, bound: Bound, rows: list[int], epoch: int, progress: float) -> tuple[Terms, int]:
+    def backward(self, bound: BoundTask, rows: list[int], epoch: int, progress: float) -> tuple[Terms, int]:
         """Add the gradients of a batch to the parameters.
 
         Args:
@@ -74,7 +74,7 @@ class Accumulation:
         self._exchange(bound)
         return terms, tokens
 
-    def _piecewise(self, bound: Bound, pieces: Sequence[Batch], weight: float) -> tuple[Terms, int]:
+    def _piecewise(self, bound: BoundTask, pieces: Sequence[Batch], weight: float) -> tuple[Terms, int]:
         sums: Terms = {}
         for piece, share in zip(pieces, self._shares(bound, pieces, weight), strict=True):
             with self.accelerator.autocast():
@@ -88,7 +88,7 @@ class Accumulation:
         means = self.accelerator.reduce(torch.stack([*sums.values()]), "mean")
         return dict(zip(sums, means, strict=True)), self._tokens(pieces if weight else ())
 
-    def _shares(self, bound: Bound, pieces: Sequence[Batch], weight: float) -> list[dict[str, float]]:
+    def _shares(self, bound: BoundTask, pieces: Sequence[Batch], weight: float) -> list[dict[str, float]]:
         """Return what the mean of each term over a piece is multiplied by, so that sums are means over the batch.
 
         The entry without a name is for the terms that are means over rows.
@@ -110,7 +110,7 @@ class Accumulation:
 
     def _at_once(
         self,
-        bound: Bound,
+        bound: BoundTask,
         shares: Sequence[list[int]],
         parts: Sequence[list[int]],
         epoch: int,
@@ -157,7 +157,7 @@ class Accumulation:
         every = self.accelerator.gather(padded[None])
         return torch.cat([part[:size] for part, size in zip(every, sizes, strict=True)])
 
-    def _backward(self, bound: Bound, loss: Any) -> None:
+    def _backward(self, bound: BoundTask, loss: Any) -> None:
         if not (isinstance(loss, Tensor) and loss.requires_grad):
             raise UserError(
                 f"training of {bound.student.name}: nothing that the loss reads is trained; freeze less, or leave out "
@@ -176,7 +176,7 @@ class Accumulation:
                 for tensor in tensors:
                     tensor.copy_(broadcast(tensor.detach().clone()))
 
-    def _exchange(self, bound: Bound) -> None:
+    def _exchange(self, bound: BoundTask) -> None:
         """Average the gradients over processes.
 
         Not by the hooks of ``DistributedDataParallel``: what a loss reads inside a network is no output of it, and

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from eval.errors import UserError
-from eval.files.writing import whole_file
+from eval.files.writing import atomic_file
 
 FILE = "checkpoint.safetensors"
 BEST = "best.safetensors"
@@ -112,7 +112,7 @@ def load_checkpoint(
 
 
 def _write(path: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-    with whole_file(path) as beside:
+    with atomic_file(path) as beside:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside, {"state": json.dumps(state)})
 
 

@@ -29,13 +29,14 @@ class Training(RenamedFields):
 
     Attributes:
         epochs: Passes over the training examples; a fraction is allowed.
-        max_steps: Stop after this many updates, whatever ``epochs`` says.
+        max_steps: Stop after this many optimizer steps, whatever ``epochs`` says.
         learning_rate: Peak learning rate of AdamW.
         batch_size: Examples (windows, for long inputs) of one update, over all devices together.
         gradient_accumulation_steps: Pieces into which each batch is cut to save memory; the optimizer step is that of
             the whole batch, so ``batch_size`` stays the number of its examples (transformers counts those of a piece).
         schedule: Schedule of the learning rate after the warm-up: down to 0 in a straight line or along a cosine,
-            constant, falling with the root of the updates (noam), or in a straight line to a 32nd (slanted_triangular).
+            constant, falling with the root of the optimizer steps (noam), or in a straight line to a 32nd
+            (slanted_triangular).
         warmup_steps: Optimizer steps in which the rate rises from 0, or from a 32nd for slanted_triangular. Below 1 it
             is a share of all optimizer steps, otherwise their number.
         layer_decay: What the rate is multiplied by from each layer to the one below it: the head has the peak rate, the

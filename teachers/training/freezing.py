@@ -64,7 +64,7 @@ def unfreezing(
         networks: What is trained.
         trained: Parameters that may be trained at all; the others are left alone.
         training: Its ``unfreeze`` says when.
-        total: Updates of the training.
+        total: Optimizer steps of the training.
         an_epoch: Updates of an epoch.
     """
     if training.unfreeze is None:
@@ -78,7 +78,7 @@ def unfreezing(
         if training.max_steps is None and reached < len(groups):
             logger.warning(
                 "unfreeze: %d of %d groups of layers are trained before the training ends; give more epochs, or "
-                "unfreeze: 0.5, which trains all of them after half of the updates",
+                "unfreeze: 0.5, which trains all of them after half of the optimizer steps",
                 reached,
                 len(groups),
             )

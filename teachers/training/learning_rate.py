@@ -1,4 +1,4 @@
-"""The course of the learning rate over a training, as a part of its peak; pure functions of step and total."""
+"""The schedule of the learning rate over a training, as a part of its peak; pure functions of step and total."""
 
 from __future__ import annotations
 

@@ -47,13 +47,13 @@ from teachers.training.precision import back_to_float32, in_float32, mixed_preci
 from teachers.training.processes import check_launcher
 from teachers.training.progress import Progress
 from teachers.training.scheduled_modules import Scheduled, parameter_groups, progress_at
-from teachers.training.training_task import Bound, Learnable, Lesson
+from teachers.training.training_task import BoundTask, Learnable, TrainingTask
 
 logger = logging.getLogger("teachers.training.loop")
 
 
 @dataclass
-class Course:
+class TrainState:
     """Where a training stands; plain values, so that a checkpoint holds them as JSON.
 
     Attributes:
@@ -103,12 +103,12 @@ def train(
         UserError: If there is nothing to train on, or the checkpoint in ``folder`` is of another run.
         DivergedError: If the loss is not finite, or the student collapses (see ``teachers.training.monitor``).
     """
-    lesson = Lesson(student, examples, objective or TaskLoss(), validation, teacher)
-    return learn([lesson], training, seed=seed, folder=folder, identity=identity)
+    training_task = TrainingTask(student, examples, objective or TaskLoss(), validation, teacher)
+    return learn([training_task], training, seed=seed, folder=folder, identity=identity)
 
 
 def learn(
-    lessons: Sequence[Learnable],
+    training_tasks: Sequence[Learnable],
     training: Training | None = None,
     *,
     seed: int = 13,
@@ -119,18 +119,26 @@ def learn(
     training = training or Training()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        bound = [lesson.bind(seed) for lesson in lessons]
+        bound = [training_task.bind(seed) for training_task in training_tasks]
         digests = [word for one in bound for word in (one.rows.digest, weights_digest(one.student.model))]
         words = [recorded_json(training), str(seed), *digests, identity]
         return _Loop(bound, training, seed, folder, hashlib.sha256("|".join(words).encode()).hexdigest()).run()
 
 
 class _Loop:
-    def __init__(self, lessons: list[Bound], training: Training, seed: int, folder: Path | None, key: str) -> None:
-        self.lessons, self.training, self.seed, self.folder, self.key = lessons, training, seed, folder, key
-        self.networks = [lesson.student.model for lesson in lessons]
-        self.name = " and ".join(dict.fromkeys(lesson.student.name for lesson in lessons))
-        self.batches = MixedBatches([lesson.batches(training, seed) for lesson in lessons], seed)
+    def __init__(
+        self, training_tasks: list[BoundTask], training: Training, seed: int, folder: Path | None, key: str
+    ) -> None:
+        self.training_tasks, self.training, self.seed, self.folder, self.key = (
+            training_tasks,
+            training,
+            seed,
+            folder,
+            key,
+        )
+        self.networks = [training_task.student.model for training_task in training_tasks]
+        self.name = " and ".join(dict.fromkeys(training_task.student.name for training_task in training_tasks))
+        self.batches = MixedBatches([training_task.batches(training, seed) for training_task in training_tasks], seed)
         self.total = max(1, math.ceil(training.epochs * len(self.batches)))
         if training.max_steps is not None:
             self.total = min(self.total, training.max_steps)
@@ -140,17 +148,21 @@ class _Loop:
         if len({id(network) for network in self.networks}) > 1 and self.accelerator.num_processes > 1:
             raise UserError("several networks are trained together by one process; start it without torchrun")
         self.modules = tuple(
-            module.to(self.device) for module in (*self.networks, *(one.loss.modules for one in lessons))
+            module.to(self.device) for module in (*self.networks, *(one.loss.modules for one in training_tasks))
         )
-        run = [observed(lesson.student.model, lesson.loss.reads) for lesson in lessons]
+        run = [observed(training_task.student.model, training_task.loss.reads) for training_task in training_tasks]
         self.prepared = list({id(part): part for part in run}.values())
         for part in self.prepared:  # number format alone: gradients are exchanged in teachers.training.accumulation
             self.accelerator.prepare_model(part, evaluation_mode=True)
         self.accumulation.begin(self.modules)
-        for lesson in lessons:
-            freeze(lesson.student.model, training)
+        for training_task in training_tasks:
+            freeze(training_task.student.model, training)
         with in_float32(self.prepared):
-            self.watches = {lesson.name: watch for lesson in lessons if (watch := lesson.watch()) is not None}
+            self.watches = {
+                training_task.name: watch
+                for training_task in training_tasks
+                if (watch := training_task.watch()) is not None
+            }
         trained = (p for module in self.modules for p in module.parameters() if p.requires_grad)
         self.parameters = list(dict.fromkeys(trained))
         rates = Scheduled(self.modules).rates()
@@ -160,7 +172,7 @@ class _Loop:
         factors = {p: f for network in self.networks for p, f in rate_factors(network, training.layer_decay).items()}
         groups = parameter_groups(self.parameters, rates, training, factors)
         self.optimizer = self.accelerator.prepare_optimizer(_optimizer(groups, training))
-        self.course = Course()
+        self.train_state = TrainState()
         self.best_weights: list[dict[str, torch.Tensor]] = []
 
     def run(self) -> list[dict[str, Any]]:
@@ -171,9 +183,9 @@ class _Loop:
             network.train()
         try:
             with contextlib.ExitStack() as stack:
-                for lesson in self.lessons:
-                    stack.enter_context(kept_silent(lesson.student.model, lesson.student.tokenizer))
-                self.progress = stack.enter_context(Progress(self.total, self.course.step, self.name))
+                for training_task in self.training_tasks:
+                    stack.enter_context(kept_silent(training_task.student.model, training_task.student.tokenizer))
+                self.progress = stack.enter_context(Progress(self.total, self.train_state.step, self.name))
                 self._steps()
         finally:
             back_to_float32(self.prepared)
@@ -181,25 +193,25 @@ class _Loop:
                 network.eval()
                 for parameter in network.parameters():
                     parameter.requires_grad_(True)
-        if self.folder is not None and self.course.best is not None and self.training.keep == "best":
+        if self.folder is not None and self.train_state.best is not None and self.training.keep == "best":
             load_weights(self.folder / BEST, *self.networks)
             self.accelerator.wait_for_everyone()  # before whoever is first removes the folder
         for network, weights in zip(self.networks, self.best_weights, strict=False):
             network.load_state_dict(weights)
         for network in self.networks:
             network.cpu()
-        return self.course.history
+        return self.train_state.history
 
     def _steps(self) -> None:
         saved = time.perf_counter()
-        for step, lesson, indices, last_of_epoch in self._schedule():
+        for step, training_task, indices, last_of_epoch in self._schedule():
             started = time.perf_counter()
             self.scheduled.at_step(step, self.total)
-            self._update(lesson, indices, step)
-            self.course.step = step + 1
+            self._update(training_task, indices, step)
+            self.train_state.step = step + 1
             self._count("seconds", time.perf_counter() - started)
             every = self.training.report_steps
-            if last_of_epoch or self.course.step == self.total or (every and self.course.step % every == 0):
+            if last_of_epoch or self.train_state.step == self.total or (every and self.train_state.step % every == 0):
                 if self._end_of_epoch():
                     return
                 self._checkpoint()
@@ -208,10 +220,10 @@ class _Loop:
                 self._checkpoint()
                 saved = time.perf_counter()
 
-    def _schedule(self) -> Iterator[tuple[int, Bound, list[int], bool]]:
-        """Yield (step, lesson, rows, whether the epoch ends), from where the course stands to the last update."""
+    def _schedule(self) -> Iterator[tuple[int, BoundTask, list[int], bool]]:
+        """Yield (step, lesson, rows, whether the epoch ends), from the current step to the last."""
         an_epoch = len(self.batches)
-        step = self.course.step
+        step = self.train_state.step
         while step < self.total:
             self.epoch, done = divmod(step, an_epoch)
             self.batches.set_epoch(self.epoch)
@@ -220,19 +232,19 @@ class _Loop:
                     continue
                 if step >= self.total:
                     return
-                yield step, self.lessons[number], indices, position == an_epoch - 1
+                yield step, self.training_tasks[number], indices, position == an_epoch - 1
                 step += 1
 
-    def _update(self, lesson: Bound, indices: list[int], step: int) -> None:
+    def _update(self, training_task: BoundTask, indices: list[int], step: int) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * rate(self.training, step, self.total)
-        found, tokens = self.accumulation.backward(lesson, indices, self.epoch, progress_at(step, self.total))
+        found, tokens = self.accumulation.backward(training_task, indices, self.epoch, progress_at(step, self.total))
         terms = dict(zip(found, torch.stack([*found.values()]).tolist(), strict=True))
         total = sum(terms.values())
         if not math.isfinite(total):
             raise DivergedError(
-                f"training of {lesson.student.name} diverged: the loss of update {step + 1} of {self.total} is {total} "
-                f"({', '.join(f'{name} {value:.4g}' for name, value in terms.items())}); try a learning rate below "
+                f"training of {training_task.student.name} diverged: the loss of step {step + 1} of {self.total} is "
+                f"{total} ({', '.join(f'{name} {value:.4g}' for name, value in terms.items())}); try a learning rate below "
                 f"{self.training.learning_rate:g}, a longer warm-up, or precision fp32"
             )
         if self.training.max_grad_norm:
@@ -240,53 +252,53 @@ class _Loop:
         self.optimizer.step()
         self.optimizer.zero_grad()
         for name, value in terms.items():
-            self._count(f"loss.{lesson.prefix}{name}", value)
-        self._count(f"steps.{lesson.prefix}".rstrip("."), 1)
+            self._count(f"loss.{training_task.prefix}{name}", value)
+        self._count(f"steps.{training_task.prefix}".rstrip("."), 1)
         self._count("tokens", tokens)
         self.progress.update(step + 1, total, tokens)
 
     def _count(self, name: str, value: float) -> None:
-        self.course.sums[name] = self.course.sums.get(name, 0.0) + value
+        self.train_state.sums[name] = self.train_state.sums.get(name, 0.0) + value
 
     def _end_of_epoch(self) -> bool:
         """Score, remember the best, and tell whether training stops early."""
-        sums, course = self.course.sums, self.course
-        settled = self.scheduled.at_step(course.step, self.total)
+        sums, train_state = self.train_state.sums, self.train_state
+        settled = self.scheduled.at_step(train_state.step, self.total)
         losses = {name[5:]: value for name, value in sums.items() if name.startswith("loss.")}
-        steps = {one.prefix: sums.get(f"steps.{one.prefix}".rstrip("."), 0.0) for one in self.lessons}
+        steps = {one.prefix: sums.get(f"steps.{one.prefix}".rstrip("."), 0.0) for one in self.training_tasks}
         terms = {
             name: value / next(count for prefix, count in steps.items() if name.startswith(prefix))
             for name, value in losses.items()
         }
         entry: dict[str, Any] = {
-            "step": course.step,
+            "step": train_state.step,
             "loss": sum(losses.values()) / sum(steps.values()),
             "terms": terms,
             "seconds": sums["seconds"],
             "tokens_per_second": sums["tokens"] / max(sums["seconds"], 1e-9),
         }
-        course.sums = {}
+        train_state.sums = {}
         with in_float32(self.prepared):
             for watch in self.watches.values():
-                watch.refuse_collapse(course.step, self.training.learning_rate)
+                watch.refuse_collapse(train_state.step, self.training.learning_rate)
             figures = {name: watch.figures() for name, watch in self.watches.items()}
         if figures:
             self._remember_best(entry, joined(figures), settled)
-        course.history.append(entry)
+        train_state.history.append(entry)
         shown = [f"{name} {entry[name]:.4f}" for name in ("loss", "score", "agreement") if name in entry]
-        logger.info("%s: update %d of %d, %s", self.name, course.step, self.total, ", ".join(shown))
-        return self.training.patience is not None and course.stale >= self.training.patience
+        logger.info("%s: update %d of %d, %s", self.name, train_state.step, self.total, ", ".join(shown))
+        return self.training.patience is not None and train_state.stale >= self.training.patience
 
     def _remember_best(self, entry: dict[str, Any], figures: dict[str, Any], settled: bool) -> None:
-        course = self.course
+        train_state = self.train_state
         entry |= figures
         self.progress.figures = {name: figures[name] for name in ("score", "agreement") if name in figures}
         if "score" not in entry or not settled:  # vectors of texts of which nothing is known; not yet its last shape
             return
-        if course.best is not None and entry["score"] <= course.best:
-            course.stale += 1
+        if train_state.best is not None and entry["score"] <= train_state.best:
+            train_state.stale += 1
             return
-        course.best, course.stale = entry["score"], 0
+        train_state.best, train_state.stale = entry["score"], 0
         if self.training.keep == "best":
             if self.folder is not None:
                 if self.accelerator.is_main_process:
@@ -309,7 +321,7 @@ class _Loop:
         random = {name: self.accelerator.gather(own.to(self.device)[None]) for name, own in states.items()}
         if not self.accelerator.is_main_process:
             return
-        state = {"key": self.key, **vars(self.course)}
+        state = {"key": self.key, **vars(self.train_state)}
         try:
             save_checkpoint(self.folder, self.modules, self.optimizer, state, random)
         except OSError as error:
@@ -325,8 +337,8 @@ class _Loop:
                 f"{self.folder / FILE}: belongs to another run (other data, settings, seed or starting weights); "
                 "remove it to train anew"
             )
-        self.course = Course(**state)
-        logger.info("%s: going on after update %d of %d", self.name, self.course.step, self.total)
+        self.train_state = TrainState(**state)
+        logger.info("%s: going on after update %d of %d", self.name, self.train_state.step, self.total)
 
 
 def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:

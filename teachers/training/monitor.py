@@ -23,7 +23,7 @@ from eval.proof.paired_statistics import agreement
 from eval.scores import score
 from eval.task import Examples
 from teachers.anatomy.encoder import attention_width, has_plain_attention, layer_count, layer_parts, layers, shape_of
-from teachers.signals.hooks import NOTHING, Signals, Wanted, observe
+from teachers.signals.hooks import NOTHING, Signals, SignalSpec, observe
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel, evaluating
 from teachers.training.scoring import answers, scorable
@@ -60,7 +60,7 @@ class Signs:
     attends: bool | None = None
 
 
-class Watch:
+class Monitor:
     """Looks at a student after every epoch.
 
     Args:
@@ -153,16 +153,16 @@ def signs(model: TaskModel, inputs: Any) -> Signs:
         attends = _attends(network, seen, mask, 0) if readable else None
         # A healthy network is known by its first layer; only a dead one is read to its last.
         for layer in range(1, depth) if attends is False else ():
-            wanted = Wanted(queries=(layer,), keys=(layer,))
+            wanted = SignalSpec(queries=(layer,), keys=(layer,))
             attends = attends or _attends(network, observe(network, tensors, wanted), mask, layer)
     return Signs(constant(seen.logits, mask), spread(seen.hidden_states[depth], mask) if depth else None, attends)
 
 
-def _wanted(depth: int, readable: bool) -> Wanted:
+def _wanted(depth: int, readable: bool) -> SignalSpec:
     if not depth:
         return NOTHING
     first = (0,) if readable else ()
-    return Wanted(hidden_states=(depth,), queries=first, keys=first)
+    return SignalSpec(hidden_states=(depth,), queries=first, keys=first)
 
 
 def _has_queries(network: Any) -> bool:

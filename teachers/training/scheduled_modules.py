@@ -1,9 +1,9 @@
 """Parts of a network that change while it is trained: masks that grow, modules that are replaced, ranges that move.
 
 Such a part is an ``nn.Module`` with ``at_step(step, total) -> bool``. It is called before update ``step`` (from 0) of
-``total``, and once more with the number of updates made whenever the network is scored and saved. It sets what the part
-does from then on as a pure function of the two numbers and its own weights, so that a resumed training goes on alike,
-and it returns whether the part has its last shape: weights from before are never kept as the best.
+``total``, and once more with the number of optimizer steps made whenever the network is scored and saved. It sets what
+the part does from then on as a pure function of the two numbers and its own weights, so that a resumed training goes on
+alike, and it returns whether the part has its last shape: weights from before are never kept as the best.
 
 A part may also have ``rates() -> {name of an own parameter: peak learning rate}``: these parameters are trained at
 their own rate, without weight decay. Chance comes from torch's global generator, which checkpoints keep.
@@ -29,7 +29,7 @@ def progress_at(step: int, total: int) -> float:
 
 
 class Scheduled:
-    """The parts of some modules that follow the course of a training.
+    """The parts of some modules that follow the steps of a training.
 
     Args:
         modules: What is trained.

@@ -9,7 +9,7 @@ from eval.inference import Answer, batches_by_length, predict
 from eval.kinds.kind_registry import kind_of
 from eval.scores import score
 from eval.task import Examples, TaskSpec
-from teachers.data.encoded_dataset import Rows
+from teachers.data.encoded_dataset import EncodedDataset
 from teachers.taskmodel import TaskModel, evaluating, logits_of
 
 MASK_SEED = 13
@@ -34,10 +34,10 @@ def scorable(spec: TaskSpec, examples: Examples) -> bool:
     return len(examples) > 0 and (truth is None or all(truth in example for example in examples))
 
 
-def rows_of(model: TaskModel, examples: Examples, seed: int) -> Rows:
+def rows_of(model: TaskModel, examples: Examples, seed: int) -> EncodedDataset:
     """Encode examples for training this network."""
     tokenizer = model.tokenizer
-    return Rows(
+    return EncodedDataset(
         examples,
         model.encoder,
         model.task,

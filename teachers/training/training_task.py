@@ -14,12 +14,12 @@ from teachers.losses.loss import Loss, Objective
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
-from teachers.training.monitor import Watch
+from teachers.training.monitor import Monitor
 from teachers.training.scoring import rows_of
 
 
 class Batches(Protocol):
-    """Rows of training data, which are asked for by number; ``teachers.data.encoded_dataset.Rows`` is the usual one.
+    """Rows of training data, which are asked for by number; ``EncodedDataset`` is the usual one.
 
     Attributes:
         lengths: Tokens of each row.
@@ -38,7 +38,7 @@ class Batches(Protocol):
 
 
 class Watching(Protocol):
-    """Looks at a student after every epoch; ``teachers.training.monitor.Watch`` is the usual one."""
+    """Looks at a student after every epoch; ``teachers.training.monitor.Monitor`` is the usual one."""
 
     def figures(self) -> dict[str, Any]:
         """Return ``scores`` by name and ``score``, the one that decides, if there are any."""
@@ -50,14 +50,14 @@ class Watching(Protocol):
 
 
 @dataclass
-class Bound:
+class BoundTask:
     """A lesson that is ready to be trained on.
 
     Attributes:
         student: What is trained.
         rows: What it learns from.
         loss: What is minimised.
-        name: As in ``Lesson``.
+        name: As in ``TrainingTask``.
         watch: Makes what looks at the student, once it stands on its device; None looks at nothing.
     """
 
@@ -79,7 +79,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingTask:
     """One task of a training.
 
     Attributes:
@@ -98,7 +98,7 @@ class Lesson:
     teacher: TeacherSource | None = None
     name: str = ""
 
-    def bind(self, seed: int) -> Bound:
+    def bind(self, seed: int) -> BoundTask:
         """Encode the examples and tie the objective to them.
 
         Raises:
@@ -108,17 +108,17 @@ class Lesson:
         if not len(examples):
             raise UserError(f"nothing to train on: {examples.name} is empty")
         rows = rows_of(self.student, examples, seed)
-        return Bound(self.student, rows, self.objective.bind(self.student, rows), self.name, self._watch)
+        return BoundTask(self.student, rows, self.objective.bind(self.student, rows), self.name, self._watch)
 
-    def _watch(self) -> Watch | None:
+    def _watch(self) -> Monitor | None:
         if self.validation is None or not len(self.validation):
             return None
-        return Watch(self.student, self.validation, self.teacher)
+        return Monitor(self.student, self.validation, self.teacher)
 
 
 class Learnable(Protocol):
-    """What ``learn`` trains on: a ``Lesson``, or anything else that can be bound."""
+    """What ``learn`` trains on: a ``TrainingTask``, or anything else that can be bound."""
 
-    def bind(self, seed: int) -> Bound:
+    def bind(self, seed: int) -> BoundTask:
         """Make it ready."""
         ...

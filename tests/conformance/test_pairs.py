@@ -58,7 +58,7 @@ def check_pair(first, second, family, signals):
     refused = [name for name in (first, second) if family in REFUSED.get(name, ())]
     if refused:
         with pytest.raises(UserError, match="|".join(refused)):
-            run(recipe, source, inputs, rehearse=False)
+            run(recipe, source, inputs, dry_run_first=False)
         return
     problem = refusal(first, second)
     if problem is not None:
@@ -67,7 +67,7 @@ def check_pair(first, second, family, signals):
             run(recipe, source, inputs)
         return
     try:
-        result = run(recipe, source, inputs, rehearse=False)
+        result = run(recipe, source, inputs, dry_run_first=False)
     except UserError as error:  # the other of the two has nothing to learn from on this kind of task
         if first == second or task.spec.kind not in OTHER_KIND.values() or task.spec.kind not in str(error):
             raise

@@ -50,7 +50,9 @@ def pruned(first, kind, signals):
     fields = FIELDS[first]
     if kind == "embedding" and get(first)(**fields).needed():
         fields = {**fields, "objective": "distill.embedding"}
-    result = run(Recipe(steps=(instance(first, **fields),)), source, inputs_for(task, source, signals), rehearse=False)
+    result = run(
+        Recipe(steps=(instance(first, **fields),)), source, inputs_for(task, source, signals), dry_run_first=False
+    )
     known = {path: weight for path, weight in matrices(result.model).items() if (weight == 0).float().mean() > 0.8}
     assert len(known) >= 18
     return result, known
@@ -72,20 +74,20 @@ def test_zeros_stay_through_every_technique(first, second, signals):
     assert set(reasons) <= ({refusal(first, second).reason} if reasons else set()), "a recipe refuses what a model does"
     if reasons:
         with pytest.raises(UserError, match=re.escape(reasons[0])):
-            run(Recipe(steps=(technique,)), source, inputs, rehearse=False)
+            run(Recipe(steps=(technique,)), source, inputs, dry_run_first=False)
         return
     try:
-        result = run(Recipe(steps=(technique,)), source, inputs, rehearse=False)
+        result = run(Recipe(steps=(technique,)), source, inputs, dry_run_first=False)
     except UserError as error:
         if refusal(first, second) is None and task.spec.kind not in str(error):
             raise
         return
     if technique.makes and not layer_count(result.model):
-        return  # a network of its own, with nothing of the old one
+        return  # a custom architecture, with nothing of the old one
     check_zeros(result, known)
     if not technique.freezes and not technique.last and not technique.makes:
         later = instance(TRAINED_ON[task.spec.kind], learning_rate=1e-2)
-        check_zeros(run(Recipe(steps=(later,)), result, inputs, rehearse=False), known)
+        check_zeros(run(Recipe(steps=(later,)), result, inputs, dry_run_first=False), known)
 
 
 def check_zeros(result, known):
@@ -113,7 +115,8 @@ def test_a_saved_folder_is_smaller_for_its_zeros(first, second, signals, tmp_pat
     dense = Artifact.from_model(tiny_taskmodel("bert", task.spec))
     step = instance(second, **({"bits": 4} if second == "quantize.qbert" else {}))
     results = [
-        run(Recipe(steps=(step,)), model, inputs_for(task, model, signals), rehearse=False) for model in (source, dense)
+        run(Recipe(steps=(step,)), model, inputs_for(task, model, signals), dry_run_first=False)
+        for model in (source, dense)
     ]
     results[0].save(tmp_path / "pruned")
     again = load(tmp_path / "pruned")
@@ -149,8 +152,8 @@ def test_what_does_not_touch_the_zeros_is_not_refused(signals):
     inputs = inputs_for(task, model, signals)
     table = instance("prune.magnitude", parts=["embeddings"], schedule="once")
     layers = instance("prune.movement")
-    run(Recipe(steps=(table, instance("share.lowrank"))), model, inputs, rehearse=False)
-    run(Recipe(steps=(layers, instance("share.embeddings"))), model, inputs, rehearse=False)
-    run(Recipe(steps=(layers, instance("share.layers", init="least"))), model, inputs, rehearse=False)
+    run(Recipe(steps=(table, instance("share.lowrank"))), model, inputs, dry_run_first=False)
+    run(Recipe(steps=(layers, instance("share.embeddings"))), model, inputs, dry_run_first=False)
+    run(Recipe(steps=(layers, instance("share.layers", init="least"))), model, inputs, dry_run_first=False)
     plain = instance("prune.magnitude", stock=True)
-    run(Recipe(steps=(plain, instance("share.layers"))), model, inputs, rehearse=False)
+    run(Recipe(steps=(plain, instance("share.layers"))), model, inputs, dry_run_first=False)

@@ -56,7 +56,7 @@ def command(kind: str, *more: str) -> str:
 
 
 def rows_of(kind: str, count: int = 6) -> list[dict[str, Any]]:
-    """Return rows of a kind with two truths in turns."""
+    """Return rows of a kind with two truths alternately."""
     good = GOOD[kind]
     other = good | ({"label": OTHER[good["label"]]} if "label" in good else {})
     return [dict(good if number % 2 else other) for number in range(count)]

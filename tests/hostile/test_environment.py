@@ -118,7 +118,7 @@ def of_streams() -> list[Case]:
 CASES = [
     *of_streams(),
     *(
-        Case(f"a mistake to a standard error that is {name}: {words}", words, FULL, streams={"stderr": what}, code=2)
+        Case(f"an error to a standard error that is {name}: {words}", words, FULL, streams={"stderr": what}, code=2)
         for name, what in {"full": "full", "closed": "closed", "broken": "broken"}.items()
         for words in ("check nowhere.yaml", "eval --nope", "predict nowhere text", "export/predict.py --nope")
     ),
@@ -206,7 +206,7 @@ CASES = [
         env={"PYTHONIOENCODING": "ascii"},
     ),
     Case(
-        "ASCII: a mistake in another alphabet",
+        "ASCII: an error in another alphabet",
         "check möglich.yaml",
         says=r"m\\xf6glich|möglich",
         env={"PYTHONIOENCODING": "ascii"},

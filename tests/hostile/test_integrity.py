@@ -199,7 +199,7 @@ CASES = [
         "several files are named at once",
         EVAL,
         (json_set("artifact/config.json", "hidden_act", "relu"), remove("artifact/task.json")),
-        says=r"config\.json.*\n.*task\.json.*2 mistakes",
+        says=r"config\.json.*\n.*task\.json.*2 errors",
     ),
     Case("the same content in other words", EVAL, same_content, code=0),
     *(

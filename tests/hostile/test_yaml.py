@@ -85,7 +85,7 @@ def of_blocks() -> list[Case]:
             name = info.alias or field
             for value_name, (text, value) in VALUES.items():
                 if not is_wrong(model, field, value) or (path == "augment" and value is True):
-                    continue  # a block with other mistakes is not looked through for them
+                    continue  # a block with other errors is not looked through for them
                 fields = {key: known for key, known in least.items() if key != name} | {name: text}
                 recipe, line = placed(path, fields)
                 quick = value_name in ("a mapping", "true") or path in ("", "task")

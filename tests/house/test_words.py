@@ -81,7 +81,7 @@ NAMES = {
     "atomic_write": r"write_beside",
     "exclusive": r"(?<!_)alone\(\)",
     "recover, recovery": r"heals?|healed|healing|Healed",
-    "dry_run": r"rehearse|rehearsal|rehearsing|Rehearsal",
+    "dry_run_first": r"rehearse|rehearsal|rehearsing|Rehearsal",
     "trained, learned": r"taught|learnt",
     "mlm": r"MaskedWords",
     "rtd": r"ReplacedTokens",

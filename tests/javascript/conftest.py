@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.files.writing import whole_folder
+from eval.files.writing import atomic_folder
 from teachers.home import home
 
 HERE = Path(__file__).parent
@@ -32,7 +32,7 @@ def modules():
     wanted = (HERE / "package.json").read_bytes()
     folder = home() / "javascript" / hashlib.sha256(wanted).hexdigest()[:16]
     if not folder.is_dir():
-        with whole_folder(folder, "npm packages") as beside:
+        with atomic_folder(folder, "npm packages") as beside:
             (beside / "package.json").write_bytes(wanted)
             done = subprocess.run(INSTALL, cwd=beside, capture_output=True, text=True, check=False, timeout=600)
             if done.returncode:

@@ -26,7 +26,7 @@ def texts_of(count, kind="classification", **options):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A model that has learnt its task, so that both labels occur."""
+    """A model that has learned its task, so that both labels occur."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COMPRESS_HOME", str(tmp_path_factory.mktemp("home")))
         task, training = tiny_task(examples=300), Training(max_steps=200, batch_size=16, learning_rate=1e-3)

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from compress.export import export_web
-from compress.export.check.probes import ODD, made_up_examples, odd_examples
+from compress.export.check.probes import ODD, odd_examples, synthetic_examples
 from compress.export.targets.web_readme import KNOWN, pipeline_of
 from eval.inference import predict
 from eval.task import TaskSpec
@@ -39,7 +39,7 @@ def expected_ids(model, examples):
 def test_every_family_has_the_same_tokens_and_labels(node, tmp_path):
     models = {family: tiny_taskmodel(family) for family in FAMILIES}
     examples = {
-        family: [*odd_examples(model.encoder), *made_up_examples(model.encoder), *tiny_task().validation]
+        family: [*odd_examples(model.encoder), *synthetic_examples(model.encoder), *tiny_task().validation]
         for family, model in models.items()
     }
     jobs = [

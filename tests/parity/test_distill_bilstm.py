@@ -29,7 +29,7 @@ def distilled(family="bert", kind="classification", pair=False, cache=None, **fi
     task = tiny_task(kind, pair=pair)
     source = tiny_taskmodel(family, task.spec)
     inputs = Inputs(train=task.train, validation=task.validation, teacher=ModelTeacher(source, cache=cache))
-    return run(Recipe(steps=(BiLstmDistillation(**{**SMALL, **fields}),)), source, inputs, rehearse=False), task
+    return run(Recipe(steps=(BiLstmDistillation(**{**SMALL, **fields}),)), source, inputs, dry_run_first=False), task
 
 
 def packed(encoder, sequence):

@@ -1,4 +1,4 @@
-"""``distill.dual`` against the numbers of its sheet, the formula in slow loops, and stock transformers."""
+"""``distill.dual`` against the numbers of its sheet, the formula in slow loops, and standard transformers."""
 
 import json
 
@@ -368,7 +368,7 @@ def test_it_learns(task):
     source = tiny_taskmodel("bert", task.spec)
     inputs = Inputs(train=task.train, teacher=ModelTeacher(source))
     dual = technique(epochs=10, max_steps=None, learning_rate=5e-3, projection="both", reduction="mean")
-    history = run(Recipe(steps=(dual,)), source, inputs, rehearse=False).lineage[-1].facts["history"]
+    history = run(Recipe(steps=(dual,)), source, inputs, dry_run_first=False).lineage[-1].facts["history"]
     first, last = history[0]["terms"], history[-1]["terms"]
     assert last.keys() == {"student", "teacher", "down", "up"}
     assert all(last[name] < 0.9 * first[name] for name in last)

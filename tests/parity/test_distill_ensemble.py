@@ -20,7 +20,7 @@ from eval.inference import predict, softmax
 from eval.measurement import measure
 from eval.task import TaskSpec
 from teachers.signals.ensemble_teacher import EnsembleTeacher, combined
-from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.hooks import Signals, SignalSpec
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
@@ -226,7 +226,7 @@ def test_only_logits_are_shared(task, ensemble):
         "distill.logits, or name one model as the teacher"
     )
     with pytest.raises(UserError, match="no hidden states, queries, keys or values of its own"):
-        ensemble.read(rows_of(student, task.train, seed=1), Wanted(values=(0,)))
+        ensemble.read(rows_of(student, task.train, seed=1), SignalSpec(values=(0,)))
     with pytest.raises(UserError, match=r"step 1, distill\.distilbert.*an ensemble of 3 teachers"):
         run(Recipe(steps=(DistilBertDistillation(max_steps=1),)), student, inputs)
 

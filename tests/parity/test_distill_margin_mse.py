@@ -77,7 +77,7 @@ def test_a_reranker_is_trained_saved_and_loaded(family, tmp_path):
         head_parts(teacher.model)["classifier"].weight.mul_(50.0)  # random networks answer nearly the same to all
     source = ModelTeacher(teacher, cache=tmp_path / "signals")
     technique = MarginDistillation(pairs="all", epochs=10, batch_size=8, learning_rate=2e-3)
-    result = run(Recipe(steps=(technique,)), student, Inputs(train=train, teacher=source), rehearse=False)
+    result = run(Recipe(steps=(technique,)), student, Inputs(train=train, teacher=source), dry_run_first=False)
     result.save(tmp_path / "a")
     assert load(tmp_path / "a").digest == result.digest
     group = torch.tensor(queries(rows_of(student, train, 1)))

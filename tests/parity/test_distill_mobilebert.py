@@ -18,7 +18,7 @@ from compress.student.student import Student
 from compress.technique import Inputs
 from eval.errors import UserError
 from teachers.anatomy.encoder import layer_names
-from teachers.signals.hooks import Wanted, observe
+from teachers.signals.hooks import SignalSpec, observe
 from teachers.signals.model_teacher import LiveReader, ModelTeacher
 from teachers.training.loop import train
 from teachers.training.scoring import rows_of
@@ -121,7 +121,7 @@ def test_the_losses_of_real_models_are_the_slow_loop(reduction, task, teacher, s
     loss = config.bind(student, rows, ModelTeacher(teacher))
     batch = rows.batch([0, 4, 9, 1])
     assert batch.mask.min() == 0
-    everything = Wanted((1, 2, 3), (0, 1, 2), (0, 1, 2))
+    everything = SignalSpec((1, 2, 3), (0, 1, 2), (0, 1, 2))
     assert loss.reads == everything
     with torch.no_grad():
         own = observe(student.model, batch.inputs, everything)
@@ -189,7 +189,7 @@ def test_progressive_trains_one_layer_after_the_other(task, teacher, student, mo
     monkeypatch.setattr("teachers.training.loop.train", watched)
     technique = MobileBertDistillation(max_steps=2, batch_size=8, learning_rate=1e-3)
     inputs = Inputs(train=task.train, validation=task.validation, teacher=ModelTeacher(teacher))
-    result = run(Recipe(seed=3, steps=(technique,)), student, inputs, rehearse=False)
+    result = run(Recipe(seed=3, steps=(technique,)), student, inputs, dry_run_first=False)
 
     inside = layer_names(student.model)
     assert [seed for seed, _, _ in seen] == [3, 4, 5, 6]
@@ -216,7 +216,7 @@ def test_every_strategy_brings_the_student_nearer(strategy, task, teacher, stude
     inputs = Inputs(train=task.train, teacher=ModelTeacher(teacher))
     training = {"epochs": 10, "batch_size": 8, "learning_rate": 3e-3, "warmup_steps": 0.1}
     technique = MobileBertDistillation(strategy=strategy, transfer_epochs=18, **training)
-    result = run(Recipe(steps=(technique,)), student, inputs, rehearse=False)
+    result = run(Recipe(steps=(technique,)), student, inputs, dry_run_first=False)
     loss = MobileBertDistillation(strategy="auxiliary").bind(student, rows, ModelTeacher(teacher))
     with torch.no_grad():
         before, after = (loss(observe(m.model, batch.inputs, loss.reads), batch) for m in (student, result))
@@ -228,7 +228,7 @@ def test_an_interrupted_stage_goes_on_to_the_same_weights(task, teacher, student
     technique = MobileBertDistillation(max_steps=2, batch_size=8)
     inputs = Inputs(train=task.train, teacher=ModelTeacher(teacher))
     recipe = Recipe(seed=3, steps=(technique,))
-    whole = run(recipe, student, inputs, rehearse=False)
+    whole = run(recipe, student, inputs, dry_run_first=False)
 
     def stops(model, *args, **kwargs):
         if kwargs["folder"].name == "layer-2":
@@ -238,10 +238,10 @@ def test_an_interrupted_stage_goes_on_to_the_same_weights(task, teacher, student
     with monkeypatch.context() as patch:
         patch.setattr("teachers.training.loop.train", stops)
         with pytest.raises(KeyboardInterrupt):
-            run(recipe, student, inputs, rehearse=False, folder=tmp_path)
+            run(recipe, student, inputs, dry_run_first=False, folder=tmp_path)
     kept = {path.parent.name for path in (tmp_path / "1-distill.mobilebert.working").rglob("*") if path.is_file()}
     assert {"layer-0", "layer-1"} <= kept
-    assert run(recipe, student, inputs, rehearse=False, folder=tmp_path).digest == whole.digest
+    assert run(recipe, student, inputs, dry_run_first=False, folder=tmp_path).digest == whole.digest
 
 
 def test_on_a_task_the_labels_take_the_place_of_masked_words():
@@ -249,7 +249,7 @@ def test_on_a_task_the_labels_take_the_place_of_masked_words():
     teacher, student = tiny_taskmodel("bert", task.spec, seed=1), tiny_taskmodel("bert", task.spec, seed=2)
     inputs = Inputs(train=task.train, validation=task.validation, teacher=ModelTeacher(teacher))
     technique = MobileBertDistillation(strategy="joint", alpha=0.7, max_steps=2, batch_size=8)
-    history = run(Recipe(steps=(technique,)), student, inputs, rehearse=False).lineage[-1].facts["history"]
+    history = run(Recipe(steps=(technique,)), student, inputs, dry_run_first=False).lineage[-1].facts["history"]
     assert [sorted(entry["terms"]) for entry in history] == [["attention", "features"], ["soft", "task"]]
     rows = rows_of(student, task.train, 5)
     batch = rows.batch(range(4))

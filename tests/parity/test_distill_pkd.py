@@ -11,7 +11,7 @@ from compress.distill.pkd import PatientDistillation, patience
 from compress.technique import Inputs
 from eval.task import TaskSpec
 from teachers.data.encoded_dataset import Batch
-from teachers.signals.hooks import Signals, Wanted
+from teachers.signals.hooks import Signals, SignalSpec
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
@@ -98,7 +98,7 @@ def test_the_whole_loss_is_the_weighted_sum():
     )
     from compress.distill.pkd import PatientLoss
 
-    terms = PatientLoss(config, soft, (1,), 0, Wanted())(own, batch)
+    terms = PatientLoss(config, soft, (1,), 0, SignalSpec())(own, batch)
     assert terms["soft"].item() == pytest.approx(0.7 * 0.067131, abs=1e-6)
     assert terms["task"].item() == pytest.approx(0.3 * 0.313262, abs=1e-6)
     assert terms["patience"].item() == pytest.approx(10 * 0.2, abs=1e-5)

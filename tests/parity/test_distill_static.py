@@ -29,7 +29,7 @@ def distilled(family="bert", kind="classification", pair=False, cache=None, **fi
     source = tiny_taskmodel(family, task.spec)
     inputs = Inputs(train=task.train, validation=task.validation, teacher=ModelTeacher(source, cache=cache))
     step = StaticDistillation(**{**SMALL, **fields})
-    return run(Recipe(steps=(step,)), source, inputs, rehearse=False), task, source
+    return run(Recipe(steps=(step,)), source, inputs, dry_run_first=False), task, source
 
 
 def test_smooth_inverse_frequency_by_hand():
@@ -147,7 +147,7 @@ def test_it_is_saved_loaded_and_exported(kind, pair, family, tmp_path):
 
 
 def test_it_learns_a_rule_of_single_words(tmp_path):
-    """Good and bad words decide, so no context is needed: on the labels alone it answers new sentences."""
+    """Good and bad words decide, so no context is needed: on labels only it answers new sentences."""
     task = tiny_task("classification")
     step = StaticDistillation(epochs=20, learning_rate=0.02, batch_size=8).without_teacher()
     result = run(Recipe(steps=(step,)), tiny_taskmodel("bert", task.spec), Inputs(train=task.train))

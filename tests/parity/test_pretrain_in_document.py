@@ -12,7 +12,7 @@ from eval.encoding import IGNORED
 from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.objectives.in_document import in_document
 from teachers.pretraining.objectives.pretext_objective import Text
-from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.pretraining_batches import PretextDataset
 from teachers.pretraining.text.corpus import build
 from teachers.pretraining.text.sequence import Frame
 from teachers.pretraining.text.sequence_sources import Dialogues, Given, Packed, dialogues, labelled_pairs
@@ -39,7 +39,7 @@ def relations(corpus, source, objectives):
     frame = Frame(TOKENIZER)
     text = Text(corpus, frame, TOKENIZER)
     asks = {name: own.ask(text) for name, own in Objectives(**objectives).given.items()}
-    rows = PretextRows(source(frame), frame, asks)
+    rows = PretextDataset(source(frame), frame, asks)
     bounds = [int(corpus.sentence_starts[first]) for first in corpus.document_starts]
     found, expected, documents = [], [], []
     for number in range(len(rows)):

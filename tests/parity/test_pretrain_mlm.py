@@ -25,7 +25,7 @@ from teachers.pretraining.objectives.masking import (
     whole_words,
 )
 from teachers.pretraining.objectives.pretext_objective import Text
-from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.pretraining_batches import PretextDataset
 from teachers.pretraining.text.corpus import build
 from teachers.pretraining.text.sequence import Frame
 from teachers.pretraining.text.sequence_sources import Packed
@@ -224,7 +224,7 @@ def test_alberts_ngrams_are_seen_in_the_labels_and_each_token_has_its_own_draw(t
     corpus = build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home")
     frame = Frame(tokenizer)
     source = Packed(corpus, frame, 512, "doc_sentences", "sentence_order")
-    rows = PretextRows(source, frame, {"mlm": MaskedLM(units="ngram").ask(Text(corpus, frame, tokenizer))})
+    rows = PretextDataset(source, frame, {"mlm": MaskedLM(units="ngram").ask(Text(corpus, frame, tokenizer))})
     lengths, kinds, hidden = Counter(), Counter(), 0
     for number in range(len(rows)):
         drawn = rows.draw(number, 0)

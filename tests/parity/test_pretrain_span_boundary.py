@@ -13,7 +13,7 @@ from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.objectives.mlm import mark_spans
 from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.objectives.span_boundary_head import SpanBoundaryHead, SpanVectors
-from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.pretraining_batches import PretextDataset
 from teachers.pretraining.text.corpus import build
 from teachers.pretraining.text.sequence import Drawn, Frame
 from teachers.pretraining.text.sequence_sources import Packed
@@ -69,7 +69,7 @@ def test_what_stands_around_a_span_is_what_stands_in_the_text(how, tmp_path):
     frame = Frame(tokenizer)
     text, source = Text(corpus, frame, tokenizer), Packed(corpus, frame, 64, how)
     given = Objectives(mlm={"units": "span"}, span_boundary={}).given
-    rows = PretextRows(source, frame, {name: own.ask(text) for name, own in given.items()})
+    rows = PretextDataset(source, frame, {name: own.ask(text) for name, own in given.items()})
     spans = 0
     for number in range(len(rows)):
         plain, drawn = source.draw(number, np.random.default_rng(0)), rows.draw(number, 0)

@@ -18,7 +18,7 @@ from eval.errors import UserError
 from eval.inference import predict
 from teachers.anatomy.encoder import base_encoder, layers
 from teachers.anatomy.parts import rerouted
-from teachers.signals.hooks import Wanted, observe
+from teachers.signals.hooks import SignalSpec, observe
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import weights_digest
 from teachers.training.config import Training
@@ -120,7 +120,7 @@ def test_hidden_states_keep_their_places():
     model = quiet(tiny_taskmodel("bert", task.spec))
     inputs = batch_of(model, task)
     with rerouted(model.model, lambda index, own, hidden, *a, **k: hidden if index == 1 else own(hidden, *a, **k)):
-        states = observe(model.model, inputs, Wanted(hidden_states=(0, 1, 2, 3))).hidden_states
+        states = observe(model.model, inputs, SignalSpec(hidden_states=(0, 1, 2, 3))).hidden_states
     assert torch.equal(states[1], states[2])
     assert not torch.equal(states[0], states[1])
     assert not torch.equal(states[2], states[3])

@@ -12,7 +12,7 @@ from compress.engine.steps import run
 from compress.export import export_onnx
 from compress.modules.masked import MaskedLinear
 from compress.prune.movement import MovementPruning, MovementSchedule, mean_sigmoid
-from compress.prune.movement_scores import ScoredLinear, chosen, course, spread
+from compress.prune.movement_scores import ScoredLinear, chosen, scheduled_value, spread
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.inference import predict
@@ -43,7 +43,7 @@ def scored(weight, block=(1, 1), method="hard"):
 
 def test_the_schedule_by_hand():
     expected = {0: 1, 100: 1, 200: 0.685277, 350: 0.375820, 600: 0.169825, 801: 0.15, 1000: 0.15}
-    found = {t: course(1.0, 0.15, t, 1000, 100, 1, 2) for t in expected}
+    found = {t: scheduled_value(1.0, 0.15, t, 1000, 100, 1, 2) for t in expected}
     assert found == pytest.approx(expected, abs=1e-6)
     technique = MovementPruning(warmup_steps=0.1)
     assert {t: technique.value(t, 1000) for t in expected} == pytest.approx(expected, abs=1e-6)

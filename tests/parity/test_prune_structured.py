@@ -1,4 +1,4 @@
-"""Cuts through the graph against masks and scores by hand; what is stock loads as stock, the rest through us."""
+"""Cuts through the graph against masks and scores by hand; what is standard loads as standard, the rest through us."""
 
 import numpy as np
 import pytest
@@ -185,12 +185,12 @@ def test_mistakes_are_named():
         ({"hidden": 0.5, "uniform": False}, "write uniform: true with them"),
         ({"stock": True, "uniform": False}, "equal layers"),
         ({"stock": True, "heads": 0.5}, "fewer heads need a smaller hidden"),
-        ({"heal": False, "objective": "distill.labels"}, "an objective is for healing"),
+        ({"heal": False, "objective": "distill.labels"}, "an objective is for recovery fine-tuning"),
     ]:
         with pytest.raises(ValueError, match=message):
             StructuredPruning(**fields)
     result, _, task = pruned("bert", ffn=0.5, uniform=False)
-    with pytest.raises(UserError, match="widths are cut in stock networks alone"):
+    with pytest.raises(UserError, match="widths are cut in standard networks alone"):
         run(Recipe(steps=(StructuredPruning(hidden=0.5, heal=False),)), result, Inputs(calibration=task.train))
 
 

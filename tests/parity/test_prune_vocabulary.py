@@ -47,7 +47,7 @@ UNIGRAM = ("albert", "xlnet", "deberta-v2")
 
 def cut(model, task=TASK, **fields):
     step = VocabularyPruning(**fields)
-    return run(Recipe(steps=(step,)), model, Inputs(train=task.train, validation=task.validation), rehearse=False)
+    return run(Recipe(steps=(step,)), model, Inputs(train=task.train, validation=task.validation), dry_run_first=False)
 
 
 def texts(*words):
@@ -259,7 +259,7 @@ def test_ids_of_special_tokens_move_with_them():
     model = tiny_taskmodel("bert", TASK.spec, pad_token_id=10, bos_token_id=8)
     other = type(model)(model.model, tokenizer, model.task)
     task = texts("aba <own> ba")
-    result = run(Recipe(steps=(VocabularyPruning(),)), other, Inputs(train=task), rehearse=False)
+    result = run(Recipe(steps=(VocabularyPruning(),)), other, Inputs(train=task), dry_run_first=False)
     assert (result.model.config.pad_token_id, result.model.config.bos_token_id) == (8, 6)
     assert word_embeddings(result.model).padding_idx == 8
     assert np.array_equal(np.stack(predict(result, task).logits), np.stack(predict(other, task).logits))
@@ -314,7 +314,7 @@ def test_a_factorised_table_loses_rows_too(kind, tmp_path):
 def test_a_mask_over_the_table_stays():
     source = tiny_taskmodel("bert", TASK.spec)
     step = get("prune.magnitude")(sparsity=0.5, schedule="once", heal=False)
-    sparse = run(Recipe(steps=(step,)), source, Inputs(train=TASK.train), rehearse=False)
+    sparse = run(Recipe(steps=(step,)), source, Inputs(train=TASK.train), dry_run_first=False)
     result = cut(sparse)
     assert type(word_embeddings(result.model)) is type(word_embeddings(sparse.model))
     assert np.array_equal(np.stack(predict(result, TASK.train).logits), np.stack(predict(sparse, TASK.train).logits))
@@ -326,14 +326,14 @@ def test_tokens_are_paired_with_a_teacher_that_has_all_pieces(tmp_path):
     teacher = tiny_taskmodel("bert", TASK.spec, seed=1)
     inputs = Inputs(train=TASK.train, teacher=ModelTeacher(teacher, cache=tmp_path))
     train = get("distill.pkd")(max_steps=2, batch_size=8)
-    chain = run(Recipe(seed=3, steps=(VocabularyPruning(), train)), source, inputs, rehearse=False)
-    alone = run(Recipe(seed=4, steps=(train,)), source, inputs, rehearse=False)  # the second step's seed
+    chain = run(Recipe(seed=3, steps=(VocabularyPruning(), train)), source, inputs, dry_run_first=False)
+    alone = run(Recipe(seed=4, steps=(train,)), source, inputs, dry_run_first=False)  # the second step's seed
     kept = [source.tokenizer.get_vocab()[p] for p, _ in sorted(chain.tokenizer.get_vocab().items(), key=lambda x: x[1])]
     rows = word_embeddings(alone.model).weight[kept]
     assert torch.allclose(word_embeddings(chain.model).weight, rows, atol=1e-6)
     few = VocabularyPruning(min_count=10)
     with pytest.raises(UserError, match="tokenize differently, so their tokens cannot be paired"):
-        run(Recipe(steps=(few, train)), source, inputs, rehearse=False)
+        run(Recipe(steps=(few, train)), source, inputs, dry_run_first=False)
     whole = get("distill.logits")(max_steps=2, batch_size=8)
     assert run(Recipe(steps=(few, whole)), source, inputs).lineage[-1].technique == "distill.logits"
 

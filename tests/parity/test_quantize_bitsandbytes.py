@@ -1,4 +1,4 @@
-"""What bitsandbytes makes of weights, by slow loops and the numbers of the papers; and that it is a stock folder."""
+"""What bitsandbytes makes of weights, by slow loops and the numbers of the papers; and that it is a standard folder."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ NF4 += [0.07958, 0.16093, 0.24611, 0.33792, 0.44071, 0.56262, 0.72296, 1]
 def packed(fields, width=64):
     task = tiny_task("classification")
     model = tiny_taskmodel("bert", task.spec, hidden_size=width, intermediate_size=2 * width)
-    return task, model, run(Recipe(steps=(BitsAndBytes(**fields),)), model, rehearse=False)
+    return task, model, run(Recipe(steps=(BitsAndBytes(**fields),)), model, dry_run_first=False)
 
 
 def query(model):
@@ -107,7 +107,7 @@ def test_what_it_cannot_do_is_said(tmp_path):
     model = tiny_taskmodel("bert", task.spec)
     every = model.model.bert.encoder.layer
     every[1] = every[0]
-    with pytest.raises(UserError, match="works on networks that stock transformers holds"):
+    with pytest.raises(UserError, match="works on networks that standard transformers holds"):
         run(Recipe(steps=(BitsAndBytes(),)), model)
 
 

@@ -48,7 +48,7 @@ def layer(levels=127, rounds_output=False, per_channel=False):
 def trained(model, task, **fields):
     inputs = Inputs(train=task.train, validation=task.validation)
     technique = Q8Bert(max_steps=6, batch_size=8, learning_rate=1e-3, **fields)
-    return run(Recipe(seed=3, steps=(technique,)), model, inputs, rehearse=False)
+    return run(Recipe(seed=3, steps=(technique,)), model, inputs, dry_run_first=False)
 
 
 # ---- the scheme, by hand
@@ -195,12 +195,12 @@ def test_ranges_come_back_when_a_killed_training_goes_on(tmp_path, monkeypatch):
     task = tiny_task()
     recipe = Recipe(steps=(Q8Bert(epochs=2, batch_size=8, decay=0.9, checkpoint_seconds=0),))
     inputs = Inputs(train=task.train, validation=task.validation)
-    whole = run(recipe, tiny_taskmodel("bert", task.spec), inputs, rehearse=False)
+    whole = run(recipe, tiny_taskmodel("bert", task.spec), inputs, dry_run_first=False)
     monkeypatch.setattr(Q8Bert, "make_objective", lambda *_: StopsAt(4))
     with pytest.raises(KeyboardInterrupt):
-        run(recipe, tiny_taskmodel("bert", task.spec), inputs, folder=tmp_path, rehearse=False)
+        run(recipe, tiny_taskmodel("bert", task.spec), inputs, folder=tmp_path, dry_run_first=False)
     monkeypatch.undo()
-    again = run(recipe, tiny_taskmodel("bert", task.spec), inputs, folder=tmp_path, rehearse=False)
+    again = run(recipe, tiny_taskmodel("bert", task.spec), inputs, folder=tmp_path, dry_run_first=False)
     assert again.digest == whole.digest
 
 

@@ -202,7 +202,9 @@ def test_smoothing_moves_into_a_norm_that_nothing_else_reads():
 
 
 def step(model, task, **fields):
-    return run(Recipe(steps=(StaticQuantization(**fields),)), model, Inputs(calibration=task.train), rehearse=False)
+    return run(
+        Recipe(steps=(StaticQuantization(**fields),)), model, Inputs(calibration=task.train), dry_run_first=False
+    )
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "xlnet", "modernbert"])
@@ -218,7 +220,7 @@ def test_the_export_has_the_recorded_ranges_and_exact_sums(family, tmp_path):
     assert report.quantized["linear"] == len(scheme.ranges) == record.facts["linear"]
     assert report.quantized["float"] == [{"xlnet": "logits_proj"}.get(family, "classifier")]
     assert report.gate.mean_abs_difference < 0.05 * report.gate.scale
-    assert report.gate.batch_difference < 1e-5, "fixed ranges keep rows apart"
+    assert report.gate.batch_difference < 1e-5, "static ranges keep rows apart"
     inputs = model.encoder.collate(model.encoder.encode(task.validation[:4]))
     assert check_exact(tmp_path / "int8" / "model.onnx", inputs) == report.quantized["linear"]
 

@@ -15,7 +15,7 @@ from teachers.signals.hooks import Signals
 from teachers.training.config import Training
 from teachers.training.loop import train
 from teachers.training.scoring import rows_of
-from teachers.training.training_task import Lesson
+from teachers.training.training_task import TrainingTask
 from tests.tiny import BAD, GOOD, tiny_task, tiny_taskmodel
 
 
@@ -97,9 +97,9 @@ class TestRows:
 
     def test_a_query_stays_in_one_batch(self):
         task = ranked()
-        lesson = Lesson(tiny_taskmodel("bert", task.spec), task.train, PairwiseRanking())
+        training_task = TrainingTask(tiny_taskmodel("bert", task.spec), task.train, PairwiseRanking())
         for size in (8, 10):
-            batches = lesson.bind(1).batches(Training(batch_size=size), 1)
+            batches = training_task.bind(1).batches(Training(batch_size=size), 1)
             for batch in batches:
                 found = [task.train[row]["text_a"] for row in batch]
                 assert len(set(found)) == 2

@@ -192,12 +192,12 @@ def test_what_is_refused():
         f"share.embeddings: size 128 does not make the table of {words} x 32 numbers smaller; at most {most}"
     )
     (problem,) = plain(8, stock=True).check(tiny_taskmodel("electra"), Inputs())
-    assert "no stock electra can hold it" in problem
+    assert "no standard electra can hold it" in problem
     assert "share.layers with stock: true" in problem
     (problem,) = plain(8).check(tiny_taskmodel("mobilebert", tiny_spec("masked-lm")), Inputs())
     assert "the masked-language head of mobilebert" in problem
     (problem,) = plain(8, stock=True).check(tiny_taskmodel("deberta-v2", tiny_spec("masked-lm")), Inputs())
-    assert problem.endswith("leave stock out")
+    assert problem.endswith("leave out stock: true")
     assert plain(8, weighting="frequency").needed() == {"calibration"}
 
 
@@ -218,7 +218,7 @@ def test_twice_is_narrower_and_then_nothing(task):
 def test_healed_saved_and_exported(family, task, tmp_path):
     technique = FactorisedEmbeddings(size=8, max_steps=2, batch_size=8)
     source = tiny_taskmodel(family, task.spec)
-    artifact = run(Recipe(steps=(technique,)), source, Inputs(train=task.train), rehearse=False)
+    artifact = run(Recipe(steps=(technique,)), source, Inputs(train=task.train), dry_run_first=False)
     record = artifact.lineage[-1]
     words, width = word_embeddings(source.model).weight.shape
     assert record.size_before["parameters"] - record.size_after["parameters"] == words * width - 8 * (words + width)

@@ -258,7 +258,7 @@ def test_what_is_refused():
     (problem,) = plain(groups=2, init=(2, 0)).check(bert, Inputs())
     assert problem == "share.layers: init [2, 0] must name one layer of each group, of [[0, 1], [2]]"
     (problem,) = plain(stock=True).check(tiny_taskmodel("mobilebert"), Inputs())
-    assert problem == "share.layers: stock: mobilebert does not compute as ALBERT does; leave stock out"
+    assert problem == "share.layers: stock: mobilebert does not compute as ALBERT does; leave out stock: true"
     (problem,) = plain(stock=True, embedding_size=64).check(bert, Inputs())
     assert "embedding_size 64 is above the hidden size 32" in problem
     (problem,) = plain(stock=True, embedding_size=8).check(tiny_taskmodel("bert", tiny_spec("masked-lm")), Inputs())
@@ -275,7 +275,7 @@ def test_what_is_refused():
 def test_saved_once_and_exported(family, task, tmp_path):
     technique = LayerSharing(max_steps=2, batch_size=8)
     source = tiny_taskmodel(family, task.spec)
-    artifact = run(Recipe(steps=(technique,)), source, Inputs(train=task.train), rehearse=False)
+    artifact = run(Recipe(steps=(technique,)), source, Inputs(train=task.train), dry_run_first=False)
     artifact.save(tmp_path / "a")
     again = load(tmp_path / "a")
     expected = logits(artifact, task.validation[:6])
@@ -289,7 +289,7 @@ def test_saved_once_and_exported(family, task, tmp_path):
     assert (tmp_path / "fp32" / "model.onnx").stat().st_size < 4 * count(artifact.model) + 400_000
 
 
-# ---- a stock ALBERT
+# ---- a standard ALBERT
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -369,7 +369,9 @@ def test_the_albert_loads_without_this_project(task, forker, tmp_path):
         FactorisedEmbeddings(size=8, heal=False),
         LayerSharing(stock=True, groups=2, max_steps=2, batch_size=8),
     )
-    artifact = run(Recipe(steps=steps), tiny_taskmodel("bert", task.spec), Inputs(train=task.train), rehearse=False)
+    artifact = run(
+        Recipe(steps=steps), tiny_taskmodel("bert", task.spec), Inputs(train=task.train), dry_run_first=False
+    )
     assert artifact.model.config.embedding_size == 8
     artifact.save(tmp_path / "a")
     again = load(tmp_path / "a")

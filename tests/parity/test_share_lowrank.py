@@ -180,7 +180,7 @@ def test_what_is_needed_follows_the_fields():
     assert LowRank(objective={"distill.logits": {}}).needed() == {"train", "teacher"}
     with pytest.raises(ValueError, match="give one of rank, energy and keep"):
         LowRank(rank=3, keep=0.5)
-    with pytest.raises(ValueError, match="an objective is for healing"):
+    with pytest.raises(ValueError, match="an objective is for recovery fine-tuning"):
         LowRank(heal=False, objective={"distill.logits": {}})
 
 
@@ -193,7 +193,7 @@ def test_attention_of_xlnet_is_refused_by_name():
 @pytest.mark.parametrize("family", ["bert", "deberta-v2", "modernbert"])
 def test_saved_exported_and_quantized(family, task, tmp_path):
     source = tiny_taskmodel(family, task.spec)
-    artifact = run(Recipe(steps=(LowRank(heal=False),)), source, Inputs(train=task.train), rehearse=False)
+    artifact = run(Recipe(steps=(LowRank(heal=False),)), source, Inputs(train=task.train), dry_run_first=False)
     artifact.save(tmp_path / "a")
     again = load(tmp_path / "a")
     expected = np.stack(predict(artifact, task.validation[:6]).logits)

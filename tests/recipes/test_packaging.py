@@ -60,7 +60,7 @@ def students(tmp_path_factory):
         teacher = tiny_taskmodel(family, task.spec)
         inputs = Inputs(train=task.train, teacher=ModelTeacher(teacher, cache=root / "signals"))
         steps = (LayerPruning(keep=(0, 2)), LogitDistillation(max_steps=2))
-        student = run(Recipe(steps=steps), teacher, inputs, rehearse=False)
+        student = run(Recipe(steps=steps), teacher, inputs, dry_run_first=False)
         student.save(root / family)
         found[str(root / family)] = predict(student, [{"text": "a good day"}]).logits[0]
     return found

@@ -90,7 +90,7 @@ def tiny_step(number, step, own_training):
 
 @pytest.fixture
 def tiny_overrides(tmp_path, monkeypatch):
-    """Return what makes a recipe tiny: its data, its teacher, and a few updates."""
+    """Return what makes a recipe tiny: its data, its teacher, and a few optimizer steps."""
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
 
     def overrides(path):
@@ -121,7 +121,7 @@ def tiny_overrides(tmp_path, monkeypatch):
             values.append(f"task.files.{split}={tmp_path / 'more.txt'}")
         if recipe.augment is not None:
             values.append("augment.copies=2")
-        for number in range(len(recipe.export)):  # after three updates decisions are near ties, and int8 turns some
+        for number in range(len(recipe.export)):  # after three updates predictions are near ties, and int8 turns some
             values.append(f"export.{number}.onnx.agreement=0.5")
         if recipe.evaluate is not None:
             values.append("evaluate.latency=null")

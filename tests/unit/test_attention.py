@@ -8,7 +8,7 @@ import torch
 from compress.distill.components.attention import match_heads, relation_kl, relation_scores, score_mse
 from eval.errors import UserError
 from teachers.anatomy.encoder import has_plain_attention, shape_of
-from teachers.signals.hooks import Wanted, observe
+from teachers.signals.hooks import SignalSpec, observe
 from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
@@ -22,7 +22,7 @@ def test_scores_give_the_attention_that_the_network_itself_computes(family):
     assert has_plain_attention(model.model)
     batch = rows_of(model, task.train, 1).batch([0, 3, 5])
     with torch.no_grad():
-        seen = observe(model.model, batch.inputs, Wanted(queries=(0, 2), keys=(0, 2)))
+        seen = observe(model.model, batch.inputs, SignalSpec(queries=(0, 2), keys=(0, 2)))
         model.model.set_attn_implementation("eager")
         expected = model.model(**batch.inputs, output_attentions=True).attentions
     for layer in (0, 2):
@@ -36,7 +36,7 @@ def test_fused_projections_are_told_apart():
     model = tiny_taskmodel("modernbert", task.spec)
     batch = rows_of(model, task.train, 1).batch([0, 1])
     with torch.no_grad():
-        seen = observe(model.model, batch.inputs, Wanted((), (1,), (1, 2), (0,)))
+        seen = observe(model.model, batch.inputs, SignalSpec((), (1,), (1, 2), (0,)))
     assert (set(seen.queries), set(seen.keys), set(seen.values)) == ({1}, {1, 2}, {0})
     assert seen.queries[1].shape == seen.values[0].shape == (*batch.mask.shape, 32)
     assert not torch.allclose(seen.queries[1], seen.keys[1])
@@ -47,14 +47,14 @@ def test_a_family_without_such_modules_is_refused_by_name():
     model = tiny_taskmodel("xlnet", task.spec)
     batch = rows_of(model, task.train, 1).batch([0])
     with pytest.raises(UserError, match="the queries of xlnet cannot be read"):
-        observe(model.model, batch.inputs, Wanted(queries=(0,)))
+        observe(model.model, batch.inputs, SignalSpec(queries=(0,)))
 
 
 def test_nothing_stays_hooked():
     task = tiny_task("classification")
     model = tiny_taskmodel("albert", task.spec)
     batch = rows_of(model, task.train, 1).batch([0])
-    seen = observe(model.model, batch.inputs, Wanted(queries=(0, 1, 2)))
+    seen = observe(model.model, batch.inputs, SignalSpec(queries=(0, 1, 2)))
     assert len({tensor.sum().item() for tensor in seen.queries.values()}) == 3
     assert not any(module._forward_hooks for module in model.model.modules())
 

@@ -347,7 +347,7 @@ class TestExport:
         other = tiny_taskmodel("bert", task.spec, seed=3)
         found = compare(Runtime(folder / "1"), other, task.validation, tolerance=None, agreement=0.97)
         assert not found.passed
-        assert "of the decisions on 40 examples are equal, needed are 97.00%" in found.problems[0]
+        assert "of the predictions on 40 examples are equal, needed are 97.00%" in found.problems[0]
 
     def test_lines(self):
         assert example("a\tb", "embedding", pair=True) == {"text": "a\tb"}

@@ -95,7 +95,7 @@ def test_a_failure_shows_in_the_rehearsal(teacher, inputs):
     broken = tiny_taskmodel("bert", teacher.task)
     with torch.no_grad():
         broken.model.classifier.bias.fill_(float("inf"))
-    with pytest.raises(CompressError, match=r"step 1, prune.layers \(in the rehearsal\): .*no longer finite"):
+    with pytest.raises(CompressError, match=r"step 1, prune.layers \(in the dry run\): .*no longer finite"):
         run(Recipe(steps=CUT_AND_DISTIL), broken, inputs)
 
 

@@ -202,7 +202,7 @@ def test_a_fixed_speed_tells_what_it_saves_and_costs(learned, caplog):
     fields = {**AUTO, "speed": 0.4}
     inputs = Inputs(train=task().train, validation=task().validation, reports_validation=True)
     with caplog.at_level(logging.INFO, "compress.distill.early_exit"):
-        result = run(Recipe(steps=(EarlyExit(**fields),)), source(), inputs, rehearse=False)
+        result = run(Recipe(steps=(EarlyExit(**fields),)), source(), inputs, dry_run_first=False)
     facts = result.lineage[-1].facts
     truths = [example["label"] for example in task().validation]
     whole, early = (accuracy(labels_at(result, task().validation, speed), truths) for speed in (0.0, 0.4))

@@ -249,7 +249,9 @@ def test_a_wrong_export_is_refused_with_figures_and_the_old_one_stays(bert, exam
 
 
 def test_int8_below_the_agreement_is_refused(bert, examples, tmp_path):
-    with pytest.raises(CompressError, match=r"of the decisions on 40 examples are equal, needed are 101.00%.*exclude"):
+    with pytest.raises(
+        CompressError, match=r"of the predictions on 40 examples are equal, needed are 101.00%.*exclude"
+    ):
         export_onnx(bert, tmp_path / "out", int8=True, examples=examples, agreement=1.01)
     assert list(tmp_path.iterdir()) == []
 
@@ -347,7 +349,7 @@ def test_the_gate_counts_decisions(bert, examples):
 
     report = compare(Shifted(bert, swapped_first_row), bert, examples, tolerance=None, agreement=0.97)
     assert report.agreement == 1 - 5 / 40  # 40 examples in batches of 8
-    assert report.problems == ("87.50% of the decisions on 40 examples are equal, needed are 97.00%",)
+    assert report.problems == ("87.50% of the predictions on 40 examples are equal, needed are 97.00%",)
     assert compare(Shifted(bert, swapped_first_row), bert, examples, tolerance=None, agreement=0.85).passed
 
 
@@ -376,7 +378,7 @@ def test_scores_agree_when_they_are_close(examples):
 def test_without_examples_the_gate_makes_them_up(bert):
     report = compare(Shifted(bert, lambda logits: -logits), bert, tolerance=None, agreement=0.9)
     assert report.examples == 0
-    assert report.problems[0].endswith("of the decisions on made-up texts are equal, needed are 90.00%")
+    assert report.problems[0].endswith("of the predictions on synthetic texts are equal, needed are 90.00%")
 
 
 @pytest.mark.parametrize("kind", ["classification", "tagging", "qa", "masked-lm"])

@@ -10,7 +10,7 @@ from eval.errors import UserError
 from teachers.anatomy.encoder import head_parameters
 from teachers.losses.loss import Objective
 from teachers.losses.task_loss import BoundTaskLoss
-from teachers.signals.hooks import Wanted
+from teachers.signals.hooks import SignalSpec
 from teachers.taskmodel import weights_digest
 from teachers.training.config import Training
 from teachers.training.freezing import Unfreezing, freeze, unfreezing
@@ -28,7 +28,7 @@ def task():
 
 
 def begins(groups, total):
-    """Return for each group the first update at which it is trained."""
+    """Return for each group the first optimizer step at which it is trained."""
     parts = Unfreezing(groups, 1.0), Unfreezing(groups, 2.5)
     found = []
     for part in parts:
@@ -167,7 +167,7 @@ def test_a_loss_of_which_nothing_is_trained_yet_is_refused(task):
                 def __call__(self, outputs, batch):
                     return {"hidden": outputs.hidden_states[1].pow(2).mean()}
 
-            return Loss(student.task, Wanted(hidden_states=(1,), logits=False))
+            return Loss(student.task, SignalSpec(hidden_states=(1,), logits=False))
 
     training = QUICK.model_copy(update={"unfreeze": "epoch"})
     with pytest.raises(UserError, match="nothing that the loss reads is trained; freeze less, or leave out unfreeze"):

@@ -60,21 +60,21 @@ except UserError as error:
     found["bad"] = error.problems
 model = tiny_taskmodel("bert", task.spec)
 training = Training(epochs=12, learning_rate=3e-3, batch_size=16)
-taught = run(Recipe(steps=(LabelTraining(training=training),)), model, Inputs(train=task.train))
-taught.save(folder / "taught")
-again = load(folder / "taught")
+trained = run(Recipe(steps=(LabelTraining(training=training),)), model, Inputs(train=task.train))
+trained.save(folder / "trained")
+again = load(folder / "trained")
 before, after = (measure(one, task).scores for one in (model, again))
 found["scores"] = [before, after]
 short = Training(epochs=1, learning_rate=1e-3, batch_size=16)
 soft = LogitDistillation(training=short, alpha=1.0)
-student = run(Recipe(steps=(soft,)), taught, Inputs(train=task.train, teacher=ModelTeacher(taught)))
-found["agreement"] = measure(student, task, against=taught).comparison.agreement
-report = export_onnx(taught, folder / "onnx", examples=task.validation)
+student = run(Recipe(steps=(soft,)), trained, Inputs(train=task.train, teacher=ModelTeacher(trained)))
+found["agreement"] = measure(student, task, against=trained).comparison.agreement
+report = export_onnx(trained, folder / "onnx", examples=task.validation)
 found["gate"] = [report.gate.passed, report.gate.agreement]
 texts = [example["text"] for example in task.validation]
-found["web"] = refused(taught)
+found["web"] = refused(trained)
 found["exported"] = [a["grade"] for a in Runtime(folder / "onnx").predict(texts).answers]
-found["torch"] = [a["grade"] for a in measure(taught, task).kept.answers]
+found["torch"] = [a["grade"] for a in measure(trained, task).kept.answers]
 found["recipe"] = read_recipe(folder / "recipe.yaml").task.kind
 print(json.dumps(found))
 """
@@ -139,7 +139,7 @@ def used(tmp_path_factory):
         (folder / "data" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "bad.jsonl").write_text('{"text": "a film", "label": 9}\n{"text": "a film", "label": 1.5}\n')
     (folder / "recipe.yaml").write_text(
-        f"name: graded\ntask: {{kind: grading, data: {folder}/data}}\nteacher: {{model: {folder}/taught}}\n"
+        f"name: graded\ntask: {{kind: grading, data: {folder}/data}}\nteacher: {{model: {folder}/trained}}\n"
         "student: {from: teacher, layers: 1}\nsteps: [distill.logits: {}]\n"
     )
     paths = os.pathsep.join([str(site), str(ROOT)])
@@ -185,7 +185,7 @@ def test_it_is_learned_saved_loaded_and_distilled(used):
 
 def test_pages_speak_of_it(used):
     folder, found, _ = used
-    assert "Grading: it answers with a grade from 0 to 4 for a text" in (folder / "taught" / "README.md").read_text()
+    assert "Grading: it answers with a grade from 0 to 4 for a text" in (folder / "trained" / "README.md").read_text()
     page = (folder / "onnx" / "README.md").read_text()
     assert "A grading model for ONNX Runtime" in page
     assert "A line is a text, or a JSON object with `text`." in page

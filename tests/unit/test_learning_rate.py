@@ -1,4 +1,4 @@
-"""The course of the learning rate: values by hand, from the papers' formulas."""
+"""The schedule of the learning rate: values by hand, from the papers' formulas."""
 
 import pytest
 from pydantic import ValidationError

@@ -36,7 +36,7 @@ MADE = {
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory):
-    """A folder with data, a stock model, and an artifact of every kind."""
+    """A folder with data, a standard model, and an artifact of every kind."""
     scene, task = tmp_path_factory.mktemp("loading"), tiny_task("classification")
     write_data(task, scene / "data")
     model = tiny_taskmodel("bert", task.spec)
@@ -46,7 +46,7 @@ def scene(tmp_path_factory):
         patch.setenv("COMPRESS_HOME", str(scene / "home"))
         for name, (step, fields) in MADE.items():
             inputs = Inputs(train=task.train[:8], calibration=task.train[:8], teacher=ModelTeacher(model))
-            run(Recipe(steps=(get(step)(**fields),)), model, inputs, rehearse=False).save(scene / name)
+            run(Recipe(steps=(get(step)(**fields),)), model, inputs, dry_run_first=False).save(scene / name)
     return scene
 
 

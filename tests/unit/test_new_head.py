@@ -26,7 +26,7 @@ def folder(tmp_path):
     task = tiny_task("masked-lm")
     steps = (LabelTraining(max_steps=2, batch_size=8),)
     source = tiny_taskmodel("bert", task.spec)
-    return run(Recipe(steps=steps), source, Inputs(train=task.train), rehearse=False).save(tmp_path / "words")
+    return run(Recipe(steps=steps), source, Inputs(train=task.train), dry_run_first=False).save(tmp_path / "words")
 
 
 def encoder_of(model):

@@ -19,7 +19,7 @@ from teachers.pretraining.objectives import MaskedLM, Objectives
 from teachers.pretraining.objectives.phrases import Phrases
 from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.pretrain import pretrain
-from teachers.pretraining.pretraining_batches import PretextRows
+from teachers.pretraining.pretraining_batches import PretextDataset
 from teachers.pretraining.settings import Pretraining
 from teachers.pretraining.text.corpus import CAPITAL, build
 from teachers.pretraining.text.sequence import Frame
@@ -166,7 +166,7 @@ def test_given_pairs_keep_their_labels_and_dialogues_take_turns(tmp_path, frame)
 def rows_for(corpus, frame, objectives, **settings):
     text = Text(corpus, frame, tiny_tokenizer("bert"))
     asks = {name: own.ask(text) for name, own in Objectives(**objectives).given.items()}
-    return PretextRows(Packed(corpus, frame, 60, "full_sentences"), frame, asks, **settings)
+    return PretextDataset(Packed(corpus, frame, 60, "full_sentences"), frame, asks, **settings)
 
 
 def test_masks_are_dynamic_or_static_and_come_back_with_the_seed(corpus, frame):
@@ -422,7 +422,7 @@ def test_a_training_that_stops_within_a_stage_goes_on_bit_for_bit(data, monkeypa
     recipe = block(data, [{"text": {"pair": "next_sentence", "objectives": "mlm"}}], checkpoint_seconds=0)
     expected = load_file(pretrain(recipe) / "model.safetensors")
     monkeypatch.setenv("COMPRESS_HOME", str(data / "other"))
-    real, drawn = PretextRows.batch, []
+    real, drawn = PretextDataset.batch, []
 
     def stopping(rows, numbers, epoch=0, progress=0.0):
         drawn.append(numbers)
@@ -430,11 +430,11 @@ def test_a_training_that_stops_within_a_stage_goes_on_bit_for_bit(data, monkeypa
             raise KeyboardInterrupt
         return real(rows, numbers, epoch, progress)
 
-    monkeypatch.setattr(PretextRows, "batch", stopping)
+    monkeypatch.setattr(PretextDataset, "batch", stopping)
     with pytest.raises(KeyboardInterrupt):
         pretrain(recipe)
     found = load_file(pretrain(recipe) / "model.safetensors")
-    assert drawn[2] == drawn[3], "the batch that was not learnt from comes again"
+    assert drawn[2] == drawn[3], "the batch that was not learned from comes again"
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
@@ -451,7 +451,7 @@ def test_a_network_is_trained_further_with_its_own_tokenizer(data):
     assert (folder / "tokenizer.json").read_text() == (after / "tokenizer.json").read_text()
 
 
-# ---- mistakes
+# ---- errors
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ def after(*steps):
     """Return what steps make of a tiny model, and of the first alone."""
     task = tiny_task()
     inputs = Inputs(train=task.train, validation=task.validation)
-    first = run(Recipe(steps=steps[:1]), tiny_taskmodel("bert", task.spec), inputs, rehearse=False)
-    return run(Recipe(steps=steps[1:]), first, inputs, rehearse=False), first
+    first = run(Recipe(steps=steps[:1]), tiny_taskmodel("bert", task.spec), inputs, dry_run_first=False)
+    return run(Recipe(steps=steps[1:]), first, inputs, dry_run_first=False), first
 
 
 def zeros_of(model, parts=PARTS):

@@ -15,7 +15,7 @@ from compress.engine.run_folder import RECIPE_FILE, refuse_other_run
 from compress.prune.structured import StructuredPruning
 from compress.recipe import parse_recipe, recipe_to_yaml
 from eval.errors import UserError
-from teachers.finetuning.finetune import course_identity
+from teachers.finetuning.finetune import training_identity
 from teachers.finetuning.sweep import checked
 from teachers.pretraining.earlier_heads import HEADS, earlier_heads
 from teachers.pretraining.objectives import Objectives
@@ -73,7 +73,7 @@ def test_records_and_keys_are_those_of_before():
     assert list(recorded(training).items()) == list(TRAINING.items())
     assert json.loads(recorded_json(training)) == TRAINING
     assert recorded_json(training).startswith('{"epochs":2.0,"max_steps":null,"learning_rate":0.00005,"batch_size":32,')
-    assert course_identity(training, 3)["training"] == {"epochs": 2.0, "accumulation": 2, "warmup": 0.06}
+    assert training_identity(training, 3)["training"] == {"epochs": 2.0, "accumulation": 2, "warmup": 0.06}
     technique = DistilBertDistillation(warmup_steps=0.06, gradient_accumulation_steps=2)
     assert list(recorded(technique)) == [
         "training",

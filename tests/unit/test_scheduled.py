@@ -1,11 +1,11 @@
-"""Parts that follow the course of a training."""
+"""Parts that follow the steps of a training."""
 
 import pytest
 import torch
 from torch import nn
 
 from compress.distill.components.schedule import Schedule
-from teachers.data.encoded_dataset import Rows
+from teachers.data.encoded_dataset import EncodedDataset
 from teachers.finetuning.auxiliary_lm import gamma
 from teachers.training.config import AuxiliaryLM, Training
 from teachers.training.loop import train
@@ -50,7 +50,7 @@ def test_weights_from_before_the_last_shape_are_not_kept(monkeypatch):
     task, model, gate = gated()
     gate.at_step = lambda step, total: step == total
     scores = iter([0.9, 0.5, 0.1])
-    monkeypatch.setattr("teachers.training.monitor.Watch.figures", lambda self: {"score": next(scores)})
+    monkeypatch.setattr("teachers.training.monitor.Monitor.figures", lambda self: {"score": next(scores)})
     seen = []
     gate.register_forward_hook(lambda *_: seen.append(gate.scale.item()))
     train(model, task.train[:32], training=Training(epochs=3, batch_size=16), validation=task.validation)
@@ -75,7 +75,7 @@ def test_own_rates_have_their_own_group():
 @pytest.fixture
 def progress_of(monkeypatch):
     """Return what says how far a training of so many optimizer steps is at each of them."""
-    found, batch = [], Rows.batch
+    found, batch = [], EncodedDataset.batch
 
     def noting(rows, numbers, epoch=0, progress=0.0):
         found.append(progress)
@@ -88,7 +88,7 @@ def progress_of(monkeypatch):
         train(tiny_taskmodel("bert", task.spec), task.train[:32], training=training)
         return list(found)
 
-    monkeypatch.setattr(Rows, "batch", noting)
+    monkeypatch.setattr(EncodedDataset, "batch", noting)
     return run
 
 

@@ -1,4 +1,4 @@
-"""Teacher signals: live and from disk they are the same numbers, and the cache knows what it holds."""
+"""Teacher outputs: live and from disk they are the same numbers, and the cache knows what it holds."""
 
 import errno
 import json
@@ -11,12 +11,12 @@ import torch
 from eval.errors import CompressError, UserError
 from eval.task import Examples, TaskSpec
 from teachers.signals import model_teacher as signals
-from teachers.signals.hooks import Wanted
+from teachers.signals.hooks import SignalSpec
 from teachers.signals.model_teacher import LiveReader, ModelTeacher, predicted_bytes
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
-EVERYTHING = Wanted(hidden_states=(0, 3), values=(1,))
+EVERYTHING = SignalSpec(hidden_states=(0, 3), values=(1,))
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
@@ -161,8 +161,8 @@ def test_the_head_does_not_run_where_no_loss_reads_logits(family, monkeypatch):
     task = tiny_task("classification")
     teacher = tiny_taskmodel(family, task.spec)
     batch = rows_of(teacher, task.train, seed=1).batch([0, 4])
-    inside = Wanted(hidden_states=(1, 3), logits=False)
-    everything = LiveReader(teacher, Wanted(hidden_states=(1, 3)))(batch)
+    inside = SignalSpec(hidden_states=(1, 3), logits=False)
+    everything = LiveReader(teacher, SignalSpec(hidden_states=(1, 3)))(batch)
     monkeypatch.setattr(type(teacher.model), "forward", lambda *_, **__: pytest.fail("the whole model ran"))
     seen = LiveReader(teacher, inside)(batch)
     assert not len(seen.logits)
@@ -174,7 +174,7 @@ def test_a_cache_without_logits_holds_none(tmp_path):
     task = tiny_task("tagging")
     teacher = tiny_taskmodel("bert", task.spec)
     rows = rows_of(teacher, task.train, seed=1)
-    inside = Wanted(queries=(0,), logits=False)
+    inside = SignalSpec(queries=(0,), logits=False)
     reader = ModelTeacher(teacher, cache=tmp_path).read(rows, inside)
     assert not len(reader(rows.batch([0, 1])).logits)
     (folder,) = tmp_path.iterdir()
@@ -183,6 +183,6 @@ def test_a_cache_without_logits_holds_none(tmp_path):
 
 
 def test_two_losses_want_what_either_wants():
-    inside, outside = Wanted(queries=(2,), logits=False), Wanted(hidden_states=(1,))
-    assert inside | outside == Wanted(hidden_states=(1,), queries=(2,))
+    inside, outside = SignalSpec(queries=(2,), logits=False), SignalSpec(hidden_states=(1,))
+    assert inside | outside == SignalSpec(hidden_states=(1,), queries=(2,))
     assert inside | inside == inside

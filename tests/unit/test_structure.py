@@ -1,4 +1,4 @@
-"""Networks that stock classes cannot hold: described, rebuilt, saved and loaded, and refused when damaged."""
+"""Networks that standard classes cannot hold: described, rebuilt, saved and loaded, and refused when damaged."""
 
 import json
 
@@ -71,7 +71,7 @@ def test_other_sizes_come_back(family, tmp_path):
     assert again.digest == artifact.digest
     assert np.array_equal(predict(again, task.validation[:4]).logits, predict(model, task.validation[:4]).logits)
     assert again.size() == model.size()
-    with pytest.raises(UserError, match="no longer those of a stock network"):
+    with pytest.raises(UserError, match="no longer those of a standard network"):
         again.with_task(tiny_task("tagging").spec)
 
 

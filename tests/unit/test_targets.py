@@ -91,7 +91,7 @@ def test_the_program_in_the_folder_needs_its_own_library_alone(target, tmp_path)
 
 @pytest.mark.parametrize("target", HERE)
 def test_a_wrong_export_is_not_written(target, tmp_path):
-    with pytest.raises(CompressError, match=r"decisions on 40 examples are equal, needed are 101\.00%"):
+    with pytest.raises(CompressError, match=r"predictions on 40 examples are equal, needed are 101\.00%"):
         written(target, tmp_path / "out", int8=True, agreement=1.01)
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""Several tasks in one recipe: what is taught, kept, found again and refused."""
+"""Several tasks in one recipe: what is trained, kept, found again and refused."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The variants of an export: all are measured, the fastest that answers well enough is kept, and the table says so."""
+"""The variants of an export: all are measured, the fastest that agrees well enough is kept, and the table says so."""
 
 import json
 from importlib.util import find_spec
@@ -49,7 +49,7 @@ def test_openvino_competes_where_it_is_installed(model_and_task, tmp_path):
     model, task = model_and_task
     found = tune(model, tmp_path / "x", task, seconds=0.05, agreement=0.0)
     tried = {trial.variant for trial in found.trials if trial.target == "openvino"}
-    expected = {"fp32", "int8, a range for each token", "int8, fixed ranges"}
+    expected = {"fp32", "int8, per-token dynamic", "int8, static"}
     assert tried == (expected if find_spec("openvino") else set())
     with pytest.raises(UserError, match="variants for web are not measured, those for onnx and openvino are"):
         tune(model, tmp_path / "y", task, targets=("web",))
@@ -69,7 +69,7 @@ def test_what_answers_too_badly_is_out(model_and_task, tmp_path, monkeypatch):
     assert kept.chosen.score is not None
     assert kept.chosen.score >= score
     with pytest.raises(
-        CompressError, match=r"no variant answers well enough \(onnx fp32: scores 0\.\d+; onnx int8: scores"
+        CompressError, match=r"no variant agrees well enough \(onnx fp32: scores 0\.\d+; onnx int8: scores"
     ):
         tune(model, tmp_path / "y", task, least_score=1.1, **SHORT)
     assert not (tmp_path / "y").exists()

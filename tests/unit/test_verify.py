@@ -71,7 +71,7 @@ def test_a_runtime_that_answers_otherwise_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "ENGINES", {**engines, "absent": ("no_such_package", broken)})
     found = {each.runtime: each for each in verify(folder)}
     assert any(p.startswith("logits differ by up to") for p in found["shifted"].problems)
-    assert any("of the decisions are those of the export" in p for p in found["shifted"].problems)
+    assert any("of the predictions are those of the export" in p for p in found["shifted"].problems)
     assert found["mixed"].problems[0].startswith("a row in a batch differs from itself alone by up to 0.1")
     assert found["broken"].problems == ("cannot run it: no such operator",)
     assert found["absent"].problems == ("not installed; pip install no_such_package",)

@@ -11,7 +11,7 @@ from teachers.losses.task_loss import BoundTaskLoss
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.config import Training
 from teachers.training.loop import train
-from teachers.training.monitor import Signs, Watch, attends, collapses, constant, spread
+from teachers.training.monitor import Monitor, Signs, attends, collapses, constant, spread
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 STILL = Training(epochs=1, learning_rate=1e-12, batch_size=8)
@@ -25,7 +25,7 @@ def task():
 
 
 class Breaks(Objective):
-    """An objective under which the student is broken by hand in the first update."""
+    """An objective under which the student is broken by hand in the first optimizer step."""
 
     def __init__(self, change):
         self.change = change
@@ -140,7 +140,7 @@ def test_a_healthy_training_goes_on(family, task):
     training = Training(epochs=4, learning_rate=1e-3, batch_size=8)
     history = train(student, task.train, training=training, validation=task.validation, seed=1)
     assert len(history) == 4
-    before = Watch(student, task.validation).before
+    before = Monitor(student, task.validation).before
     assert before.spread > 1e-3
     assert before.attends is (True if family in PLAIN else None)
     assert not before.constant
@@ -157,7 +157,7 @@ def test_a_healthy_training_of_every_kind_goes_on(kind):
 def test_a_network_without_layers_is_judged_by_its_outputs(task, monkeypatch):
     monkeypatch.setattr("teachers.training.monitor.layer_count", lambda _: 0)
     student = tiny_taskmodel("bert", task.spec)
-    watch = Watch(student, task.validation)
+    watch = Monitor(student, task.validation)
     assert watch.before == Signs(constant=False, spread=None, attends=None)
     with torch.no_grad():
         flatten(student.model)
@@ -168,7 +168,7 @@ def test_a_network_without_layers_is_judged_by_its_outputs(task, monkeypatch):
 
 def test_equal_inputs_tell_nothing(task):
     same = Examples([task.validation[0]] * 5, "validation")
-    watch = Watch(tiny_taskmodel("bert", task.spec), same)
+    watch = Monitor(tiny_taskmodel("bert", task.spec), same)
     assert watch.before is None
     watch.refuse_collapse(1, 1e-4)
 
@@ -195,7 +195,7 @@ def test_the_signs_by_hand():
 
 def test_agreement_and_score_are_told(task, tmp_path):
     teacher = tiny_taskmodel("bert", task.spec, seed=1)
-    watch = Watch(teacher, task.validation, ModelTeacher(teacher, cache=tmp_path))
+    watch = Monitor(teacher, task.validation, ModelTeacher(teacher, cache=tmp_path))
     figures = watch.figures()
     assert figures["agreement"] == 1.0
     assert figures["score"] == figures["scores"]["accuracy"]

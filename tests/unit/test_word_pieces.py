@@ -1,4 +1,4 @@
-"""Small WordPiece vocabularies: the same texts give the same pieces, and stock transformers reads them."""
+"""Small WordPiece vocabularies: the same texts give the same pieces, and standard transformers reads them."""
 
 import random
 

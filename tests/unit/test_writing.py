@@ -14,13 +14,13 @@ import pytest
 
 from eval.errors import CompressError
 from eval.files import writing
-from eval.files.writing import alone, clear_leftovers, whole_file, whole_folder, write_beside
+from eval.files.writing import alone, atomic_file, atomic_folder, atomic_write, clear_leftovers
 
 
 def test_a_folder_gets_its_name_when_it_is_whole(tmp_path):
     place = tmp_path / "deep" / "place"
     for content in ("first", "second"):
-        with whole_folder(place, "the thing") as beside:
+        with atomic_folder(place, "the thing") as beside:
             (beside / "file").write_text(content)
             assert not (place / "file").exists() or (place / "file").read_text() == "first"
         assert (place / "file").read_text() == content
@@ -34,7 +34,7 @@ def test_after_a_failure_the_old_folder_stands_and_nothing_else(tmp_path, error)
     (place / "file").write_text("old")
     with (  # noqa: PT012
         pytest.raises(CompressError if isinstance(error, OSError) else ValueError) as caught,
-        whole_folder(place, "the thing") as beside,
+        atomic_folder(place, "the thing") as beside,
     ):
         (beside / "file").write_text("half")
         raise error
@@ -47,8 +47,8 @@ def test_after_a_failure_the_old_folder_stands_and_nothing_else(tmp_path, error)
 
 
 def test_a_file_is_replaced_at_once(tmp_path):
-    write_beside(tmp_path / "file", b"one")
-    write_beside(tmp_path / "file", b"two")
+    atomic_write(tmp_path / "file", b"one")
+    atomic_write(tmp_path / "file", b"two")
     assert (tmp_path / "file").read_bytes() == b"two"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -60,7 +60,7 @@ def test_of_several_one_makes_a_folder_and_the_others_find_it(tmp_path):
         with alone(place):
             if not place.is_dir():
                 sleep(0.05)  # the others come meanwhile
-                with whole_folder(place, "the thing") as beside:
+                with atomic_folder(place, "the thing") as beside:
                     (beside / "file").write_text(str(number))
                 made.append(number)
         return (place / "file").read_text()
@@ -87,12 +87,12 @@ def mode(path):
 def test_files_get_the_modes_of_the_umask_whatever_library_wrote_them(tmp_path, mask, file, folder):
     before = os.umask(mask)
     try:
-        with whole_folder(tmp_path / "place", "the thing") as beside:
+        with atomic_folder(tmp_path / "place", "the thing") as beside:
             (beside / "inner").mkdir()
             for name in ("weights", "inner/weights"):
                 (beside / name).touch(0o600)
             (beside / "program").touch(0o755)
-        with whole_file(tmp_path / "one") as beside:
+        with atomic_file(tmp_path / "one") as beside:
             beside.touch(0o600)
     finally:
         os.umask(before)
@@ -103,7 +103,7 @@ def test_files_get_the_modes_of_the_umask_whatever_library_wrote_them(tmp_path, 
 
 def test_a_file_that_is_replaced_keeps_its_mode(tmp_path):
     (tmp_path / "file").touch(0o600)
-    write_beside(tmp_path / "file", b"new")
+    atomic_write(tmp_path / "file", b"new")
     assert mode(tmp_path / "file") == 0o600
 
 
@@ -111,11 +111,11 @@ def test_links_stay_links(tmp_path):
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "old").touch()
     (tmp_path / "link").symlink_to("target")
-    with whole_folder(tmp_path / "link", "the thing") as beside:
+    with atomic_folder(tmp_path / "link", "the thing") as beside:
         (beside / "new").touch()
     (tmp_path / "text").write_text("old")
     (tmp_path / "name").symlink_to("text")
-    write_beside(tmp_path / "name", b"new")
+    atomic_write(tmp_path / "name", b"new")
     assert (tmp_path / "link").is_symlink()
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["new"]
     assert (tmp_path / "name").is_symlink()
@@ -129,12 +129,12 @@ def test_what_is_no_regular_file_is_written_to(tmp_path):
     read = []
     reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()))
     reader.start()
-    write_beside(fifo, b"through")
+    atomic_write(fifo, b"through")
     reader.join(10)
     assert read == [b"through"]
     assert stat.S_ISFIFO(fifo.stat().st_mode)
-    stdout = "Path('/proc/self/fd/1')"  # not /dev/stdout, which a mistake made as root would replace
-    code = f"from pathlib import Path; from eval.files.writing import write_beside; write_beside({stdout}, b'said')"
+    stdout = "Path('/proc/self/fd/1')"  # not /dev/stdout, which an error made as root would replace
+    code = f"from pathlib import Path; from eval.files.writing import atomic_write; atomic_write({stdout}, b'said')"
     with (tmp_path / "out").open("wb") as out:
         subprocess.run([sys.executable, "-c", code], check=True, stdout=out)
     assert (tmp_path / "out").read_bytes() == b"said"
@@ -144,9 +144,9 @@ def test_what_is_no_regular_file_is_written_to(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from eval.files.writing import whole_file, whole_folder
+from eval.files.writing import atomic_file, atomic_folder
 place = Path(sys.argv[1])
-with whole_folder(place / "folder", "the thing") as one, whole_file(place / "file") as two:
+with atomic_folder(place / "folder", "the thing") as one, atomic_file(place / "file") as two:
     (one / "half").touch()
     two.touch()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -159,10 +159,10 @@ def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_there(tmp
         place.mkdir() if name == "folder" else place.write_text("old")
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     assert len(list(tmp_path.glob(".*.writing"))) == 2
-    with whole_folder(tmp_path / "folder", "the thing"):
-        write_beside(tmp_path / "file", b"new")
+    with atomic_folder(tmp_path / "folder", "the thing"):
+        atomic_write(tmp_path / "file", b"new")
         assert len(list(tmp_path.glob(".*.writing"))) == 1, "its own, which is held"
-        with whole_folder(tmp_path / "folder", "the thing"):
+        with atomic_folder(tmp_path / "folder", "the thing"):
             assert len(list(tmp_path.glob(".*.writing"))) == 2, "nobody takes what another is writing"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
@@ -181,7 +181,7 @@ def counted(*paths):
     replace(*paths)
 os.replace = counted
 writing.shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-with writing.whole_folder(Path(sys.argv[1]) / "folder", "the thing") as beside:
+with writing.atomic_folder(Path(sys.argv[1]) / "folder", "the thing") as beside:
     (beside / "new").touch()
 """
 
@@ -199,7 +199,7 @@ def test_a_kill_while_names_are_changed_loses_no_folder(tmp_path, renames, kept)
 
 
 def test_what_another_is_writing_is_no_leftover(tmp_path):
-    with whole_folder(tmp_path / "place", "the thing") as beside:
+    with atomic_folder(tmp_path / "place", "the thing") as beside:
         (tmp_path / ".other.0123abcd.writing").mkdir()
         clear_leftovers(tmp_path)
         assert list(tmp_path.iterdir()) == [beside]
@@ -218,7 +218,7 @@ def test_there_is_no_moment_without_a_folder(tmp_path):
     watcher = threading.Thread(target=look)
     watcher.start()
     for _ in range(30):
-        with whole_folder(place, "the thing") as beside:
+        with atomic_folder(place, "the thing") as beside:
             (beside / "file").touch()
     stopped.set()
     watcher.join()
@@ -241,7 +241,7 @@ def killed(source, target):
         os.kill(os.getpid(), signal.SIGKILL)
     replace(source, target)
 os.replace = killed
-with writing.whole_folder(Path(sys.argv[1]) / "place", "the thing") as beside:
+with writing.atomic_folder(Path(sys.argv[1]) / "place", "the thing") as beside:
     (beside / "file").write_text("new")
 """
 
@@ -252,7 +252,7 @@ def test_where_names_cannot_be_exchanged_a_kill_loses_nothing_either(tmp_path, f
     (tmp_path / "place" / "file").write_text("old")
     subprocess.run([sys.executable, "-c", MADE_ROOM, str(tmp_path)], check=False)
     assert {path.suffix for path in tmp_path.iterdir()} == {".old", ".writing"}
-    with suppress(ZeroDivisionError), whole_folder(tmp_path / "place", "the thing") as beside:
+    with suppress(ZeroDivisionError), atomic_folder(tmp_path / "place", "the thing") as beside:
         assert (tmp_path / "place" / "file").read_text() == "old"
         (beside / "file").write_text("newer")
         assert 1 / (not fails)
@@ -265,9 +265,9 @@ def test_everything_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch
     monkeypatch.setattr(writing, "_sync", lambda path: events.append(("sync", path.name)))
     replace = os.replace
     monkeypatch.setattr(os, "replace", lambda *paths: (events.append(("name", paths[1].name)), replace(*paths)))
-    with whole_folder(tmp_path / "place", "the thing") as beside:
+    with atomic_folder(tmp_path / "place", "the thing") as beside:
         (beside / "file").touch()
-    write_beside(tmp_path / "one", b"")
+    atomic_write(tmp_path / "one", b"")
     kinds = [kind if kind == "name" else f"sync {name}" for kind, name in events if not name.endswith(".writing")]
     assert kinds == ["sync file", "name", f"sync {tmp_path.name}", "sync one", "name", f"sync {tmp_path.name}"]
 
@@ -275,10 +275,10 @@ def test_everything_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch
 def test_what_a_library_says_of_a_full_disk_is_the_same_error(tmp_path):
     with (
         pytest.raises(CompressError, match=r"the disk is full \(.*place\); free some space"),
-        whole_folder(tmp_path / "place", "the thing"),
+        atomic_folder(tmp_path / "place", "the thing"),
     ):
         raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
-    with pytest.raises(OSError, match="No space left on device") as caught, whole_file(tmp_path / "file"):
+    with pytest.raises(OSError, match="No space left on device") as caught, atomic_file(tmp_path / "file"):
         raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
     assert caught.value.errno == 28
     assert list(tmp_path.iterdir()) == []
@@ -286,7 +286,7 @@ def test_what_a_library_says_of_a_full_disk_is_the_same_error(tmp_path):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_and_an_exhausted_quota_are_told_alike(tmp_path, number):
-    with pytest.raises(CompressError) as caught, whole_folder(tmp_path / "place", "the thing"):
+    with pytest.raises(CompressError) as caught, atomic_folder(tmp_path / "place", "the thing"):
         raise OSError(number, os.strerror(number), "hidden/file")
     assert str(caught.value) == (
         f"the disk is full ({tmp_path / 'place'}); free some space, then go on with --resume or the same command"

@@ -1,4 +1,4 @@
-"""Distillations whose student is a network of our own: it replaces the model that comes in, and is then trained."""
+"""Distillations whose student is a custom architecture: it replaces the model that comes in, and is then trained."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OwnNetworkDistillation(Distillation):
         raise NotImplementedError(f"{type(self).__name__} does not implement begin")
 
     def needed(self) -> frozenset[Need]:
-        """Return the training examples, and a teacher unless the labels alone count."""
+        """Return the training examples, and a teacher unless only the labels count."""
         return self.needs if self.alpha else self.needs - {"teacher"}
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
@@ -77,7 +77,7 @@ class OwnNetworkDistillation(Distillation):
         return Outcome(network, {**shape, **facts, "history": history})
 
     def without_teacher(self) -> Technique:
-        """Return the same network, trained on the labels alone."""
+        """Return the same network, trained on labels only."""
         return self.model_copy(update={"alpha": 0.0})
 
 

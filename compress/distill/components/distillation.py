@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from compress.distill.labels import LabelTraining
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
 from teachers.anatomy.encoder import family_of, has_plain_attention
-from teachers.data.encoded_dataset import Rows
+from teachers.data.encoded_dataset import EncodedDataset
 from teachers.losses.loss import Loss, Objective
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
@@ -25,8 +25,8 @@ class Distillation(TrainedTechnique):
     needs: ClassVar[frozenset[Need]] = frozenset({"train", "teacher"})
     is_objective: ClassVar[bool] = True
 
-    def bind(self, student: TaskModel, rows: Rows, teacher: TeacherSource) -> Loss:
-        """Return the loss for these rows: compute or find the teacher's signals, make projections."""
+    def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> Loss:
+        """Return the loss for these rows: compute or find the teacher's outputs, make projections."""
         raise NotImplementedError(f"{type(self).__name__} does not implement bind")
 
     def make_objective(self, inputs: Inputs) -> FromTeacher:
@@ -47,7 +47,7 @@ class FromTeacher(Objective):
     technique: Distillation
     teacher: TeacherSource
 
-    def bind(self, student: TaskModel, rows: Rows) -> Loss:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
         """Return the loss for these rows."""
         return self.technique.bind(student, rows, self.teacher)
 

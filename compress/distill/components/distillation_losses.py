@@ -91,7 +91,7 @@ def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
 def counted_rows(spec: TaskSpec, batch: Batch, only_predicted: bool = False) -> Tensor:
     """Return which tokens of ``[B, L]`` a loss on logits counts, as a boolean mask; padding never is.
 
-    Tagging counts the first piece of each word, which alone is read later. The masked-language objective counts every
+    Tagging counts the first token of each word, which alone is read later. The masked-language objective counts every
     real token, or only those to be predicted.
     """
     rows = kind_of(spec.kind).soft_rows(batch.targets, batch.mask, only_predicted)

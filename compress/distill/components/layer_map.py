@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from teachers.anatomy.encoder import layer_count
-from teachers.data.encoded_dataset import Rows
-from teachers.signals.hooks import Wanted, observe
+from teachers.data.encoded_dataset import EncodedDataset
+from teachers.signals.hooks import SignalSpec, observe
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel, evaluating
 from teachers.training.scoring import rows_of
@@ -66,16 +66,16 @@ def map_problems(rule: LayerMap, student: int, teacher: int) -> list[str]:
     return []
 
 
-def resolve(rule: LayerMap, student: TaskModel, rows: Rows, teacher: TeacherSource) -> tuple[int, ...]:
+def resolve(rule: LayerMap, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> tuple[int, ...]:
     """Return the layer map for these two models; ``auto`` compares their hidden states on a sample."""
     count = layer_count(student.model)
     if rule != "auto":
         return map_layers(rule, count, teacher.layers)
     sample = rows_of(student, rows.examples[:SAMPLE], rows.seed)
-    reader = teacher.read(sample, Wanted(hidden_states=tuple(range(1, teacher.layers + 1))))
+    reader = teacher.read(sample, SignalSpec(hidden_states=tuple(range(1, teacher.layers + 1))))
     batch = sample.batch(range(len(sample)))
     with evaluating(student.model):
-        own = observe(student.model, batch.inputs, Wanted(hidden_states=tuple(range(1, count + 1))))
+        own = observe(student.model, batch.inputs, SignalSpec(hidden_states=tuple(range(1, count + 1))))
     real = batch.mask.bool()
     found = most_similar(_flat(own.hidden_states, real), _flat(reader(batch).hidden_states, real))
     logger.info("layer map chosen by similarity: %s", list(found))

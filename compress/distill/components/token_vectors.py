@@ -9,7 +9,7 @@ from torch import Tensor
 
 from eval.encoding import Feature
 from teachers.anatomy.encoder import layer_count
-from teachers.signals.hooks import Wanted, observe
+from teachers.signals.hooks import SignalSpec, observe
 from teachers.taskmodel import TaskModel, evaluating
 
 PIECES = 512
@@ -68,7 +68,9 @@ def output_vectors(model: TaskModel) -> Tensor:
     with evaluating(model.model):
         for features in _alone(model, size):
             inputs = {name: torch.from_numpy(values) for name, values in model.encoder.collate(features).items()}
-            found.append(observe(model.model, inputs, Wanted(hidden_states=(last,))).hidden_states[last].mean(dim=1))
+            found.append(
+                observe(model.model, inputs, SignalSpec(hidden_states=(last,))).hidden_states[last].mean(dim=1)
+            )
     return torch.cat(found).clone()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compress.export.check.probes import made_up_examples, odd_examples
+from compress.export.check.probes import odd_examples, synthetic_examples
 from eval.differences import Seen
 from eval.encoding import Feature
 from eval.inference import Predictor
@@ -20,7 +20,7 @@ TOLERANCE = 1e-3
 LEAST_LIMIT = 1e-4
 """A difference up to this always passes: where logits are small, a relative one says nothing."""
 MADE_UP_MARGIN = 0.1
-"""On made-up text, answers between which the model hardly chooses do not count; again relative to the largest logit."""
+"""On synthetic text, predictions between which the model hardly chooses do not count; relative to the largest logit."""
 BATCH = 8
 
 
@@ -29,9 +29,9 @@ class GateReport:
     """How far an export is from its model.
 
     Attributes:
-        examples: Real examples that were compared; made-up ones come on top.
-        agreement: Share of equal decisions: labels, choices, tags, masked tokens, starts and ends of answers, or close
-            scores and vectors.
+        examples: Real examples that were compared; synthetic ones come on top.
+        agreement: Share of equal predictions: labels, choices, tags, masked tokens, starts and ends of answers, or
+            close scores and vectors.
         agreement_needed: The least that passes.
         max_abs_difference: Largest difference of a logit.
         mean_abs_difference: Mean difference of the logits.
@@ -69,20 +69,20 @@ def compare(
     tolerance: float | None = TOLERANCE,
     agreement: float = 1.0,
 ) -> GateReport:
-    """Compare an export with its model on real examples and on odd and made-up texts, in batches of mixed lengths.
+    """Compare an export with its model on real examples and on odd and synthetic texts, in batches of mixed lengths.
 
     Args:
         export: What is to be proven.
         reference: The model it was made from.
-        examples: Real inputs; without any, the decisions on made-up texts are compared.
+        examples: Real inputs; without any, the predictions on synthetic texts are compared.
         tolerance: Largest difference of a logit relative to the largest logit, at least 1e-4 in all; it also holds for
             rows alone against the same rows in a batch. None: 8-bit arithmetic, where only agreement is asked for.
-        agreement: Least share of equal decisions. With a tolerance, ties within twice the limit are equal.
+        agreement: Least share of equal predictions. With a tolerance, ties within twice the limit are equal.
     """
     real = list(examples)
     settings = reference.encoder.settings
     odd = odd_examples(reference.encoder)
-    judged = real or made_up_examples(reference.encoder)
+    judged = real or synthetic_examples(reference.encoder)
     seen = Seen(settings)
     for example_set, decide in ((judged, True), (odd, False)):
         for features in _same_features(export, reference, example_set, seen.problems):
@@ -98,8 +98,8 @@ def compare(
     if limit is not None and not together <= limit:
         problems.append(f"a row alone and in a batch differs by up to {together:.3g}, allowed is {limit:.3g}")
     if share < agreement:
-        what = f"{len(real)} examples" if real else "made-up texts"
-        problems.append(f"{share:.2%} of the decisions on {what} are equal, needed are {agreement:.2%}")
+        what = f"{len(real)} examples" if real else "synthetic texts"
+        problems.append(f"{share:.2%} of the predictions on {what} are equal, needed are {agreement:.2%}")
     return GateReport(
         len(real), share, agreement, seen.largest, seen.mean, seen.scale, limit, together, tuple(problems)
     )

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, FiniteFloat, field_validator
 
 from compress.export.check.gate import LEAST_LIMIT, TOLERANCE
-from compress.export.check.probes import made_up_examples, odd_examples
-from eval.files.writing import write_beside
+from compress.export.check.probes import odd_examples, synthetic_examples
+from eval.files.writing import atomic_write
 from eval.inference import Predictor
 
 Array = NDArray[Any]
 FILE = "conformance.json"
 FORMAT = 1
 REAL = 8
-"""Real examples, or made-up ones, beside the odd ones."""
+"""Real examples, or synthetic ones, beside the odd ones."""
 CHANNELS = 64
-"""Numbers of a token that are kept; a masked-language head has one a word piece."""
+"""Numbers of a token that are kept; a masked-language head has one per subword token."""
 INT8_MARGIN = 0.05
 """Largest difference between runtimes of an 8-bit graph, relative to the largest logit: the last bit of a float, which
 another order of additions changes, decides a whole step."""
@@ -78,11 +78,11 @@ def write_golden_vectors(
         folder: The export, whose own answers are taken.
         export: It, ready to answer.
         model: The torch model.
-        examples: Real examples; made-up ones take their place if there are none.
+        examples: Real examples; synthetic ones take their place if there are none.
         exact: Whether the graph is in float; 8-bit ones get a wider limit.
     """
     encoder = model.encoder
-    some = [*examples[:REAL]] or made_up_examples(encoder, REAL)
+    some = [*examples[:REAL]] or synthetic_examples(encoder, REAL)
     rows, scale = [], 0.0
     for example in [*some, *odd_examples(encoder)]:
         for window, feature in enumerate(encoder.encode([example])):
@@ -94,7 +94,7 @@ def write_golden_vectors(
             rows.append({"example": example, "window": window, "inputs": ids, **answers})
     limit = max(LEAST_LIMIT, (TOLERANCE if exact else INT8_MARGIN) * scale)
     content = {"format": FORMAT, "exact": exact, "limit": float(f"{limit:.3g}"), "rows": rows}
-    write_beside(folder / FILE, (json.dumps(content, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+    atomic_write(folder / FILE, (json.dumps(content, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
 
 def _plain(logits: Array) -> Any:

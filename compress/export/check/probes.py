@@ -31,7 +31,7 @@ def odd_examples(encoder: TextEncoder) -> list[dict[str, Any]]:
     return [_example(text, encoder.settings) for text in texts]
 
 
-def made_up_examples(encoder: TextEncoder, count: int = 32) -> list[dict[str, Any]]:
+def synthetic_examples(encoder: TextEncoder, count: int = 32) -> list[dict[str, Any]]:
     """Return examples of random tokens of the vocabulary; always the same ones."""
     chance = np.random.default_rng(0)
     size = encoder.tokenizer.get_vocab_size()

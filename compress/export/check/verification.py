@@ -48,7 +48,7 @@ class Verified:
         rows: Inputs that were compared.
         largest: Largest difference of a logit from that of the export.
         limit: The largest that is allowed.
-        agreement: Share of decisions that are those of the export; ties within twice the limit count.
+        agreement: Share of predictions that are those of the export; ties within twice the limit count.
         torch: Share that are those of the torch model.
         batch: Largest difference of a row in a batch of mixed lengths from the same row alone.
         problems: What is wrong, one sentence each; why it was not run, if it was not.
@@ -105,7 +105,7 @@ def against_model(folder: str | Path, model: TaskModel, examples: Sequence[Mappi
     Args:
         folder: The export.
         model: What it was made from.
-        examples: Real ones; without any, made-up texts.
+        examples: Real ones; without any, synthetic texts.
 
     Raises:
         UserError: If the export was made from another model.
@@ -178,7 +178,7 @@ def _compared(blank: Verified, engine: Engine, export: Runtime, rows: Sequence[G
     if not close.largest <= limit:
         problems.append(f"logits differ by up to {close.largest:.3g}, allowed is {limit:.3g}")
     if agreement < 1:
-        problems.append(f"{agreement:.2%} of the decisions are those of the export")
+        problems.append(f"{agreement:.2%} of the predictions are those of the export")
     if not batch <= limit and not _shares_ranges(export):
         problems.append(f"a row in a batch differs from itself alone by up to {batch:.3g}, allowed is {limit:.3g}")
     return replace(

@@ -212,6 +212,6 @@ def _checked(gate: dict[str, Any]) -> str:
     if not gate:
         return "not recorded."
     return (
-        f"{gate['examples']} examples, {gate['agreement']:.2%} equal decisions, largest difference of an output "
+        f"{gate['examples']} examples, {gate['agreement']:.2%} equal predictions, largest difference of an output "
         f"{gate['max_abs_difference']:.2g} (outputs reach {gate['scale']:.2g})."
     )

@@ -26,7 +26,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         arguments: Without the name of the program; None takes those of the process.
 
     Returns:
-        The exit code: 0; 2 after a user's mistake, which is told on standard error; 130 after Ctrl-C; 1 if the answers
+        The exit code: 0; 2 after a user's error, which is told on standard error; 130 after Ctrl-C; 1 if the answers
         could not be written.
     """
     if problem := guard_streams():

@@ -45,8 +45,8 @@ class ExecutorchEngine:
 class ExecutorchTarget(Target):
     """``model.pte``, which any ExecuTorch runtime with XNNPACK loads.
 
-    Batches of 1 to 8 and all lengths up to the model's are one program. In 8 bits, weights have one scale an output and
-    activations one range a token, found as they come, also where the lineage holds fixed ranges.
+    Batches of 1 to 8 and all lengths up to the model's are one program. In 8 bits, weights have per-channel scales and
+    activations per-token ranges, found at run time, also where the lineage holds static ranges.
     """
 
     name = "executorch"

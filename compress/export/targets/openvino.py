@@ -44,7 +44,7 @@ class OpenVinoEngine:
 class OpenVinoTarget(Target):
     """Our ONNX graph, converted.
 
-    OpenVINO has no 8-bit products with one range a batch, so where the scheme asks for them each token gets a range of
+    OpenVINO has no 8-bit products with per-tensor ranges, so where the scheme asks for them each token gets a range of
     its own.
     """
 

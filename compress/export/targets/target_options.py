@@ -11,9 +11,9 @@ class TargetBlock(BaseModel):
     """What may be asked of every target; those with options of their own extend it.
 
     Attributes:
-        int8: Whether weights become int8, with activations quantized as they come; a step ``quantize.dynamic`` asks
+        int8: Whether weights become int8, with activations quantized dynamically; a step ``quantize.dynamic`` asks
             for the same.
-        agreement: Least share of decisions that an int8 export must share with its model; below it is refused.
+        agreement: Least share of predictions that an int8 export must share with its model; below it is refused.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -103,5 +103,5 @@ def _transformers_js(family: str, kind: str, pair: bool) -> str:
     text = f"""`pipeline("{pipeline}", "path/of/this/folder")` gives the same answers for texts that fit.
 A longer one it cuts anywhere, its last special token included; `model.js` keeps that, as in training."""
     if kind_of(kind).words:
-        text += "\nIt gives a tag for every piece of a word, `model.js` one for every word."
+        text += "\nIt gives a tag for every token of a word, `model.js` one for every word."
     return text

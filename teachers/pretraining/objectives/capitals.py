@@ -43,7 +43,7 @@ class Capitals(PretextObjective):
 
 
 def capitals(words: Sequence[int], capital: Mapping[int, bool]) -> Array:
-    """Return for the first piece of each word whether it began with a capital, ``IGNORED`` for all else; ``[L]``.
+    """Return for the first token of each word whether it began with a capital, ``IGNORED`` for all else; ``[L]``.
 
     Args:
         words: Number of the word that each token belongs to, -1 for special tokens.

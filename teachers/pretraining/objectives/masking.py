@@ -52,7 +52,7 @@ def tokens(words: Sequence[int]) -> Units:
 
 
 def whole_words(words: Sequence[int]) -> Units:
-    """Return the pieces of each word as one unit."""
+    """Return the tokens of each word as one unit."""
     units: Units = []
     before = -1
     for place, word in enumerate(words):
@@ -133,7 +133,7 @@ def choose_spans(words: Units, budget: int, chance: np.random.Generator, shares:
     do, makes spans of 512 tokens a little shorter, and those of 64 tokens by a fifth. Less than a word may be left.
 
     Args:
-        words: The pieces of each word, in order.
+        words: The tokens of each word, in order.
         budget: Most tokens.
         chance: The source of chance.
         shares: Probabilities of spans of 1, 2, 3 ... words; SpanBERT's by default.

@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 from eval.data.sources import Source
 from eval.errors import UserError
 from eval.files.typed_json import read_typed
-from eval.files.writing import alone, whole_folder
+from eval.files.writing import alone, atomic_folder
 from teachers.pretraining.text.documents import Counts, documents
 
 VERSION = 3
@@ -182,7 +182,7 @@ def build(
     folder = home / identity.hexdigest()[:16]
     with alone(folder):
         if not (folder / FACTS).is_file():
-            with whole_folder(folder, "the corpus") as beside:
+            with atomic_folder(folder, "the corpus") as beside:
                 _write(beside, sources, backend, segmenter, reader)
     return Corpus.open(folder)
 

@@ -95,7 +95,7 @@ class Packed:
         return self.frame.draw(self.corpus, [text])
 
     def _fitted(self, first: Sequence[int], second: Sequence[int]) -> list[Sequence[int]]:
-        """Shorten the longer text from its end until both fit."""
+        """Truncate the longer text from its end until both fit."""
         over = len(first) + len(second) - self.room
         if over > 0 and len(first) > len(second):
             return [first[: max(len(first) - over, 1)], second]
@@ -193,7 +193,7 @@ class _Places:
 
 
 def _shortened(texts: Sequence[Sequence[int]], room: int) -> list[Sequence[int]]:
-    """Shorten the longest text, again and again, until all fit."""
+    """Truncate the longest text, again and again, until all fit."""
     sizes = [len(text) for text in texts]
     while sum(sizes) > room:
         sizes[sizes.index(max(sizes))] -= 1

@@ -1,4 +1,4 @@
-"""Tokenizers learnt from text, saved as stock ones: word pieces, byte-level pairs, and unigrams."""
+"""Tokenizers trained on text, saved as standard ones: subword tokens, byte-level pairs, and unigrams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from eval.data.sources import Source
 from eval.errors import UserError
-from eval.files.writing import alone, whole_folder
+from eval.files.writing import alone, atomic_folder
 from teachers.pretraining.text.corpus import digest_of
 from teachers.pretraining.text.documents import Counts, documents
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
@@ -19,7 +19,7 @@ Kind = Literal["wordpiece", "bytes", "unigram"]
 VERSION = 1
 """Raised when the same text and settings give other pieces."""
 LONGEST = 512
-"""What a tokenizer tells stock code of the longest input; the network's own limit counts."""
+"""What a tokenizer tells standard code of the longest input; the network's own limit counts."""
 SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100}
 """Fewest pieces: special tokens and letters, or all bytes, have to fit."""
 
@@ -39,8 +39,8 @@ class Sentences:
             yield from document
 
 
-def learnt_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercase: bool, home: Path) -> Any:
-    """Return a tokenizer learnt from text, or the one that an earlier call made of the same text.
+def trained_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercase: bool, home: Path) -> Any:
+    """Return a tokenizer trained on text, or the one that an earlier call made of the same text.
 
     Args:
         sources: The text.
@@ -66,7 +66,7 @@ def learnt_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercase
                 tokenizer = bert_word_pieces(sentences, size, LONGEST, lowercase)
             else:
                 tokenizer = _byte_pairs(sentences, size) if kind == "bytes" else _unigrams(sentences, size, lowercase)
-            with whole_folder(folder, "the tokenizer") as beside:
+            with atomic_folder(folder, "the tokenizer") as beside:
                 tokenizer.save_pretrained(beside)
     return load_tokenizer(str(folder))
 

@@ -1,4 +1,4 @@
-"""A small WordPiece vocabulary, learnt from texts; the same texts always give the same pieces with the same ids."""
+"""A small WordPiece vocabulary, trained on texts; the same texts always give the same pieces with the same ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def has_word_pieces(tokenizer: Any) -> bool:
 
 
 def bert_word_pieces(texts: Iterable[str], size: int, max_length: int, lowercase: bool = True) -> Any:
-    """Return a tokenizer of BERT's kind with pieces learnt from texts; see ``train_word_pieces``.
+    """Return a tokenizer of BERT's kind with pieces trained on texts; see ``train_word_pieces``.
 
     Chinese characters are words of their own.
     """

@@ -29,7 +29,7 @@ class TestExportAndPredict:
         code, said, _ = call("export", place / "teacher", "--int8", "--out", out, "--data", place / "data")
         assert code == 0
         assert said.startswith(f"wrote {out}: int8, ")
-        assert re.search(r"agrees with the model in \d+\.\d\d% of the decisions on 40 examples", said)
+        assert re.search(r"agrees with the model in \d+\.\d\d% of the predictions on 40 examples", said)
         assert json.loads((out / "export.json").read_text(encoding="utf-8"))["scheme"] == "int8"
 
     def test_what_export_refuses(self, call, place, exported):
@@ -61,7 +61,7 @@ class TestExportAndPredict:
         flags = ("--tune", "latncy", "--to", "web", "--int8", "--agreement", "0.9", "--out", "x")
         code, _, err = call("export", place / "teacher", *flags)
         assert code == 2
-        assert err.splitlines()[-1] == "4 mistakes"
+        assert err.splitlines()[-1] == "4 errors"
         assert "--tune: got 'latncy'; did you mean 'latency'?" in err
         assert "--tune: measures with real texts; add --data" in err
         code, _, err = call("export", place / "teacher", "--least-score", "0.9", "--out", "x")

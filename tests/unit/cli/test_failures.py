@@ -61,7 +61,7 @@ class TestFailures:
 
     def test_a_user_s_mistakes_end_with_2_and_are_counted(self, broken):
         assert broken(UserError("one thing")) == (2, "", "one thing\n")
-        assert broken(UserError("one", "two", "one")) == (2, "", "one\ntwo\n2 mistakes\n")
+        assert broken(UserError("one", "two", "one")) == (2, "", "one\ntwo\n2 errors\n")
 
     def test_our_errors_end_with_1(self, broken):
         assert broken(CompressError("no")) == (1, "", "no\n")

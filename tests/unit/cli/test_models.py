@@ -11,7 +11,7 @@ from tests.unit.cli.conftest import cells
 
 class TestTeach:
     def test_from_flags(self, call, place, tmp_path):
-        out = tmp_path / "taught"
+        out = tmp_path / "trained"
         flags = ("--base", place / "teacher", "--task", "classification", "--data", place / "data")
         code, said, _ = call("teach", *flags, "--max-steps", 2, "--batch-size", 8, "--out", out)
         assert (code, said) == (0, f"teacher: {out}\n")

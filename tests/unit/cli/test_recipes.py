@@ -35,7 +35,7 @@ class TestInit:
         assert call("init", *flags, "--no-int8", "--out", out)[0] == 0
         code, said, _ = call("check", out)
         assert code == 0
-        assert "no mistakes found" in said
+        assert "no errors found" in said
         # The teacher's config says that it has a trained head.
         assert "finetune:" not in re.sub("#.*", "", out.read_text(encoding="utf-8"))
 
@@ -78,7 +78,7 @@ class TestCheck:
     def test_a_sound_recipe(self, call, place):
         code, out, err = call("check", place / "recipe.yaml")
         assert (code, err) == (0, "")
-        assert out.splitlines()[0] == f"{place / 'recipe.yaml'}: no mistakes found"
+        assert out.splitlines()[0] == f"{place / 'recipe.yaml'}: no errors found"
         assert "steps: distill.logits, prune.layers\n" in out
         assert "data: train 40, validation 40, test 40\n" in out
         assert "labels: bad, good\n" in out
@@ -91,7 +91,7 @@ class TestCheck:
             f"{path}:2: seed: got 'x', must be a whole number of at least 0 and below 4294967296",
             f"{path}:8: step 1, distill.logits: unknown field 'temprature'; did you mean 'temperature'?",
         ]
-        assert call("check", path) == (2, "", "\n".join([*problems, "2 mistakes\n"]))
+        assert call("check", path) == (2, "", "\n".join([*problems, "2 errors\n"]))
         code, out, _ = call("check", path, "--json")
         assert code == 2
         assert json.loads(out) == {"ok": False, "problems": problems}
@@ -131,7 +131,7 @@ class TestPlan:
         assert student["parameters"] - pruned["parameters"] == layer
         assert layer == 4 * (32 * 32 + 32) + 2 * 32 * 64 + 64 + 32 + 4 * 32
         signals, distil, prune = found["steps"]
-        assert (signals["name"], signals["rows"], signals["updates"]) == ("teacher signals", 40, 0)
+        assert (signals["name"], signals["rows"], signals["updates"]) == ("teacher outputs", 40, 0)
         assert (distil["name"], distil["rows"], distil["updates"]) == ("1. distill.logits", 40, 10)
         assert 4 < distil["tokens"] < 12
         assert prune["updates"] == 0
