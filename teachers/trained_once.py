@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from eval.files.writing import alone, atomic_folder, lock_file
+from eval.files.writing import atomic_folder, exclusive, lock_file
 from teachers.training.processes import how_many, is_first, wait_for_all
 
 
@@ -59,7 +59,7 @@ def _one_run(folder: Path) -> Iterator[None]:
     """Let the processes of one run go on together, while those of other runs wait."""
     with contextlib.ExitStack() as stack:
         if is_first():
-            stack.enter_context(alone(folder))
+            stack.enter_context(exclusive(folder))
         if how_many() > 1:
             _begin_together()
         yield

@@ -42,7 +42,7 @@ class LogitDistillation(Distillation):
     Regression always takes the squared difference of the scores; qa averages start and end.
 
     Attributes:
-        temperature: T, dividing both logits; a number, or a schedule such as ``{from: 4, to: 1, course: cosine}``,
+        temperature: T, dividing both logits; a number, or a schedule such as ``{from: 4, to: 1, shape: cosine}``,
             whose last value the last optimizer step has. Default 2, as in DistilBERT; Hinton et al. use 1 to 20.
         alpha: Weight of the soft targets, 0 to 1; a number or a schedule. Default 0.5 as in the task stage of
             DistilBERT.

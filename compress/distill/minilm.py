@@ -54,7 +54,7 @@ class MiniLMDistillation(Distillation):
         assistant: Whether a teacher assistant stands between, of the teacher's depth and the student's width, with
             random weights at first: v1's way to students of at most half the depth and width. It trains as long.
         training: 3 epochs of 32 at 2e-4, warm-up 1%, the last weights kept, since no label is read. The paper: 400,000
-            updates of 256 at 6e-4, of which 4,000 warm up.
+            steps of 256 at 6e-4, of which 4,000 warm up.
 
     Needs:
         Training examples and a teacher with the student's tokenizer.

@@ -182,7 +182,7 @@ class Packed(nn.Module):
 class PackedLinear(Packed):
     """``y = x Wᵀ + b`` with packed W; it is unpacked at every use.
 
-    In an ONNX graph 4-bit codes in blocks of a power of two from 16 on, symmetric and with a range for each row, become
+    In an ONNX graph 4-bit codes in blocks of a power of two from 16 on, symmetric and with per-row scales, become
     ONNX Runtime's MatMulNBits; other codes are unpacked by standard operators, which a runtime does once when it loads.
 
     Args:

@@ -45,13 +45,13 @@ class MagnitudePruning(Surgery):
         until: t1, likewise. The paper takes 10,000 of 100,000 steps of continued pre-training; a fine-tuning is
             shorter, so here it is half of it.
         every: Updates between two choices of M. Default 100, the habit of the authors' library.
-        heal: Whether the model is trained; without it the schedule must be ``once``, and nothing is learned.
+        recover: Whether the model is trained; without it the schedule must be ``once``, and nothing is learned.
         stock: Whether the zeros are stored as plain weights of a standard model, in full size. Nothing then keeps them
             0 in a later training.
         training: Defaults as in the paper: 6 epochs, rate 2e-5, batches of 32.
 
     Needs:
-        Training examples, and what the objective needs; nothing with ``heal: false``.
+        Training examples, and what the objective needs; nothing with ``recover: false``.
 
     Reduces:
         Non-zeros, and bytes of the saved folder: one bit a weight and the weights that are left, which is less than the
@@ -92,7 +92,7 @@ class MagnitudePruning(Surgery):
                 raise ValueError("a pattern says how much goes from where; leave out sparsity and ranking")
             if not 1 <= self.kept_of[0] <= self.kept_of[1]:
                 raise ValueError(f"pattern {self.pattern}: must keep 1 to all of each group, such as 2:4")
-        if not self.heal and self.schedule == "gradual":
+        if not self.recover and self.schedule == "gradual":
             raise ValueError(
                 "without recovery fine-tuning nothing is trained, so nothing can be gradual; write schedule: once"
             )
@@ -139,7 +139,7 @@ class MagnitudePruning(Surgery):
         if self.schedule == "once":
             keep = self.masks([module.weight for module in modules.values()], self.target)
             mask_away(student.model, dict(zip(modules.values(), keep, strict=True)))
-        if self.heal:
+        if self.recover:
             facts["history"] = self._train(student, inputs, generator, list(modules.values()))
         if self.stock:
             unmask(student.model)

@@ -47,7 +47,7 @@ class StructuredPruning(Surgery):
         importance: ``taylor`` (of the task's loss), ``magnitude``, or ``random`` as a control.
         uniform: Whether every layer loses as much; otherwise the least important ones of the whole model go.
         stock: Refuse what no standard class can hold: unequal layers, and fewer heads without a smaller width.
-        heal: Whether the result is trained with the objective.
+        recover: Whether the result is trained with the objective.
         training: Default: one epoch, rate 5e-5.
 
     Needs:

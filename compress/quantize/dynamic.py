@@ -23,8 +23,8 @@ class DynamicQuantization(Technique):
 
     Weights: ``q = round(w / scale)``, ``scale = max|w| / levels`` for each output, 127 levels a side, or 64 with
     ``reduce_range``. Activations of a token: ``s = max|x| / 127``, ``u = round(x / s) + 128``. Then
-    ``y = s * scale * sum((u - 128) * q)``, the sum in 32-bit integers. Rows of an embedding table are int8 with one
-    scale a row, and are turned back into float when they are looked up. Normalization, softmax and the products of
+    ``y = s * scale * sum((u - 128) * q)``, the sum in 32-bit integers. Rows of an embedding table are int8 with
+    per-row scales, and are turned back into float when they are looked up. Normalization, softmax and the products of
     attention stay in float32, and so does any matrix with fewer than 16 rows or columns.
 
     With ``keep_float: auto``: if the 8-bit graph changes more than ``budget`` of the predictions on calibration

@@ -40,15 +40,15 @@ class FactorisedEmbeddings(Surgery):
     their own projection stays.
 
     With ``stock: true`` the result is a standard model, which is exact where the family has a linear map right behind
-    its tables: DeBERTa-v2 (all its tables are projected, on the best directions of their sum) and MobileBERT (P moves into
-    the map). ALBERT and ELECTRA normalise before their map, BERT has none; ``share.layers`` with ``stock: true`` turns
-    models of BERT's kind into an ALBERT.
+    its tables: DeBERTa-v2 (all its tables are projected, on the best directions of their sum) and MobileBERT (P moves
+    into the map). ALBERT and ELECTRA normalise before their map, BERT has none; ``share.layers`` with ``stock: true``
+    turns models of BERT's kind into an ALBERT.
 
     Attributes:
         size: Channels between. Default 128 as in ALBERT.
         weighting: Whether words count by how often they occur.
         stock: Whether standard transformers must load the result.
-        heal: Whether the model is then trained.
+        recover: Whether the model is then trained.
         training: Default: one epoch, rate 5e-5.
 
     Needs:
@@ -94,7 +94,7 @@ class FactorisedEmbeddings(Surgery):
         return frozenset() if self.stock else self.removes
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Refuse a size that saves nothing, heads that read the table otherwise, and ``stock`` where it is not exact."""
+        """Refuse a size that saves nothing, heads that read the table otherwise, and ``stock`` where it is inexact."""
         from teachers.anatomy.encoder import family_of, head_parts, word_embeddings
 
         found, network = super().check(student, inputs), student.model

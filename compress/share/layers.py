@@ -49,7 +49,7 @@ class LayerSharing(Surgery):
         init: Where a group's weights come from.
         stock: Whether the result becomes an ALBERT that standard transformers loads.
         embedding_size: Channels of the ALBERT's embeddings.
-        heal: Whether the model is then trained.
+        recover: Whether the model is then trained.
         training: Default: three epochs, rate 5e-5.
 
     Needs:

@@ -49,7 +49,7 @@ class LowRank(Surgery):
             if none of the three is given.
         parts: Blocks whose linear layers are factorised.
         weighting: How input directions are weighted.
-        heal: Whether the model is then trained.
+        recover: Whether the model is then trained.
         training: Default: one epoch, rate 5e-5.
 
     Needs:

@@ -49,7 +49,7 @@ def check_technique(
 
     Example:
         >>> from compress.prune.layers import LayerPruning
-        >>> check_technique(LayerPruning(keep=[0, 2], heal=False), families=["bert"])  # doctest: +SKIP
+        >>> check_technique(LayerPruning(keep=[0, 2]), families=["bert"])  # doctest: +SKIP
     """
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

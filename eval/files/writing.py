@@ -74,7 +74,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
     """Let one process at a time make a folder, unless it is there; the others wait, and then find it.
 
     A process that ends in any way lets the next one in.

@@ -83,7 +83,7 @@ class Reading:
 
         Args:
             feature: The window.
-            example: What it was cut from.
+            example: The example it is a window of.
             encoding: That of the tokenizers library.
             first: Whether it is the first window.
         """

@@ -19,7 +19,7 @@ from pydantic import PositiveInt
 from eval.encoding import TextEncoder
 from eval.errors import UserError
 from eval.files.typed_json import read_values, typed
-from eval.files.writing import alone, atomic_folder
+from eval.files.writing import atomic_folder, exclusive
 from eval.inference import Answer, batches_by_length, predict
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
@@ -180,7 +180,7 @@ class ModelTeacher:
     def _cached(self, rows: EncodedDataset, wanted: SignalSpec, predicted: int) -> CachedReader:
         words = [self.digest, rows.examples.digest, str(wanted), str(VERSION)]
         folder = (self.cache or home() / "signals") / hashlib.sha256("|".join(words).encode()).hexdigest()[:32]
-        with alone(folder):
+        with exclusive(folder):
             if not (folder / "layout.json").is_file():
                 size = predicted / 2**20
                 logger.info("computing signals of %s over %d rows (%.1f MB)", self.model.name, len(rows), size)

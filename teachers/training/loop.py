@@ -244,8 +244,8 @@ class _Loop:
         if not math.isfinite(total):
             raise DivergedError(
                 f"training of {training_task.student.name} diverged: the loss of step {step + 1} of {self.total} is "
-                f"{total} ({', '.join(f'{name} {value:.4g}' for name, value in terms.items())}); try a learning rate below "
-                f"{self.training.learning_rate:g}, a longer warm-up, or precision fp32"
+                f"{total} ({', '.join(f'{name} {value:.4g}' for name, value in terms.items())}); try a learning rate "
+                f"below {self.training.learning_rate:g}, a longer warm-up, or precision fp32"
             )
         if self.training.max_grad_norm:
             self.accelerator.clip_grad_norm_(self.parameters, self.training.max_grad_norm)

@@ -20,7 +20,7 @@ from teachers.anatomy.encoder import layer_count
 from tests.conformance.battery import OTHER_KIND, inputs_for, instance, task_of
 from tests.tiny import tiny_taskmodel
 
-FIELDS = {"prune.magnitude": {"sparsity": 0.9, "schedule": "once", "heal": False}, "prune.movement": {"keep": 0.1}}
+FIELDS = {"prune.magnitude": {"sparsity": 0.9, "schedule": "once", "recover": False}, "prune.movement": {"keep": 0.1}}
 """How each technique that prunes does so: nine weights of ten."""
 PRUNING = [name for name in names() if get(name).removes & set(UNPRUNED.values())]
 LEFT = 0.25

@@ -123,7 +123,7 @@ def test_a_weight_of_zero_leaves_the_term_out():
 
 
 def test_a_schedule_goes_from_one_value_to_the_other():
-    linear, cosine = Schedule(**{"from": 4.0, "to": 1.0}), Schedule(**{"from": 4.0, "to": 1.0, "course": "cosine"})
+    linear, cosine = Schedule(**{"from": 4.0, "to": 1.0}), Schedule(**{"from": 4.0, "to": 1.0, "shape": "cosine"})
     assert [linear.at(x) for x in (0.0, 0.5, 1.0)] == pytest.approx([4.0, 2.5, 1.0])
     assert [cosine.at(x) for x in (0.0, 0.25, 0.5, 1.0)] == pytest.approx([4.0, 3.560660, 2.5, 1.0])
     with pytest.raises(ValueError, match=r"temperature goes to 0; it must stay between 0\.01 and 1000"):

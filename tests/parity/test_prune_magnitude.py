@@ -31,7 +31,7 @@ PARTS = ("layers", "embeddings", "pooler")
 
 
 def once(**fields):
-    return MagnitudePruning(schedule="once", heal=False, **fields)
+    return MagnitudePruning(schedule="once", recover=False, **fields)
 
 
 def applied(technique, model=None, inputs=None, seed=0):
@@ -288,7 +288,7 @@ def test_the_export_holds_plain_weights(tmp_path):
     [
         ({"pattern": "2:4", "sparsity": 0.5}, "leave out sparsity"),
         ({"pattern": "5:4"}, "must keep 1 to all"),
-        ({"heal": False}, "write schedule: once"),
+        ({"recover": False}, "write schedule: once"),
         ({"begin": 0.6}, r"begin \(0.6\) must be before until \(0.5\)"),
     ],
 )

@@ -20,7 +20,7 @@ from teachers.anatomy.encoder import layer_parts, layers, shape_of
 from tests.tiny import FAMILIES, FFN, HEADS, in_turn, tiny_task, tiny_taskmodel
 
 WIDTHS = ("bert", "roberta", "ernie", "distilbert", "albert", "electra")
-UNHEALED = {"heal": False}
+UNHEALED = {"recover": False}
 
 
 def pruned(family, seed=0, kind="classification", **fields):
@@ -145,7 +145,7 @@ def test_channels_that_are_nothing_can_go():
     task = tiny_task("classification")
     model = tiny_taskmodel("bert", task.spec)
     result = run(
-        Recipe(steps=(StructuredPruning(ffn=0.0, hidden=0.25, importance="magnitude", heal=False),)), model, Inputs()
+        Recipe(steps=(StructuredPruning(ffn=0.0, hidden=0.25, importance="magnitude", recover=False),)), model, Inputs()
     )
     channels = next(iter(result.lineage[-1].facts["kept"]["hidden"].values()))
     again = Dependencies(model.model).scores("hidden", roots(model.model)["hidden"][0], "magnitude")
@@ -159,7 +159,7 @@ def test_healing_and_its_absence(importance):
     inputs = Inputs(train=task.train, calibration=task.train[:8])
     result = run(Recipe(seed=3, steps=(step,)), tiny_taskmodel("bert", task.spec), inputs)
     assert result.lineage[-1].facts["history"]
-    unhealed = StructuredPruning(importance=importance, heal=False)
+    unhealed = StructuredPruning(importance=importance, recover=False)
     assert unhealed.needed() == ({"calibration"} if importance == "taylor" else set())
     assert StructuredPruning(importance="magnitude").needed() == {"train"}
     one, two = (run(Recipe(seed=s, steps=(unhealed,)), tiny_taskmodel("bert", task.spec), inputs) for s in (3, 4))
@@ -185,13 +185,13 @@ def test_mistakes_are_named():
         ({"hidden": 0.5, "uniform": False}, "write uniform: true with them"),
         ({"stock": True, "uniform": False}, "equal layers"),
         ({"stock": True, "heads": 0.5}, "fewer heads need a smaller hidden"),
-        ({"heal": False, "objective": "distill.labels"}, "an objective is for recovery fine-tuning"),
+        ({"recover": False, "objective": "distill.labels"}, "an objective is for recovery fine-tuning"),
     ]:
         with pytest.raises(ValueError, match=message):
             StructuredPruning(**fields)
     result, _, task = pruned("bert", ffn=0.5, uniform=False)
     with pytest.raises(UserError, match="widths are cut in standard networks alone"):
-        run(Recipe(steps=(StructuredPruning(hidden=0.5, heal=False),)), result, Inputs(calibration=task.train))
+        run(Recipe(steps=(StructuredPruning(hidden=0.5, recover=False),)), result, Inputs(calibration=task.train))
 
 
 @pytest.mark.parametrize("family", ["bert", "albert"])

@@ -295,7 +295,7 @@ def test_roberta_keeps_the_number_of_padding():
 def test_a_factorised_table_loses_rows_too(kind, tmp_path):
     task = tiny_task(kind)
     source = tiny_taskmodel("bert", task.spec)
-    narrow = run(Recipe(steps=(FactorisedEmbeddings(size=4, heal=False),)), source, Inputs(train=task.train))
+    narrow = run(Recipe(steps=(FactorisedEmbeddings(size=4, recover=False),)), source, Inputs(train=task.train))
     result = cut(narrow, task)
     pieces = result.model.config.vocab_size
     assert word_embeddings(result.model).weight.shape == (pieces, 4)
@@ -313,7 +313,7 @@ def test_a_factorised_table_loses_rows_too(kind, tmp_path):
 
 def test_a_mask_over_the_table_stays():
     source = tiny_taskmodel("bert", TASK.spec)
-    step = get("prune.magnitude")(sparsity=0.5, schedule="once", heal=False)
+    step = get("prune.magnitude")(sparsity=0.5, schedule="once", recover=False)
     sparse = run(Recipe(steps=(step,)), source, Inputs(train=TASK.train), dry_run_first=False)
     result = cut(sparse)
     assert type(word_embeddings(result.model)) is type(word_embeddings(sparse.model))

@@ -112,7 +112,7 @@ def test_what_it_cannot_do_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "earlier", [LayerSharing(stock=True, heal=False), MagnitudePruning(stock=True, schedule="once", heal=False)]
+    "earlier", [LayerSharing(stock=True, recover=False), MagnitudePruning(stock=True, schedule="once", recover=False)]
 )
 def test_it_follows_a_step_that_leaves_a_standard_model(earlier, tmp_path):
     model = tiny_taskmodel("bert", tiny_task("classification").spec)

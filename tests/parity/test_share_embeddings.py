@@ -31,7 +31,7 @@ def matrix(*shape, seed=0):
 
 
 def plain(size, **fields):
-    return FactorisedEmbeddings(size=size, heal=False, **fields)
+    return FactorisedEmbeddings(size=size, recover=False, **fields)
 
 
 def low_rank_tables(model, rank):

@@ -29,7 +29,7 @@ def task():
 
 
 def plain(**fields):
-    return LayerSharing(heal=False, **fields)
+    return LayerSharing(recover=False, **fields)
 
 
 def changed(technique, model, **inputs):
@@ -235,13 +235,13 @@ def test_equal_layers_lose_nothing(task):
 
 
 def test_factorised_layers_share_the_mean_of_their_products(task):
-    model = changed(LowRank(rank=6, heal=False), tiny_taskmodel("bert", task.spec))
+    model = changed(LowRank(rank=6, recover=False), tiny_taskmodel("bert", task.spec))
     products = torch.stack([layer_parts(model.model, layer)["query"].product() for layer in layers(model.model)])
     left, values, right = torch.linalg.svd(products.mean(dim=0))
     shared = changed(plain(), model)
     found = layer_parts(shared.model, layers(shared.model)[2])["query"]
     assert torch.allclose(found.product(), left[:, :6] @ values[:6].diag() @ right[:6], atol=1e-4)
-    uneven = changed(LowRank(energy=0.6, heal=False), tiny_taskmodel("bert", task.spec))
+    uneven = changed(LowRank(energy=0.6, recover=False), tiny_taskmodel("bert", task.spec))
     ranks = {layer_parts(uneven.model, layer)["query"].rank for layer in layers(uneven.model)}
     if len(ranks) > 1:
         with pytest.raises(UserError, match="differs in shape from layer to layer"):
@@ -366,7 +366,7 @@ def test_how_far_a_narrower_albert_is_before_it_is_healed(task):
 
 def test_the_albert_loads_without_this_project(task, forker, tmp_path):
     steps = (
-        FactorisedEmbeddings(size=8, heal=False),
+        FactorisedEmbeddings(size=8, recover=False),
         LayerSharing(stock=True, groups=2, max_steps=2, batch_size=8),
     )
     artifact = run(

@@ -114,7 +114,7 @@ def test_moments_leave_padding_out(task):
 def test_sizes_fall_by_what_was_kept(task):
     model = tiny_taskmodel("bert", task.spec)
     before = model.size()
-    outcome = LowRank(keep=0.5, heal=False).apply(model, Inputs(), torch.Generator())
+    outcome = LowRank(keep=0.5, recover=False).apply(model, Inputs(), torch.Generator())
     parts = layer_parts(outcome.model.model, layers(outcome.model.model)[1])
     assert {role: part.rank for role, part in parts.items() if isinstance(part, LowRankLinear)} == {
         **dict.fromkeys(("query", "key", "value", "attention_output"), 8),  # 0.5 · 32 · 32 / 64
@@ -129,11 +129,11 @@ def test_sizes_fall_by_what_was_kept(task):
 
 def test_a_layer_stays_where_nothing_is_saved(task):
     model = tiny_taskmodel("bert", task.spec)
-    (problem,) = LowRank(rank=22, heal=False).check(model, Inputs())
+    (problem,) = LowRank(rank=22, recover=False).check(model, Inputs())
     assert problem == "share.lowrank: rank 22 makes no layer smaller; the most that does is 21"
-    outcome = LowRank(rank=16, heal=False).apply(model, Inputs(), torch.Generator())
+    outcome = LowRank(rank=16, recover=False).apply(model, Inputs(), torch.Generator())
     assert all(".dense" in path and "attention" not in path for path in outcome.facts["ranks"]), "32 x 32 stays"
-    again = LowRank(rank=16, heal=False).apply(outcome.model, Inputs(), torch.Generator())
+    again = LowRank(rank=16, recover=False).apply(outcome.model, Inputs(), torch.Generator())
     assert again.facts["ranks"] == {}
 
 
@@ -145,7 +145,7 @@ def test_full_energy_is_the_model_itself(task):
                 with torch.no_grad():
                     part.weight.copy_(matrix(part.out_features, 4) @ matrix(4, part.in_features) / 8)
     expected = predict(model, task.validation[:6]).logits
-    outcome = LowRank(energy=1 - 1e-9, heal=False).apply(model, Inputs(), torch.Generator())
+    outcome = LowRank(energy=1 - 1e-9, recover=False).apply(model, Inputs(), torch.Generator())
     assert set(outcome.facts["ranks"].values()) == {4}
     assert np.allclose(predict(outcome.model, task.validation[:6]).logits, expected, atol=1e-5)
 
@@ -154,7 +154,7 @@ def test_a_shared_layer_is_factorised_once(task):
     model = tiny_taskmodel("bert", task.spec)
     every = layers(model.model)
     every[2].intermediate.dense = every[0].intermediate.dense
-    outcome = LowRank(energy=0.5, heal=False).apply(model, Inputs(), torch.Generator())
+    outcome = LowRank(energy=0.5, recover=False).apply(model, Inputs(), torch.Generator())
     every = layers(outcome.model.model)
     assert every[2].intermediate.dense is every[0].intermediate.dense
     assert isinstance(every[0].intermediate.dense, LowRankLinear)
@@ -169,19 +169,19 @@ def test_a_weighting_keeps_outputs_nearer(weighting, task):
         outcome = technique.apply(tiny_taskmodel("bert", task.spec), Inputs(calibration=task.train), torch.Generator())
         return float(np.square(np.stack(predict(outcome.model, task.train[:20]).logits) - expected).sum())
 
-    plain = distance(LowRank(rank=4, heal=False))
-    assert distance(LowRank(rank=4, heal=False, weighting=weighting)) < plain
+    plain = distance(LowRank(rank=4, recover=False))
+    assert distance(LowRank(rank=4, recover=False, weighting=weighting)) < plain
 
 
 def test_what_is_needed_follows_the_fields():
-    assert LowRank(heal=False).needed() == set()
+    assert LowRank(recover=False).needed() == set()
     assert LowRank().needed() == {"train"}
-    assert LowRank(heal=False, weighting="rms").needed() == {"calibration"}
+    assert LowRank(recover=False, weighting="rms").needed() == {"calibration"}
     assert LowRank(objective={"distill.logits": {}}).needed() == {"train", "teacher"}
     with pytest.raises(ValueError, match="give one of rank, energy and keep"):
         LowRank(rank=3, keep=0.5)
     with pytest.raises(ValueError, match="an objective is for recovery fine-tuning"):
-        LowRank(heal=False, objective={"distill.logits": {}})
+        LowRank(recover=False, objective={"distill.logits": {}})
 
 
 def test_attention_of_xlnet_is_refused_by_name():
@@ -193,7 +193,7 @@ def test_attention_of_xlnet_is_refused_by_name():
 @pytest.mark.parametrize("family", ["bert", "deberta-v2", "modernbert"])
 def test_saved_exported_and_quantized(family, task, tmp_path):
     source = tiny_taskmodel(family, task.spec)
-    artifact = run(Recipe(steps=(LowRank(heal=False),)), source, Inputs(train=task.train), dry_run_first=False)
+    artifact = run(Recipe(steps=(LowRank(recover=False),)), source, Inputs(train=task.train), dry_run_first=False)
     artifact.save(tmp_path / "a")
     again = load(tmp_path / "a")
     expected = np.stack(predict(artifact, task.validation[:6]).logits)
@@ -207,7 +207,7 @@ def test_saved_exported_and_quantized(family, task, tmp_path):
 
 def test_parts_of_a_factor_are_saved_too(task, tmp_path):
     model = tiny_taskmodel("bert", task.spec)
-    outcome = LowRank(heal=False).apply(model, Inputs(), torch.Generator())
+    outcome = LowRank(recover=False).apply(model, Inputs(), torch.Generator())
     parts = [layer_parts(model.model, layer)["query"] for layer in layers(model.model)]
     parts[1].second = parts[0].second
     parts[2].first = nn.Linear(32, 8, bias=True)

@@ -215,7 +215,7 @@ def test_a_recipe_that_was_refused_can_be_mended_and_run(scene, capsys):
 
 KILLED = """
 import os, signal, sys
-from eval import writing
+from eval.files import writing
 from compress.cli import main
 settle = writing._settle
 def killed(folder, mode=None):

@@ -182,7 +182,9 @@ def test_int8_holds_int8_weights_and_agrees(bert, examples, tmp_path):
 def test_linear_layers_that_follow_each_other_become_8_bit(tmp_path):
     task = tiny_task()
     model = tiny_taskmodel("bert", task.spec, hidden_size=64)
-    low = run(Recipe(steps=(LowRank(keep=0.9, heal=False),)), model, Inputs(train=task.train, calibration=task.train))
+    low = run(
+        Recipe(steps=(LowRank(keep=0.9, recover=False),)), model, Inputs(train=task.train, calibration=task.train)
+    )
     report = export_onnx(low, tmp_path / "out", int8=True, examples=task.validation, agreement=0.5)
     plain = export_onnx(model, tmp_path / "plain", int8=True, examples=task.validation, agreement=0.5)
     assert report.quantized["linear"] > plain.quantized["linear"]

@@ -36,7 +36,7 @@ SHORT = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2}
 
 
 def once(sparsity, **fields):
-    return MagnitudePruning(sparsity=sparsity, schedule="once", heal=False, **fields)
+    return MagnitudePruning(sparsity=sparsity, schedule="once", recover=False, **fields)
 
 
 def after(*steps):

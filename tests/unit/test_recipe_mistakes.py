@@ -50,7 +50,7 @@ def test_every_mistake_is_told_at_once_with_its_line():
         "recipe.yaml:5: training: epochs: got true or false, must be a number",
         "recipe.yaml:8: step 2, distill.logits: training.epochs: got -1, must be a number above 0 and at most 10000",
         "recipe.yaml:8: step 2, distill.logits: alpha: got 'high', must be a number between 0 and 1 "
-        "or a block with the fields from, to, course",
+        "or a block with the fields from, to, shape",
         "recipe.yaml:8: step 2, distill.logits: unknown field 'temprature'; did you mean 'temperature'?",
         "recipe.yaml:8: step 2, distill.logits: temperature: got true or false, must be a number",
         "recipe.yaml:9: step 3: unknown technique 'distil.logits'; did you mean 'distill.logits'?",

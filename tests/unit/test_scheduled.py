@@ -92,12 +92,12 @@ def progress_of(monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("schedule", [{"from": 4.0, "to": 1.0}, {"from": 0.1, "to": 0.7, "course": "cosine"}])
+@pytest.mark.parametrize("schedule", [{"from": 4.0, "to": 1.0}, {"from": 0.1, "to": 0.7, "shape": "cosine"}])
 def test_a_schedule_has_its_first_value_first_and_its_last_value_last(progress_of, schedule):
     own = Schedule(**schedule)
     found = [own.at(progress) for progress in progress_of(10)]
     assert (found[0], found[-1]) == (own.from_, own.to), "exactly"
-    if own.course == "linear":
+    if own.shape == "linear":
         assert found == pytest.approx([4 - 3 * step / 9 for step in range(10)])
     assert [own.at(progress) for progress in progress_of(1)] == [own.to], "a single step is the last one"
 

@@ -14,7 +14,7 @@ import pytest
 
 from eval.errors import CompressError
 from eval.files import writing
-from eval.files.writing import alone, atomic_file, atomic_folder, atomic_write, clear_leftovers
+from eval.files.writing import atomic_file, atomic_folder, atomic_write, clear_leftovers, exclusive
 
 
 def test_a_folder_gets_its_name_when_it_is_whole(tmp_path):
@@ -57,7 +57,7 @@ def test_of_several_one_makes_a_folder_and_the_others_find_it(tmp_path):
     place, made = tmp_path / "deep" / "place", []
 
     def get(number):
-        with alone(place):
+        with exclusive(place):
             if not place.is_dir():
                 sleep(0.05)  # the others come meanwhile
                 with atomic_folder(place, "the thing") as beside:
@@ -73,9 +73,9 @@ def test_of_several_one_makes_a_folder_and_the_others_find_it(tmp_path):
 
 
 def test_who_fails_lets_the_next_one_in(tmp_path):
-    with pytest.raises(ValueError, match="half"), alone(tmp_path / "place"):
+    with pytest.raises(ValueError, match="half"), exclusive(tmp_path / "place"):
         raise ValueError("half")
-    with alone(tmp_path / "place"):
+    with exclusive(tmp_path / "place"):
         pass
 
 
@@ -170,7 +170,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_there(tmp
 KILLED_BETWEEN = """
 import os, signal, sys
 from pathlib import Path
-from eval import writing
+from eval.files import writing
 writing._exchange = lambda *_: False
 replace, left = os.replace, int(sys.argv[2])
 def counted(*paths):
@@ -233,7 +233,7 @@ def test_where_names_cannot_be_exchanged_the_old_folder_makes_room(tmp_path, mon
 MADE_ROOM = """
 import os, signal, sys
 from pathlib import Path
-from eval import writing
+from eval.files import writing
 writing._exchange = lambda *_: False
 replace = os.replace
 def killed(source, target):
@@ -296,8 +296,8 @@ def test_a_full_disk_and_an_exhausted_quota_are_told_alike(tmp_path, number):
 def test_who_waits_says_so(tmp_path, caplog):
     caplog.set_level("INFO", logger="eval.files.writing")
     with ThreadPoolExecutor(1) as pool:
-        with alone(tmp_path / "place"):
-            waiting = pool.submit(lambda: alone(tmp_path / "place").__enter__())
+        with exclusive(tmp_path / "place"):
+            waiting = pool.submit(lambda: exclusive(tmp_path / "place").__enter__())
             sleep(0.2)
             assert not waiting.done()
         waiting.result(10)

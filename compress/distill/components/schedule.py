@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from teachers.renamed import RenamedFields
 
 
-class Schedule(BaseModel):
+class Schedule(RenamedFields):
     """A value that goes from one number to another over the training.
 
     Attributes:
         from_: Value at the first optimizer step; written ``from``.
         to: Value at the last one, which a training of a single step has from the start.
-        course: ``linear``, or ``cosine``: slow at both ends, fastest in the middle.
+        shape: ``linear``, or ``cosine``: slow at both ends, fastest in the middle.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({"course": "shape"})
 
     from_: float = Field(alias="from")
     to: float
-    course: Literal["linear", "cosine"] = "linear"
+    shape: Literal["linear", "cosine"] = "linear"
 
     def at(self, progress: float) -> float:
         """Return the value at this point of the training: 0 is its first optimizer step, 1 its last, exactly ``to``."""
-        if self.course == "cosine":
+        if self.shape == "cosine":
             progress = (1 - math.cos(math.pi * progress)) / 2
         return self.to if progress >= 1 else self.from_ + (self.to - self.from_) * progress
 

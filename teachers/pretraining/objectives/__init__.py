@@ -90,7 +90,8 @@ class Objectives(RenamedFields, NamedBlock):
         values = full_form(values)
         if not isinstance(values, dict):
             return values
-        return {key: value if key in cls.model_fields else (key, value) for key, value in values.items()}
+        known = {*cls.model_fields, *cls.renamed}
+        return {key: value if key in known else (key, value) for key, value in values.items()}
 
     @classmethod
     def block_of(cls, name: str) -> type[PretextObjective] | None:

@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 from eval.data.sources import Source
 from eval.errors import UserError
 from eval.files.typed_json import read_typed
-from eval.files.writing import alone, atomic_folder
+from eval.files.writing import atomic_folder, exclusive
 from teachers.pretraining.text.documents import Counts, documents
 
 VERSION = 3
@@ -180,7 +180,7 @@ def build(
     for source in sources:
         identity.update(digest_of(source))
     folder = home / identity.hexdigest()[:16]
-    with alone(folder):
+    with exclusive(folder):
         if not (folder / FACTS).is_file():
             with atomic_folder(folder, "the corpus") as beside:
                 _write(beside, sources, backend, segmenter, reader)

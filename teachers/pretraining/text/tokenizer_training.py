@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from eval.data.sources import Source
 from eval.errors import UserError
-from eval.files.writing import alone, atomic_folder
+from eval.files.writing import atomic_folder, exclusive
 from teachers.pretraining.text.corpus import digest_of
 from teachers.pretraining.text.documents import Counts, documents
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
@@ -59,7 +59,7 @@ def trained_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercas
         raise UserError(f"tokenizer.size: {size} pieces are too few for {kind}; give {SMALLEST[kind]} or more")
     words = json.dumps([VERSION, kind, size, lowercase]).encode() + b"".join(digest_of(source) for source in sources)
     folder = home / f"{kind}-{hashlib.sha256(words).hexdigest()[:16]}"
-    with alone(folder):
+    with exclusive(folder):
         if not folder.is_dir():
             sentences = Sentences(sources)
             if kind == "wordpiece":

@@ -4,7 +4,7 @@
  *     const model = await load(ort, Tokenizer, read);
  *     await model.answer("a text");
  *
- * Texts become inputs as they do in Python: special tokens stay when a text is shortened, a word of a tagger is cut
+ * Texts become inputs as they do in Python: special tokens stay when a text is truncated, a word of a tagger is cut
  * into pieces by itself, and a long list of words is read in windows that overlap.
  */
 
