@@ -7,8 +7,6 @@ The names below load on use, so that importing this package costs nothing. Write
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,12 +29,12 @@ if TYPE_CHECKING:
     from eval.task import TaskSpec as TaskSpec
 
 _MODULES = {
-    "data": ("load_task",),
+    "data.loading": ("load_task",),
     "errors": ("CompressError", "DivergedError", "UserError"),
     "encoding": ("EncoderSettings", "TextEncoder"),
     "inference": ("Predictions", "Predictor", "predict"),
-    "measure": ("measure", "pair"),
-    "metrics": ("metrics_of", "score"),
+    "measurement": ("measure", "pair"),
+    "scores": ("metrics_of", "score"),
     "result": ("Result",),
     "task": ("Examples", "Task", "TaskSpec"),
 }
@@ -53,13 +51,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_HOMES])
-
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Loading the module eval.measurement must not hide the function of that name.
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from compress.export.runtime import bundle
+from compress.export.targets.target_registry import library_of
 from eval.errors import UserError
 from eval.kinds import kind_registry as registry
 from eval.kinds.kind import Kind
@@ -36,9 +37,9 @@ from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
 from compress.export import export_onnx
 from compress.export.runtime import Runtime
-from compress.export.web import refused
+from compress.export.targets.web import WebTarget
 from compress.recipe import read_recipe
-from compress.artifact.store import load
+from compress import load
 from eval import UserError, load_task, measure
 from eval.kinds.kind_registry import all_kinds, kind_names, kind_of
 from teachers import ModelTeacher
@@ -72,7 +73,7 @@ found["agreement"] = measure(student, task, against=trained).comparison.agreemen
 report = export_onnx(trained, folder / "onnx", examples=task.validation)
 found["gate"] = [report.gate.passed, report.gate.agreement]
 texts = [example["text"] for example in task.validation]
-found["web"] = refused(trained)
+found["web"] = WebTarget().refused(trained, None)
 found["exported"] = [a["grade"] for a in Runtime(folder / "onnx").predict(texts).answers]
 found["torch"] = [a["grade"] for a in measure(trained, task).kept.answers]
 found["recipe"] = read_recipe(folder / "recipe.yaml").task.kind
@@ -119,7 +120,7 @@ def test_a_kind_that_hides_a_part_of_the_program_is_refused(tmp_path, monkeypatc
     hiding = importlib.import_module("hiding")
     monkeypatch.setattr(bundle, "kind_of", lambda name: hiding.Hiding())
     with pytest.raises(UserError, match="kind hiding: its file defines main, as another part"):
-        bundle.predict_program(kind="hiding")
+        bundle.predict_program("onnx", library_of("onnx"), "hiding")
 
 
 @pytest.fixture(scope="module")
