@@ -244,14 +244,14 @@ def _by_tensor(model: TaskModel, task: Task) -> Choice:
 
 
 def _fixed(model: TaskModel, task: Task) -> Choice:
-    from compress.quantize.static import StaticQuantization
+    from compress.registry import get
 
     if _is_bound(model):
         return "the model has ranges of its own"
     if not len(task.train):
         return "there are no training examples to take ranges from"
     inputs = Inputs(calibration=task.train[:CALIBRATION])
-    outcome = StaticQuantization().apply(model, inputs, torch.Generator())
+    outcome = get("quantize.static")().apply(model, inputs, torch.Generator())
     return Int8.model_validate(outcome.export_scheme)
 
 
