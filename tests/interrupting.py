@@ -78,7 +78,7 @@ def _change(event: str, arguments: tuple[Any, ...]) -> tuple[str, str]:
 
 
 def _stop_the_clock() -> None:
-    import eval.result
+    import eval.result_values
     import teachers.pretraining.utilisation as speed
 
     ticks = 0
@@ -94,7 +94,7 @@ def _stop_the_clock() -> None:
             return datetime(2000, 1, 1, tzinfo=tz or UTC)
 
     time.perf_counter = look
-    eval.result.datetime = Stopped
+    eval.result_values.datetime = Stopped
     speed.matrix_rate = lambda *_: 1e9  # it is measured for half a second by the clock
 
 

@@ -22,8 +22,8 @@ from teachers.pretraining import pretrain
 from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.settings import Pretraining
 from teachers.pretraining.text.sentence_pairs import PAIRS
+from teachers.training import loop
 from teachers.training.config import Training
-from teachers.training.loop import loop
 from teachers.training.processes import is_first
 from tests.conformance.battery import inputs_for, instance
 from tests.parity.test_ranking import ranked

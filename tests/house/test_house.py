@@ -103,7 +103,7 @@ EXPORTING = (
     "compress.modules",
     "compress.onnx_graph",
     "compress.export.targets",
-    "compress.export.runtime.answering",
+    "compress.export.runtime",
     "compress.export.check",
     "compress.export.folder",
     "compress.export.tune",

@@ -23,11 +23,11 @@ from tests.tiny import tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
 TARGETS = "compress.export.targets"
-LIST = [TARGETS, *(f"{TARGETS}.{name}" for name in ("registry", "target", "onnx")), "eval.errors"]
+LIST = [TARGETS, *(f"{TARGETS}.{name}" for name in ("target_registry", "target", "onnx")), "eval.errors"]
 """Where the runtime of the toolkit finds what runs an export; the program in the folder has its own engine alone."""
 BESIDE = (
     *("eval.errors", "eval.files.rows", "eval.metrics.correlation", "eval.metrics.scorers"),
-    *("eval.kinds", "eval.kinds.kind_registry", "eval.kinds.values"),
+    *("eval.kinds", "eval.kinds.kind_registry", "eval.kinds.values", "eval.files", "eval.metrics"),
 )
 """What the files of a kind import beside, of which prediction needs nothing."""
 BLOCK = """
@@ -91,7 +91,7 @@ def test_the_runtime_needs_neither_torch_nor_the_rest_of_the_toolkit(made):
         folder,
         *texts,
         allowed=(
-            *("compress", "compress.export", "compress.export.runtime.answering", *LIST, *PARTS),
+            *("compress", "compress.export", "compress.export.runtime", *LIST, *PARTS),
             *(*kind_parts("classification"), "eval", *BESIDE),
         ),
     )

@@ -12,6 +12,7 @@ from compress import load
 from compress.artifact.artifact import Artifact
 from compress.artifact.modified_architecture import PREFIX, load_restructured, packed_bits, unpacked_bits
 from compress.artifact.structure import structure_of, tensors_of
+from compress.modules import REGISTRY
 from eval.cost.size import file_bytes, sparse_bytes
 from eval.errors import UserError
 from eval.inference import predict
@@ -30,7 +31,7 @@ class Sparse(nn.Linear):
 
 @pytest.fixture
 def kinds(monkeypatch):
-    monkeypatch.setattr("compress.modules.KINDS", {"sparse": f"{__name__}:Sparse"})
+    monkeypatch.setitem(REGISTRY._built_in, "sparse", f"{__name__}:Sparse")
 
 
 def narrow(model):

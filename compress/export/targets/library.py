@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from eval.encoding import Array, Inputs
 from eval.one_line import first_line
+
+if TYPE_CHECKING:
+    from eval.encoding import Array, Inputs
 
 FIRST_TARGET = "onnx"
 """The target where none is named: of commands, and of exports from before ``export.json`` said it."""
