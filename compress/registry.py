@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compress.technique import Technique
-from eval.plugins import Registry
+from eval.plugins import Registry, subclass_of
 
 TECHNIQUES: dict[str, str] = {
     "prune.layers": "compress.prune.layers:LayerPruning",
@@ -48,14 +48,9 @@ TECHNIQUES: dict[str, str] = {
 """The built-in techniques: name -> ``module:Class``."""
 
 
-def _problem(name: str, thing: Any) -> str:
-    if not (isinstance(thing, type) and issubclass(thing, Technique)):
-        return "is no subclass of compress.technique.Technique"
-    own = getattr(thing, "name", None)
-    return "" if own == name else f"its class says name = {own!r}; the entry point must have the same name"
-
-
-REGISTRY: Registry[type[Technique]] = Registry("technique", "compress.registry", TECHNIQUES, _problem)
+REGISTRY: Registry[type[Technique]] = Registry(
+    "technique", "compress.registry", TECHNIQUES, subclass_of("compress.technique.Technique")
+)
 names = REGISTRY.names
 get = REGISTRY.get
 

@@ -1,4 +1,4 @@
-"""Registries: our own techniques, families, modules …, and those that installed packages add by entry points.
+"""Registries: our own techniques, kinds, targets, families …, and those that packages add by entry points.
 
 Whoever wants to add something declares it in the ``pyproject.toml`` of their own package::
 
@@ -10,6 +10,7 @@ Entry points are read when a name is asked for that is not built in, and code of
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
@@ -17,6 +18,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from eval.errors import UserError, did_you_mean
+from eval.one_line import first_line
+
+logger = logging.getLogger(__name__)
 
 Thing = TypeVar("Thing")
 SHOWN = 60
@@ -28,6 +32,24 @@ def _anything(name: str, thing: Any) -> str:
     return ""
 
 
+def subclass_of(base: str) -> Callable[[str, Any], str]:
+    """Return what says what is wrong with a class that a package gives, for ``Registry``'s ``problem``.
+
+    Args:
+        base: The class that it must be derived from, with its module; it is imported on use. What is derived from it
+            has an attribute ``name``, which must be the name of the entry point.
+    """
+
+    def problem(name: str, thing: Any) -> str:
+        module, _, attribute = base.rpartition(".")
+        if not (isinstance(thing, type) and issubclass(thing, getattr(import_module(module), attribute))):
+            return f"is no subclass of {base}"
+        own = getattr(thing, "name", None)
+        return "" if own == name else f"its class says name = {own!r}; the entry point must have the same name"
+
+    return problem
+
+
 class Registry(Generic[Thing]):
     """What there is of one sort, by name; built-in names cannot be taken by other packages.
 
@@ -36,6 +58,7 @@ class Registry(Generic[Thing]):
         group: The entry-point group that adds to it.
         built_in: Name -> the thing itself, or where it stands as ``module:attribute``, which is imported on use.
         problem: Returns what is wrong with a thing that a package gives for a name, or nothing.
+        instances: Whether the places of things hold classes, of which the registry gives an instance each.
     """
 
     def __init__(
@@ -44,18 +67,25 @@ class Registry(Generic[Thing]):
         group: str,
         built_in: Mapping[str, Thing | str],
         problem: Callable[[str, Any], str] = _anything,
+        *,
+        instances: bool = False,
     ) -> None:
         self.what, self.group = what, group
         self._built_in = dict(built_in)
-        self._problem = problem
+        self._problem, self._instances = problem, instances
         self._loaded: dict[str, Thing] = {}
+        self._told: set[str] = set()
 
     def names(self) -> tuple[str, ...]:
         """Return all names: the built-in ones in the order of the list, then those of packages by alphabet."""
         return (*self._built_in, *sorted(self._added))
 
-    def get(self, name: str) -> Thing:
-        """Return what stands behind a name.
+    def get(self, name: str, where: str = "") -> Thing:
+        """Return what stands behind a name, the same thing each time.
+
+        Args:
+            name: The name.
+            where: What the message about an unknown name calls its place, such as ``--to``.
 
         Raises:
             UserError: If there is none (the nearest name is given), two packages claim the name, or what a package
@@ -67,14 +97,37 @@ class Registry(Generic[Thing]):
         if name not in self._loaded:
             if isinstance(found, str):
                 module, _, attribute = found.partition(":")
-                self._loaded[name] = getattr(import_module(module), attribute)
-            else:
+                self._loaded[name] = self._given(getattr(import_module(module), attribute))
+            elif name in self._added:
                 self._loaded[name] = self._from_package(name)
+            else:
+                place = f"{where}: " if where else ""
+                raise UserError(f"{place}unknown {self.what} {_shown(name)}{did_you_mean(name, self.names())}")
         return self._loaded[name]
+
+    def loadable(self) -> list[Thing]:
+        """Return everything that can be loaded; whatever else a package offers is told once, in a warning."""
+        found, problems = [], self.clashes()
+        for name in self.names():
+            try:
+                found.append(self.get(name))
+            except UserError as error:
+                problems += error.problems
+        for problem in problems:
+            if problem not in self._told:
+                logger.warning("%s", problem)
+                self._told.add(problem)
+        return found
 
     def add(self, name: str, thing: Thing) -> None:
         """Add a built-in thing that makes itself known when its module is imported."""
         self._built_in[name] = thing
+
+    def reread(self) -> None:
+        """Read the entry points again when they are next asked for, as after a package was installed or removed."""
+        self._loaded.clear()
+        self._told.clear()
+        self.__dict__.pop("_claimed", None)
 
     def provider(self, name: str) -> tuple[str, str] | None:
         """Return name and version of the distribution that gives ``name``; None for a built-in one."""
@@ -117,23 +170,26 @@ class Registry(Generic[Thing]):
         return {name: points for name, points in self._claimed.items() if name not in self._built_in}
 
     def _from_package(self, name: str) -> Thing:
-        if name not in self._added:
-            raise UserError(f"unknown {self.what} {_shown(name)}{did_you_mean(name, self.names())}")
         point, *others = self._added[name]
         if others:
             raise UserError(self._claimed_twice(name))
         where = f"{self.what} {name!r} of {_named(point)} ({point.value})"
         try:
-            thing: Any = point.load()
+            offered: Any = point.load()
+            if not (problem := self._problem(name, offered)):
+                return self._given(offered)
         except Exception as error:  # whatever the code of a package raises
             package, _ = _distribution(point)
             raise UserError(
-                f"{where}: cannot be loaded ({type(error).__name__}: {error}); update {package} or uninstall it"
+                f"{where}: cannot be loaded ({type(error).__name__}: {first_line(error)}); update {package} or "
+                "uninstall it"
             ) from error
-        if problem := self._problem(name, thing):
-            raise UserError(f"{where}: {problem}")
-        found: Thing = thing
-        return found
+        raise UserError(f"{where}: {problem}")
+
+    def _given(self, stands: Any) -> Thing:
+        """Return what the registry gives of what stands in a module."""
+        thing: Thing = stands() if self._instances else stands
+        return thing
 
     def _claimed_twice(self, name: str) -> str:
         owners = " and ".join(_named(point) for point in self._added[name])
@@ -141,13 +197,13 @@ class Registry(Generic[Thing]):
 
 
 def _distribution(point: EntryPoint) -> tuple[str, str]:
-    return (point.dist.name, point.dist.version) if point.dist is not None else ("an unknown package", "")
+    return (point.dist.name, point.dist.version or "") if point.dist is not None else ("an unknown package", "")
 
 
 def _named(point: EntryPoint) -> str:
     return " ".join(_distribution(point)).strip()
 
 
-def _shown(name: str) -> str:
-    text = repr(name) if name.isprintable() else ascii(name)
+def _shown(name: object) -> str:
+    text = repr(name)
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

@@ -1,1 +1,1 @@
-"""Kinds of tasks, a file each; ``registry`` finds them, and everything else asks the objects."""
+"""Kinds of tasks, a file each; ``kind_registry`` finds them, and everything else asks the objects."""

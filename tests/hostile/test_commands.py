@@ -193,7 +193,7 @@ CHOICES: dict[str, tuple[str, str, str]] = {
     "eval --arithmetic": ("eval export --data data", "nope", "--arithmetic: got 'nope'"),
     "eval --arithmetic of a model": (EVAL, "avx2", "--arithmetic"),
     "eval --arithmetic of floats": ("eval export --data data", "avx2", "avx2|8-bit|int8"),
-    "export --to": (EXPORT, "onyx", "--to: got 'onyx'; did you mean 'onnx'"),
+    "export --to": (EXPORT, "onyx", "--to: unknown target 'onyx'; did you mean 'onnx'"),
     "export --to nothing": (EXPORT, "''", "--to"),
     "export --tune": (f"{EXPORT} --data data", "nope", "--tune: got 'nope'"),
     "export --tune without data": (EXPORT, "latency", "--data"),

@@ -1,6 +1,7 @@
 """The house: imports go one way, files have subjects, every technique has its test, documents are in step."""
 
 import ast
+import pkgutil
 import re
 import subprocess
 import sys
@@ -18,6 +19,11 @@ from teachers.pretraining.objectives import Objectives
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("compress", "teachers", "eval")
 IMPORTED_AS = {"PyYAML": "yaml", "scikit-learn": "sklearn", "Jinja2": "jinja2", "MarkupSafe": "markupsafe"}
+REGISTRIES = (
+    *("compress.registry:REGISTRY", "compress.modules:REGISTRY", "teachers.pretraining.objectives:REGISTRY"),
+    *("eval.kinds.kind_registry:REGISTRY", "compress.export.targets.target_registry:REGISTRY"),
+    "teachers.anatomy.families:FAMILIES",
+)
 BELOW = {"compress": {"compress", "teachers", "eval"}, "teachers": {"teachers", "eval"}, "eval": {"eval"}}
 FAMILIES = ("distill", "prune", "quantize", "share", "replace")
 ATTRIBUTES = re.compile(
@@ -158,6 +164,22 @@ def test_importing_the_packages_is_cheap():
     assert printed.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    ("listing", "heavy"),
+    [
+        ("eval.kinds.kind_registry import kind_names", ("numpy", *HEAVY)),
+        ("compress.export.targets.target_registry import target_names", HEAVY),
+        ("compress.registry import names", HEAVY),
+    ],
+)
+def test_names_are_read_without_what_stands_behind_them(listing, heavy):
+    code = (
+        f"import sys\nfrom {listing} as names\nassert names()\nprint([name for name in {heavy} if name in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert printed.stdout.strip() == "[]"
+
+
 def test_every_file_is_shipped():
     finding = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
     shipped = set(setuptools.find_packages(ROOT, **finding))
@@ -192,6 +214,14 @@ def test_extras_that_are_named_can_be_installed():
         name for text in texts for group in re.findall(r"nlp-compress\[([\w,]+)\]", text) for name in group.split(",")
     }
     assert named <= offered
+
+
+def test_what_the_page_on_extending_names_exists():
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    groups = {pkgutil.resolve_name(name).group for name in REGISTRIES}
+    assert groups == set(re.findall(r"\| `(compress\.\w+)` \|", page))
+    for name in set(re.findall(r"`((?:compress|eval|teachers)(?:\.\w+)+)`", page)) - groups:
+        assert pkgutil.resolve_name(name), name
 
 
 def test_links_in_the_documents_lead_somewhere():

@@ -536,7 +536,7 @@ class TestArguments:
     def test_kind_and_metric(self, folder):
         path = folder(train=GOOD)
         assert refused("classificaton", path) == [
-            "kind: there is no kind 'classificaton'; did you mean 'classification'?"
+            "kind: unknown kind of task 'classificaton'; did you mean 'classification'?"
         ]
         assert refused("classification", path, metric="acc") == [
             "metric: classification has no metric 'acc'; allowed: accuracy, f1, macro_f1, matthews"

@@ -5,18 +5,19 @@ import sys
 import pytest
 
 from eval.errors import UserError
-from eval.plugins import Registry
+from eval.plugins import Registry, subclass_of
 
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """Return what puts a package with entry points of the group ``shapes`` on the path."""
 
-    def put(name, version, points, code=""):
+    def put(name, version, points, code="", said=None):
         root = tmp_path / name
         info = root / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        said = said or f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (info / "METADATA").write_text(said)
         lines = "".join(f"{key} = {value}\n" for key, value in points.items())
         (info / "entry_points.txt").write_text(f"[shapes]\n{lines}")
         (root / f"{name.replace('-', '_')}.py").write_text(code)
@@ -70,6 +71,81 @@ def test_what_cannot_be_loaded_names_its_package_and_leaves_the_rest_alone(insta
         "update acme-b or uninstall it"
     )
     assert shapes.get("dot") == 1
+
+
+def test_what_cannot_be_made_is_as_broken_as_what_cannot_be_loaded(install):
+    code = "class Ring:\n    name = 'acme.ring'\n    def __init__(self):\n        raise OSError('no disk\\nno more')\n"
+    install("acme-b", "1.2", {"acme.ring": "acme_b:Ring"}, code)
+    with pytest.raises(UserError) as caught:
+        registry(instances=True).get("acme.ring")
+    assert str(caught.value) == (
+        "shape 'acme.ring' of acme-b 1.2 (acme_b:Ring): cannot be loaded (OSError: no disk); "
+        "update acme-b or uninstall it"
+    )
+
+
+def test_a_registry_of_instances_makes_each_once(install):
+    install("acme-b", "1.2", {"acme.ring": "acme_b:Ring"}, "class Ring:\n    name = 'acme.ring'\n")
+    shapes = registry(instances=True)
+    assert shapes.get("square") == {}
+    assert shapes.get("square") is shapes.get("square")
+    assert shapes.get("acme.ring") is shapes.get("acme.ring")
+    assert type(shapes.get("acme.ring")).__name__ == "Ring"
+
+
+@pytest.mark.parametrize(
+    ("offered", "said"),
+    [
+        ("RING = 'ring'\n", "is no subclass of collections.OrderedDict"),
+        ("class RING: pass\n", "is no subclass of collections.OrderedDict"),
+        (
+            "from collections import OrderedDict\nclass RING(OrderedDict):\n    name = 'arc'\n",
+            "its class says name = 'arc'; the entry point must have the same name",
+        ),
+    ],
+)
+def test_a_class_must_be_derived_from_its_base_and_have_the_name_of_its_entry_point(install, offered, said):
+    install("acme-b", "1.2", {"acme.ring": "acme_b:RING"}, offered)
+    with pytest.raises(UserError) as caught:
+        registry(problem=subclass_of("collections.OrderedDict"), instances=True).get("acme.ring")
+    assert str(caught.value) == f"shape 'acme.ring' of acme-b 1.2 (acme_b:RING): {said}"
+
+
+def test_a_listing_that_loads_leaves_out_what_is_wrong_with_one_warning_for_each(install, caplog):
+    points = {"acme.ring": "acme_b:RING", "acme.arc": "acme_b:ARC", "acme.disc": "acme_b:RING", "dot": "acme_b:RING"}
+    install("acme-b", "1.2", points, "RING = 'ring'\n")
+    install("acme-a", "3", {"acme.disc": "acme_a:RING"})
+    shapes = registry()
+    for _ in range(2):
+        assert shapes.loadable() == [shapes.get("square"), 1, "ring"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "shape 'dot' of acme-b 1.2 is not used: the name is built in; the package must choose another",
+        "shape 'acme.disc' is claimed by acme-a 3 and acme-b 1.2; uninstall all but one of them",
+        "shape 'acme.arc' of acme-b 1.2 (acme_b:ARC): cannot be loaded (AttributeError: module 'acme_b' has no "
+        "attribute 'ARC'); update acme-b or uninstall it",
+    ]
+
+
+def test_what_is_installed_later_is_found_when_the_entry_points_are_read_again(install):
+    shapes = registry()
+    assert shapes.names() == ("square", "dot")
+    install("acme-b", "1.2", {"acme.ring": "acme_b:RING"}, "RING = 'ring'\n")
+    assert "acme.ring" not in shapes
+    shapes.reread()
+    assert shapes.get("acme.ring") == "ring"
+
+
+def test_a_package_that_does_not_say_its_version_is_named_without(install):
+    install("acme-b", "1.2", {"acme.ring": "acme_b:RING"}, said="Metadata-Version: 2.1\nName: acme-b\n")
+    assert registry().provider("acme.ring") == ("acme-b", "")
+    with pytest.raises(UserError, match=r"^shape 'acme.ring' of acme-b \(acme_b:RING\): cannot be loaded"):
+        registry().get("acme.ring")
+
+
+def test_the_place_of_an_unknown_name_is_told():
+    with pytest.raises(UserError) as caught:
+        registry().get("dto", "--shape")
+    assert str(caught.value) == "--shape: unknown shape 'dto'; did you mean 'dot'?"
 
 
 def test_what_is_of_another_sort_names_its_package(install):

@@ -155,7 +155,7 @@ def test_fixed_ranges_come_along_to_openvino(tmp_path):
 def test_targets_are_known_and_unknown_ones_refused():
     assert set(BUILT_IN) <= set(target_names())
     assert {name for name in BUILT_IN if library_of(name) is None} == {"web"}
-    with pytest.raises(UserError, match="--to: got 'openvno'; did you mean 'openvino'"):
+    with pytest.raises(UserError, match="--to: unknown target 'openvno'; did you mean 'openvino'"):
         get_target("openvno")
 
 

@@ -35,7 +35,7 @@ class TestExportAndPredict:
     def test_what_export_refuses(self, call, place, exported):
         assert call("export", place / "teacher", "--to", "onx", "--out", "x")[::2] == (
             2,
-            "--to: got 'onx'; did you mean 'onnx'?\n",
+            "--to: unknown target 'onx'; did you mean 'onnx'?\n",
         )
         code, _, err = call("export", place / "teacher", "--out", place / "data")
         assert code == 2
