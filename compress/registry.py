@@ -49,7 +49,7 @@ TECHNIQUES: dict[str, str] = {
 
 
 REGISTRY: Registry[type[Technique]] = Registry(
-    "technique", "compress.registry", TECHNIQUES, subclass_of("compress.technique.Technique")
+    "technique", "compress.techniques", TECHNIQUES, subclass_of("compress.technique.Technique")
 )
 names = REGISTRY.names
 get = REGISTRY.get

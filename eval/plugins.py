@@ -2,7 +2,7 @@
 
 Whoever wants to add something declares it in the ``pyproject.toml`` of their own package::
 
-    [project.entry-points."compress.registry"]
+    [project.entry-points."compress.techniques"]
     "acme.shrink" = "acme_shrink:Shrink"
 
 Entry points are read when a name is asked for that is not built in, and code of a package runs when its name is used.

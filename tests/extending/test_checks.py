@@ -61,7 +61,7 @@ def case(technique, tmp_path, **more):
 @pytest.mark.parametrize(
     ("technique", "check", "sentence"),
     [
-        (Wrong, found_by_its_name, r'write \[project.entry-points."compress.registry"\] "acme.wrong" = "tests.ext'),
+        (Wrong, found_by_its_name, r'write \[project.entry-points."compress.techniques"\] "acme.wrong" = "tests.ext'),
         (Wrong, says_what_it_does, r"its docstring lacks \['Attributes:', 'Needs:', 'Reduces:', 'Limits:', 'Source:'"),
         (Chance, repeats_itself, "the same seed gives other weights; draw from the generator alone"),
         (Nothing, has_the_sizes_it_claims, r"it claims to reduce parameters, which went from (\d+) to \1$"),
