@@ -207,7 +207,7 @@ def _signals(teacher: TaskModel, train: Examples, times: float) -> StepRow:
     rows, tokens = _rows(teacher, train)
     rows = round(rows * times)
     return StepRow(
-        f"{teacher.name} signals", rows, 0, tokens, rows * _seconds_a_row(teacher, round(tokens), learns=False)
+        f"{teacher.name} outputs", rows, 0, tokens, rows * _seconds_a_row(teacher, round(tokens), learns=False)
     )
 
 

@@ -132,7 +132,7 @@ def test_a_saved_folder_is_smaller_for_its_zeros(first, second, signals, tmp_pat
     ("name", "fields", "says"),
     [
         ("share.layers", {}, "the mean of layers is 0 only where all of them are"),
-        ("share.layers", {"stock": True, "init": "least"}, "stock ALBERT"),
+        ("share.layers", {"stock": True, "init": "least"}, "standard ALBERT"),
         ("share.embeddings", {"size": 8}, "the factors of the table are new"),
         ("share.lowrank", {}, "the factors of a matrix are new"),
         ("replace.theseus", {"start": "elsewhere"}, "weights that are not pruned"),

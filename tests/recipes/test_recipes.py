@@ -18,14 +18,11 @@ RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.yaml") if "pretrain
 """All but those that begin with text alone, which tests/recipes/test_pretraining.py runs."""
 QUICK = (
     "banking77-embedding",
-    "chain-fastest",
     "conll2003",
     "glue-mtdnn",
     "lcqmc-siamese",
-    "mrpc-sweep",
     "rte-answer-network",
     "squad",
-    "squad-reranker",
     "sst2-nf4",
     "sst2-to-albert",
     "stsb",

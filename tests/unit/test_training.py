@@ -214,7 +214,7 @@ def test_a_loss_that_is_no_number_stops_with_a_message(task):
     student = tiny_taskmodel("bert", task.spec)
     with torch.no_grad():
         student.model.classifier.bias.fill_(float("nan"))
-    with pytest.raises(DivergedError, match=r"update 1 of 1 is nan.*learning rate"):
+    with pytest.raises(DivergedError, match=r"step 1 of 1 is nan.*learning rate"):
         train(student, task.train, training=Training(max_steps=1))
 
 
