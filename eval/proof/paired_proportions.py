@@ -1,7 +1,7 @@
-"""Two models that are right or wrong on the same examples: the interval of the difference, and how many examples it needs.
+"""Two models that are right or wrong on the same examples: their difference, and how many examples a margin needs.
 
-The bootstrap cannot be used here alone: where two models agree on every example it gives an interval of width 0, however
-few the examples are. Tango's score interval stays honest there.
+The bootstrap cannot be used here alone: where two models agree on every example, it gives an interval of width 0,
+however few the examples are. Tango's score interval stays honest there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Discordance:
                 f"paired proportions: {first.size} values against {second.size}; give both models' on the same examples"
             )
         if not (is_binary(first) and is_binary(second)):
-            raise UserError("paired proportions: values must be 0 (wrong) or 1 (right); use paired_bootstrap for others")
+            raise UserError(
+                "paired proportions: values must be 0 (wrong) or 1 (right); use paired_bootstrap for others"
+            )
         return cls(len(first), int(np.sum(first > second)), int(np.sum(first < second)))
 
     @property
