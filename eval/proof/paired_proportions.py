@@ -131,6 +131,22 @@ def examples_needed(
     return math.ceil((reach / (margin + difference)) ** 2)
 
 
+def smallest_margin(counts: Discordance, confidence: float = 0.95) -> float:
+    """Return the smallest margin that so many examples can show between two models that are equally good.
+
+    They are taken to differ on as many examples as they do here, half of them either way.
+
+    Args:
+        counts: On how many examples the models differ.
+        confidence: Coverage of the interval.
+
+    Raises:
+        UserError: The confidence is not between 0 and 1.
+    """
+    half, odd = divmod(counts.only_candidate + counts.only_reference, 2)
+    return -score_interval(Discordance(counts.examples, half, half + odd), confidence).low
+
+
 def _limit(counts: Discordance, quantile: float, end: float, value: float) -> float:
     """Return the difference between ``end`` and ``value`` at which the score test reaches the quantile."""
     inside, outside = value, end
