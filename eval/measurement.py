@@ -18,7 +18,9 @@ from eval.inference import Predictor, predict
 from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.naming import public_name
 from eval.predictions import Kept
+from eval.proof.paired_proportions import Discordance, examples_needed, score_interval, smallest_margin
 from eval.proof.paired_statistics import (
+    Interval,
     agreement,
     expected_calibration_error,
     is_binary,
@@ -28,7 +30,7 @@ from eval.proof.paired_statistics import (
 )
 from eval.result import Result
 from eval.result_values import Comparison
-from eval.scores import per_example, resampler, score
+from eval.scores import metrics_of, per_example, resampler, score
 from eval.slices import confusion, groups, slices
 from eval.task import Examples, Task, TaskSpec
 
@@ -147,13 +149,26 @@ def pair(
     values = [np.array(side.values) for side in kept[0]]
     test = mcnemar(*values) if len(kept) == 1 and all(is_binary(side) for side in values) else None
     other = references[0]
+    difference, retention, power = found.difference, found.retention, {}
+    if len(kept) == 1 and metrics_of(spec.kind)[spec.metric].proportion:
+        counts = Discordance.of(*values)
+        difference = score_interval(counts, found.confidence)
+        if found.reference > 0:
+            retention = Interval(
+                *(1 + end / found.reference for end in (difference.value, difference.low, difference.high))
+            )
+        power = {
+            "method": "score interval",
+            "examples_needed": examples_needed(counts.share, margin, confidence=found.confidence) if margin else None,
+            "smallest_margin": smallest_margin(counts, found.confidence),
+        }
     return Comparison(
         reference=other.name,
         metric=first.metric,
         margin=margin,
-        verdict=non_inferior(found.difference, margin),
-        difference=found.difference,
-        retention=found.retention,
+        verdict=non_inferior(difference, margin),
+        difference=difference,
+        retention=retention,
         p_value=found.p_value,
         confidence=found.confidence,
         resamples=found.resamples,
@@ -163,6 +178,7 @@ def pair(
         reference_scores={name: float(np.mean([one.scores[name] for one in references])) for name in other.scores},
         reference_size=other.size,
         reference_bytes=other.file_bytes,
+        **power,
     )
 
 

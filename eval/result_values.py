@@ -33,6 +33,11 @@ class Comparison(_Part):
         confidence: Coverage of the intervals.
         resamples: Resamples behind the intervals.
         seeds: Pairs of results that were pooled.
+        method: How the interval of the difference was found: ``paired bootstrap``, or ``score interval`` for one pair
+            whose metric is a share of right examples (``eval.proof.paired_proportions``).
+        examples_needed: Examples that would show the margin in four of five cases, if the models were equally good and
+            differed on as many examples as they do here; None where the method does not tell.
+        smallest_margin: The smallest margin that these examples could show then.
         agreement: How alike the answers are (see ``eval.proof.paired_statistics.agreement``).
         mcnemar: Only for one pair whose per-example scores are 0 or 1.
         reference_scores: Scores of the reference.
@@ -50,6 +55,9 @@ class Comparison(_Part):
     confidence: float
     resamples: int
     seeds: int = 1
+    method: Literal["paired bootstrap", "score interval"] = "paired bootstrap"
+    examples_needed: int | None = None
+    smallest_margin: Number | None = None
     agreement: dict[str, Number] = {}
     mcnemar: McNemar | None = None
     reference_scores: dict[str, Number] = {}

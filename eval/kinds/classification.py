@@ -37,7 +37,7 @@ class Classification(Kind):
     def metrics(self) -> tuple[Metric, ...]:
         """Accuracy and what is computed from the confusion table; f1 is that of the last of two labels."""
         return (
-            Metric("accuracy", scorers.accuracy),
+            Metric("accuracy", scorers.accuracy, proportion=True),
             Metric("macro_f1", scorers.from_confusion(scorers.macro_f1)),
             Metric("f1", scorers.from_counts(scorers.binary_counts, scorers.f1)),
             Metric("matthews", scorers.from_confusion(scorers.matthews)),

@@ -112,7 +112,7 @@ class MultipleChoice(Kind):
 
     def metrics(self) -> tuple[Metric, ...]:
         """The share of right choices."""
-        return (Metric("accuracy", scorers.accuracy),)
+        return (Metric("accuracy", scorers.accuracy, proportion=True),)
 
     def values(self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
         """Return 1 for each right choice, else 0."""

@@ -121,7 +121,7 @@ class QuestionAnswering(Kind):
         """The scores of SQuAD: the best over the expected answers."""
         return (
             Metric("f1", scorers.over_questions(token_f1)),
-            Metric("exact_match", scorers.over_questions(exact_match)),
+            Metric("exact_match", scorers.over_questions(exact_match), proportion=True),
         )
 
     def values(self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:

@@ -31,11 +31,13 @@ class Metric:
         name: What recipes and reports call it.
         prepare: How it is computed.
         decides: Whether higher is better, so that it can be the metric of a task; others are only reported.
+        proportion: Whether it is the share of examples that are right, each for itself, as the accuracy is.
     """
 
     name: str
     prepare: Prepare
     decides: bool = True
+    proportion: bool = False
 
 
 ROWS = 1024

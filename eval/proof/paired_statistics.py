@@ -77,6 +77,7 @@ def paired_bootstrap(
     pairs: Sequence[tuple[Metric, Metric]],
     examples: int,
     *,
+    groups: ArrayLike | None = None,
     resamples: int = 2000,
     confidence: float = 0.95,
     seed: int = 13,
@@ -90,16 +91,20 @@ def paired_bootstrap(
     Args:
         pairs: For each seed the metric of the (candidate, reference) on given indices.
         examples: How many examples there are.
+        groups: ``[N]``, the group of every example, such as its document: whole groups are drawn, since examples of one
+            group are right and wrong together; None draws single examples.
         resamples: How many resamples to draw.
         confidence: Coverage of the percentile intervals.
         seed: Seed of the resampling.
 
     Raises:
-        UserError: No pair, no example, fewer than 100 resamples, or a confidence outside of (0, 1).
+        UserError: No pair, no example, fewer than 100 resamples, a confidence outside of (0, 1), or groups of another
+            number of examples.
 
     Source:
         Efron & Tibshirani 1993, An Introduction to the Bootstrap; Koehn 2004, Statistical significance tests for
-        machine translation evaluation (the paired form); Davison & Hinkley 1997 (p-value with one added).
+        machine translation evaluation (the paired form); Davison & Hinkley 1997 (p-value with one added; drawing
+        whole groups, section 3.8).
 
     Examples:
         >>> import numpy as np
@@ -118,14 +123,19 @@ def paired_bootstrap(
         problems.append(f"paired_bootstrap: resamples={resamples} is too few for an interval; use 100 or more")
     if not 0 < confidence < 1:
         problems.append(f"paired_bootstrap: confidence={confidence} must lie between 0 and 1, such as 0.95")
+    if groups is not None and len(np.asarray(groups)) != examples:
+        problems.append(
+            f"paired_bootstrap: {len(np.asarray(groups))} groups for {examples} examples; give one for each"
+        )
     if problems:
         raise UserError(*problems)
     generator = np.random.default_rng(seed)
     everything = np.arange(examples, dtype=np.int64)
+    draw = _drawing(examples, groups, generator)
     whole = np.array([(candidate(everything), reference(everything)) for candidate, reference in pairs]).mean(axis=0)
     drawn = np.empty((resamples, 2))
     for row in range(resamples):
-        indices = generator.integers(0, examples, size=examples, dtype=np.int64)
+        indices = draw()
         chosen = generator.integers(0, len(pairs), size=len(pairs)) if len(pairs) > 1 else np.zeros(1, dtype=np.int64)
         values = {seed_index: [metric(indices) for metric in pairs[seed_index]] for seed_index in set(chosen.tolist())}
         drawn[row] = np.mean([values[seed_index] for seed_index in chosen.tolist()], axis=0)
@@ -143,6 +153,23 @@ def paired_bootstrap(
         seeds=len(pairs),
         examples=examples,
     )
+
+
+def _drawing(
+    examples: int, groups: ArrayLike | None, generator: np.random.Generator
+) -> Callable[[], NDArray[np.int64]]:
+    """Return what draws the indices of one resample: single examples, or all those of groups that are drawn."""
+    if groups is None:
+        return lambda: generator.integers(0, examples, size=examples, dtype=np.int64)
+    _, number = np.unique(np.asarray(groups), return_inverse=True)
+    order = np.argsort(number, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(number))[:-1])
+
+    def draw() -> NDArray[np.int64]:
+        chosen = generator.integers(0, len(members), size=len(members))
+        return np.concatenate([members[group] for group in chosen.tolist()])
+
+    return draw
 
 
 def _ratio(values: NDArray[np.float64]) -> NDArray[np.float64]:

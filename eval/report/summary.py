@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.report.plain_text import plain
-from eval.result_values import ResultValues
+from eval.result_values import Comparison, ResultValues
 
 VERDICTS = {
     "non-inferior": "as good as {reference} within {margin}",
@@ -48,12 +48,24 @@ def verdict(result: ResultValues) -> str:
         reference=comparison.reference, margin=f"{comparison.margin:g} {comparison.metric}"
     )
     seeds = f", {comparison.seeds} seeds pooled" if comparison.seeds > 1 else ""
-    # Rule of three: an error never seen on n examples may still have a rate of 3 / n (Hanley & Lippman-Hand 1983).
-    unseen = 3 / max(1, result.examples)
-    caution = f"; so few examples say little about losses below {unseen:.2g}" if unseen > comparison.margin else ""
+    caution = _caution(comparison, result.examples)
     return (
         f"{said[0].upper()}{said[1:]}: the difference is {difference(result)} "
         f"({percent(comparison.confidence, 0)} interval, {count(result.examples)} examples{seeds}){caution}"
+    )
+
+
+def _caution(comparison: Comparison, examples: int) -> str:
+    """Return what so many examples can show; nothing where they are enough."""
+    if comparison.method == "paired bootstrap":
+        # Rule of three: an error never seen on n examples may still have a rate of 3 / n (Hanley & Lippman-Hand 1983).
+        unseen = 3 / max(1, examples)
+        return f"; so few examples say little about losses below {unseen:.2g}" if unseen > comparison.margin else ""
+    if comparison.verdict != "not shown" or comparison.examples_needed is None or comparison.smallest_margin is None:
+        return ""
+    return (
+        f"; between equally good models these examples can show a margin of {comparison.smallest_margin:.2g}, "
+        f"and {comparison.margin:g} needs about {count(comparison.examples_needed)}"
     )
 
 

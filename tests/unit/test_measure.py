@@ -76,7 +76,11 @@ def test_against_a_reference():
     assert found.reference == "teacher"
     assert found.difference.value == pytest.approx(4 / 8 - 7 / 8)
     assert found.retention.value == pytest.approx(4 / 7)
-    assert found.difference.low < found.difference.value < found.difference.high <= 0
+    assert found.method == "score interval"  # three examples the reference alone has right: McNemar does not refuse 0
+    assert (found.difference.low, found.difference.high) == pytest.approx((-0.6943, 0.0711), abs=1e-4)
+    assert (found.retention.low, found.retention.high) == pytest.approx(
+        (1 - 0.6943 * 8 / 7, 1 + 0.0711 * 8 / 7), abs=1e-3
+    )
     assert found.agreement == {"labels": 5 / 8}
     assert (found.mcnemar.only_candidate, found.mcnemar.only_reference) == (0, 3)
     assert found.mcnemar.p_value == pytest.approx(0.25)
@@ -84,10 +88,16 @@ def test_against_a_reference():
     assert (found.margin, found.verdict) == (0.2, "not shown")
 
 
-def test_a_model_is_non_inferior_to_itself_and_a_broken_one_is_inferior():
-    same = measure(sentiment("copy"), TASK, against=sentiment(), margin=0.0001)
-    assert same.comparison.verdict == "non-inferior"
-    assert (same.comparison.difference.low, same.comparison.p_value) == (0.0, 1.0)
+def test_eight_equal_answers_show_little():
+    """Of examples on which two models agree without exception, z² / (n + z²) bounds the difference."""
+    same = measure(sentiment("copy"), TASK, against=sentiment(), margin=0.01).comparison
+    assert (same.verdict, same.p_value, same.examples_needed) == ("not shown", 1.0, 381)
+    assert same.difference.low == pytest.approx(-(1.96**2) / (8 + 1.96**2), abs=1e-4)
+    assert same.smallest_margin == pytest.approx(-same.difference.low)
+    assert measure(sentiment("copy"), TASK, against=sentiment(), margin=0.4).comparison.verdict == "non-inferior"
+
+
+def test_a_broken_model_is_inferior():
     broken = measure(sentiment("broken", good=-2, fine=-2, bad=2, poor=2), TASK, against=sentiment())
     assert broken.comparison.verdict == "inferior"
 

@@ -186,3 +186,41 @@ def test_models_that_always_answer_the_same_have_a_pearson_of_0_as_in_their_scor
         assert agreement("regression", first, second)["pearson"] == 0.0
     assert agreement("regression", rising, [{"score": value} for value in (3.0, 5.0, 4.0)])["pearson"] == 0.5
     assert agreement("regression", [], [])["pearson"] == 0.0
+
+
+class TestGroups:
+    def metrics(self, candidate, reference):
+        return (lambda places: float(candidate[places].mean())), (lambda places: float(reference[places].mean()))
+
+    def test_groups_of_equal_examples_widen_the_interval_as_fewer_examples_do(self):
+        chance = np.random.default_rng(13)
+        alone = chance.integers(0, 2, (2, 100)).astype(float)
+        grouped = np.repeat(alone, 4, axis=1)
+        few = paired_bootstrap([self.metrics(*alone)], 100, resamples=4000)
+        many = paired_bootstrap([self.metrics(*grouped)], 400, groups=np.repeat(np.arange(100), 4), resamples=4000)
+        blind = paired_bootstrap([self.metrics(*grouped)], 400, resamples=4000)
+        width = {
+            name: one.difference.high - one.difference.low for name, one in (("f", few), ("m", many), ("b", blind))
+        }
+        assert width["m"] == pytest.approx(width["f"], rel=0.05)
+        assert width["b"] == pytest.approx(width["f"] / 2, rel=0.1)
+
+    def test_a_group_is_drawn_whole_however_its_examples_lie(self):
+        seen = []
+        metric = lambda places: seen.append(places) or 0.5  # noqa: E731
+        paired_bootstrap([(metric, metric)], 5, groups=["b", "a", "b", "c", "a"], resamples=100)
+        for places in seen[2:]:
+            counts = np.bincount(places, minlength=5)
+            assert counts[0] == counts[2]
+            assert counts[1] == counts[4]
+            assert counts[0] + counts[1] + counts[3] == 3
+
+    def test_a_group_an_example_is_no_group(self):
+        chance = np.random.default_rng(13)
+        sides = chance.integers(0, 2, (2, 60)).astype(float)
+        first = paired_bootstrap([self.metrics(*sides)], 60)
+        assert paired_bootstrap([self.metrics(*sides)], 60, groups=np.arange(60)) == first
+
+    def test_as_many_groups_as_examples(self):
+        with pytest.raises(UserError, match="3 groups for 5 examples"):
+            paired_bootstrap([self.metrics(np.ones(5), np.ones(5))], 5, groups=[1, 2, 3])
