@@ -33,6 +33,7 @@ def process(outside):
     return outside("acme_former", "compress.families", {"acme-former": "FAMILY"})
 
 
+@pytest.mark.slow
 def test_techniques_keep_their_rules_on_it(process):
     ran = json.loads(process.run("-c", CHECKED).splitlines()[-1])
     for name, more in (("prune.heads", set()), ("distill.logits", {"trains_in_bf16"})):

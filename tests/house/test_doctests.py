@@ -27,6 +27,8 @@ MODULES = (
     "eval.data.loading",
     "eval.files.typed_json",
     "eval.measurement",
+    "eval.proof.many_comparisons",
+    "eval.proof.paired_proportions",
     "eval.proof.paired_statistics",
     "eval.scores",
     "eval.task",
