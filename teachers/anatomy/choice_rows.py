@@ -1,6 +1,6 @@
 """Networks of multiple choice: every choice is a row for itself, and the rows of an example are joined afterwards.
 
-So batches, exports, signals of teachers and everything else that knows rows of tokens ``[B, L]`` works as it is; only
+So batches, exports, teacher outputs and everything else that knows rows of tokens ``[B, L]`` works as it is; only
 what compares the choices of an example, a loss or an answer, joins their scores.
 """
 

@@ -45,7 +45,7 @@ Layout = dict[Literal["logits", "hidden_states", "queries", "keys", "values"], l
 
 
 class Reader(Protocol):
-    """Gives the signals of any batch of the rows it was made for."""
+    """Gives the teacher outputs of any batch of the rows it was made for."""
 
     def __call__(self, batch: Batch) -> Signals:
         """Return the signals of the rows in ``batch``."""
@@ -173,7 +173,7 @@ class ModelTeacher:
             return live  # new masks in every epoch: nothing to keep
         predicted = predicted_bytes(self.model, own.tokens, wanted)
         if predicted > self.budget_bytes and same:
-            logger.info("signals of %s would take %.1f GB: running it live", self.model.name, predicted / 2**30)
+            logger.info("outputs of %s would take %.1f GB: running it live", self.model.name, predicted / 2**30)
             return live
         return self._cached(own, wanted, predicted)
 
@@ -183,7 +183,7 @@ class ModelTeacher:
         with exclusive(folder):
             if not (folder / "layout.json").is_file():
                 size = predicted / 2**20
-                logger.info("computing signals of %s over %d rows (%.1f MB)", self.model.name, len(rows), size)
+                logger.info("computing outputs of %s over %d rows (%.1f MB)", self.model.name, len(rows), size)
                 _write_cache(folder, self.model, rows, wanted)
         return CachedReader(folder, rows, wanted)
 

@@ -286,7 +286,7 @@ class _Loop:
             self._remember_best(entry, joined(figures), settled)
         train_state.history.append(entry)
         shown = [f"{name} {entry[name]:.4f}" for name in ("loss", "score", "agreement") if name in entry]
-        logger.info("%s: update %d of %d, %s", self.name, train_state.step, self.total, ", ".join(shown))
+        logger.info("%s: step %d of %d, %s", self.name, train_state.step, self.total, ", ".join(shown))
         return self.training.patience is not None and train_state.stale >= self.training.patience
 
     def _remember_best(self, entry: dict[str, Any], figures: dict[str, Any], settled: bool) -> None:
@@ -338,7 +338,7 @@ class _Loop:
                 "remove it to train anew"
             )
         self.train_state = TrainState(**state)
-        logger.info("%s: going on after update %d of %d", self.name, self.train_state.step, self.total)
+        logger.info("%s: resuming after step %d of %d", self.name, self.train_state.step, self.total)
 
 
 def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:

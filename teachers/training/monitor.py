@@ -107,7 +107,7 @@ class Monitor:
         found = collapses(self.before, now)
         if found:
             raise DivergedError(
-                f"training of {self.student.name} collapsed after update {step}: {' and '.join(found)}; try a learning "
+                f"training of {self.student.name} collapsed after step {step}: {' and '.join(found)}; try a learning "
                 f"rate below {learning_rate:g}, a longer warm-up, or smaller weights of losses on hidden states and "
                 "attention"
             )

@@ -208,7 +208,7 @@ def test_two_killed_processes_teach_the_same(tmp_path):
         running.wait()
     teach(tmp_path, "killed")
     assert kills == 2
-    assert "going on after update" in (tmp_path / "killed.log").read_text()
+    assert "resuming after step" in (tmp_path / "killed.log").read_text()
     found = load_file(tmp_path / "killed" / "model.safetensors")
     assert found.keys() == expected.keys()
     assert all(np.array_equal(found[name], tensor) for name, tensor in expected.items())

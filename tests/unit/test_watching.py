@@ -44,7 +44,7 @@ class Breaks(Objective):
 
 def stop(family, task, change):
     student = tiny_taskmodel(family, task.spec)
-    message = r"training of model collapsed after update 5: .*; try a learning rate"
+    message = r"training of model collapsed after step 5: .*; try a learning rate"
     with pytest.raises(DivergedError, match=message) as error:
         train(student, task.train, Breaks(change), STILL, validation=task.validation)
     return str(error.value)
