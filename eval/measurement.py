@@ -160,7 +160,7 @@ def pair(
         power = {
             "method": "score interval",
             "examples_needed": examples_needed(counts.share, margin, confidence=found.confidence) if margin else None,
-            "smallest_margin": smallest_margin(counts, found.confidence),
+            "smallest_margin": smallest_margin(counts, confidence=found.confidence),
         }
     return Comparison(
         reference=other.name,

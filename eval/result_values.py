@@ -37,7 +37,7 @@ class Comparison(_Part):
             whose metric is a share of right examples (``eval.proof.paired_proportions``).
         examples_needed: Examples that would show the margin in four of five cases, if the models were equally good and
             differed on as many examples as they do here; None where the method does not tell.
-        smallest_margin: The smallest margin that these examples could show then.
+        smallest_margin: The smallest margin that these examples would show as often.
         agreement: How alike the answers are (see ``eval.proof.paired_statistics.agreement``).
         mcnemar: Only for one pair whose per-example scores are 0 or 1.
         reference_scores: Scores of the reference.

@@ -131,20 +131,28 @@ def examples_needed(
     return math.ceil((reach / (margin + difference)) ** 2)
 
 
-def smallest_margin(counts: Discordance, confidence: float = 0.95) -> float:
-    """Return the smallest margin that so many examples can show between two models that are equally good.
+def smallest_margin(counts: Discordance, power: float = 0.8, confidence: float = 0.95) -> float:
+    """Return the smallest margin that so many examples show between two equally good models, with that ``power``.
 
-    They are taken to differ on as many examples as they do here, half of them either way.
+    The models are taken to differ on as many examples as they do here.
 
     Args:
         counts: On how many examples the models differ.
+        power: Probability that the interval lies above the margin.
         confidence: Coverage of the interval.
 
+    Returns:
+        The margin, to four digits; 1 where no smaller one suffices.
+
     Raises:
-        UserError: The confidence is not between 0 and 1.
+        UserError: A value is out of range.
     """
-    half, odd = divmod(counts.only_candidate + counts.only_reference, 2)
-    return -score_interval(Discordance(counts.examples, half, half + odd), confidence).low
+    low, high = 0.0, 1.0
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        needed = examples_needed(counts.share, middle, power=power, confidence=confidence)
+        low, high = (low, middle) if needed is not None and needed <= counts.examples else (middle, high)
+    return high
 
 
 def _limit(counts: Discordance, quantile: float, end: float, value: float) -> float:

@@ -64,8 +64,8 @@ def _caution(comparison: Comparison, examples: int) -> str:
     if comparison.verdict != "not shown" or comparison.examples_needed is None or comparison.smallest_margin is None:
         return ""
     return (
-        f"; between equally good models these examples can show a margin of {comparison.smallest_margin:.2g}, "
-        f"and {comparison.margin:g} needs about {count(comparison.examples_needed)}"
+        f"; of equally good models, four of five would be shown to be within {comparison.smallest_margin:.2g} by these "
+        f"examples, and within {comparison.margin:g} by about {count(comparison.examples_needed)}"
     )
 
 

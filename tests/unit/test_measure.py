@@ -93,7 +93,9 @@ def test_eight_equal_answers_show_little():
     same = measure(sentiment("copy"), TASK, against=sentiment(), margin=0.01).comparison
     assert (same.verdict, same.p_value, same.examples_needed) == ("not shown", 1.0, 381)
     assert same.difference.low == pytest.approx(-(1.96**2) / (8 + 1.96**2), abs=1e-4)
-    assert same.smallest_margin == pytest.approx(-same.difference.low)
+    assert same.smallest_margin == pytest.approx(
+        -same.difference.low, rel=1e-3
+    )  # nothing differs, so nothing is chance
     assert measure(sentiment("copy"), TASK, against=sentiment(), margin=0.4).comparison.verdict == "non-inferior"
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from eval.errors import UserError
-from eval.proof.paired_proportions import Discordance, examples_needed, score_interval
+from eval.proof.paired_proportions import Discordance, examples_needed, score_interval, smallest_margin
 
 Z = NormalDist().inv_cdf(0.975)
 
@@ -100,3 +100,10 @@ def test_every_wrong_value_is_named_at_once():
     assert len(caught.value.problems) == 3
     with pytest.raises(UserError, match="confidence=1"):
         score_interval(Discordance(5, 0, 0), confidence=1)
+
+
+@pytest.mark.parametrize("counts", [(872, 20, 31), (1500, 40, 31), (200, 1, 0)])
+def test_the_smallest_margin_needs_just_these_examples(counts):
+    counts = Discordance(*counts)
+    margin = smallest_margin(counts)
+    assert examples_needed(counts.share, margin) <= counts.examples < examples_needed(counts.share, 0.99 * margin)
