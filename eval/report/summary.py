@@ -19,7 +19,7 @@ MOST_LISTED = 12
 
 
 def headline(result: ResultValues) -> str:
-    """Return the sentence that says what came out: score kept, verdict, speed, size."""
+    """Return the sentence that says what came out: score retained, speedup, size."""
     comparison = result.comparison
     if comparison is None:
         return f"{result.name}: {result.metric} {number(result.score)} on {count(result.examples)} examples"
@@ -27,13 +27,13 @@ def headline(result: ResultValues) -> str:
     if math.isfinite(kept.value):
         interval = f"{percent(comparison.confidence, 0)} interval {percent(kept.low)} to {percent(kept.high)}"
         what = f"{percent(kept.value)} of the {comparison.metric} of {comparison.reference}"
-        parts = [f"{result.name} keeps {what} ({interval})"]
+        parts = [f"{result.name} retains {what} ({interval})"]
     else:
         change = signed(comparison.difference.value)
         parts = [f"{result.name}: {comparison.metric} {change} to {comparison.reference}"]
     speed, shrinkage = result.speedup(), result.shrinkage()
     if speed:
-        parts.append(f"{times(speed, 'faster', 'slower')} at batch 1")
+        parts.append(f"speedup {speed:.1f} at batch size 1")
     if shrinkage:
         parts.append(times(shrinkage, "smaller", "larger"))
     return ", ".join(parts)
@@ -124,7 +124,7 @@ def percent(value: float, digits: int = 1) -> str:
 
 
 def times(ratio: float, more: str, less: str) -> str:
-    """Return ``2.1 times faster`` or, below 1, ``1.3 times slower``."""
+    """Return ``2.1 times smaller`` or, below 1, ``1.3 times larger``."""
     word, ratio = (more, ratio) if ratio >= 1 else (less, 1 / ratio)
     return f"{ratio:.1f} times {word}" if round(ratio, 1) > 1 else f"no {word}"
 

@@ -140,8 +140,8 @@ def result(name="student", reference="teacher", labels=("bad", "good"), verdict_
 
 def test_headline_says_score_interval_speed_and_size():
     assert headline(result()) == (
-        "student keeps 98.7% of the accuracy of teacher (95% interval 97.9% to 99.4%), "
-        "2.1 times faster at batch 1, 4.1 times smaller"
+        "student retains 98.7% of the accuracy of teacher (95% interval 97.9% to 99.4%), "
+        "speedup 2.1 at batch size 1, 4.1 times smaller"
     )
     assert headline(result(comparison=None)) == "student: accuracy 0.9120 on 8,720 examples"
 
@@ -179,10 +179,10 @@ def test_numbers_as_people_read_them():
         "-",
     ]
     assert [short(value, "B") for value in (12, 999_999, 17_600_000)] == ["12 B", "1.00 MB", "17.6 MB"]
-    assert [times(ratio, "faster", "slower") for ratio in (2.14, 0.5, 1.02)] == [
-        "2.1 times faster",
-        "2.0 times slower",
-        "no faster",
+    assert [times(ratio, "smaller", "larger") for ratio in (2.14, 0.5, 1.02)] == [
+        "2.1 times smaller",
+        "2.0 times larger",
+        "no smaller",
     ]
     assert (number(float("nan")), number(0.5)) == ("-", "0.5000")
 
@@ -203,7 +203,7 @@ def test_console_table():
     )
     assert words[1] == "teacher 0.9240 109 M 438 MB 11.2 G 8.40 119"
     assert words[2] == "student 0.9120 -0.0040 [-0.0092, +0.0011] non-inferior 27.0 M 108 MB 1.50 G 4.00 250"
-    assert "student keeps 98.7% of the accuracy of teacher" in lines[4]
+    assert "student retains 98.7% of the accuracy of teacher" in lines[4]
     assert lines[5].startswith("As good as teacher within 0.01")
 
 
@@ -233,7 +233,7 @@ def test_page_says_what_was_found_and_fetches_nothing():
     curves = {"fine-tuning": [{"step": 10, "loss": 0.7, "score": None}, {"step": 20, "loss": 0.4, "score": 0.8}]}
     audit = audit_page("SST-2", [result()], curves, LINEAGE, ["A note."])
     text = " ".join(audit.texts)
-    assert "student keeps 98.7% of the accuracy of teacher" in text
+    assert "student retains 98.7% of the accuracy of teacher" in text
     for said in (
         "0.9240",
         "109 M \u2192 45.7 M",
@@ -360,7 +360,7 @@ def test_card_of_a_measured_model():
     assert "| student | 0.9120 | -0.0040 [-0.0092, +0.0011] | non-inferior | 27.0 M | 108 MB | 1.50 G | 4.00 |" in card
     assert "AutoModelForSequenceClassification.from_pretrained(folder)" in card
     assert "Licence of the data, as stated by you: CC BY 4.0." in card
-    assert "student keeps 98.7% of the accuracy of teacher" in card
+    assert "student retains 98.7% of the accuracy of teacher" in card
     assert "109 M to 45.7 M" in card
     assert "student is weakest on bad: 0.900 of 40 examples are right." in card
 
