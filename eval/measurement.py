@@ -159,7 +159,9 @@ def pair(
             )
         power = {
             "method": "score interval",
-            "examples_needed": examples_needed(counts.share, margin, confidence=found.confidence) if margin else None,
+            "examples_needed": examples_needed(counts.share, margin, confidence=found.confidence)
+            if 0 < margin < 1
+            else None,
             "smallest_margin": smallest_margin(counts, confidence=found.confidence),
         }
     return Comparison(

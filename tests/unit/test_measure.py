@@ -99,6 +99,13 @@ def test_eight_equal_answers_show_little():
     assert measure(sentiment("copy"), TASK, against=sentiment(), margin=0.4).comparison.verdict == "non-inferior"
 
 
+@pytest.mark.parametrize("margin", [0.0, 1.0, 2.5])
+def test_a_margin_that_no_number_of_examples_is_needed_for(margin):
+    found = measure(sentiment("copy"), TASK, against=sentiment(), margin=margin).comparison
+    assert found.examples_needed is None
+    assert found.verdict == ("non-inferior" if margin else "not shown")
+
+
 def test_a_broken_model_is_inferior():
     broken = measure(sentiment("broken", good=-2, fine=-2, bad=2, poor=2), TASK, against=sentiment())
     assert broken.comparison.verdict == "inferior"
