@@ -150,8 +150,8 @@ def pair(
     test = mcnemar(*values) if len(kept) == 1 and all(is_binary(side) for side in values) else None
     other = references[0]
     difference, retention, power = found.difference, found.retention, {}
-    if len(kept) == 1 and metrics_of(spec.kind)[spec.metric].proportion:
-        counts = Discordance.of(*values)
+    if test is not None and metrics_of(spec.kind)[spec.metric].proportion:
+        counts = Discordance(first.examples, test.only_candidate, test.only_reference)
         difference = score_interval(counts, found.confidence)
         if found.reference > 0:
             retention = Interval(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from eval.errors import UserError
-from eval.proof.paired_statistics import Interval, is_binary
+from eval.proof.paired_statistics import Interval, mcnemar
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,10 @@ class Discordance:
         Raises:
             UserError: The lengths differ, there is no example, or a value is neither 0 nor 1.
         """
-        first, second = np.asarray(candidate, dtype=np.float64), np.asarray(reference, dtype=np.float64)
-        if first.shape != second.shape or not first.size:
-            raise UserError(
-                f"paired proportions: {first.size} values against {second.size}; give both models' on the same examples"
-            )
-        if not (is_binary(first) and is_binary(second)):
-            raise UserError(
-                "paired proportions: values must be 0 (wrong) or 1 (right); use paired_bootstrap for others"
-            )
-        return cls(len(first), int(np.sum(first > second)), int(np.sum(first < second)))
+        if not np.size(candidate):
+            raise UserError("paired proportions: 0 values against 0; give both models' on the same examples")
+        found = mcnemar(candidate, reference)
+        return cls(np.size(candidate), found.only_candidate, found.only_reference)
 
     @property
     def share(self) -> float:
