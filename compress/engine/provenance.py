@@ -16,7 +16,7 @@ from eval.files.typed_json import json_digest, read_typed
 
 if TYPE_CHECKING:
     from compress.artifact.artifact import Artifact
-from compress.artifact.record import Record
+    from compress.artifact.record import Record
 
 TOLD = ("README.md", LINEAGE)
 """Files of an artifact that tell about it and hold times of day or figures; no answer depends on them."""
