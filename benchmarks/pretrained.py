@@ -3,7 +3,7 @@
     COMPRESS_DATA=… python -m benchmarks.pretrained --out runs/pretrained [--only bert] [--table]
 
 Each is in its own folder below ``--out``, named by what follows "pretrain-". The lists that ERNIE needs are
-made first, by benchmarks/chinese_lists.py.
+made first, by benchmarks/data/chinese_lists.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import chinese_lists
+from benchmarks.data import chinese_lists
 from benchmarks.study import MISSING
 from compress.recipe import read_recipe
 from eval.files.writing import atomic_folder
