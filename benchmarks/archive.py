@@ -17,6 +17,7 @@ import json
 import lzma
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -24,10 +25,12 @@ from typing import Any
 
 import numpy as np
 
+from eval.cost.machine import machine
 from eval.errors import UserError
 from eval.files.json_text import parse_json
 from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import kind_of
+from eval.naming import without_paths
 from eval.predictions import Kept
 from eval.result import Result
 from eval.scores import per_example, score
@@ -191,6 +194,15 @@ class Archive:
             raise UserError(f"{place}: {result.name} has a score of {result.score}, its predictions one of {found}")
         values = [float(value) for value in per_example(spec, answers, gold)]
         return result.model_copy(update={"kept": Kept(answers=answers, values=values, **examples)})
+
+
+def keep(name: str, values: Mapping[str, Any], folder: Path = RESULTS) -> dict[str, Any]:
+    """Write ``NAME.json``: what a program measured, with command, commit, machine and versions; return all of it."""
+    command = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else ""
+    facts = {"command": command, "commit": commit(), "machine": machine(), **without_paths(dict(values))}
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_write(folder / f"{name}.json", (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
+    return facts
 
 
 def plain(name: str) -> str:

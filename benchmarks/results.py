@@ -151,7 +151,7 @@ def main() -> None:
             run_study(study, out / name, archive, seeds=given.seeds, again=given.again)
         write(study, DOCS / f"{given.page}.md", archive)
     if given.page == "teachers" and not given.table:
-        fill(DOCS / "teachers.md", "pretrained", pretrained.table(out / "pretrained"))
+        fill(DOCS / "teachers.md", "pretrained", pretrained.report(pretrained.kept(out / "pretrained")))
 
 
 def write(study: Study, page: Path, archive: Archive) -> None:

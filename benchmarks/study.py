@@ -75,7 +75,7 @@ class Study:
         seeds: Seeds of every row.
         baselines: Rows that the others are compared with, one column each.
         plots: Name -> ``{"x": label, "lines": {name: {x: row}}}``.
-        digests: Row -> digest of its recipe before variables are expanded; a record of another one is not shown.
+        digests: Row -> digest of its recipe before variables are expanded; records of another one are left out.
     """
 
     name: str
