@@ -216,15 +216,16 @@ def digest_of(value: Any) -> str:
 
 
 def commit() -> str:
-    """Return the commit that runs, with a ``+`` if tracked files differ from it; empty outside of a repository."""
+    """Return the commit that runs, with a ``+`` if tracked code differs from it; empty outside of a repository."""
+    code = ["benchmarks/*.py", "benchmarks/studies", "recipes", "compress", "teachers", "eval"]
     try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"],
-            capture_output=True, text=True, check=True, cwd=ROOT,
-        )  # fmt: skip
+        name, changed = (
+            subprocess.run(["git", *said], capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+            for said in (["rev-parse", "--short=12", "HEAD"], ["diff", "--name-only", "HEAD", "--", *code])
+        )
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return found.stdout.strip()
+    return f"{name}+" if changed else name
 
 
 def _of_examples() -> list[str]:

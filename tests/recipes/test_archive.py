@@ -9,8 +9,10 @@ import pytest
 from benchmarks.archive import Archive, Run
 from benchmarks.study import Outcome, Study, block, retained, table
 from eval.errors import UserError
-from eval.kinds.kind_registry import all_kinds
+from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.measurement import measure, pair
+from eval.scores import score
+from eval.task import TaskSpec
 from tests.tiny import tiny_task, tiny_taskmodel
 
 KINDS = [kind.name for kind in all_kinds() if kind.truth and not kind.masks]
@@ -48,6 +50,16 @@ def test_a_record_says_what_was_measured(kind, tmp_path):
     assert again.retention.high == pytest.approx(live.retention.high, rel=1e-4, nan_ok=True)
 
 
+def test_nearest_texts_are_kept_without_vectors():
+    spec = TaskSpec(kind="embedding", metric="nearest", pair=False)
+    gold = [{"label": label} for label in ("a", "a", "b", "a")]
+    answers = [{"vectors": [vector]} for vector in ([1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.2, 1.0])]
+    kept = kind_of("embedding").condensed(spec, answers, gold)
+    assert kept == [{"right": 1}, {"right": 1}, {"right": 0}, {"right": 0}]
+    assert score(spec, kept, gold)["nearest"] == score(spec, answers, gold)["nearest"] == 0.5
+    assert kind_of("embedding").agreement([(kept[0], kept[1])]) == {}
+
+
 def test_equal_records_have_equal_bytes_and_share_what_is_the_same(tmp_path):
     first, second = Archive(tmp_path / "a"), Archive(tmp_path / "b")
     run = run_of()
@@ -66,8 +78,8 @@ def test_a_changed_record_is_told(tmp_path):
     archive.save("study", "x", 1, run_of())
     place = archive.place("study", "x", 1)
     text = lzma.decompress(place.read_bytes()).decode()
-    score = archive.load("study")["x"][1].student.score
-    place.write_bytes(lzma.compress(text.replace(f'"accuracy":{score}', '"accuracy":0.9999').encode()))
+    found = archive.load("study")["x"][1].student.score
+    place.write_bytes(lzma.compress(text.replace(f'"accuracy":{found}', '"accuracy":0.9999').encode()))
     with pytest.raises(UserError, match=r"has a score of 0.9999, its predictions one of"):
         archive.load("study")
     place.write_bytes(b"not a record")
