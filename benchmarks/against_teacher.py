@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
+from benchmarks.archive import keep
 from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
 from compress.export.runtime.answering import Runtime
@@ -96,6 +98,11 @@ def table(measured: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def report(found: Mapping[str, Any]) -> str:
+    """Return the table and the machine, from what this program keeps in benchmarks/results."""
+    return f"{table([Row(**row) for row in found['rows']])}\n\n{in_one_line(found['machine'])}"
+
+
 def opened(folder: Path, speeds: list[float], threads: int) -> dict[str, Predictor]:
     """Return an export by its name; one with early exit at each of the speeds."""
     export = Runtime(folder, threads, spinning=False)
@@ -124,10 +131,10 @@ def main() -> None:
         for folder in given.exports:
             models |= opened(folder, given.speeds, threads)
         measured += rows(models, task, threads, given.seconds)
-    report = f"{table(measured)}\n\n{in_one_line(machine())}"
-    print(report)
+    found = {"machine": machine(), "rows": [asdict(row) for row in measured]}
+    print(report(found))
     if given.fill:
-        fill(DOCS / "combined.md", "against-teacher", report)
+        fill(DOCS / "combined.md", "against-teacher", report(keep("against-teacher", found)))
 
 
 if __name__ == "__main__":

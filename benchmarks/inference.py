@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.archive import commit
 from benchmarks.distillation_step import base
 from benchmarks.engines import ENGINES, Array, Engine, peers
 from benchmarks.inference_report import (
@@ -34,18 +35,16 @@ from benchmarks.inference_report import (
     STREAMED,
     STREAMS,
     Measured,
-    against_peers,
     bars,
     gigaflops,
-    shares,
-    table,
+    report,
 )
 from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
 from compress.export import export, export_onnx
 from compress.modules.int8_scheme import Int8
 from compress.technique import Inputs as TechniqueInputs
-from eval.cost.machine import in_one_line, machine
+from eval.cost.machine import machine
 from eval.data.loading import load_task
 from eval.report.plots import render, write_themes
 from eval.task import Examples, Task
@@ -290,24 +289,15 @@ def main() -> None:
     if len(measured[0].seconds) < len(CASES):  # beside the full result, not in its place
         name = "-".join([name, *(case.replace(" ", "") for case in measured[0].seconds)])
     name = f"{name}-{given.processor}" if given.processor else name
-    found = {"machine": machine(), "threads": given.threads, "rates": rates(model.model.config, given.threads)}
+    found = {"commit": commit(), "machine": machine(), "threads": given.threads}
+    found["rates"] = rates(model.model.config, given.threads)
     given.out.mkdir(parents=True, exist_ok=True)
-    work_of = gigaflops(model.model.config, *SHAPES[RATED])
-    report = "\n\n".join(
-        [
-            table(measured, engines),
-            "¹ u8 x s8 sums of this engine saturate on processors with AVX2 and without VNNI.",
-            against_peers(measured, engines),
-            *([shares(measured, found["rates"], work_of)] if RATED in given.cases else []),
-            f"{given.threads} threads of {in_one_line(found['machine'])}",
-        ]
-    )
-    text = json.dumps(found | {"engines": [asdict(row) for row in measured]}, indent=1)
-    (given.out / f"inference-{name}.json").write_text(text + "\n", encoding="utf-8")
-    (given.out / f"inference-{name}.md").write_text(report + "\n", encoding="utf-8")
-    print(report)
+    found |= {"billions": gigaflops(model.model.config, *SHAPES[RATED]), "engines": [asdict(row) for row in measured]}
+    (given.out / f"inference-{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    tables = report(found)
+    print(tables)
     if given.fill:
-        fill(DOCS / "inference.md", f"inference-{name}", report)
+        fill(DOCS / "inference.md", f"inference-{name}", tables)
         picture = render(bars(measured, engines), width=9.6, height=4.6)
         write_themes(DOCS / "plots", f"inference-{name}", picture)
 

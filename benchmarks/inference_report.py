@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.engines import Engine
+from benchmarks.engines import ENGINES, Engine
+from eval.cost.machine import in_one_line
 
 SHAPES = {"1 x 32": (1, 32), "1 x 128": (1, 128), "16 x 128": (16, 128)}
 STREAMS = ("throughput, unsorted", "throughput, length-sorted")
@@ -58,6 +59,21 @@ def gigaflops(config: Any, rows: int, length: int) -> float:
     return 2e-9 * rows * length * token
 
 
+def report(found: Mapping[str, Any]) -> str:
+    """Return all tables of a measurement, from what ``benchmarks.inference`` writes to benchmarks/results."""
+    measured = [Measured(**row) for row in found["engines"]]
+    rates, billions = found.get("rates"), found.get("billions")
+    return "\n\n".join(
+        [
+            table(measured, ENGINES),
+            "¹ u8 x s8 sums of this engine saturate on processors with AVX2 and without VNNI.",
+            against_peers(measured, ENGINES),
+            *([shares(measured, rates, billions)] if rates and RATED in measured[0].seconds else []),
+            f"{found['threads']} threads of {in_one_line(found['machine'])}",
+        ]
+    )
+
+
 def table(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
     """Return the Markdown table of the measurements."""
     reference = next(row for row in measured if row.name == REFERENCE)
@@ -98,7 +114,7 @@ def against_peers(measured: Sequence[Measured], engines: Sequence[Engine]) -> st
     return "\n".join(lines)
 
 
-def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]], work_of: float) -> str:
+def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]], billions: float) -> str:
     """Return the machine's rates at the model's shapes, and the share of them that each engine reaches."""
     kinds = next(iter(known.values()))
     best = {kind: sum(rate[kind] for rate in known.values()) / len(known) for kind in kinds}
@@ -106,7 +122,7 @@ def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]
     lines += [f"| {shape} | {' | '.join(f'{rate[kind]:.0f}' for kind in kinds)} |" for shape, rate in known.items()]
     lines += [
         "",
-        f"{RATED} is {work_of:.1f} x 10^9 operations. Share of the mean of these rates that it reaches there:",
+        f"{RATED} is {billions:.1f} x 10^9 operations. Share of the mean of these rates that it reaches there:",
     ]
     lines += [
         "",
@@ -114,7 +130,7 @@ def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]
         "|---|---|---|---|",
     ]
     for row in measured:
-        reached = work_of / median(row.seconds[RATED])
+        reached = billions / median(row.seconds[RATED])
         lines.append(f"| {row.name} | {reached:.0f} | {' | '.join(f'{reached / best[kind]:.0%}' for kind in kinds)} |")
     return "\n".join(lines)
 
