@@ -27,7 +27,7 @@ demo: install
 	$(BIN)/python -m demo runs/demo
 
 test: install
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow --durations=20
