@@ -24,6 +24,7 @@ NO_FOLDER = "it lies in no folder that a new process could load"
 
 ANSWER = f"""
 import json
+from importlib import import_module
 from pathlib import Path
 from eval.inference import predict
 {{load}}
@@ -32,7 +33,6 @@ mark()
 predict(open_model(args[0]), examples, {BATCH})
 """
 EXPORT = """
-from importlib import import_module
 from compress.export.runtime.answering import Runtime
 import_module(args[3])
 def open_model(folder):
@@ -43,8 +43,9 @@ import torch, compress.modules
 from compress.artifact.artifact import load_model
 from eval.task import TaskSpec
 torch.set_num_threads(int(args[2]) or torch.get_num_threads())
+import_module(args[3])
 def open_model(folder):
-    return load_model(folder, TaskSpec.model_validate_json(args[3]))
+    return load_model(folder, TaskSpec.model_validate_json(args[4]))
 """
 
 
@@ -80,21 +81,21 @@ def peak_of(model: Predictor, examples: Sequence[Mapping[str, Any]]) -> PeakMemo
     folder = getattr(model, "folder", None)
     if folder is None or not Path(folder).is_dir():
         return NO_FOLDER
-    code, last = _program(model, Path(folder))
+    code, *more = _program(model, Path(folder))
     with tempfile.TemporaryDirectory() as temporary:
         given = Path(temporary) / "examples.json"
         given.write_text(json.dumps([dict(example) for example in examples[:EXAMPLES]]), encoding="utf-8")
         try:
-            return peak_memory(code, str(folder), str(given), str(threads_of(model) or 0), last)
+            return peak_memory(code, str(folder), str(given), str(threads_of(model) or 0), *more)
         except CompressError as error:
             return str(error).replace("\n", " ")
 
 
-def _program(model: Any, folder: Path) -> tuple[str, str]:
-    """Return the code that loads such a model, and its last argument: libraries are loaded before memory is counted."""
+def _program(model: Any, folder: Path) -> list[str]:
+    """Return the code that loads such a model, what it imports before memory is counted, and for torch the task."""
     from compress.export.runtime.manifest import library_for
 
     manifest = getattr(model, "manifest", None)
     if manifest is None:
-        return ANSWER.format(load=FOLDER), model.task.model_dump_json()
-    return ANSWER.format(load=EXPORT), library_for(folder, manifest).package
+        return [ANSWER.format(load=FOLDER), type(model.model).__module__, model.task.model_dump_json()]
+    return [ANSWER.format(load=EXPORT), library_for(folder, manifest).package]
