@@ -60,7 +60,7 @@ def evaluate(
     if opened["threads"] and (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(opened["threads"])
 
-    from compress.engine.memory import with_memory
+    from compress.engine.model_memory import with_memory
     from eval.comparison import measure_together
     from eval.cost.latency import LatencyPlan
     from eval.files.writing import atomic_write

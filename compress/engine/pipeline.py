@@ -14,7 +14,7 @@ import torch
 from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
-from compress.engine.memory import with_memory
+from compress.engine.model_memory import with_memory
 from compress.engine.preflight import BASELINE, foresee, result_name, without_teacher
 from compress.engine.preparation import Prepared, prepare, refuse_several
 from compress.engine.provenance import content_of, export_made_from

@@ -1,4 +1,4 @@
-"""Speed in words: how many times faster than what, each reference by its name and engine."""
+"""Speedups in words, each with the name and the engine of its reference."""
 
 from __future__ import annotations
 

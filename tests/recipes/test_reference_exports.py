@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from compress.engine import memory, pipeline
+from compress.engine import model_memory, pipeline
 from compress.engine.pipeline import run_recipe
 from compress.engine.reference_exports import reference_exports
 from compress.recipe import parse_recipe
@@ -43,7 +43,7 @@ def place(tmp_path, monkeypatch):
 
 def test_the_teachers_own_exports_are_measured_and_named(place, monkeypatch):
     asked = []
-    monkeypatch.setattr(memory, "peak_of", lambda model, examples: asked.append(model.name) or PeakMemory(9, 4))
+    monkeypatch.setattr(model_memory, "peak_of", lambda model, examples: asked.append(model.name) or PeakMemory(9, 4))
     run = run_recipe(parse_recipe(RECIPE), place / "out")
     results = {result.name: result for result in run.results}
     assert list(results) == ["teacher", "small", "onnx", "onnx-int8", "teacher, onnx", "teacher, onnx-int8"]
@@ -70,7 +70,7 @@ def test_the_teachers_own_exports_are_measured_and_named(place, monkeypatch):
 
 
 def test_they_can_be_switched_off_and_are_left_out_without_latency(place, monkeypatch):
-    monkeypatch.setattr(memory, "peak_of", lambda *_: pytest.fail("memory was measured"))
+    monkeypatch.setattr(model_memory, "peak_of", lambda *_: pytest.fail("memory was measured"))
     off = RECIPE.replace("batch: [1]}", "batch: [1]}, reference_exports: false, memory: false")
     assert [result.name for result in run_recipe(parse_recipe(off), "off").results][2:] == ["onnx", "onnx-int8"]
     without = RECIPE.replace("latency: {batch: [1]}", "latency: null")
@@ -99,10 +99,10 @@ def test_a_recipe_by_the_name_of_such_an_export_is_refused(place):
 def test_memory_is_that_of_a_new_process(place):
     examples = [json.loads(line) for line in (place / "data" / "validation.jsonl").read_text("utf-8").splitlines()]
     teacher = tiny_taskmodel("bert", tiny_task("classification").spec)
-    assert memory.peak_of(teacher, examples) == memory.NO_FOLDER
+    assert model_memory.peak_of(teacher, examples) == model_memory.NO_FOLDER
     export = reference_exports(teacher, ()).models["onnx"]
-    found = memory.peak_of(export, examples)
+    found = model_memory.peak_of(export, examples)
     assert 20_000_000 < found.bytes < 150_000_000  # no torch in it
     assert 0 < found.rise_bytes < 60_000_000
     (export.folder / "tokenizer.json").unlink()
-    assert "peak_memory: the measured code ended with 1" in memory.peak_of(export, examples)
+    assert "peak_memory: the measured code ended with 1" in model_memory.peak_of(export, examples)
