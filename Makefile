@@ -41,7 +41,7 @@ bench: install
 	$(BIN)/python -m benchmarks.inference
 
 bench-full: bench
-	$(BIN)/python -m benchmarks.inference --shape base --rounds 3 --compared 512
+	$(BIN)/python -m benchmarks.inference --shape base --compared 512
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.distillation_step
 	$(BIN)/python -m benchmarks.tinybert_step

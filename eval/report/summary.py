@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.report.plain_text import plain
+from eval.report.speed import speed_sentence
 from eval.result_values import Comparison, ResultValues
 
 VERDICTS = {
@@ -31,9 +32,9 @@ def headline(result: ResultValues) -> str:
     else:
         change = signed(comparison.difference.value)
         parts = [f"{result.name}: {comparison.metric} {change} to {comparison.reference}"]
-    speed, shrinkage = result.speedup(), result.shrinkage()
+    speed, shrinkage = speed_sentence(result), result.shrinkage()
     if speed:
-        parts.append(f"speedup {speed:.1f} at batch size 1")
+        parts.append(speed)
     if shrinkage:
         parts.append(times(shrinkage, "smaller", "larger"))
     return ", ".join(parts)
@@ -69,6 +70,13 @@ def _caution(comparison: Comparison, examples: int) -> str:
     )
 
 
+def shipped(results: Sequence[ResultValues]) -> ResultValues | None:
+    """Return the compared result that stands at the top: the last export that is made of the model, else the first."""
+    compared = [result for result in results if result.comparison]
+    exports = [result for result in compared if result.same_engine]
+    return exports[-1] if exports else next(iter(compared), None)
+
+
 def difference(result: ResultValues) -> str:
     """Return candidate minus reference with its interval, such as ``-0.0040 [-0.0092, +0.0011]``."""
     if result.comparison is None:
@@ -91,6 +99,9 @@ def reference_result(results: Sequence[ResultValues]) -> ResultValues | None:
                     "file_bytes": comparison.reference_bytes,
                     "folder_bytes": None,
                     "comparison": None,
+                    "same_engine": None,
+                    "memory": None,
+                    "no_memory": None,
                     "calibration_error": None,
                     "slices": (),
                     "confusion": None,

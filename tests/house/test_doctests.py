@@ -24,6 +24,7 @@ MODULES = (
     "compress.testing",
     "compress.testing.battery",
     "eval.cost.size",
+    "eval.cost.timing",
     "eval.data.loading",
     "eval.files.typed_json",
     "eval.measurement",
