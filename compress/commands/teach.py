@@ -170,7 +170,7 @@ def _from_flags(
     wanted = recipe_from_plain(values if seed is None else values | {"seed": seed}, "arguments", overrides or ())
     if wanted.task is None or kind_of(wanted.task.kind).truth is None:
         return wanted
-    # What is taught is measured some day, so the split that reports chooses nothing.
+    # What is trained is measured some day, so the split that reports chooses nothing.
     return wanted.model_copy(update={"evaluate": EvaluateBlock(against="none")})
 
 

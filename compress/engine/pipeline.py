@@ -91,12 +91,13 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     save_result(artifact, out)
     exports = _export(recipe, artifact, prepared.task, out)
     results: tuple[Result, ...] = ()
-    page, notes = None, []
+    page = None
+    notes: list[str] = []
     if recipe.evaluate is not None and prepared.task is not None:
-        others, notes = _ablated(recipe, prepared, out)
+        others, unrun = _ablated(recipe, prepared, out)
         results = evaluate(recipe, prepared, artifact, exports, out, others)
         write_card(artifact, artifact.lineage, out / MODEL, _of(results, artifact.name))
-        notes = [*_notes(recipe, prepared), *notes, *_baseline_notes(artifact, out), told(read_looks(out))]
+        notes = [*_notes(recipe, prepared), *unrun, *_baseline_notes(artifact, out), told(read_looks(out))]
         page = _report(recipe, artifact, results, out, notes)
     return Run(artifact, out, exports, results, page, tuple(notes))
 

@@ -133,7 +133,8 @@ def carve(task: Task) -> tuple[Examples, Examples]:
 
 def _labels(kind: Kind, example: Example) -> set[str]:
     """Return the labels of an example, if its kind has names for them."""
-    return set(kind.labels_in(example[kind.truth])) if kind.labelled and kind.truth in example else set()
+    truth = kind.truth
+    return set(kind.labels_in(example[truth])) if kind.labelled and truth is not None and truth in example else set()
 
 
 def group_of(kind: str, example: Example) -> str:
