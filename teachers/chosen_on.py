@@ -26,7 +26,7 @@ class TrainedOn(BaseModel):
 
 
 class Identity(TrainedOn):
-    """What of an identity is read: what one task was trained on, or several by their names that were trained together."""
+    """What of an identity is read: what one task was trained on, or several tasks by their names."""
 
     training: dict[str, Any] = {}
     tasks: list[tuple[str, TrainedOn]] = Field(default=[], alias="lessons")

@@ -225,7 +225,7 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
 
 
 def _teacher_choices(teacher: Any) -> dict[str, str]:
-    """Return what of a teacher, or of the members of an ensemble, was chosen -> digest of the examples that chose it."""
+    """Return what of a teacher, or of the members of an ensemble, was chosen -> digest of what it was chosen on."""
     model = getattr(teacher, "model", None)
     if model is None:
         return dict(getattr(teacher, "chosen_on", {}))
