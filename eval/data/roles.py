@@ -59,7 +59,7 @@ def assign_roles(task: Task, split: str = AUTO, select: str = AUTO) -> Roles:
         UserError: There is no such split.
 
     Examples:
-        >>> from eval.task import TaskSpec
+        >>> from eval import Examples, Task, TaskSpec
         >>> films = [{"text": f"film {number}", "label": ("bad", "good")[number % 2]} for number in range(300)]
         >>> spec = TaskSpec(kind="classification", labels=("bad", "good"))
         >>> task = Task(spec, {"train": Examples(films, "train"), "validation": Examples(films[:20], "validation")})
