@@ -14,6 +14,7 @@ VERDICTS = {
     "non-inferior": "as good as {reference} within {margin}",
     "inferior": "worse than {reference} by more than {margin}",
     "not shown": "not shown to be within {margin} of {reference}",
+    "selection": "chosen on these examples: no verdict against {reference}",
 }
 MOST_LISTED = 12
 """Entries up to which a list is written out."""
@@ -57,7 +58,9 @@ def verdict(result: ResultValues) -> str:
 
 
 def _caution(comparison: Comparison, examples: int) -> str:
-    """Return what so many examples can show; nothing where they are enough."""
+    """Return what so many examples can show; nothing where they are enough, or may say nothing."""
+    if comparison.verdict == "selection":
+        return ""
     if comparison.method == "paired bootstrap":
         # Rule of three: an error never seen on n examples may still have a rate of 3 / n (Hanley & Lippman-Hand 1983).
         unseen = 3 / max(1, examples)
@@ -75,6 +78,25 @@ def shipped(results: Sequence[ResultValues]) -> ResultValues | None:
     compared = [result for result in results if result.comparison]
     exports = [result for result in compared if result.same_engine]
     return exports[-1] if exports else next(iter(compared), None)
+
+
+def role_sentences(results: Sequence[ResultValues]) -> list[str]:
+    """Return what the scores may say: final ones together, and each of a selection with what was chosen; no full stop.
+
+    Results of earlier versions do not say it.
+    """
+    found = [
+        f"{result.name}: the score is one of a selection; chosen on these very examples: "
+        + "; ".join(sorted(result.chosen_on))
+        for result in results
+        if result.role == "selection"
+    ]
+    final = [result.name for result in results if result.role == "final"]
+    if final and found:
+        found.append(f"{', '.join(final)}: final; nothing was chosen on these examples")
+    elif final:
+        found.append(f"The scores are final: nothing of these models was chosen on the {results[0].split} examples")
+    return found
 
 
 def difference(result: ResultValues) -> str:
@@ -102,6 +124,8 @@ def reference_result(results: Sequence[ResultValues]) -> ResultValues | None:
                     "same_engine": None,
                     "memory": None,
                     "no_memory": None,
+                    "role": None,
+                    "chosen_on": {},
                     "calibration_error": None,
                     "slices": (),
                     "confusion": None,
