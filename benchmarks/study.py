@@ -18,6 +18,7 @@ import logging
 import os
 import sys
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -28,6 +29,7 @@ from compress.reading.yaml_places import read_yaml
 from compress.recipe import Recipe, recipe_from_plain
 from eval.errors import CompressError
 from eval.measurement import pair
+from eval.proof.many_comparisons import holm
 from eval.result import Result
 from eval.result_values import Comparison
 
@@ -131,7 +133,7 @@ class Outcome:
     def add(self, recipe: Recipe, folder: Path) -> None:
         """Add one seed from the folder of its run."""
         named = {result.name: result for result in map(Result.load, sorted((folder / "results").iterdir()))}
-        self.students.append(named[recipe.name])
+        self.students.append(named[recipe.name].model_copy(update={"training_seed": recipe.seed}))
         self.exports += [named[name] for name in EXPORTS if name in named][:1]
         compared = self.students[-1].comparison
         self.teachers += [named[compared.reference]] if compared and compared.reference in named else []
@@ -175,24 +177,54 @@ def run_study(
 
 
 def table(study: Study, found: dict[str, Outcome]) -> str:
-    """Return the study as a Markdown table."""
+    """Return the study as a Markdown table, and below it how many comparisons stand in it.
+
+    A difference is bold if it is significant at 5%, on either side, after Holm's correction for all of the table.
+    """
+    compared = _comparisons(study, found)
+    corrected = holm([min(1.0, 2 * min(one.p_value, 1 - one.p_value)) for one in compared.values()])
+    against = {
+        place: _difference(one, p_value < 0.05)
+        for (place, one), p_value in zip(compared.items(), corrected, strict=True)
+    }
     heads = ["method", "score", "% of teacher score [95%]", *(f"against {name} [95%]" for name in study.baselines)]
     heads += ["parameters", "MACs at 128", "MB", "training s"]
     heads += ["export", "export score", "export MB", "speedup, batch 1"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    lines += [f"| {row} | {' | '.join(_cells(study, row, found))} |" for row in found]
+    lines += [f"| {row} | {' | '.join(_cells(study, row, found[row], against))} |" for row in found]
+    if len(compared) > 1:
+        lines += [
+            "",
+            f"{len(compared)} comparisons with a baseline; bold: p < 5% after Holm's correction for all of them.",
+        ]
     return "\n".join(lines)
 
 
-def _cells(study: Study, row: str, found: dict[str, Outcome]) -> list[str]:
-    outcome = found[row]
+def _comparisons(study: Study, found: dict[str, Outcome]) -> dict[tuple[str, str], Comparison]:
+    """Return each row against each baseline, over the seeds that both have; those without an interval are left out."""
+    known = {}
+    for row, outcome in found.items():
+        for baseline in study.baselines:
+            base = found.get(baseline)
+            if row == baseline or base is None:
+                continue
+            seeds = {result.training_seed for result in base.students}
+            both = [result for result in outcome.students if result.training_seed in seeds]
+            of_them = {result.training_seed for result in both}
+            if both:
+                one = pair(both, [result for result in base.students if result.training_seed in of_them])
+                known |= {(row, baseline): one} if isfinite(one.p_value) else {}
+    return known
+
+
+def _cells(study: Study, row: str, outcome: Outcome, against: dict[tuple[str, str], str]) -> list[str]:
     if not outcome.students:
         return [MISSING if outcome.missing else f"not run: {outcome.failure}"] + [""] * (9 + len(study.baselines))
     scores = [result.score for result in outcome.students]
     spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
     size = outcome.students[0].size
     cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", _retained(outcome.students)]
-    cells += [_against(baseline, row, found) for baseline in study.baselines]
+    cells += [against.get((row, baseline), "") for baseline in study.baselines]
     cells += [f"{size.parameters / 1e6:.1f} M", f"{size.macs / 1e6:.0f} M"] if size else ["", ""]
     cells.append(f"{(outcome.students[0].bytes or 0) / 1e6:.1f}")
     cells.append(f"{mean(outcome.seconds):.0f}" if any(outcome.seconds) else "")  # empty if nothing is trained
@@ -217,14 +249,8 @@ def _retained(results: list[Result]) -> str:
     return f"{mean(values):.1%} (seeds {min(values):.1%} to {max(values):.1%})"
 
 
-def _against(baseline: str, row: str, found: dict[str, Outcome]) -> str:
-    base = found.get(baseline)
-    if row == baseline or base is None or not base.students:
-        return ""
-    number = min(len(base.students), len(found[row].students))
-    compared: Comparison = pair(found[row].students[:number], base.students[:number])
-    difference = compared.difference
-    mark = "**" if difference.low > 0 or difference.high < 0 else ""
+def _difference(compared: Comparison, significant: bool) -> str:
+    difference, mark = compared.difference, "**" if significant else ""
     return f"{mark}{difference.value:+.4f}{mark} [{difference.low:+.4f}, {difference.high:+.4f}]"
 
 
