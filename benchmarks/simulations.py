@@ -40,7 +40,7 @@ FALSE_SIZES = (100, 200, 400, 872, 2000)
 DISAGREEMENTS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 MARGINS = (0.005, 0.01, 0.02, 0.03, 0.05)
 POPULATION = 200_000
-SHARES = {872: 4, 2000: 8}
+SHARES = {872: 2, 2000: 4}
 """Of larger samples so many times fewer are drawn."""
 CLASSES = 77
 Array = NDArray[Any]

@@ -137,10 +137,10 @@ def make_plan(recipe: Recipe) -> Plan:
         rest = alone[number + 1 :]
         updates, seconds = sum(row.updates for row in rest), sum(row.seconds for row in rest)
         steps.append(StepRow(f"without {left_out.name}", 0, updates, 0.0, seconds))
-    return Plan(tuple(sizes), tuple(steps), tuple(_proof(recipe, prepared.task)))
+    return Plan(tuple(sizes), tuple(steps), tuple(examples_that_report(recipe, prepared.task)))
 
 
-def _proof(recipe: Recipe, task: Task | None) -> Iterator[str]:
+def examples_that_report(recipe: Recipe, task: Task | None) -> Iterator[str]:
     """Yield how many examples the margin needs, and what those that report can show, if so many answers differ."""
     block = recipe.evaluate
     if task is None or block is None or block.against == "none" or not task.splits.get(block.split):

@@ -13,6 +13,8 @@ from eval.proof.contributions import contributions, units_of
 from eval.proof.paired_difference import PairedDifference
 from eval.proof.paired_proportions import Discordance, score_interval
 from eval.proof.student_t import quantile, survival
+from eval.report.console import to_text
+from eval.report.summary import family, verdict
 from eval.result import Result
 from eval.task import TaskSpec
 
@@ -150,3 +152,25 @@ def test_seeds_without_a_partner_are_named():
     )
     with pytest.raises(UserError, match="seed 1 is that of several candidates"):
         pair([known[1], known[1]], [known[1], known[2]])
+
+
+def test_several_candidates_are_judged_as_a_family():
+    chance = np.random.default_rng(4)
+    right = chance.random(600) < 0.9
+    teacher = result("teacher", right)
+    close = [result(name, right ^ (chance.random(600) < share)) for name, share in (("a", 0.004), ("b", 0.3))]
+    compared = [one.model_copy(update={"comparison": pair(one, teacher, margin=0.02)}) for one in close]
+    assert family(compared[:1]) == ""
+    assert family(compared) == (
+        "2 comparisons: after Holm's correction for all of them, non-inferiority is established for a"
+    )
+    assert f"{family(compared)}." in to_text(compared, width=400)
+
+
+def test_what_is_not_shown_says_what_it_would_take():
+    right = np.ones(200)
+    groups = [str(place // 4) for place in range(200)]
+    compared = pair(result("a", right, groups=groups), result("b", right), margin=0.01)
+    said = verdict(result("a", right).model_copy(update={"comparison": compared}))
+    assert "200 examples in 50 groups" in said
+    assert f"within 0.01 by about {compared.examples_needed:,}" in said
