@@ -79,7 +79,7 @@ class Sample:
         if self.alike is None or len(units) < self.examples:
             return contributions(metric, self.examples, units)[None]
         _, first, back = np.unique(self.alike, return_index=True, return_inverse=True)
-        return contributions(metric, self.examples, first[:, None], self.examples)[back][None]
+        return contributions(metric, self.examples, list(first[:, None]), self.examples)[back][None]
 
 
 def means(candidate: Array, reference: Array, groups: Array | None = None) -> Sample:

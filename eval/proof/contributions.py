@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from eval.proof.paired_statistics import Metric
 
@@ -36,7 +36,7 @@ def units_of(
 
 
 def contributions(
-    metric: Metric, examples: int, units: Sequence[ArrayLike], count: int | None = None
+    metric: Metric, examples: int, units: Sequence[NDArray[np.int64]], count: int | None = None
 ) -> NDArray[np.float64]:
     """Return the contribution of each unit, so that their mean is about the metric on all examples.
 
