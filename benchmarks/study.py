@@ -23,6 +23,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Literal
@@ -35,6 +36,7 @@ from compress.recipe import Recipe, recipe_from_plain
 from eval.cost.machine import in_one_line
 from eval.errors import CompressError
 from eval.measurement import pair
+from eval.proof.many_comparisons import holm
 from eval.proof.paired_statistics import Interval
 from eval.result import Result
 from eval.result_values import Comparison
@@ -145,7 +147,8 @@ class Outcome:
     @property
     def students(self) -> list[Result]:
         """The student of each seed, in the order of seeds."""
-        return [run.student for run in self.runs.values() if run.student is not None]
+        known = [(seed, run.student) for seed, run in self.runs.items() if run.student is not None]
+        return [student.model_copy(update={"training_seed": seed}) for seed, student in known]
 
     @property
     def exports(self) -> list[Result]:
@@ -247,12 +250,26 @@ def _made(study: Study) -> dict[str, Any]:
 
 
 def table(study: Study, found: dict[str, Outcome]) -> str:
-    """Return the study as a Markdown table."""
+    """Return the study as a Markdown table, and below it how many comparisons stand in it.
+
+    A difference is bold if it is significant at 5%, on either side, after Holm's correction for all of the table.
+    """
+    compared = _comparisons(study, found)
+    corrected = holm([min(1.0, 2 * min(one.p_value, 1 - one.p_value)) for one in compared.values()])
+    against = {
+        place: _difference(one, p_value < 0.05)
+        for (place, one), p_value in zip(compared.items(), corrected, strict=True)
+    }
     heads = ["method", "score", "% of teacher score [95%]", *(f"against {name} [95%]" for name in study.baselines)]
     heads += ["parameters", "MACs at 128", "MB", "training s"]
     heads += ["export", "export score", "export, % of teacher score [95%]", "export MB", "speedup, batch 1"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    lines += [f"| {row} | {' | '.join(_cells(study, row, found))} |" for row in found]
+    lines += [f"| {row} | {' | '.join(_cells(study, row, found[row], against))} |" for row in found]
+    if len(compared) > 1:
+        lines += [
+            "",
+            f"{len(compared)} comparisons with a baseline; bold: p < 5% after Holm's correction for all of them.",
+        ]
     return "\n".join(lines)
 
 
@@ -270,15 +287,31 @@ def block(study: Study, found: Mapping[str, Outcome]) -> str:
     return f"{table(study, found)}\n\n{lines}"
 
 
-def _cells(study: Study, row: str, found: dict[str, Outcome]) -> list[str]:
-    outcome = found[row]
+def _comparisons(study: Study, found: dict[str, Outcome]) -> dict[tuple[str, str], Comparison]:
+    """Return each row against each baseline, over the seeds that both have; those without an interval are left out."""
+    known = {}
+    for row, outcome in found.items():
+        for baseline in study.baselines:
+            base = found.get(baseline)
+            if row == baseline or base is None:
+                continue
+            seeds = {result.training_seed for result in base.students}
+            both = [result for result in outcome.students if result.training_seed in seeds]
+            of_them = {result.training_seed for result in both}
+            if both:
+                one = pair(both, [result for result in base.students if result.training_seed in of_them])
+                known |= {(row, baseline): one} if isfinite(one.p_value) else {}
+    return known
+
+
+def _cells(study: Study, row: str, outcome: Outcome, against: dict[tuple[str, str], str]) -> list[str]:
     if not outcome.students:
         return [MISSING if outcome.missing else f"not run: {outcome.failure}"] + [""] * (10 + len(study.baselines))
     scores = [result.score for result in outcome.students]
     spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
     size = outcome.students[0].size
     cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", _shown(retained(outcome, "student"))]
-    cells += [_against(baseline, row, found) for baseline in study.baselines]
+    cells += [against.get((row, baseline), "") for baseline in study.baselines]
     cells += [f"{size.parameters / 1e6:.1f} M", f"{size.macs / 1e6:.0f} M"] if size else ["", ""]
     cells.append(f"{(outcome.students[0].bytes or 0) / 1e6:.1f}")
     cells.append(f"{mean(outcome.seconds):.0f}" if any(outcome.seconds) else "")  # empty if nothing is trained
@@ -305,14 +338,8 @@ def _shown(value: Interval | None) -> str:
     return "" if value is None else f"{value.value:.1%} [{value.low:.1%}, {value.high:.1%}]"
 
 
-def _against(baseline: str, row: str, found: dict[str, Outcome]) -> str:
-    base = found.get(baseline)
-    if row == baseline or base is None or not base.students:
-        return ""
-    number = min(len(base.students), len(found[row].students))
-    compared: Comparison = pair(found[row].students[:number], base.students[:number])
-    difference = compared.difference
-    mark = "**" if difference.low > 0 or difference.high < 0 else ""
+def _difference(compared: Comparison, significant: bool) -> str:
+    difference, mark = compared.difference, "**" if significant else ""
     return f"{mark}{difference.value:+.4f}{mark} [{difference.low:+.4f}, {difference.high:+.4f}]"
 
 

@@ -17,7 +17,8 @@ Example = Mapping[str, Any]
 ``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa); ``text`` (masked-lm);
 ``text`` with a class as ``label``, or ``text_a`` and ``text_b`` with a number as ``label`` (embedding);
 ``text`` and ``choices``, a list of texts, with the place of the right one from 0 as ``label`` (multiple-choice).
-Unlabelled examples lack the last field.
+Unlabelled examples lack the last field. Any example may have a ``group``, the name of what it is drawn with: its
+document, its paragraph, its query.
 """
 
 IGNORED = -100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,8 @@ from eval.inference import Predictor, predict
 from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.naming import public_name
 from eval.predictions import Kept
-from eval.proof.paired_proportions import Discordance, examples_needed, score_interval, smallest_margin
+from eval.proof.contributions import MOST_UNITS, contributions, units_of
+from eval.proof.paired_difference import PairedDifference
 from eval.proof.paired_statistics import (
     Interval,
     agreement,
@@ -26,17 +28,19 @@ from eval.proof.paired_statistics import (
     is_binary,
     mcnemar,
     non_inferior,
-    paired_bootstrap,
 )
 from eval.proof.role import role_of
 from eval.result import Result
 from eval.result_values import Comparison
 from eval.scores import metrics_of, per_example, resampler, score
+from eval.seed_pairs import seed_pairs
 from eval.slices import confusion, groups, slices
 from eval.task import Examples, Task, TaskSpec
 
 MOST_LOGITS = 200_000
 """Numbers up to which raw outputs are kept with the answers."""
+CONFIDENCE = 0.95
+"""Coverage of the intervals."""
 MOST_NAMED = 5
 """Offenders that a message names."""
 
@@ -123,7 +127,6 @@ def pair(
     reference: Result | Sequence[Result],
     margin: float = 0.01,
     seed: int = 13,
-    resamples: int = 2000,
 ) -> Comparison:
     """Compare results that were measured apart, from their kept answers.
 
@@ -131,65 +134,90 @@ def pair(
 
     Args:
         candidate: A result, or several of one way of training (one a seed) to be pooled.
-        reference: A result for all candidates, or one for each, in the same order.
+        reference: A result for all candidates, or one for each, of the same training seed.
         margin: Loss against the reference that is allowed, in units of the metric.
-        seed: Seed of the resampling.
-        resamples: Resamples behind the intervals.
+        seed: Which examples are put together where there are too many to leave out each.
 
     Raises:
         UserError: The results are of other examples or another task, lack their answers, or cannot be paired off.
     """
     candidates = [candidate] if isinstance(candidate, Result) else list(candidate)
     references = [reference] if isinstance(reference, Result) else list(reference)
-    if len(references) == 1:
-        references *= len(candidates)
-    if not candidates or len(candidates) != len(references):
-        raise UserError(f"pair: {len(candidates)} candidates cannot be paired off with {len(references)} references")
-    first = candidates[0]
-    problems = [problem for one in [*candidates, *references] for problem in _unpaired(one, first.task, first.digest)]
+    pairs = seed_pairs(candidates, references)
+    first, other = pairs[0]
+    everyone = [*candidates, *references]
+    problems = [problem for one in everyone for problem in _unpaired(one, first.task, first.digest)]
     if problems:
         raise UserError(*problems)
-    kept = [(_kept(one), _kept(other)) for one, other in zip(candidates, references, strict=True)]
-    spec = first.task
-    metrics = [tuple(resampler(spec, side.answers, side.gold) for side in sides) for sides in kept]
-    found = paired_bootstrap([(a, b) for a, b in metrics], first.examples, seed=seed, resamples=resamples)
-    agreed = [agreement(spec.kind, one.answers, other.answers) for one, other in kept]
+    spec, number = first.task, first.examples
+    groups = _groups(everyone)
+    kept = [(_kept(one), _kept(other)) for one, other in pairs]
+    metrics = [[resampler(spec, side.answers, side.gold) for side in sides] for sides in kept]
+    everything = np.arange(number, dtype=np.int64)
+    scores = np.array([[metric(everything) for metric in sides] for sides in metrics])
+    binary = groups is None and metrics_of(spec.kind)[spec.metric].proportion
+    units = units_of(number, groups, number if binary else MOST_UNITS, seed)
+    parts = [
+        [
+            np.array(side.values) if binary else contributions(metric, number, units)
+            for metric, side in zip(metrics_here, sides, strict=True)
+        ]
+        for metrics_here, sides in zip(metrics, kept, strict=True)
+    ]
+    found = PairedDifference.of(
+        np.stack([sides[0] for sides in parts]),
+        np.stack([sides[1] for sides in parts]),
+        (scores[:, 0] - scores[:, 1]).tolist(),
+        binary,
+    )
+    interval, level = found.interval(CONFIDENCE), float(scores[:, 1].mean())
+    needed = found.units_needed(margin)
     values = [np.array(side.values) for side in kept[0]]
-    test = mcnemar(*values) if len(kept) == 1 and all(is_binary(side) for side in values) else None
-    other, chosen = references[0], any(one.role == "selection" for one in [*candidates, *references])
-    difference, retention, power = found.difference, found.retention, {}
-    if test is not None and metrics_of(spec.kind)[spec.metric].proportion:
-        counts = Discordance(first.examples, test.only_candidate, test.only_reference)
-        difference = score_interval(counts, found.confidence)
-        if found.reference > 0:
-            retention = Interval(
-                *(1 + end / found.reference for end in (difference.value, difference.low, difference.high))
-            )
-        power = {
-            "method": "score interval",
-            "examples_needed": examples_needed(counts.share, margin, confidence=found.confidence)
-            if 0 < margin < 1
-            else None,
-            "smallest_margin": smallest_margin(counts, confidence=found.confidence),
-        }
+    agreed = [agreement(spec.kind, one.answers, other.answers) for one, other in kept]
+    several = len(pairs) > 1
+    chosen = any(one.role == "selection" for one in everyone)
     return Comparison(
         reference=other.name,
         metric=first.metric,
         margin=margin,
-        verdict="selection" if chosen else non_inferior(difference, margin),
-        difference=difference,
-        retention=retention,
-        p_value=found.p_value,
-        confidence=found.confidence,
-        resamples=found.resamples,
-        seeds=found.seeds,
+        verdict="selection" if chosen else non_inferior(interval, margin),
+        difference=interval,
+        retention=Interval(
+            *(1 + end / level if level > 0 else math.nan for end in (interval.value, interval.low, interval.high))
+        ),
+        p_value=found.p_value(),
+        noninferiority_p=found.p_value(-margin),
+        confidence=CONFIDENCE,
+        seeds=len(pairs),
+        covers="training anew" if several else "these models",
+        these_models=found.of_these_models(CONFIDENCE) if several else None,
+        method="score interval" if groups is None else "score interval by group",
+        groups=None if groups is None else len(units_of(number, groups, number)),
+        examples_needed=None if needed is None else math.ceil(needed * number / len(units)),
+        smallest_margin=found.smallest_margin(),
         agreement={name: float(np.mean([one[name] for one in agreed])) for name in agreed[0]},
-        mcnemar=test,
-        reference_scores={name: float(np.mean([one.scores[name] for one in references])) for name in other.scores},
+        mcnemar=mcnemar(*values) if not several and all(is_binary(side) for side in values) else None,
+        reference_scores={
+            name: float(np.mean([one.scores[name] for _, one in pairs if name in one.scores])) for name in other.scores
+        },
         reference_size=other.size,
         reference_bytes=other.file_bytes,
-        **power,
     )
+
+
+def _groups(results: Sequence[Result]) -> list[str | None] | None:
+    """Return the groups of the examples; results of before, of the same examples, may not have kept them.
+
+    Raises:
+        UserError: Two results say other groups.
+    """
+    known = [(one.name, one.kept.groups) for one in results if one.kept is not None and one.kept.groups is not None]
+    others = [name for name, groups in known if groups != known[0][1]]
+    if others:
+        raise UserError(
+            f"{others[0]}: its examples are in other groups than those of {known[0][0]}; measure both again"
+        )
+    return known[0][1] if known else None
 
 
 def _kept(result: Result) -> Kept:
@@ -268,6 +296,7 @@ def _answered(
         gold=[{field: example[field] for field in kind.gold if field in example} for example in examples],
         values=[float(value) for value in values],
         logits=[_shortest(row) for row in predictions.logits] if few else None,
+        groups=[example.get("group") for example in examples] if any("group" in one for one in examples) else None,
     )
     calibration = None
     if kind.calibrated:
@@ -291,6 +320,7 @@ def _answered(
         seconds=seconds,
         machine=machine(),
         seed=seed,
+        training_seed=getattr(model, "training_seed", None),
         kept=kept,
     )
     return result, kept

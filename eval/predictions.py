@@ -24,18 +24,22 @@ class Kept:
         gold: The fields of the example that hold the truth.
         values: Per-example scores.
         logits: Raw outputs, or None when there were too many to keep.
+        groups: The group of each example, such as its document; None if no example has one.
     """
 
     answers: list[dict[str, Any]]
     gold: list[dict[str, Any]]
     values: list[float]
     logits: list[Any] | None = None
+    groups: list[str | None] | None = None
 
     def save(self, folder: Path) -> str:
         """Write ``predictions.jsonl``, one example a line, and return its SHA-256."""
         rows: list[dict[str, Any]] = []
         for place, (answer, gold, value) in enumerate(zip(self.answers, self.gold, self.values, strict=True)):
             row = {"answer": answer, "gold": gold, "value": value}
+            if self.groups is not None and self.groups[place] is not None:
+                row["group"] = self.groups[place]
             rows.append(row if self.logits is None else {**row, "logits": self.logits[place]})
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         # A lone surrogate becomes its JSON escape.
@@ -56,6 +60,11 @@ class Kept:
             raise UserError(f"{path}: does not belong to the result beside it; measure again")
         rows = [parse_json(line) for line in data.decode().split("\n") if line]
         logits = [row["logits"] for row in rows] if rows and "logits" in rows[0] else None
+        groups = [row.get("group") for row in rows]
         return cls(
-            [row["answer"] for row in rows], [row["gold"] for row in rows], [row["value"] for row in rows], logits
+            [row["answer"] for row in rows],
+            [row["gold"] for row in rows],
+            [row["value"] for row in rows],
+            logits,
+            groups if any(group is not None for group in groups) else None,
         )

@@ -33,14 +33,19 @@ class Comparison(_Part):
             either model was chosen on these examples.
         difference: Candidate minus reference.
         retention: Candidate divided by reference.
-        p_value: Share of resamples in which the candidate is not better.
+        p_value: One-sided, of "the candidate is not better".
+        noninferiority_p: One-sided, of "the candidate loses the margin or more".
         confidence: Coverage of the intervals.
-        resamples: Resamples behind the intervals.
+        resamples: Resamples behind the intervals of results of before; today's need none.
         seeds: Pairs of results that were pooled.
-        method: How the interval of the difference was found: ``paired bootstrap``, or ``score interval`` for one pair
-            whose metric is a share of right examples (``eval.proof.paired_proportions``).
+        covers: What the interval holds for: ``these models`` on other examples, or ``training anew`` with other seeds
+            too, where there are several pairs.
+        these_models: With several pairs, the interval for these very models; it is never the wider one.
+        method: How the interval of the difference was found: ``score interval`` (``eval.proof.paired_difference``), or
+            ``score interval by group``. Results of before may say ``paired bootstrap``.
+        groups: How many groups the examples are in; None if they have none.
         examples_needed: Examples that would show the margin in four of five cases, if the models were equally good and
-            differed on as many examples as they do here; None where the method does not tell.
+            differed as much as they do here; None where no number does, or the method does not tell.
         smallest_margin: The smallest margin that these examples would show as often.
         agreement: How alike the answers are (see ``eval.proof.paired_statistics.agreement``).
         mcnemar: Only for one pair whose per-example scores are 0 or 1.
@@ -56,10 +61,14 @@ class Comparison(_Part):
     difference: Interval
     retention: Interval
     p_value: Number
+    noninferiority_p: Number | None = None
     confidence: float
-    resamples: int
+    resamples: int = 0
     seeds: int = 1
-    method: Literal["paired bootstrap", "score interval"] = "paired bootstrap"
+    covers: Literal["these models", "training anew"] = "these models"
+    these_models: Interval | None = None
+    method: Literal["paired bootstrap", "score interval", "score interval by group"] = "paired bootstrap"
+    groups: int | None = None
     examples_needed: int | None = None
     smallest_margin: Number | None = None
     agreement: dict[str, Number] = {}
@@ -99,6 +108,7 @@ class ResultValues(_Part):
         seconds: Seconds to answer the split once.
         machine: See ``eval.cost.machine.machine``.
         seed: Seed of the resampling.
+        training_seed: Seed that the model was trained with; None if it does not say.
         created: Time of the measurement, UTC.
         format: Version of this file's form.
         predictions: SHA-256 of ``predictions.jsonl``.
@@ -129,6 +139,7 @@ class ResultValues(_Part):
     seconds: float = 0.0
     machine: dict[str, Any] = {}
     seed: int = 13
+    training_seed: int | None = None
     created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     format: Literal[1] = 1
     predictions: str | None = None

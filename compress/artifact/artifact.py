@@ -30,6 +30,11 @@ class Artifact(TaskModel):
 
     lineage: tuple[Record, ...] = ()
 
+    @property
+    def training_seed(self) -> int | None:
+        """Seed of the last step that drew anything; None of a model that was not made here."""
+        return next((record.seed for record in reversed(self.lineage) if record.seed is not None), None)
+
     @classmethod
     def from_pretrained(
         cls,

@@ -37,7 +37,7 @@ def evaluate(
     arithmetic: Annotated[
         str | None, typer.Option(help="Compute the 8-bit products of an export as another processor does: avx2, vnni.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 13,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the comparison, for more than 1,000 examples.")] = 13,
     accept_incomplete: AcceptIncomplete = False,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Keep the result; - prints it.")] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one page.")] = None,

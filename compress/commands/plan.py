@@ -58,6 +58,8 @@ def plan(recipe: RecipeFile, overrides: Overrides = None, json: Json = False) ->
         ],
     )
     typer.echo(f"\nall together about {duration(found.seconds)} on this machine, measuring and exporting not counted")
+    for proof in found.proof:
+        typer.echo(proof)
     if note:
         typer.echo(note)
 

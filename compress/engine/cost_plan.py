@@ -16,7 +16,10 @@ from compress.augment.tinybert_rule import TinyBertRule
 from compress.augment.training_set import expected
 from compress.engine.preview import preview
 from compress.technique import TrainedTechnique
+from eval.data.roles import Roles
 from eval.data.sources import find_sources
+from eval.proof.contributions import units_of
+from eval.proof.paired_proportions import Discordance, examples_needed, smallest_margin
 from eval.task import Examples, TaskSpec
 from teachers.anatomy.encoder import base_encoder, layer_count
 from teachers.pretraining.text.tokenizer_training import Sentences
@@ -32,6 +35,8 @@ SAMPLE = 256
 MEASURED_ROWS = 8
 """Rows of the optimizer steps that are timed; time grows in proportion to rows."""
 MEASURED_SECONDS = 2.0
+DISAGREEMENT = 0.05
+"""Share of examples on which one model alone is right, assumed before any is known; reports count the real one."""
 CHARACTERS = 4.5
 """Characters of a token, about, where text is not tokenized for a plan; of Chinese it is one."""
 
@@ -67,10 +72,11 @@ class StepRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes and work of a recipe, in order."""
+    """Sizes and work of a recipe, in order, and in sentences what its examples can show."""
 
     sizes: tuple[SizeRow, ...]
     steps: tuple[StepRow, ...]
+    proof: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -132,7 +138,27 @@ def make_plan(recipe: Recipe) -> Plan:
         rest = alone[number + 1 :]
         updates, seconds = sum(row.updates for row in rest), sum(row.seconds for row in rest)
         steps.append(StepRow(f"without {left_out.name}", 0, updates, 0.0, seconds))
-    return Plan(tuple(sizes), tuple(steps))
+    return Plan(tuple(sizes), tuple(steps), tuple(examples_that_report(recipe, prepared.roles)))
+
+
+def examples_that_report(recipe: Recipe, roles: Roles | None) -> Iterator[str]:
+    """Yield how many examples the margin needs, and what those that report can show, if so many answers differ."""
+    block = recipe.evaluate
+    if roles is None or block is None or block.against == "none" or not roles.task.splits.get(roles.report):
+        return
+    examples = roles.task.splits[roles.report]
+    groups = [example.get("group") for example in examples]
+    counts = Discordance(len(examples), DISAGREEMENT / 2 * len(examples), DISAGREEMENT / 2 * len(examples))
+    needed = examples_needed(DISAGREEMENT, block.margin) if 0 < block.margin < 1 else None
+    said = f"{len(examples):,} examples of {roles.report}"
+    said += f" in {len(units_of(len(examples), groups, len(examples))):,} groups" if any(groups) else ""
+    yield (
+        f"proof, if the models differ on {DISAGREEMENT:.0%} of the examples and are equally good: {said} show "
+        f"in four of five cases a margin of {smallest_margin(counts):.2g}"
+        + (f"; the margin {block.margin:g} needs {needed:,}" if needed else "")
+    )
+    if any(groups):
+        yield "examples of a group are right and wrong together, so they show less than as many single ones"
 
 
 def updates_of(training: Training, rows: int) -> int:

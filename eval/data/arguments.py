@@ -64,9 +64,9 @@ def wrong_arguments(
     if on_bad not in ("refuse", "skip"):
         problems.append(f"on_bad: got {on_bad!r}; allowed: refuse, skip")
     problems += [
-        f"columns: {kind} has no field {name!r}{did_you_mean(name, own.fields)}"
+        f"columns: {kind} has no field {name!r}{did_you_mean(name, (*own.fields, 'group'))}"
         for name in columns
-        if name not in own.fields
+        if name not in (*own.fields, "group")
     ]
     problems += [
         f"limit: {name}: got {count!r}; must be a whole number of 1 or more"

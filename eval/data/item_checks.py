@@ -79,7 +79,22 @@ class Checker:
             else:
                 example[name] = self._input(name, values[name])
         self._same_form(example)
-        return example
+        group = self._group(row, example)
+        return example if group is None else {**example, "group": group}
+
+    def _group(self, row: Row, example: Mapping[str, Any]) -> str | None:
+        """Return the group that a row names, under our name, a mapped one or one that is usual; else the kind's own."""
+        own = self.columns.get("group")
+        if own is not None and own not in row.values:
+            raise BadItemError(self._missing("group", row))
+        usual = ("group", *self.kind.group_columns) if own is None else (own,)
+        names = [name for name in usual if name in row.values]
+        value = row.values[names[0]] if names else None
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return self.kind.group_of(example)
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise BadItemError(f"{names[0]!r} must name a group by a text or a whole number, not {shown(value)}")
+        return plain_text(names[0], str(value))
 
     def _missing(self, name: str, row: Row) -> str:
         column = self.columns.get(name, name)

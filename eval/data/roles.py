@@ -138,11 +138,11 @@ def _labels(kind: Kind, example: Example) -> set[str]:
 
 
 def group_of(kind: str, example: Example) -> str:
-    """Return what an example has in common with those that must be on its side: its ``group``, else what is read."""
-    if "group" in example:
-        return json.dumps(["group", example["group"]], ensure_ascii=False)
-    together = kind_of(kind).together(example)
-    return json.dumps(together, sort_keys=True, ensure_ascii=False)
+    """Return what an example has in common with those that must be on its side: its group, else what is read."""
+    asked = kind_of(kind)
+    group = example.get("group") or asked.group_of(example)
+    read = {name: value for name, value in example.items() if name not in asked.gold}
+    return json.dumps(read if group is None else ["group", group], sort_keys=True, ensure_ascii=False)
 
 
 def _rank(group: str) -> str:

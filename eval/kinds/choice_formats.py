@@ -12,6 +12,7 @@ from itertools import count, takewhile
 from typing import Any
 
 from eval.files.rows import Row
+from eval.kinds.values import group_name
 
 NO_LABEL = (None, "", -1, "-1")
 """What stands in the place of a label that is kept secret, as in SWAG's test split."""
@@ -77,7 +78,9 @@ def _race(row: Row) -> Iterator[Row]:
 def _asked(values: Mapping[str, Any], question: Any, options: Any, answer: Any) -> dict[str, Any]:
     fitting = isinstance(question, str) and isinstance(options, list) and all(isinstance(one, str) for one in options)
     choices = [filled(question, option) for option in options] if fitting else options
-    return _labelled({"text": values["article"], "choices": choices}, answer)
+    article = values["article"]
+    group = {"group": group_name(article)} if isinstance(article, str) else {}
+    return _labelled({"text": article, "choices": choices, **group}, answer)
 
 
 def _labelled(found: dict[str, Any], label: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class Kind(Reading):
 
     Attributes of data:
         fields: Fields of an item that are kept; others are dropped.
+        group_columns: Usual names, beside ``group``, of a column that says which examples belong together.
         truth: The field that holds the truth; None for unlabelled text.
         labelled: Whether truths are names out of ``TaskSpec.labels``.
         optional_truth: Whether training leaves out examples without their truth, instead of refusing them.
@@ -61,6 +62,7 @@ class Kind(Reading):
     """
 
     fields: tuple[str, ...] = (*TEXT, *TEXTS, "label")
+    group_columns: tuple[str, ...] = ("query_id", "qid")
     truth: str | None = "label"
     labelled: bool = False
     optional_truth: bool = True
@@ -120,9 +122,10 @@ class Kind(Reading):
         """Return whether an example is a pair, if all of a data set must be alike in this; else None."""
         return "text_a" in example
 
-    def together(self, example: Example) -> Any:
-        """Return what examples have in common that must all train or all be held out: by default what is read."""
-        return {name: value for name, value in example.items() if name not in self.gold}
+    def group_of(self, example: Example) -> str | None:
+        """Return the group of an example whose file names none; None if it stands alone."""
+        del example
+        return None
 
     def rows(self, rows: Iterable[Row]) -> Iterable[Row]:
         """Return the rows of a file in our own form, where the kind has published ones."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from eval.examples import Answer, Array, Asks, Example, Feature, Reads
 from eval.kinds.kind import Kind
-from eval.kinds.values import BadItemError, LabelReader, shown
+from eval.kinds.values import BadItemError, LabelReader, group_name, shown
 from eval.metrics import scorers
 from eval.metrics.answer_overlap import exact_match, token_f1
 from eval.metrics.scorers import Metric, Values
@@ -65,9 +65,9 @@ class QuestionAnswering(Kind):
         """Return None: there is one form alone."""
         del example
 
-    def together(self, example: Example) -> str:
-        """Return the paragraph, of which there are several questions."""
-        return str(example["context"])
+    def group_of(self, example: Example) -> str:
+        """Return the paragraph, by its text; its questions are easy or hard together."""
+        return group_name(example["context"])
 
     def read_truth(self, value: Any, example: Example, labels: LabelReader) -> list[dict[str, Any]]:
         """Return a list of text and place; the datasets library's form (two parallel lists) is understood."""

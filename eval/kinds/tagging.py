@@ -25,6 +25,7 @@ class Tagging(Kind):
 
     name = "tagging"
     fields = ("tokens", "tags")
+    group_columns = ("doc", "doc_id", "document", "document_id")
     truth = "tags"
     lists = {"tokens": 0}  # noqa: RUF012 (never changed)
     labelled = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -103,6 +104,11 @@ def plain_text(name: str, value: Any) -> str:
     except UnicodeEncodeError:
         raise BadItemError(f"{name!r} holds half of a surrogate pair, which no UTF-8 text can hold") from None
     return value
+
+
+def group_name(text: str) -> str:
+    """Return the name of the group of examples that are about one text: the beginning of its SHA-256."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def finite_number(value: Any) -> float:

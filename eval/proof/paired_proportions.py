@@ -23,13 +23,13 @@ class Discordance:
 
     Attributes:
         examples: All examples.
-        only_candidate: Examples on which the candidate alone is right.
+        only_candidate: Examples on which the candidate alone is right; an effective number need not be whole.
         only_reference: Examples on which the reference alone is right.
     """
 
     examples: int
-    only_candidate: int
-    only_reference: int
+    only_candidate: float
+    only_reference: float
 
     @classmethod
     def of(cls, candidate: ArrayLike, reference: ArrayLike) -> Discordance:
@@ -80,7 +80,11 @@ def score_interval(counts: Discordance, confidence: float = 0.95) -> Interval:
     """
     if not 0 < confidence < 1:
         raise UserError(f"score_interval: confidence={confidence} must lie between 0 and 1, such as 0.95")
-    quantile = NormalDist().inv_cdf((1 + confidence) / 2)
+    return limits(counts, NormalDist().inv_cdf((1 + confidence) / 2))
+
+
+def limits(counts: Discordance, quantile: float) -> Interval:
+    """Return the difference with the ends at which the score is the quantile and its negative."""
     value = (counts.only_candidate - counts.only_reference) / counts.examples
     return Interval(value, _limit(counts, quantile, -1.0, value), _limit(counts, -quantile, 1.0, value))
 
@@ -152,18 +156,19 @@ def smallest_margin(counts: Discordance, power: float = 0.8, confidence: float =
 def _limit(counts: Discordance, quantile: float, end: float, value: float) -> float:
     """Return the difference between ``end`` and ``value`` at which the score test reaches the quantile."""
     inside, outside = value, end
-    if (_score(counts, end) - quantile) * (_score(counts, value) - quantile) >= 0:
+    if (score(counts, end) - quantile) * (score(counts, value) - quantile) >= 0:
         return end
     while abs(inside - outside) > 1e-12:
         middle = (inside + outside) / 2
-        if abs(_score(counts, middle)) < abs(quantile):
+        if abs(score(counts, middle)) < abs(quantile):
             inside = middle
         else:
             outside = middle
     return (inside + outside) / 2
 
 
-def _score(counts: Discordance, difference: float) -> float:
+def score(counts: Discordance, difference: float) -> float:
+    """Return z of what was seen, if the true difference were this one; above 0, more was seen."""
     n, b, c = counts.examples, counts.only_candidate, counts.only_reference
     gap = b - c - n * difference
     variance = n * _variance(b / n, c / n, difference)

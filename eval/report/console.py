@@ -10,7 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from eval.report.plain_text import plain
-from eval.report.summary import count, difference, headline, number, role_sentences, short, verdict, with_reference
+from eval.report.summary import (
+    count,
+    difference,
+    family,
+    headline,
+    number,
+    role_sentences,
+    short,
+    verdict,
+    with_reference,
+)
 from eval.result_values import ResultValues
 
 STYLES = {"non-inferior": "green", "inferior": "red", "not shown": "yellow", "selection": "yellow"}
@@ -91,4 +101,7 @@ def to_text(results: Sequence[ResultValues], batch: int = 1, width: int = 160) -
             console.print()
             console.print(Text(plain(headline(result) + ".")))
             console.print(Text(plain(verdict(result) + ".")))
+    if said := family(results):
+        console.print()
+        console.print(Text(plain(said + ".")))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"

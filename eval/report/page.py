@@ -27,7 +27,7 @@ from eval.report.page_tables import (
 )
 from eval.report.pictures import Picture, picture
 from eval.report.plots import Point, tradeoff, training_curves
-from eval.report.summary import count, headline, role_sentences, shipped, verdict, with_reference
+from eval.report.summary import count, family, headline, role_sentences, shipped, verdict, with_reference
 from eval.report.templating import render_template
 from eval.result_values import ResultValues
 
@@ -109,6 +109,7 @@ def page(
         verdict=Line(pill(leading), verdict(leading)) if compared else None,
         tiles=tiles(leading),
         others=[Line(pill(other), headline(other)) for other in compared if other is not leading],
+        family=family(results),
         quality=quality_table(rows),
         cost=cost_table(rows),
         tradeoffs=_tradeoffs(rows),

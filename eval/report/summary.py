@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eval.proof.many_comparisons import holm
 from eval.report.plain_text import plain
 from eval.report.speed import speed_sentence
 from eval.result_values import Comparison, ResultValues
@@ -49,7 +50,8 @@ def verdict(result: ResultValues) -> str:
     said = VERDICTS[comparison.verdict].format(
         reference=comparison.reference, margin=f"{comparison.margin:g} {comparison.metric}"
     )
-    seeds = f", {comparison.seeds} seeds pooled" if comparison.seeds > 1 else ""
+    seeds = f" in {count(comparison.groups)} groups" if comparison.groups else ""
+    seeds += f", {comparison.seeds} seeds pooled, as for {comparison.covers}" if comparison.seeds > 1 else ""
     caution = _caution(comparison, result.examples)
     return (
         f"{said[0].upper()}{said[1:]}: the difference is {difference(result)} "
@@ -67,9 +69,37 @@ def _caution(comparison: Comparison, examples: int) -> str:
         return f"; so few examples say little about losses below {unseen:.2g}" if unseen > comparison.margin else ""
     if comparison.verdict != "not shown" or comparison.examples_needed is None or comparison.smallest_margin is None:
         return ""
+    return f"; {power(comparison.smallest_margin, comparison.margin, comparison.examples_needed)}"
+
+
+def power(smallest: float, margin: float, needed: int) -> str:
+    """Return what these examples can show of equally good models, and how many a margin needs."""
     return (
-        f"; of equally good models, four of five would be shown to be within {comparison.smallest_margin:.2g} by these "
-        f"examples, and within {comparison.margin:g} by about {count(comparison.examples_needed)}"
+        f"of equally good models, four of five would be shown to be within {smallest:.2g} by these examples, "
+        f"and within {margin:g} by about {count(needed)}"
+    )
+
+
+def family(results: Sequence[ResultValues]) -> str:
+    """Return what holds of several candidates at once, by Holm's correction; empty for one comparison or none."""
+    known = [
+        (result.name, comparison, comparison.noninferiority_p)
+        for result in results
+        if (comparison := result.comparison) is not None
+        and comparison.noninferiority_p is not None
+        and math.isfinite(comparison.noninferiority_p)
+    ]
+    if len(known) < 2:
+        return ""
+    corrected = holm([p_value for _, _, p_value in known])
+    shown = [
+        name
+        for (name, comparison, _), p_value in zip(known, corrected, strict=True)
+        if p_value < (1 - comparison.confidence) / 2
+    ]
+    return (
+        f"{len(known)} comparisons: after Holm's correction for all of them, non-inferiority is established for "
+        f"{', '.join(shown) or 'none'}"
     )
 
 

@@ -60,15 +60,58 @@ def refused(*args, **kwargs):
     return [re.sub(r"\S*/data/", "", problem) for problem in caught.value.problems]
 
 
+def plain(examples):
+    """Examples without their group."""
+    return [{key: item[key] for key in item if key != "group"} for item in examples]
+
+
+class TestGroups:
+    """Examples that are drawn together: a field ``group``, a usual column, a mapped one, or the text they are about."""
+
+    def groups(self, *args, **kwargs):
+        return [item.get("group") for item in load_task(*args, **kwargs).validation]
+
+    def test_any_format_may_name_them(self, folder, tmp_path):
+        named = [{**item, "group": place} for place, item in enumerate(GOOD)]
+        assert self.groups("classification", folder(validation=named))[:2] == ["0", "1"]
+        (tmp_path / "validation.csv").write_text("text,label,film\na,good,x\nb,bad,\nc,bad,x\n")
+        table = tmp_path / "validation.csv"
+        assert self.groups("classification", table) == [None] * 3
+        assert self.groups("classification", table, columns={"group": "film"}) == ["x", None, "x"]
+
+    def test_a_column_that_is_not_there(self, folder):
+        (first, *_) = refused("classification", folder(validation=GOOD), columns={"group": "film"})
+        assert "the field 'film' is missing" in first
+        wrong = refused("classification", folder(validation=[*GOOD, {**GOOD[0], "group": 0.5}]))
+        assert wrong == ["validation.jsonl:3: 'group' must name a group by a text or a whole number, not 0.5"]
+
+    def test_documents_of_sentences(self, folder):
+        sentences = [{"tokens": ["a"], "tags": ["O"], "doc": number} for number in (0, 0, 1)]
+        assert self.groups("tagging", folder(validation=[*sentences, {**sentences[0], "group": "own"}])) == [
+            *"001",
+            "own",
+        ]
+
+    def test_paragraphs_of_questions(self, folder):
+        other = {**ASKED[0], "context": "Ann stayed"}
+        first, second, third = self.groups("qa", folder(validation=[*ASKED, other]))
+        assert first == second != third
+
+    def test_the_digest_is_that_of_the_data(self, folder, tmp_path):
+        alone = load_task("classification", folder(validation=GOOD)).validation.digest
+        grouped = lines(tmp_path / "validation.jsonl", [{**item, "group": "a"} for item in GOOD])
+        assert load_task("classification", grouped).validation.digest == alone
+
+
 class TestWhatIsKept:
     @pytest.mark.parametrize("kind", BY_KIND)
     def test_fields_of_the_kind_in_file_order(self, folder, kind):
         items = BY_KIND[kind]
         noisy = [{"extra": 1, **item, "domain": "in", "doc": 3} for item in items]
         task = load_task(kind, folder(train=noisy, validation=items[:1], test=items[1:]))
-        assert [dict(item) for item in task.train] == items
-        assert [dict(item) for item in task.validation] == items[:1]
-        assert [dict(item) for item in task.test] == items[1:]
+        assert plain(task.train) == items
+        assert plain(task.validation) == items[:1]
+        assert plain(task.test) == items[1:]
         assert {name: split.name for name, split in task.splits.items()} == {n: n for n in task.splits}
         assert task.train.skipped == 0
 
@@ -155,8 +198,8 @@ class TestFormats:
         columns = {"text": ["Ann"], "answer_start": [0]}
         lines(tmp_path / "validation.jsonl", [{**ASKED[0], "answers": columns, "id": 1}])
         task = load_task("qa", tmp_path)
-        assert [dict(item) for item in task.train] == ASKED
-        assert [dict(item) for item in task.validation] == ASKED[:1]
+        assert plain(task.train) == ASKED
+        assert plain(task.validation) == ASKED[:1]
 
 
 class TestPlaces:
@@ -437,7 +480,7 @@ class TestBadItems:
         assert len(wrong) == 1
         assert wrong[0].startswith(f"validation.jsonl:3: {sentence}")
         task = load_task(kind, folder(train=known, validation=[known[0], item, known[1]]), on_bad="skip")
-        assert [dict(example) for example in task.validation] == known
+        assert plain(task.validation) == known
         assert (task.train.skipped, task.validation.skipped) == (0, 1)
 
     def test_bytes_that_are_not_utf8(self, folder):
@@ -620,6 +663,7 @@ class TestPackage:
     def test_every_public_name_is_found(self):
         package = sys.modules["eval"]
         assert {name: getattr(package, name).__class__.__name__ for name in package.__all__ if name.islower()} == {
+            "assign_roles": "function",
             "load_task": "function",
             "measure": "function",
             "metrics_of": "function",

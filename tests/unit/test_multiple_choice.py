@@ -126,7 +126,9 @@ def test_swag_as_lines_with_and_without_labels(tmp_path):
     ids=["lines", "article", "array", "questions"],
 )
 def test_race(tmp_path, name, text):
-    assert [dict(one) for one in load(tmp_path, name, text).train] == ASKED
+    read = load(tmp_path, name, text).train
+    assert [{key: one[key] for key in one if key != "group"} for one in read] == ASKED
+    assert len({one["group"] for one in read}) == 1  # questions about one article
 
 
 def test_a_blank_takes_the_option():
