@@ -21,7 +21,8 @@ from eval.number import Number as Number
 
 Metric = Callable[[NDArray[np.int64]], float]
 """The metric of one model on the examples with these indices (see ``eval.scores.resampler``)."""
-Verdict = Literal["non-inferior", "inferior", "not shown"]
+Verdict = Literal["non-inferior", "inferior", "not shown", "selection"]
+"""``selection``: something was chosen on the very same examples, so that they show no margin (``eval.proof.role``)."""
 
 
 @dataclass(frozen=True)
