@@ -61,7 +61,7 @@ class Report:
 
     Attributes:
         findings: By level.
-        sentence: What the certificate says (see ``eval.certificate.sentence``); empty if it cannot be read.
+        sentence: What the certificate says (see ``eval.certificate.certified_sentence``); empty if it cannot be read.
     """
 
     findings: tuple[Finding, ...]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eval.certificate.archive import DamagedError, read_bytes
+from eval.certificate.certified_sentence import sentence
 from eval.certificate.contents import Contents
 from eval.certificate.files_and_data import Splits, check_files_and_data
 from eval.certificate.findings import EXIT_CODES, Finding, Report, Word
 from eval.certificate.own_figures import check_own_figures
 from eval.certificate.replay import Replay, check_cost, check_predictions
-from eval.certificate.sentence import sentence
 from eval.certificate.signature import check_signature
 from eval.errors import UserError, shortened
 

@@ -77,9 +77,8 @@ def _different(
         yield f"{role}: {len(found.predictions):,} predictions for {len(rows):,} examples"
         return
     for number, (one, other) in enumerate(zip(known, found.predictions, strict=True)):
-        if not equal(one, other, tolerances.number) and not is_tie(
-            task, one, other, found.outputs[number], tolerances.tie
-        ):
+        same = equal(one, other, tolerances.number)
+        if not same and not is_tie(task, one, other, found.outputs[number], tolerances.tie):
             yield f"{role}, example {number} (from 0): was {_shown(one)}, now it is {_shown(other)}"
 
 
@@ -97,7 +96,7 @@ def equal(one: Any, other: Any, tolerance: float) -> bool:
 def is_tie(
     task: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any], output: Any, tolerance: float
 ) -> bool:
-    """Return whether the model that was run again hardly prefers its own labels to those of a certificate.
+    """Return whether a model that was run again gives other labels, but hardly prefers them to those of a certificate.
 
     Only of kinds that predict names or places of labels; a span of a text has to be the same.
 
@@ -114,9 +113,8 @@ def is_tie(
     before, now = (list(kind.labels_in(prediction[kind.truth])) for prediction in (one, other))
     rows = np.atleast_2d(np.asarray(output, dtype=np.float64))
     places = [names.index(label) if label in names else label for label in before]
-    if not len(before) == len(now) == len(rows) or not all(
-        type(at) is int and 0 <= at < rows.shape[1] for at in places
-    ):
+    known = all(type(place) is int and 0 <= place < rows.shape[1] for place in places)
+    if before == now or not known or not len(before) == len(now) == len(rows):
         return False
     regret = rows.max(axis=1) - rows[np.arange(len(rows)), np.array(places, dtype=np.int64)]
     return bool(regret.max(initial=0.0) <= tolerance * max(1.0, float(np.abs(rows).max(initial=0.0))))
