@@ -10,6 +10,7 @@ A certificate has four members:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -86,6 +87,11 @@ class File:
     sha256: str
 
 
+def files_digest(files: Mapping[str, File]) -> str:
+    """Return what a claim calls the files of a model: one digest over all."""
+    return digest_of({name: file.sha256 for name, file in files.items()})
+
+
 @dataclass(frozen=True)
 class Model:
     """One of the two models.
@@ -111,7 +117,7 @@ class Model:
     @property
     def digest(self) -> str:
         """Digest of all files."""
-        return digest_of({name: file.sha256 for name, file in self.files.items()})
+        return files_digest(self.files)
 
 
 @dataclass(frozen=True)

@@ -152,13 +152,13 @@ def test_a_field_that_is_missing_is_named():
 def test_the_sentence(tmp_path):
     certified = certificate(tmp_path).main
     assert sentence(certified) == (
-        f"Certified on {EXAMPLES} test examples: accuracy 0.995 against 0.995; a loss of more than 2 points is excluded "
-        "with 95% confidence (Tango's score interval)"
+        f"Certified on {EXAMPLES} test examples: accuracy 0.995 against 0.995; a loss of more than 2 points is "
+        "excluded with 95% confidence (Tango's score interval)"
     )
     narrow = certificate(tmp_path, margin=0.001).main
     assert sentence(narrow) == (
-        f"Not certified on {EXAMPLES} test examples: accuracy 0.995 against 0.995; a loss of more than 0.1 points is not "
-        "excluded with 95% confidence (Tango's score interval)"
+        f"Not certified on {EXAMPLES} test examples: accuracy 0.995 against 0.995; a loss of more than 0.1 points is "
+        "not excluded with 95% confidence (Tango's score interval)"
     )
 
 
