@@ -10,7 +10,7 @@ from compress.certification.contents_of_run import Looked, contents_of
 from compress.engine.claim_file import folders_of, read_claims
 from compress.engine.preflight import result_name
 from compress.engine.preparation import read_roles, teachers_of
-from compress.engine.run_folder import MODEL, RECIPE_FILE, RESULTS
+from compress.engine.run_folder import MODEL, PAGE, RECIPE_FILE, RESULTS
 from compress.export.check.verification import verify
 from compress.export.runtime.manifest import MANIFEST, read_manifest
 from compress.export.targets.library import ExportError
@@ -22,7 +22,11 @@ from eval.certificate.own_figures import check_own_figures
 from eval.certificate.signature import sign as write_signature
 from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.writing import atomic_write
+from eval.report.certified import quote_in_card, quote_in_page
 from eval.result import Result
+
+CARD = "README.md"
+"""The card of a model, and of an export."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def certify(
     margin: float | None = None,
     sign: str | Path | None = None,
 ) -> Certified:
-    """Write the certificate of a model that a run made.
+    """Write the certificate of a model that a run made; the model's card and the run's page then quote it.
 
     Args:
         run: Folder of the run.
@@ -89,7 +93,10 @@ def certify(
         raise UserError(*(f"{folder}: {problem}" for problem in wrong))
     atomic_write(out, contents.to_bytes())
     signed = None if sign is None else write_signature(out, Path(sign))
-    return Certified(out, sentence(contents.main), signed)
+    said = sentence(contents.main)
+    quote_in_card(where / CARD, said)
+    quote_in_page(folder / PAGE, f"{result.name}: {said}")
+    return Certified(out, said, signed)
 
 
 def _candidate(folder: Path, model: str | None) -> tuple[Recipe, Result]:

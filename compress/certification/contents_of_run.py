@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,9 +84,9 @@ def contents_of(looked: Looked) -> Contents:
     result, fixed, grouped = looked.result, looked.fixed, looked.fixed.claim.groups
     test = looked.roles.task.splits[looked.roles.report]
     ours, theirs = _kept(result), _kept(looked.reference)
-    sides = [without_nan(side) for side in (ours.gold, ours.answers, theirs.answers)]
+    gold, candidate, teacher = (without_nan(side) for side in (ours.gold, ours.answers, theirs.answers))
     groups = [str(example["group"]) if grouped and "group" in example else None for example in test]
-    rows = zip(map(example_digest, test), *sides, groups, strict=True)
+    rows = zip(map(example_digest, test), gold, candidate, teacher, groups, strict=True)
     task = without_nan(result.task.model_dump(mode="json"))
     main = Certificate(
         format=FORMAT,
@@ -95,7 +95,7 @@ def contents_of(looked: Looked) -> Contents:
         task=task,
         fixed=fixed,
         looks=tuple(without_nan(look.model_dump(mode="json")) for look in read_looks(looked.folder)),
-        outcome=outcome_of(task, fixed.claim, *sides, groups if grouped else None),
+        outcome=outcome_of(task, fixed.claim, gold, candidate, teacher, groups if grouped else None),
         candidate=_model(result, result.name, [looked.where]),
         teacher=_model(looked.reference, fixed.reference, [at for one in looked.teachers for at in folders_of(one)]),
         exports=tuple(_others(looked)),
@@ -171,8 +171,8 @@ def _speeds(result: Result, reference: str) -> Iterator[Speed]:
     for row in result.latency:
         other = there.get((row.batch, row.lengths))
         if row.name == result.name and other is not None and row.p50_ms > 0:
-            sides = [without_nan(asdict(replace(each, lengths=str(each.lengths)))) for each in (row, other)]
-            yield Speed(row.batch, str(row.lengths), *sides, other.p50_ms / row.p50_ms)
+            ours, theirs = (without_nan(asdict(each)) for each in (row, other))
+            yield Speed(row.batch, str(row.lengths), ours, theirs, other.p50_ms / row.p50_ms)
 
 
 def _provenance(looked: Looked) -> dict[str, Any]:

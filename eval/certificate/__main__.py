@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code of the word (see ``eval.certificate.findings.EXIT_CODES``); 2 for an error in the arguments.
     """
-    parser = argparse.ArgumentParser(prog="python -m eval.certificate", description=main.__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m eval.certificate", description="Check a certificate.")
     parser.add_argument("certificate", type=Path)
     parser.add_argument("--model", type=Path, help="folder of the certified model")
     parser.add_argument("--teacher", type=Path, action="append", default=[], help="folder of the teacher")

@@ -57,7 +57,7 @@ def check_predictions(contents: Contents, candidate: Replayed, teacher: Replayed
     Ties within the tolerance count as equal: a label that another machine prefers by less than a hair is no difference.
     """
     main, rows = contents.main, contents.rows
-    different = []
+    different: list[str] = []
     for role, found in (("candidate", candidate), ("teacher", teacher)):
         different += _different(role, main.task, rows, found, main.tolerances)
     groups = [row.group for row in rows] if main.fixed.claim.groups else None
@@ -143,7 +143,8 @@ def check_cost(contents: Contents, candidate: Replayed, teacher: Replayed, repla
                 f"speed: here there is {_described(here)}",
             ),
         )
-    slower, told = [], []
+    slower: list[str] = []
+    told: list[str] = []
     for speed in main.speeds:
         ratio = replay.ratio(speed)
         if ratio is None:

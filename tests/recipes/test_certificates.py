@@ -72,6 +72,10 @@ def test_a_run_is_certified_and_rechecked_on_all_levels(scene, tmp_path, model, 
         *((level, Word.VALID) for level in (1, 2, 3, 4)),
     ], str(found)
     assert (found.word, found.exit_code, found.sentence) == (Word.VALID, 0, done.sentence)
+    certify(scene / "run", tmp_path / "again.cert", model=model)
+    card, page = (scene / "run" / name for name in (f"{folder}/README.md", "report.html"))
+    assert card.read_text(encoding="utf-8").count("Not certified on") == 1
+    assert page.read_text(encoding="utf-8").count("Not certified on") == 1
 
 
 def test_the_same_run_gives_the_same_bytes_without_a_path_of_the_machine(scene, tmp_path):
