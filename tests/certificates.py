@@ -121,7 +121,7 @@ def certificate(folder: Path, *, margin: float = 0.02) -> Contents:
         Row(example_digest(e), {"label": e["label"]}, c, t) for e, c, t in zip(TEST, CANDIDATE, TEACHER, strict=True)
     )
     steps = lineage({"train": parts["train"].digest, "validation": parts["select"].digest})
-    return Contents(main, rows, steps, {"recipe": "name: small", "seed": 13})
+    return Contents(main, rows, steps, {"task": {"kind": "classification"}, "seed": 13})
 
 
 class Again:

@@ -69,10 +69,13 @@ def recheck(
     machine), 5 NOT REPRODUCED, 6 OTHER DATA, 7 OTHER MODEL, 8 BAD SIGNATURE, 9 INVALID.
     """
     from compress.certification.replaying import recheck as check
+    from eval.certificate.findings import Word
 
     found = check(certificate, model=model, teacher=teacher or (), data=data, key=key, level=level)
     if json:
         write_json(found.to_dict())
     else:
         typer.echo(str(found))
+    if found.word is not Word.VALID:
+        typer.echo(f"{certificate}: {found.word}: {found.reason}", err=True)
     raise typer.Exit(found.exit_code)

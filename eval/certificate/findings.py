@@ -77,6 +77,11 @@ class Report:
         """The exit code of the word."""
         return EXIT_CODES[self.word]
 
+    @property
+    def reason(self) -> str:
+        """The first sentence behind the word; empty where all is well."""
+        return next((each.sentences[0] for each in self.findings if each.word is self.word and each.sentences), "")
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""
         found = [asdict(finding) | {"checks": LEVELS[finding.level]} for finding in self.findings]
