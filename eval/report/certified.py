@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from markupsafe import escape as escape_html
+
 from eval.files.writing import atomic_write
 from eval.report.markdown import escape
-from eval.report.templating import escape_html
 
 QUOTED_IN_CARD = re.compile(r"^> .*Check it with `compress recheck`\.\n\n", re.MULTILINE)
 QUOTED_IN_PAGE = re.compile(r'<p class="lead" id="certificate">.*?</p>\n?', re.DOTALL)
