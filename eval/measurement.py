@@ -19,8 +19,8 @@ from eval.inference import Predictor, predict
 from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.naming import public_name
 from eval.predictions import Kept
-from eval.proof.contributions import MOST_UNITS, contributions, units_of
-from eval.proof.paired_difference import PairedDifference
+from eval.proof.contributions import units_of
+from eval.proof.paired_predictions import method_for, paired_scores
 from eval.proof.paired_statistics import (
     Interval,
     agreement,
@@ -32,7 +32,7 @@ from eval.proof.paired_statistics import (
 from eval.proof.role import role_of
 from eval.result import Result
 from eval.result_values import Comparison
-from eval.scores import metrics_of, per_example, resampler, score
+from eval.scores import per_example, score
 from eval.seed_pairs import seed_pairs
 from eval.slices import confusion, groups, slices
 from eval.task import Examples, Task, TaskSpec
@@ -152,25 +152,10 @@ def pair(
     spec, number = first.task, first.examples
     groups = _groups(everyone)
     kept = [(_kept(one), _kept(other)) for one, other in pairs]
-    metrics = [[resampler(spec, side.answers, side.gold) for side in sides] for sides in kept]
-    everything = np.arange(number, dtype=np.int64)
-    scores = np.array([[metric(everything) for metric in sides] for sides in metrics])
-    binary = groups is None and metrics_of(spec.kind)[spec.metric].proportion
-    units = units_of(number, groups, number if binary else MOST_UNITS, seed)
-    parts = [
-        [
-            np.array(side.values) if binary else contributions(metric, number, units)
-            for metric, side in zip(metrics_here, sides, strict=True)
-        ]
-        for metrics_here, sides in zip(metrics, kept, strict=True)
-    ]
-    found = PairedDifference.of(
-        np.stack([sides[0] for sides in parts]),
-        np.stack([sides[1] for sides in parts]),
-        (scores[:, 0] - scores[:, 1]).tolist(),
-        binary,
-    )
-    interval, level = found.interval(CONFIDENCE), float(scores[:, 1].mean())
+    answers = [(one.answers, other.answers) for one, other in kept]
+    scored = paired_scores(spec, answers, kept[0][0].gold, groups, seed)
+    found = scored.difference
+    interval, level = found.interval(CONFIDENCE), float(scored.scores[:, 1].mean())
     needed = found.units_needed(margin)
     values = [np.array(side.values) for side in kept[0]]
     agreed = [agreement(spec.kind, one.answers, other.answers) for one, other in kept]
@@ -191,9 +176,9 @@ def pair(
         seeds=len(pairs),
         covers="training anew" if several else "these models",
         these_models=found.of_these_models(CONFIDENCE) if several else None,
-        method="score interval" if groups is None else "score interval by group",
+        method=method_for(groups is not None),
         groups=None if groups is None else len(units_of(number, groups, number)),
-        examples_needed=None if needed is None else math.ceil(needed * number / len(units)),
+        examples_needed=None if needed is None else math.ceil(needed * number / scored.units),
         smallest_margin=found.smallest_margin(),
         agreement={name: float(np.mean([one[name] for one in agreed])) for name in agreed[0]},
         mcnemar=mcnemar(*values) if not several and all(is_binary(side) for side in values) else None,
@@ -302,7 +287,7 @@ def _answered(
     if kind.calibrated:
         right = [a["label"] == example["label"] for a, example in zip(kept.answers, examples, strict=True)]
         calibration = expected_calibration_error([answer["probability"] for answer in kept.answers], right)
-    folder, size = getattr(model, "folder", None), getattr(model, "size", None)
+    folder, (size, weight_bytes) = getattr(model, "folder", None), size_of(model)
     result = Result(
         name=name,
         task=spec,
@@ -313,8 +298,8 @@ def _answered(
         scores=score(spec, predictions.answers, examples),
         calibration_error=calibration,
         confusion=confusion(spec, predictions.answers, examples),
-        size=size() if callable(size) else _file_size(model, folder),
-        file_bytes=(file_bytes(folder, getattr(model, "weight_files", MODEL_FILES)) or None) if folder else None,
+        size=size,
+        file_bytes=weight_bytes,
         folder_bytes=folder_bytes(folder) if folder is not None else None,
         layers=None if predictions.layers is None else float(np.mean(predictions.layers)),
         seconds=seconds,
@@ -324,6 +309,13 @@ def _answered(
         kept=kept,
     )
     return result, kept
+
+
+def size_of(model: Predictor) -> tuple[Size | None, int | None]:
+    """Return the size of a model, if it or the file in its folder tells it, and the bytes of its weight files."""
+    folder, size = getattr(model, "folder", None), getattr(model, "size", None)
+    weight_bytes = file_bytes(folder, getattr(model, "weight_files", MODEL_FILES)) if folder else 0
+    return size() if callable(size) else _file_size(model, folder), weight_bytes or None
 
 
 def _file_size(model: Predictor, folder: str | Path | None) -> Size | None:

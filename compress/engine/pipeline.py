@@ -16,6 +16,7 @@ from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
 from compress.engine.baseline_differences import baseline_differences
+from compress.engine.claim_file import claim_of, fix_claim
 from compress.engine.looks import look, read_looks, told
 from compress.engine.model_memory import with_memory
 from compress.engine.preflight import BASELINE, foresee, result_name, without_teacher
@@ -229,11 +230,15 @@ def evaluate(
         plan = LatencyPlan(batch=block.latency.batch, lengths=(block.latency.lengths,))
         own = reference_exports(reference, runnable, threads) if block.reference_exports else own
         models += own.models.values()
-    look(out, roles.report, scored_examples(task, roles.report), models)
+    examples, claim = scored_examples(task, roles.report), ""
+    if reference is not None:
+        asked = claim_of(task.spec, examples, roles.report, block.margin, recipe.seed)
+        claim = fix_claim(out, asked, reference, models).digest
+    look(out, roles.report, examples, models, claim)
     results = measure_together(models, task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
     if block.measures_memory:
         known = {model.name: model for model in (*models, *([] if reference is None else [reference]))}
-        results = with_memory(results, known, task.splits[roles.report])
+        results = with_memory(results, known, examples)
     named = {result_name(result.name): result for result in results}
     for name, result in named.items():
         result.save(out / RESULTS / name)

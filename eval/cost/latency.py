@@ -266,19 +266,20 @@ def _row(
     done = [batches[_place(number, len(batches))] for number in range(queries)]
     rounds = 1000 * np.median(times, axis=1)
     varied, (before, after) = spread(rounds), load
+    round_ms = tuple(float(f"{value:.6g}") for value in rounds)
     return LatencyRow(
         name=name,
         batch=size,
         lengths=length,
         rounds=len(times),
-        p50_ms=float(np.median(rounds)),
+        p50_ms=float(np.median(round_ms)),
         p95_ms=percentile_ms(times, 0.95),
         p99_ms=percentile_ms(times, 0.99),
         examples_per_second=sum(part.examples for part in done) / total,
         tokens_per_second=sum(part.tokens for part in done) / total,
         machine=device_name(model),
         queries=queries,
-        round_ms=tuple(float(f"{value:.6g}") for value in rounds),
+        round_ms=round_ms,
         iqr=varied,
         settled=varied < STEADY,
         threads=threads_of(model),

@@ -1,0 +1,71 @@
+"""What comes of a claim, from the predictions of both models: the same functions as for every measurement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eval.certificate.contents import Claim, Outcome
+from eval.proof.paired_predictions import paired_scores
+from eval.proof.paired_statistics import non_inferior
+from eval.scores import score
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What scores read of a task specification.
+
+    Attributes:
+        kind: The form of a prediction.
+        labels: Class names or tags by id.
+        metric: The primary metric.
+        pair: Whether an example is a pair of texts.
+        class_weights: Weight of each label in the loss.
+    """
+
+    kind: str
+    labels: tuple[str, ...]
+    metric: str
+    pair: bool = False
+    class_weights: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(cls, task: Mapping[str, Any]) -> Asked:
+        """Read it from the plain values of a ``TaskSpec``."""
+        return cls(str(task["kind"]), tuple(task.get("labels", ())), str(task["metric"]), bool(task.get("pair", False)))
+
+
+def outcome_of(
+    task: Mapping[str, Any],
+    claim: Claim,
+    gold: Sequence[Mapping[str, Any]],
+    candidate: Sequence[dict[str, Any]],
+    teacher: Sequence[dict[str, Any]],
+    groups: Sequence[str | None] | None = None,
+) -> Outcome:
+    """Return scores, the interval of their difference and the verdict.
+
+    Args:
+        task: The task specification, as plain values.
+        claim: What was to be shown.
+        gold: The truth of each example.
+        candidate: The candidate's predictions.
+        teacher: The teacher's, on the same examples.
+        groups: The group of each example, if the claim has any.
+
+    Raises:
+        UserError: There is nothing to score, or the metric is none of the task.
+    """
+    asked: Any = Asked.of(task)
+    scores = [score(asked, predictions, gold) for predictions in (candidate, teacher)]
+    compared = paired_scores(asked, [(candidate, teacher)], gold, groups, claim.seed)
+    found = compared.difference.interval(claim.confidence)
+    first, second = ({name: _finite(value) for name, value in one.items()} for one in scores)
+    ends = (_finite(found.value), _finite(found.low), _finite(found.high))
+    return Outcome(first, second, *ends, non_inferior(found, claim.margin))
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
