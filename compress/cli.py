@@ -1,4 +1,4 @@
-"""The command line: fifteen commands; nothing heavy is imported before a command needs it."""
+"""The command line: sixteen commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from compress.commands import (
     predict,
     run,
     schema,
+    search,
     teach,
     techniques,
     verify,
@@ -63,6 +64,7 @@ app.command("list", cls=Command)(techniques.list_techniques)
 app.command("show", cls=Command)(techniques.show_technique)
 app.command("init", cls=Command)(init.init)
 app.command("schema", cls=Command)(schema.schema)
+app.command("search", cls=Command)(search.search)
 app.command("teach", cls=Command)(teach.teach)
 app.command("augment", cls=Command)(augment.augment)
 app.command("eval", cls=Command)(evaluate.evaluate)

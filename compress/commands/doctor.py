@@ -18,6 +18,7 @@ OWN_EXTRAS = {
     "optimum": ("optimum", "normalised configs of model families for further exporters (optimum)"),
     "tagger": ("spacy", "parts of speech for augmented text (spaCy)"),
     "chinese": ("jieba", "Chinese words, hidden whole in pretraining (jieba)"),
+    "sign": ("model_signing", "signatures of certificates (model-signing)"),
     "dev": ("hypothesis", "tests, type checks and style checks"),
 }
 """Optional parts of the distribution: the package that shows one is there, and what it adds; targets name theirs."""

@@ -12,6 +12,8 @@ import pytest
 import scipy.stats
 import seqeval.metrics
 import sklearn.metrics
+from eval.metrics.entities import entities
+from seqeval.metrics.sequence_labeling import get_entities
 
 from eval.errors import UserError
 from eval.kinds.kind_registry import OWN, kind_of
@@ -158,6 +160,14 @@ class TestTagging:
                 "token_accuracy": seqeval.metrics.accuracy_score(truths, answers),
             }
         )
+
+    def test_any_sequence_of_tags_has_the_entities_that_seqeval_finds(self):
+        tags, draw = (
+            ["O", *(f"{prefix}-{name}" for prefix in "BIES" for name in ("PER", "LOC", "A-B"))],
+            random.Random(7),
+        )
+        sentences = [draw.choices(tags, k=draw.randint(0, 8)) for _ in range(500)]
+        assert [entities(sentence) for sentence in sentences] == [set(get_entities(list(s))) for s in sentences]
 
     def test_by_hand(self):
         truths = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-LOC"]]
