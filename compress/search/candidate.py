@@ -111,9 +111,14 @@ def describe(values: Mapping[str, Any]) -> str:
     words = [] if layers is None else [f"layers {' '.join(map(str, layers)) if isinstance(layers, list) else layers}"]
     for step in values.get("steps", ()):
         name, fields = next(iter(step.items())) if isinstance(step, dict) else (step, {})
-        shown = [f"{key} {value}" for key, value in (fields or {}).items() if not isinstance(value, dict | bool)]
+        told = {key: value for key, value in (fields or {}).items() if key not in Training.model_fields}
+        shown = [f"{key} {_brief(value)}" for key, value in told.items() if not isinstance(value, dict | bool)]
         words.append(" ".join([name, *shown]))
     return ", ".join(words) or "the teacher as it is"
+
+
+def _brief(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _shortened(step: Technique, share: float) -> Technique:
