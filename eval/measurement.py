@@ -28,6 +28,7 @@ from eval.proof.paired_statistics import (
     non_inferior,
     paired_bootstrap,
 )
+from eval.proof.role import role_of
 from eval.result import Result
 from eval.result_values import Comparison
 from eval.scores import metrics_of, per_example, resampler, score
@@ -51,6 +52,9 @@ def measure(
     seed: int = 13,
 ) -> Result:
     """Measure a model on one split of a task.
+
+    Where something of the model, or of the reference, was chosen on these very examples, the result has the role
+    ``selection`` and no verdict (see ``eval.proof.role``).
 
     Args:
         model: What is measured.
@@ -94,6 +98,8 @@ def measure(
     if problems:
         raise UserError(*problems)
     result, kept = _answered(model, model.name, task, examples, split, batch_size, seed)
+    role, chosen_on = role_of(examples.digest, model, against)
+    result = result.model_copy(update={"role": role, "chosen_on": chosen_on})
     parts = groups(task.spec, model.encoder, examples)
     rows: list[LatencyRow] = []
     if against is None:
@@ -120,6 +126,8 @@ def pair(
     resamples: int = 2000,
 ) -> Comparison:
     """Compare results that were measured apart, from their kept answers.
+
+    Where one of them has the role ``selection``, so has the verdict.
 
     Args:
         candidate: A result, or several of one way of training (one a seed) to be pooled.
@@ -148,7 +156,7 @@ def pair(
     agreed = [agreement(spec.kind, one.answers, other.answers) for one, other in kept]
     values = [np.array(side.values) for side in kept[0]]
     test = mcnemar(*values) if len(kept) == 1 and all(is_binary(side) for side in values) else None
-    other = references[0]
+    other, chosen = references[0], any(one.role == "selection" for one in [*candidates, *references])
     difference, retention, power = found.difference, found.retention, {}
     if test is not None and metrics_of(spec.kind)[spec.metric].proportion:
         counts = Discordance(first.examples, test.only_candidate, test.only_reference)
@@ -168,7 +176,7 @@ def pair(
         reference=other.name,
         metric=first.metric,
         margin=margin,
-        verdict=non_inferior(difference, margin),
+        verdict="selection" if chosen else non_inferior(difference, margin),
         difference=difference,
         retention=retention,
         p_value=found.p_value,

@@ -11,6 +11,7 @@ from eval.cost.latency import LatencyRow, Lengths, speedup
 from eval.cost.size import Size
 from eval.predictions import Kept
 from eval.proof.paired_statistics import Interval, McNemar, Number, Verdict
+from eval.proof.role import Role
 from eval.slices import Confusion, Slice
 from eval.task import TaskSpec
 
@@ -26,7 +27,8 @@ class Comparison(_Part):
         reference: Name of the reference.
         metric: What is compared; higher is better.
         margin: Loss that is allowed, in units of the metric.
-        verdict: non-inferior, inferior or not shown, by the interval and the margin.
+        verdict: non-inferior, inferior or not shown, by the interval and the margin; selection where something of
+            either model was chosen on these examples.
         difference: Candidate minus reference.
         retention: Candidate divided by reference.
         p_value: Share of resamples in which the candidate is not better.
@@ -74,6 +76,9 @@ class ResultValues(_Part):
         source: Where the data came from.
         split: Which part of the data.
         digest: SHA-256 of the examples.
+        role: ``final``, or ``selection`` if something was chosen on these very examples (``eval.proof.role``); None in
+            results of earlier versions.
+        chosen_on: What was chosen on them -> their digest.
         examples: How many there were.
         scores: Metrics by name; the one that decides is first.
         calibration_error: Expected calibration error (classification).
@@ -99,6 +104,8 @@ class ResultValues(_Part):
     source: str = ""
     split: str
     digest: str
+    role: Role | None = None
+    chosen_on: dict[str, str] = {}
     examples: int
     scores: dict[str, Number]
     calibration_error: Number | None = None

@@ -22,6 +22,8 @@ else:
     """Names of kinds, those of other packages included."""
 
 Pooling = Literal["mean", "first"]
+SELECT = "select"
+"""The split that chooses, once roles were assigned (``eval.data.roles``)."""
 
 
 class TaskSpec(BaseModel):
@@ -127,7 +129,8 @@ class Task:
 
     Attributes:
         spec: What is asked.
-        splits: Examples by split name (``train``, ``validation``, ``test``, ``unlabeled``).
+        splits: Examples by split name (``train``, ``validation``, ``test``, ``unlabeled``, and ``select`` once
+            ``eval.data.roles.assign_roles`` has said which examples choose).
         source: Where the data came from, as the user wrote it.
     """
 
@@ -144,6 +147,11 @@ class Task:
     def validation(self) -> Examples:
         """The validation split; empty if there is none."""
         return self.splits.get("validation", Examples((), "validation"))
+
+    @property
+    def select(self) -> Examples:
+        """The examples that choose: those that were given this role, else the validation split."""
+        return self.splits.get(SELECT, self.validation)
 
     @property
     def test(self) -> Examples:

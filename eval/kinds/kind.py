@@ -118,6 +118,10 @@ class Kind(Reading):
         """Return whether an example is a pair, if all of a data set must be alike in this; else None."""
         return "text_a" in example
 
+    def together(self, example: Example) -> Any:
+        """Return what examples have in common that must all train or all be held out: by default what is read."""
+        return {name: value for name, value in example.items() if name not in self.gold}
+
     def rows(self, rows: Iterable[Row]) -> Iterable[Row]:
         """Return the rows of a file in our own form, where the kind has published ones."""
         return rows

@@ -64,6 +64,10 @@ class QuestionAnswering(Kind):
         """Return None: there is one form alone."""
         del example
 
+    def together(self, example: Example) -> str:
+        """Return the paragraph, of which there are several questions."""
+        return str(example["context"])
+
     def read_truth(self, value: Any, example: Example, labels: LabelReader) -> list[dict[str, Any]]:
         """Return a list of text and place; the datasets library's form (two parallel lists) is understood."""
         del labels

@@ -20,7 +20,8 @@ from eval.kinds.kind_registry import kind_of
 
 Metric = Callable[[NDArray[np.int64]], float]
 """The metric of one model on the examples with these indices (see ``eval.scores.resampler``)."""
-Verdict = Literal["non-inferior", "inferior", "not shown"]
+Verdict = Literal["non-inferior", "inferior", "not shown", "selection"]
+"""``selection``: something was chosen on the very same examples, so that they show no margin (``eval.proof.role``)."""
 Number = Annotated[
     float,
     BeforeValidator(lambda value: float("nan") if value is None else value),

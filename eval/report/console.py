@@ -13,7 +13,7 @@ from eval.report.plain_text import plain
 from eval.report.summary import count, difference, headline, number, short, verdict, with_reference
 from eval.result_values import ResultValues
 
-STYLES = {"non-inferior": "green", "inferior": "red", "not shown": "yellow"}
+STYLES = {"non-inferior": "green", "inferior": "red", "not shown": "yellow", "selection": "yellow"}
 LONGEST_NAME = 40
 
 

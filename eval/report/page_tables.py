@@ -12,7 +12,7 @@ from eval.report.summary import count, difference, listed, number, percent, shor
 from eval.result_values import ResultValues
 from eval.slices import Confusion, Slice
 
-PILLS = {"non-inferior": "good", "inferior": "bad", "not shown": "unsure"}
+PILLS = {"non-inferior": "good", "inferior": "bad", "not shown": "unsure", "selection": "unsure"}
 LONGEST_HEADING = 24
 LONGEST_WORD = 48
 MOST_SLICES = 20

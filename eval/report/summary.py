@@ -13,6 +13,7 @@ VERDICTS = {
     "non-inferior": "as good as {reference} within {margin}",
     "inferior": "worse than {reference} by more than {margin}",
     "not shown": "not shown to be within {margin} of {reference}",
+    "selection": "chosen on these examples: no verdict against {reference}",
 }
 MOST_LISTED = 12
 """Entries up to which a list is written out."""

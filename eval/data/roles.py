@@ -1,0 +1,149 @@
+"""Which examples may say what: those that train, those that choose, and those that report and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eval.errors import UserError, did_you_mean
+from eval.kinds.kind_registry import kind_of
+from eval.task import SELECT, Example, Examples, Task
+
+if TYPE_CHECKING:
+    from eval.kinds.kind import Kind
+
+AUTO = "auto"
+"""The word for the usual choice of a split."""
+SHARE, MOST = 0.1, 2000
+"""Share of the training examples that is carved to choose on, and the most of them."""
+LEAST = 20
+"""Examples under which a choice would be little more than chance, so that nothing is carved."""
+SALT = "select"
+"""What is hashed before a group; it never changes, so that every recipe and every machine carves the same examples."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """A task whose examples have their roles.
+
+    Attributes:
+        task: The task; ``task.select`` chooses, and ``task.train`` is what is left to learn from.
+        report: Name of the split that reports; empty where nothing has labels to report with.
+        notes: What was done, as plain sentences.
+    """
+
+    task: Task
+    report: str
+    notes: tuple[str, ...] = ()
+
+
+def assign_roles(task: Task, split: str = AUTO, select: str = AUTO) -> Roles:
+    """Say which examples train, which choose and which report.
+
+    A labelled ``test`` split reports, else ``validation``. What chooses is a split named ``select``, or ``validation``
+    if it does not report, or else a part of ``train`` that is taken away from it: 10%, at most 2,000. It is drawn by a
+    hash of each example's group (see ``group_of``), so it depends on neither seed nor order, and no group is on both
+    sides. Where too few examples have labels, nothing is chosen: the last epoch of a training is the result.
+
+    Args:
+        task: The task as it was read; it stays as it is.
+        split: The split that reports, or ``auto``.
+        select: The split that chooses, or ``auto``. The same as ``split`` is allowed: scores then have the role
+            ``selection``.
+
+    Raises:
+        UserError: There is no such split.
+
+    Examples:
+        >>> from eval.task import TaskSpec
+        >>> films = [{"text": f"film {number}", "label": ("bad", "good")[number % 2]} for number in range(300)]
+        >>> spec = TaskSpec(kind="classification", labels=("bad", "good"))
+        >>> task = Task(spec, {"train": Examples(films, "train"), "validation": Examples(films[:20], "validation")})
+        >>> roles = assign_roles(task)
+        >>> roles.report, len(roles.task.train), len(roles.task.select)
+        ('validation', 270, 30)
+    """
+    problems = [
+        f"{field}: there is no split {name!r} in {task.source or 'the task'}{did_you_mean(name, task.splits)}"
+        for field, name in (("split", split), ("select", select))
+        if name != AUTO and not len(task.splits.get(name, ()))
+    ]
+    if problems:
+        raise UserError(*problems)
+    report = _reports(task) if split == AUTO else split
+    usual = SELECT if SELECT in task.splits else "validation"
+    select = usual if select == AUTO and usual != report and len(task.splits.get(usual, ())) else select
+    chosen, train = carve(task) if select == AUTO else (task.splits[select], task.train)
+    splits = {**task.splits, SELECT: chosen} | ({"train": train} if "train" in task.splits else {})
+    parts = [f"train {len(train):,}"] if len(train) else []
+    if len(chosen):
+        parts.append(f"select {len(chosen):,}" + (" carved from train" if select == AUTO else f" of {select}"))
+    if report:
+        parts.append(f"{'test' if report == 'test' else f'test: {report}'} {len(task.splits[report]):,}")
+    notes = [f"{', '.join(parts)}."] if parts else []
+    if not len(chosen) and len(train):
+        notes.append(
+            f"Of {len(train):,} training examples, too few have labels to carve some to choose on, so nothing is "
+            "chosen: the last epoch of every training is kept."
+        )
+    if report and len(chosen) and chosen.digest == task.splits[report].digest:
+        notes.append(f"{report} chooses and reports, so its scores are those of a selection and show no margin.")
+    return Roles(replace(task, splits=splits), report, tuple(notes))
+
+
+def carve(task: Task) -> tuple[Examples, Examples]:
+    """Return the examples carved from ``train`` to choose on, none where there are too few, and the rest of it.
+
+    A group is carved whole, if all of its examples have labels, and ``train`` keeps an example of every label.
+    """
+    kind = kind_of(task.spec.kind)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, example in enumerate(task.train):
+        groups[group_of(task.spec.kind, example)].append(place)
+    fit = {
+        group: places
+        for group, places in groups.items()
+        if kind.truth is None or all(kind.truth in task.train[place] for place in places)
+    }
+    wanted = min(MOST, int(SHARE * sum(map(len, fit.values()))))
+    left = Counter(label for example in task.train for label in _labels(kind, example))
+    taken: set[int] = set()
+    for group in sorted(fit, key=_rank):
+        own = Counter(label for place in fit[group] for label in _labels(kind, task.train[place]))
+        if len(taken) + len(fit[group]) <= wanted and all(left[label] > count for label, count in own.items()):
+            taken.update(fit[group])
+            left -= own
+    if len(taken) < LEAST:
+        return Examples((), SELECT), task.train
+    sides: dict[bool, list[Example]] = {True: [], False: []}
+    for place, example in enumerate(task.train):
+        sides[place in taken].append(example)
+    return Examples(sides[True], SELECT), Examples(sides[False], task.train.name, task.train.skipped)
+
+
+def _labels(kind: Kind, example: Example) -> set[str]:
+    """Return the labels of an example, if its kind has names for them."""
+    return set(kind.labels_in(example[kind.truth])) if kind.labelled and kind.truth in example else set()
+
+
+def group_of(kind: str, example: Example) -> str:
+    """Return what an example has in common with those that must be on its side: its ``group``, else what is read."""
+    if "group" in example:
+        return json.dumps(["group", example["group"]], ensure_ascii=False)
+    together = kind_of(kind).together(example)
+    return json.dumps(together, sort_keys=True, ensure_ascii=False)
+
+
+def _rank(group: str) -> str:
+    """Return a number, in hexadecimal, that only the group decides."""
+    return hashlib.sha256(f"{SALT}\n{group}".encode()).hexdigest()
+
+
+def _reports(task: Task) -> str:
+    """Return the split that reports: test if it has labels, else validation; nothing where neither is there."""
+    truth = kind_of(task.spec.kind).truth
+    labelled = len(task.test) > 0 and (truth is None or all(truth in example for example in task.test))
+    return "test" if labelled else "validation" if len(task.validation) else ""

@@ -1,0 +1,132 @@
+"""Which examples train, which choose, and which report."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from compress.testing.tiny import tiny_spec, tiny_task
+from eval.data.roles import LEAST, MOST, assign_roles, group_of
+from eval.errors import UserError
+from eval.task import Examples, Task
+
+KINDS = ("classification", "regression", "tagging", "qa", "masked-lm", "embedding", "multiple-choice")
+
+
+def films(count: int, **more: object) -> list[dict[str, object]]:
+    return [{"text": f"film {number}", "label": ("bad", "good")[number % 2], **more} for number in range(count)]
+
+
+def task_of(**splits: list[dict[str, object]]) -> Task:
+    return Task(tiny_spec(), {name: Examples(items, name) for name, items in splits.items()}, "films")
+
+
+def test_a_labelled_test_split_reports_and_validation_chooses() -> None:
+    roles = assign_roles(task_of(train=films(300), validation=films(50), test=films(60)))
+    assert roles.report == "test"
+    assert roles.task.select.digest == roles.task.validation.digest
+    assert len(roles.task.train) == 300
+    assert roles.notes == ("train 300, select 50 of validation, test 60.",)
+
+
+def test_without_a_test_split_validation_reports_and_a_part_of_train_chooses() -> None:
+    roles = assign_roles(task_of(train=films(300), validation=films(50)))
+    assert (roles.report, len(roles.task.train), len(roles.task.select)) == ("validation", 270, 30)
+    assert roles.notes == ("train 270, select 30 carved from train, test: validation 50.",)
+    both = sorted(str(item) for item in (*roles.task.train, *roles.task.select))
+    assert both == sorted(str(item) for item in films(300))
+
+
+def test_a_test_split_without_labels_does_not_report() -> None:
+    unlabelled = [{"text": item["text"]} for item in films(60)]
+    assert assign_roles(task_of(train=films(300), validation=films(50), test=unlabelled)).report == "validation"
+
+
+def test_what_is_carved_does_not_depend_on_order_and_is_limited() -> None:
+    items = films(400)
+    shuffled = random.Random(5).sample(items, len(items))
+    first, second = (assign_roles(task_of(train=given, validation=films(5))).task for given in (items, shuffled))
+    assert sorted(map(str, first.select)) == sorted(map(str, second.select))
+    more = assign_roles(task_of(train=films(4000), validation=films(5))).task.select
+    assert len(more) == 400
+    assert len(assign_roles(task_of(train=films(50_000), validation=films(5))).task.select) == MOST
+
+
+def test_the_very_examples_that_are_carved_never_change() -> None:
+    carved = assign_roles(task_of(train=films(300), validation=films(5))).task.select
+    assert carved.digest == "758484083027cef7c67d2ca045e8ccd29c10f9c55b60d3adfa0dd4910b9f5bd5"
+
+
+def test_duplicates_and_groups_stay_on_one_side() -> None:
+    doubled = films(300) + films(300)
+    roles = assign_roles(task_of(train=doubled, validation=films(5)))
+    assert not {item["text"] for item in roles.task.train} & {item["text"] for item in roles.task.select}
+    grouped = [item | {"group": f"document {number // 7}"} for number, item in enumerate(films(700))]
+    roles = assign_roles(task_of(train=grouped, validation=films(5)))
+    assert 60 <= len(roles.task.select) <= 70
+    assert not {item["group"] for item in roles.task.train} & {item["group"] for item in roles.task.select}
+
+
+def test_questions_of_a_paragraph_stay_together() -> None:
+    items = [
+        {
+            "id": str(n),
+            "question": f"who {n} ?",
+            "context": f"Anna {n // 5}",
+            "answers": [{"text": "Anna", "answer_start": 0}],
+        }
+        for n in range(500)
+    ]
+    task = Task(tiny_spec("qa"), {"train": Examples(items, "train"), "validation": Examples(items[:5], "validation")})
+    roles = assign_roles(task)
+    assert len(roles.task.select) == 50
+    assert not {item["context"] for item in roles.task.train} & {item["context"] for item in roles.task.select}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_carved(kind: str) -> None:
+    task = tiny_task(kind, examples=400)
+    task = replace(task, splits={name: task.splits[name] for name in ("train", "validation")})
+    roles = assign_roles(task)
+    assert LEAST <= len(roles.task.select) <= 40
+    assert len(roles.task.train) + len(roles.task.select) == 400
+    keys = [{group_of(kind, item) for item in part} for part in (roles.task.train, roles.task.select)]
+    assert not keys[0] & keys[1]
+
+
+def test_a_label_never_leaves_the_training_examples() -> None:
+    rare = films(300) + [{"text": f"rare {number}", "label": f"rare {number}"} for number in range(100)]
+    left = assign_roles(task_of(train=rare, validation=films(5))).task.train
+    assert {f"rare {number}" for number in range(100)} <= {item["label"] for item in left}
+
+
+@pytest.mark.parametrize("train", [films(100), [{"text": f"film {number}"} for number in range(5000)]])
+def test_where_there_is_too_little_to_carve_nothing_is_chosen(train: list[dict[str, object]]) -> None:
+    roles = assign_roles(task_of(train=train, validation=films(50)))
+    assert (len(roles.task.train), len(roles.task.select), roles.report) == (len(train), 0, "validation")
+    assert "nothing is chosen" in roles.notes[-1]
+
+
+def test_a_task_without_training_examples_only_reports() -> None:
+    roles = assign_roles(task_of(validation=films(50)))
+    assert (roles.report, len(roles.task.select), roles.notes) == ("validation", 0, ("test: validation 50.",))
+
+
+def test_named_splits_are_taken_and_the_same_twice_is_a_selection() -> None:
+    given = task_of(train=films(300), validation=films(50), test=films(60))
+    assert len(assign_roles(given, "validation").task.select) == 30
+    roles = assign_roles(given, "validation", "validation")
+    assert roles.task.select.digest == given.validation.digest
+    assert (
+        roles.notes[-1] == "validation chooses and reports, so its scores are those of a selection and show no margin."
+    )
+    with pytest.raises(UserError, match=r"select: there is no split 'dev' in films"):
+        assign_roles(given, select="dev")
+
+
+def test_roles_are_assigned_once() -> None:
+    once = assign_roles(task_of(train=films(300), validation=films(50))).task
+    again = assign_roles(once).task
+    assert (again.select.digest, again.train.digest) == (once.select.digest, once.train.digest)
