@@ -91,8 +91,8 @@ def kept_layers(layers: int) -> list[list[int]]:
     found: list[list[int]] = []
     for depth in range(1, layers):
         spread = [round(place * (layers - 1) / max(1, depth - 1)) for place in range(depth)]
-        found += [kept for kept in (list(range(depth)), spread) if kept not in found]
-    return found
+        found += [list(range(depth)), spread]
+    return [kept for place, kept in enumerate(found) if kept not in found[:place]]
 
 
 def starts(layers: int) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from eval.files.typed_json import json_digest
 from eval.files.writing import atomic_write, exclusive
 from eval.measurement import measure, pair
 from eval.result import RESULT_FILE, Result
+from eval.task import SELECT
 from teachers.anatomy.encoder import layer_count
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ logger = logging.getLogger("compress.search")
 BUDGET_FILE, STORE, TEACHER, WINNER = "budget.yaml", "steps", "teacher", "winner"
 FREE = ("limits", "candidates", "winners")
 """What may change from one run of a search to the next in the same folder, if the limits limit the same."""
-LOOK_SECONDS = 1.0
-"""How often a process without work looks whether another one has made some."""
+LOOK_SECONDS, PAGE_SECONDS = 1.0, 10.0
+"""How often a process without work looks whether another one has made some, and how often the page is written."""
 Watch = Callable[[list[Standing]], None]
 
 
@@ -109,13 +110,16 @@ class _Searching:
 
     def __init__(self, budget: Budget, out: Path, watch: Watch | None) -> None:
         self.budget, self.out, self.watch = budget, out, watch
+        self.next_page = time.monotonic()
         given = budget.plain()
         # The student of this recipe is the teacher itself, so all that candidates share is prepared once.
         shared = {"seed": budget.seed, "task": given["task"], "teacher": given["teacher"], "evaluate": {}}
         self.prepared: Prepared = prepare(Recipe.model_validate(shared))
         if len(self.prepared.teachers) != 1 or self.prepared.task is None:
             raise UserError("teacher: a search compresses one model; name one model and one seed")
-        self.split = "select" if "select" in self.prepared.task.splits else "validation"
+        self.split = SELECT if SELECT in self.prepared.task.splits else "validation"
+        if not len(self.prepared.task.select):
+            raise UserError("task: too few labelled examples to compare candidates on; add a validation split")
         self.template, self.hand_made = _space(budget, self.prepared)
         with exclusive(out / TEACHER):
             if not (out / TEACHER / RESULT_FILE).is_file():
@@ -206,12 +210,15 @@ class _Searching:
         )
 
     def _show(self, trials: Trials) -> None:
+        """Let whoever watches see how candidates stand, and write the page now and then."""
         from compress.search.search_page import write_page
 
         standings = trials.standings()
-        write_page(self.out, self.budget, self.teacher, standings, trials.spent())
         if self.watch is not None:
             self.watch(standings)
+        if time.monotonic() >= self.next_page:
+            write_page(self.out, self.budget, self.teacher, standings, trials.spent())
+            self.next_page = time.monotonic() + PAGE_SECONDS
 
     def finish(self, trials: Trials) -> Found:
         """Run the winners as whole recipes, which looks at the examples that report, and write the page."""
