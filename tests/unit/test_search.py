@@ -150,3 +150,10 @@ def test_the_nearest_misses_by_the_least():
     assert found.key == "near"
     assert nearest([], wanted) is None
     assert math.isinf(Standing(0, "x", "x", 0, "running", {}).cost("bytes"))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "search").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_budget_that_is_shipped_can_be_read(path):
+    found = read_budget(path)
+    assert found.name == f"search-{path.stem}"
+    assert found.limit("hours").most == 4
