@@ -66,7 +66,7 @@ def _watching(budget: Budget) -> Iterator[Watch | None]:
     from rich.live import Live
     from rich.table import Table
 
-    from compress.search.search_page import fate, shown_cost, shown_difference
+    from compress.search.search_page import fate, shown_cost
     from compress.search.standing import front
 
     console = Console(stderr=True)
@@ -82,7 +82,7 @@ def _watching(budget: Budget) -> Iterator[Watch | None]:
             for one in [one for one in standings if not one.dropped][-console.height + 4 :]:
                 cells = [one.key, shown_cost("bytes", one) if one.costs else "-"]
                 cells += [shown_cost("p50_ms", one) if one.costs else "-"] if budget.times else []
-                table.add_row(*cells, shown_difference(one), f"{fate(one, budget, kept)}: {one.label}")
+                table.add_row(*cells, one.told, f"{fate(one, budget, kept)}: {one.label}")
             live.update(table)
 
         yield watch

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from compress.search.standing import Standing, front, nearest, ranked
 from eval.files.writing import atomic_write
+from eval.proof.many_comparisons import holm
 from eval.report.page_tables import Cell, Grid, grid
 from eval.report.pictures import Picture, picture
 from eval.report.plots import Point, tradeoff
@@ -97,7 +98,10 @@ def search_facts(
         "seconds": round(seconds, 1),
         "spent": f"{len(standings):,} candidates, {trained:,} of them trained, {seconds / 3600:.2f} hours of training",
         "front": [one.key for one in front(standings, budget)],
-        "winners": [{"key": one.key, "folder": run.folder.name, **_final(run)} for one, run in runs],
+        "winners": [
+            {"key": one.key, "folder": run.folder.name, **final}
+            for (one, run), final in zip(runs, finals(runs), strict=True)
+        ],
         "nearest": None if near is None else near.key,
         "candidates": [_plain(one, budget) for one in standings],
     }
@@ -139,8 +143,26 @@ def _plain(one: Standing, budget: Budget) -> dict[str, Any]:
     return {**values, "share": share, "role": "selection"}
 
 
+def finals(runs: Winners) -> list[dict[str, Any]]:
+    """Return what each winner scored on the examples that report; of several winners, corrected by Holm's method.
+
+    A verdict of several holds for the whole family: where the corrected p-value no longer shows the margin, neither
+    does the verdict.
+    """
+    found = [_final(run) for _, run in runs]
+    p_values = [one.get("p_value") for one in found]
+    known = [value for value in p_values if value is not None]
+    if len(runs) < 2 or len(known) < len(runs):
+        return found
+    for one, corrected in zip(found, holm(known), strict=True):
+        one["p_value_corrected"] = corrected
+        if one["verdict"] == "non-inferior" and corrected > (1 - one["confidence"]) / 2:
+            one["verdict"] = "not shown"
+    return found
+
+
 def _final(run: Run) -> dict[str, Any]:
-    """Return what a winner scored on the examples that report."""
+    """Return what the last export of a run scored."""
     held = [result for result in run.results if result.comparison is not None]
     found = held[-1] if held else None
     if found is None or found.comparison is None:
@@ -149,10 +171,13 @@ def _final(run: Run) -> dict[str, Any]:
     return {
         "model": found.name,
         "split": found.split,
+        "role": found.role,
         "examples": found.examples,
         "score": found.score,
         "verdict": comparison.verdict,
+        "confidence": comparison.confidence,
         "difference": [comparison.difference.value, comparison.difference.low, comparison.difference.high],
+        "p_value": getattr(comparison, "noninferiority_p", None),
         "examples_needed": comparison.examples_needed,
     }
 
@@ -164,7 +189,7 @@ def _outcome(
     if not ended:
         return ["The search is under way."]
     if runs:
-        return [_told(one, _final(run), budget) for one, run in runs]
+        return [_told(one, final, budget) for (one, _), final in zip(runs, finals(runs), strict=True)]
     if near is None:
         return ["Nothing meets the budget, and no candidate was cheap enough to be trained."]
     last = near.rung == len(budget.shares) - 1
@@ -178,9 +203,7 @@ def _outcome(
     ]
     return [
         f"Nothing meets the budget. The nearest is {near.key} ({near.label}), trained {trained}: "
-        + ", ".join(
-            [*missed, f"{shown_difference(near)} to the teacher (allowed is {budget.limit('loss') or 'any loss'})"]
-        )
+        + ", ".join([*missed, f"{near.told} to the teacher (allowed is {budget.limit('loss') or 'any loss'})"])
         + "."
     ]
 
@@ -194,17 +217,11 @@ def _told(one: Standing, found: dict[str, Any], budget: Budget) -> str:
     value, low, high = found["difference"]
     score = f"its score is {number(found['score'])}, {signed(value)} [{signed(low)}, {signed(high)}] to the teacher"
     said += f". On {count(found['examples'])} examples of {found['split']} {score}: {found['verdict']}"
+    if "p_value_corrected" in found:
+        said += f" (p = {found['p_value_corrected']:.3g} by Holm's method for all winners)"
     if found["verdict"] == "not shown" and found["examples_needed"]:
         said += f"; {count(found['examples_needed'])} examples would be needed to show the margin"
     return f"{said}."
-
-
-def shown_difference(one: Standing) -> str:
-    """Return the difference to the teacher with its interval; a dash for what was not trained."""
-    if one.difference is None:
-        return "-"
-    value, low, high = one.difference
-    return f"{signed(value)} [{signed(low)}, {signed(high)}]"
 
 
 def _table(standings: Sequence[Standing], budget: Budget) -> Grid:
@@ -218,7 +235,7 @@ def _table(standings: Sequence[Standing], budget: Budget) -> Grid:
             one.key,
             one.label,
             number(one.score),
-            shown_difference(one),
+            one.told,
             short(round(one.cost("bytes")), "B"),
             short(round(one.cost("macs"))),
         ]

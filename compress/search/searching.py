@@ -176,7 +176,7 @@ class _Searching:
 
     def _train(self, candidate: Candidate, job: Job, trials: Trials) -> None:
         """Train a candidate for its share, measure its export, and tell how it stands."""
-        started, trial, task = time.perf_counter(), job.trial, self.prepared.task
+        trial, task = job.trial, self.prepared.task
         assert task is not None
         recipe = candidate.at(self.budget.shares[job.rung])
         inputs = augmented(candidate.recipe, self.prepared).inputs
@@ -198,16 +198,16 @@ class _Searching:
             "costs": asdict(costs),
             "score": result.score,
             "difference": [difference.value, difference.low, difference.high],
-            "seconds": round(time.perf_counter() - started, 3),
             "places": [place.name for place in places],
         }
         for name, value in facts.items():
             trial.set_user_attr(name, value)
-        known = {key: facts[key] for key in ("costs", "score", "seconds")}
+        known = {key: facts[key] for key in ("costs", "score")}
         ends = (difference.value, difference.low, difference.high)
-        trials.done(
-            trial, Standing(trial.number, candidate.key, candidate.label, job.rung, "trained", difference=ends, **known)
-        )
+        standing = Standing(trial.number, candidate.key, candidate.label, job.rung, "trained", difference=ends, **known)
+        trials.done(trial, standing)
+        share = f"{self.budget.shares[job.rung]:.0%} of the optimizer steps"
+        logger.info("%s (%s): %s to the teacher after %s", standing.key, standing.label, standing.told, share)
 
     def _show(self, trials: Trials) -> None:
         """Let whoever watches see how candidates stand, and write the page now and then."""

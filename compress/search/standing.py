@@ -73,6 +73,11 @@ class Standing:
         """The upper end: how good it may be."""
         return float("-inf") if self.difference is None else self.difference[2]
 
+    @property
+    def told(self) -> str:
+        """The difference to the teacher with its interval; a dash for what was not trained."""
+        return "-" if self.difference is None else "{:+.4f} [{:+.4f}, {:+.4f}]".format(*self.difference)
+
     def cost(self, name: str) -> float:
         """Return what it costs in bytes, macs, parameters or p50_ms."""
         value = self.costs.get(name)

@@ -9,6 +9,8 @@ arXiv 1810.05934).
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ from compress.search.standing import Standing, ranked
 
 if TYPE_CHECKING:
     from compress.search.budget import Budget
+
+logger = logging.getLogger("compress.search")
 
 STORAGE, WORKERS = "search.db", "workers"
 MOST_PROPOSED = 40
@@ -57,7 +61,7 @@ class Trials:
     def __init__(self, budget: Budget, folder: Path, storage: str | None = None) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.budget, self.folder = budget, folder
-        self.worker = uuid.uuid4().hex[:12]
+        self.worker, self._began = uuid.uuid4().hex[:12], time.monotonic()
         (folder / WORKERS).mkdir(parents=True, exist_ok=True)
         self._alive = FileLock(folder / WORKERS / f"{self.worker}.lock")
         self._alive.acquire()
@@ -121,6 +125,7 @@ class Trials:
             self.study.sampler = optuna.samplers.TPESampler(seed=self.budget.seed + count)
             trial = self.study.ask()
             trial.set_user_attr("worker", self.worker)
+            self._began = time.monotonic()
             return Job(trial, int(trial.user_attrs.get("rung", 0)))
 
     def is_waiting(self) -> bool:
@@ -135,9 +140,10 @@ class Trials:
             reason: Why, for the page.
             violated: By how much it is beyond each limit, in parts of it.
         """
+        logger.info("%s: not trained, %s", trial.user_attrs.get("label", "a candidate"), reason)
         trial.set_user_attr("dropped", reason)
         _constrain(trial, violated)
-        self.study.tell(trial, state=TrialState.PRUNED)
+        self._tell(trial, state=TrialState.PRUNED)
 
     def repeated(self, trial: optuna.Trial, key: str) -> bool:
         """End a trial whose candidate was proposed before, with what is known of it; False if it is new."""
@@ -149,13 +155,17 @@ class Trials:
         if known:
             _constrain(trial, known[-1].constraints)
         done = bool(known) and known[-1].state == TrialState.COMPLETE
-        self.study.tell(trial, **{"values": known[-1].values} if done else {"state": TrialState.PRUNED})
+        self._tell(trial, **({"values": known[-1].values} if done else {"state": TrialState.PRUNED}))
         return True
 
     def done(self, trial: optuna.Trial, standing: Standing) -> None:
         """End a trial that was trained and measured."""
         _constrain(trial, standing.violations(self.budget))
-        self.study.tell(trial, values=[-standing.high, *(standing.cost(name) for name in self.costs)])
+        self._tell(trial, values=[-standing.high, *(standing.cost(name) for name in self.costs)])
+
+    def _tell(self, trial: optuna.Trial, **outcome: Any) -> None:
+        trial.set_user_attr("seconds", round(time.monotonic() - self._began, 3))
+        self.study.tell(trial, **outcome)
 
     def spent(self) -> float:
         """Return the seconds of all trials that ended, over all processes."""

@@ -3,6 +3,7 @@
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from compress.search.budget import Budget, read_budget
 from compress.search.default_space import kept_layers, starts, template
 from compress.search.limit import limit_from_plain
 from compress.search.ranges import points_of, range_problems, resolve
+from compress.search.search_page import finals
 from compress.search.standing import Standing, front, nearest, ranked, winners
 from eval.errors import UserError
 
@@ -157,3 +159,18 @@ def test_a_budget_that_is_shipped_can_be_read(path):
     found = read_budget(path)
     assert found.name == f"search-{path.stem}"
     assert found.limit("hours").most == 4
+
+
+def test_verdicts_of_several_winners_hold_together():
+    def run(p_value):
+        difference = SimpleNamespace(value=0.0, low=-0.009, high=0.01)
+        told = {"verdict": "non-inferior", "confidence": 0.95, "examples_needed": None, "difference": difference}
+        comparison = SimpleNamespace(noninferiority_p=p_value, **told)
+        result = {"name": "onnx-int8", "split": "test", "role": "final", "examples": 900, "score": 0.9}
+        return SimpleNamespace(results=[SimpleNamespace(comparison=comparison, **result)])
+
+    one = Standing(0, "a", "a", 2, "trained", {})
+    found = finals([(one, run(0.001)), (one, run(0.02)), (one, run(0.013))])
+    assert [final["p_value_corrected"] for final in found] == pytest.approx([0.003, 0.026, 0.026])
+    assert [final["verdict"] for final in found] == ["non-inferior", "not shown", "not shown"]
+    assert finals([(one, run(0.02))])[0]["verdict"] == "non-inferior"
