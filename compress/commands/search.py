@@ -46,8 +46,8 @@ def search(
     for sentence in facts["outcome"]:
         typer.echo(sentence)
     typer.echo(facts["spent"])
-    for _, run in found.winners:
-        typer.echo(f"winner: {run.folder}")
+    for winner in found.winners:
+        typer.echo(f"winner: {winner.folder}")
     typer.echo(f"page: {found.page}")
 
 

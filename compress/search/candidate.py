@@ -41,6 +41,8 @@ TIMED = 256
 """Examples that are timed."""
 ROUNDS, SECONDS = 3, 0.5
 """The quietest round counts: other work on the machine only adds to it, and must rule nothing out."""
+COUNTED = ("bytes", "macs", "parameters")
+"""Costs that are counted; what breaks a limit of them is not timed."""
 PARTS = ("student", "augment", "training", "steps", "export")
 """Blocks of a template that count; the budget has the others."""
 
@@ -226,7 +228,8 @@ def costs_of(folder: Path, artifact: TaskModel, budget: Budget, task: Task, spli
     """
     timing, size = budget.limit("p50_ms"), artifact.size()
     found = Costs(file_bytes(folder), size.macs or 0, size.parameters)
-    if not budget.times:
+    limits = [limit for limit in budget.limits if limit.what in COUNTED]
+    if not budget.times or any(getattr(found, limit.what) > limit.most for limit in limits):
         return found
     at_least = not trained and read_manifest(folder).get("speed") is not None
     threads, speed = 1 if timing is None else timing.threads, 1.0 if at_least else None

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compress.search.standing import Standing, front, nearest, ranked
+from compress.search.standing import Standing, Winner, front, nearest, ranked
 from eval.files.writing import atomic_write
 from eval.proof.many_comparisons import holm
 from eval.report.page_tables import Cell, Grid, grid
@@ -20,14 +20,12 @@ from eval.report.summary import count, number, short, signed
 from eval.report.templating import render_template
 
 if TYPE_CHECKING:
-    from compress.engine.pipeline import Run
     from compress.search.budget import Budget
     from eval.result import Result
 
 PAGE, FILE = "search.html", "search.json"
 HOME = "compress.search"
 """Package of the template."""
-Winners = Sequence[tuple[Standing, "Run"]]
 MOST_REASONS = 40
 """Candidates that fell by their cost and that the page lists; the file has them all."""
 
@@ -38,7 +36,7 @@ def write_page(
     teacher: Result,
     standings: Sequence[Standing],
     seconds: float,
-    runs: Winners = (),
+    looked_at: Sequence[Winner] = (),
     *,
     ended: bool = False,
 ) -> Path:
@@ -50,13 +48,13 @@ def write_page(
         teacher: Measured on the examples that choose.
         standings: Every candidate.
         seconds: Spent on all of them.
-        runs: The winners with their runs.
+        looked_at: The winners.
         ended: Whether the search is over.
 
     Returns:
         The page.
     """
-    facts = search_facts(budget, teacher, standings, seconds, runs, ended=ended)
+    facts = search_facts(out, budget, teacher, standings, seconds, looked_at, ended=ended)
     atomic_write(out / FILE, (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
     trained = [one for one in standings if one.difference is not None]
     dropped = [one for one in standings if one.dropped]
@@ -85,22 +83,29 @@ def write_page(
 
 
 def search_facts(
-    budget: Budget, teacher: Result, standings: Sequence[Standing], seconds: float, runs: Winners, *, ended: bool
+    out: Path,
+    budget: Budget,
+    teacher: Result,
+    standings: Sequence[Standing],
+    seconds: float,
+    looked_at: Sequence[Winner],
+    *,
+    ended: bool,
 ) -> dict[str, Any]:
     """Return everything as plain values."""
     trained = sum(one.difference is not None for one in standings)
-    near = None if runs or not ended else nearest(standings, budget)
+    near = None if looked_at or not ended else nearest(standings, budget)
     return {
         "budget": budget.plain(),
         "ended": ended,
         "teacher": {"score": teacher.score, "metric": teacher.metric, "split": teacher.split, "digest": teacher.digest},
-        "outcome": _outcome(budget, standings, runs, near, ended=ended),
+        "outcome": _outcome(budget, standings, looked_at, near, ended=ended),
         "seconds": round(seconds, 1),
         "spent": f"{len(standings):,} candidates, {trained:,} of them trained, {seconds / 3600:.2f} hours of training",
         "front": [one.key for one in front(standings, budget)],
         "winners": [
-            {"key": one.key, "folder": run.folder.name, **final}
-            for (one, run), final in zip(runs, finals(runs), strict=True)
+            {"key": one.standing.key, "folder": str(one.folder.relative_to(out)), **final}
+            for one, final in zip(looked_at, finals(looked_at), strict=True)
         ],
         "nearest": None if near is None else near.key,
         "candidates": [_plain(one, budget) for one in standings],
@@ -143,16 +148,16 @@ def _plain(one: Standing, budget: Budget) -> dict[str, Any]:
     return {**values, "share": share, "role": "selection"}
 
 
-def finals(runs: Winners) -> list[dict[str, Any]]:
+def finals(looked_at: Sequence[Winner]) -> list[dict[str, Any]]:
     """Return what each winner scored on the examples that report; of several winners, corrected by Holm's method.
 
     A verdict of several holds for the whole family: where the corrected p-value no longer shows the margin, neither
     does the verdict.
     """
-    found = [_final(run) for _, run in runs]
+    found = [_final(one) for one in looked_at]
     p_values = [one.get("p_value") for one in found]
     known = [value for value in p_values if value is not None]
-    if len(runs) < 2 or len(known) < len(runs):
+    if len(found) < 2 or len(known) < len(found):
         return found
     for one, corrected in zip(found, holm(known), strict=True):
         one["p_value_corrected"] = corrected
@@ -161,9 +166,9 @@ def finals(runs: Winners) -> list[dict[str, Any]]:
     return found
 
 
-def _final(run: Run) -> dict[str, Any]:
-    """Return what the last export of a run scored."""
-    held = [result for result in run.results if result.comparison is not None]
+def _final(winner: Winner) -> dict[str, Any]:
+    """Return what the deployed export of a winner scored."""
+    held = [result for result in winner.results if result.comparison is not None]
     found = held[-1] if held else None
     if found is None or found.comparison is None:
         return {}
@@ -183,13 +188,13 @@ def _final(run: Run) -> dict[str, Any]:
 
 
 def _outcome(
-    budget: Budget, standings: Sequence[Standing], runs: Winners, near: Standing | None, *, ended: bool
+    budget: Budget, standings: Sequence[Standing], looked_at: Sequence[Winner], near: Standing | None, *, ended: bool
 ) -> list[str]:
     """Return what the search came to, in sentences."""
     if not ended:
         return ["The search is under way."]
-    if runs:
-        return [_told(one, final, budget) for (one, _), final in zip(runs, finals(runs), strict=True)]
+    if looked_at:
+        return [_told(one.standing, final, budget) for one, final in zip(looked_at, finals(looked_at), strict=True)]
     if near is None:
         return ["Nothing meets the budget, and no candidate was cheap enough to be trained."]
     last = near.rung == len(budget.shares) - 1

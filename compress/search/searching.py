@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from compress.engine.preparation import augmented, prepare
-from compress.engine.run_folder import take
+from compress.engine.run_folder import RESULTS, RESULTS_FILE, take
 from compress.export.runtime.answering import Runtime
 from compress.reading.yaml_places import decode, read_yaml
 from compress.recipe.schema import Recipe
@@ -22,7 +22,7 @@ from compress.search.candidate import PARTS, Candidate, Costs, costs_of, exporte
 from compress.search.default_space import starts, template
 from compress.search.ranges import RANGE, Point, points_of, range_problems, resolve
 from compress.search.shared_steps import run_shared, take_over
-from compress.search.standing import Standing, front, nearest, winners
+from compress.search.standing import Standing, Winner, front, nearest, winners
 from eval.errors import CompressError, UserError
 from eval.files.typed_json import json_digest
 from eval.files.writing import atomic_write, exclusive
@@ -34,14 +34,13 @@ from teachers.anatomy.encoder import layer_count
 if TYPE_CHECKING:
     import optuna
 
-    from compress.engine.pipeline import Run
     from compress.engine.preparation import Prepared
     from compress.search.budget import Budget
     from compress.search.trials import Job, Trials
 
 logger = logging.getLogger("compress.search")
 
-BUDGET_FILE, STORE, TEACHER, WINNER = "budget.yaml", "steps", "teacher", "winner"
+BUDGET_FILE, STORE, TEACHER, WINNERS = "budget.yaml", "steps", "teacher", "winners"
 FREE = ("limits", "candidates", "winners")
 """What may change from one run of a search to the next in the same folder, if the limits limit the same."""
 LOOK_SECONDS, PAGE_SECONDS = 1.0, 10.0
@@ -57,7 +56,7 @@ class Found:
         folder: Where everything lies.
         standings: Every candidate with what became of it.
         front: Those that were trained to the end and that no other dominates.
-        winners: Those within the budget, the best first, each with the run that looked at the report split once.
+        winners: Those within the budget, the best first, as they were looked at on the examples that report.
         nearest: Where nothing is within the budget: what misses it by the least.
         page: The page with all of it.
     """
@@ -65,7 +64,7 @@ class Found:
     folder: Path
     standings: tuple[Standing, ...]
     front: tuple[Standing, ...]
-    winners: tuple[tuple[Standing, Run], ...]
+    winners: tuple[Winner, ...]
     nearest: Standing | None
     page: Path
 
@@ -225,22 +224,31 @@ class _Searching:
         from compress.search.search_page import write_page
 
         standings = trials.standings()
-        runs = [(one, self._run(one, number)) for number, one in enumerate(winners(standings, self.budget), start=1)]
-        near = None if runs else nearest(standings, self.budget)
-        page = write_page(self.out, self.budget, self.teacher, standings, trials.spent(), runs, ended=True)
-        return Found(self.out, tuple(standings), tuple(front(standings, self.budget)), tuple(runs), near, page)
+        best = winners(standings, self.budget)
+        # A search that goes on may end with another winner; all that were looked at are one family.
+        earlier = [one for one in standings if one not in best and (self._winner(one) / RESULTS_FILE).is_file()]
+        found = tuple(self._looked_at(one) for one in [*best, *earlier])
+        near = None if found else nearest(standings, self.budget)
+        page = write_page(self.out, self.budget, self.teacher, standings, trials.spent(), found, ended=True)
+        return Found(self.out, tuple(standings), tuple(front(standings, self.budget)), found, near, page)
 
-    def _run(self, one: Standing, number: int) -> Run:
+    def _winner(self, one: Standing) -> Path:
+        return self.out / WINNERS / one.key
+
+    def _looked_at(self, one: Standing) -> Winner:
+        """Look at a candidate on the examples that report, unless this or another process did before."""
         from compress.engine.pipeline import run_recipe
 
         values = resolve(self.template, lambda name, _: (one.point or {})[name])
         recipe = Candidate.of(values, self.budget).recipe
-        folder = self.out / (WINNER if self.budget.winners == 1 else f"{WINNER}-{number}")
-        logger.info("%s: %s; it is looked at on the examples that report", folder, one.label)
+        folder = self._winner(one)
         with exclusive(folder):
+            if (folder / RESULTS_FILE).is_file():
+                return Winner(one, folder, tuple(map(Result.load, sorted((folder / RESULTS).iterdir()))))
+            logger.info("%s: %s; it is looked at on the examples that report", folder, one.label)
             take(folder, recipe)
             take_over(recipe, [self.out / STORE / place for place in one.places], folder / "steps")
-            return run_recipe(recipe, folder, resume=True)
+            return Winner(one, folder, run_recipe(recipe, folder, resume=True).results)
 
 
 def _space(budget: Budget, prepared: Prepared) -> tuple[Any, list[Any]]:

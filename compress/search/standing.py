@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from compress.search.budget import Budget
+    from eval.result import Result
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,21 @@ class Standing:
         """Return what a front is made of; all of it shall be small."""
         costs = tuple(self.cost(name) for name in budget.optimise if name != "score")
         return (*costs, -self.high)
+
+
+@dataclass(frozen=True)
+class Winner:
+    """A candidate that was looked at on the examples that report.
+
+    Attributes:
+        standing: How it stood on those that choose.
+        folder: Its run, as ``compress run`` leaves it.
+        results: What was measured there.
+    """
+
+    standing: Standing
+    folder: Path
+    results: tuple[Result, ...]
 
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -183,9 +183,9 @@ class Trials:
         for trial in self._all():
             if trial.state == TrialState.RUNNING and not self._is_alive(trial.user_attrs.get("worker")):
                 known = {name: trial.user_attrs[name] for name in KEPT if name in trial.user_attrs}
+                self.study.tell(trial.number, state=TrialState.FAIL)
                 if "key" in known or "start" in known:
                     self.study.enqueue_trial(_given(trial), user_attrs=known)
-                self.study.tell(trial.number, state=TrialState.FAIL)
 
     def _is_alive(self, worker: str | None) -> bool:
         if worker == self.worker:

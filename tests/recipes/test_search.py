@@ -95,8 +95,8 @@ def test_a_search_ends_with_a_winner_within_the_budget(whole):
     assert all("allowed is bytes <= 60 KB" in one["dropped"] for one in fallen)
     # What candidates share is trained once: the winner's own run found all of its steps.
     lineages = {(place / "out" / "steps" / name / LINEAGE).read_bytes() for name in chosen["places"]}
-    assert lineages == {path.read_bytes() for path in (place / "out" / "winner" / "steps").glob(f"*/{LINEAGE}")}
-    assert file_bytes(place / "out" / "winner" / "onnx-int8") == chosen["costs"]["bytes"]
+    assert lineages == {path.read_bytes() for path in (place / "out" / winner["folder"] / "steps").glob(f"*/{LINEAGE}")}
+    assert file_bytes(place / "out" / winner["folder"] / "onnx-int8") == chosen["costs"]["bytes"]
     page = (place / "out" / "search.html").read_text()
     assert chosen["label"] in page
     assert "allowed is bytes" in page

@@ -162,15 +162,14 @@ def test_a_budget_that_is_shipped_can_be_read(path):
 
 
 def test_verdicts_of_several_winners_hold_together():
-    def run(p_value):
+    def winner(p_value):
         difference = SimpleNamespace(value=0.0, low=-0.009, high=0.01)
         told = {"verdict": "non-inferior", "confidence": 0.95, "examples_needed": None, "difference": difference}
         comparison = SimpleNamespace(noninferiority_p=p_value, **told)
         result = {"name": "onnx-int8", "split": "test", "role": "final", "examples": 900, "score": 0.9}
-        return SimpleNamespace(results=[SimpleNamespace(comparison=comparison, **result)])
+        return SimpleNamespace(results=[SimpleNamespace(comparison=comparison, file_bytes=9, **result)])
 
-    one = Standing(0, "a", "a", 2, "trained", {})
-    found = finals([(one, run(0.001)), (one, run(0.02)), (one, run(0.013))])
+    found = finals([winner(0.001), winner(0.02), winner(0.013)])
     assert [final["p_value_corrected"] for final in found] == pytest.approx([0.003, 0.026, 0.026])
     assert [final["verdict"] for final in found] == ["non-inferior", "not shown", "not shown"]
-    assert finals([(one, run(0.02))])[0]["verdict"] == "non-inferior"
+    assert finals([winner(0.02)])[0]["verdict"] == "non-inferior"
