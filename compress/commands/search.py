@@ -14,7 +14,7 @@ from compress.commands.run import Json
 
 if TYPE_CHECKING:
     from compress.search.budget import Budget
-    from compress.search.searching import Watch
+    from compress.search.searching import Observer
 
 BudgetFile = Annotated[Path, typer.Argument(metavar="BUDGET", help="A YAML file; docs/search.md says what is in it.")]
 
@@ -37,8 +37,8 @@ def search(
 
     from compress.search.searching import search as run_search
 
-    with _watching(wanted) as watch:
-        found = run_search(wanted, out or Path("runs") / wanted.name, resume=resume, storage=storage, watch=watch)
+    with _live_table(wanted) as observe:
+        found = run_search(wanted, out or Path("runs") / wanted.name, resume=resume, storage=storage, observe=observe)
     facts = read_facts(found.folder)
     if json:
         write_json({"folder": str(found.folder), "page": str(found.page), **facts})
@@ -60,7 +60,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _watching(budget: Budget) -> Iterator[Watch | None]:
+def _live_table(budget: Budget) -> Iterator[Observer | None]:
     """Show a line for each candidate on a terminal while the search runs; nothing where nobody looks."""
     from rich.console import Console
     from rich.live import Live
@@ -75,7 +75,7 @@ def _watching(budget: Budget) -> Iterator[Watch | None]:
         return
     with Live(console=console, refresh_per_second=1) as live:
 
-        def watch(standings: Any) -> None:
+        def observe(standings: Any) -> None:
             table, kept = Table(box=None, pad_edge=False), [one.key for one in front(standings, budget)]
             for heading in ("candidate", "bytes", *(["ms"] if budget.times else []), "to the teacher", "state"):
                 table.add_column(heading, no_wrap=heading != "state")
@@ -85,4 +85,4 @@ def _watching(budget: Budget) -> Iterator[Watch | None]:
                 table.add_row(*cells, one.told, f"{fate(one, budget, kept)}: {one.label}")
             live.update(table)
 
-        yield watch
+        yield observe

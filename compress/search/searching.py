@@ -45,7 +45,7 @@ FREE = ("limits", "candidates", "winners")
 """What may change from one run of a search to the next in the same folder, if the limits limit the same."""
 LOOK_SECONDS, PAGE_SECONDS = 1.0, 10.0
 """How often a process without work looks whether another one has made some, and how often the page is written."""
-Watch = Callable[[list[Standing]], None]
+Observer = Callable[[list[Standing]], None]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Found:
 
 
 def search(
-    budget: Budget, out: str | Path, *, resume: bool = False, storage: str | None = None, watch: Watch | None = None
+    budget: Budget, out: str | Path, *, resume: bool = False, storage: str | None = None, observe: Observer | None = None
 ) -> Found:
     """Search for models within a budget; look at the best of them on the examples that report, once.
 
@@ -81,7 +81,7 @@ def search(
         out: Folder for everything; new, empty, or of a search for the same.
         resume: Go on with what ``out`` holds, or work beside another process there.
         storage: Address of a database for Optuna in the place of a file in ``out``.
-        watch: Is given the standings whenever one changes.
+        observe: Is given the standings whenever one changes.
 
     Raises:
         UserError: If budget, data, teacher or folder are unusable, or Optuna is not installed.
@@ -93,7 +93,7 @@ def search(
 
     out = Path(out)
     _take(budget, out, resume)
-    searching = _Searching(budget, out, watch)
+    searching = _Searching(budget, out, observe)
     trials = Trials(budget, out, storage)
     try:
         trials.start_with(searching.starts())
@@ -107,8 +107,8 @@ def search(
 class _Searching:
     """One process at work."""
 
-    def __init__(self, budget: Budget, out: Path, watch: Watch | None) -> None:
-        self.budget, self.out, self.watch = budget, out, watch
+    def __init__(self, budget: Budget, out: Path, observe: Observer | None) -> None:
+        self.budget, self.out, self.observe = budget, out, observe
         self.next_page = time.monotonic()
         given = budget.plain()
         # The student of this recipe is the teacher itself, so all that candidates share is prepared once.
@@ -213,8 +213,8 @@ class _Searching:
         from compress.search.search_page import write_page
 
         standings = trials.standings()
-        if self.watch is not None:
-            self.watch(standings)
+        if self.observe is not None:
+            self.observe(standings)
         if time.monotonic() >= self.next_page:
             write_page(self.out, self.budget, self.teacher, standings, trials.spent())
             self.next_page = time.monotonic() + PAGE_SECONDS
