@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from compress.engine.pipeline import Run, run_recipe
+from compress.engine.preparation import read_roles
 from compress.recipe import read_recipe
 from eval.measurement import pair
 from eval.report.console import to_text
@@ -73,10 +74,12 @@ def rest_file(out: Path) -> Path:
 
 
 def _task() -> Task:
+    """Return the data as the recipe sees it: what it carves from train to choose on is not in ``train``."""
     recipe = read_recipe(RECIPE)
-    if recipe.task is None:
+    roles = read_roles(recipe)
+    if roles is None:
         raise SystemExit(f"{RECIPE} has no task")
-    return recipe.task.load(recipe.seed)
+    return roles.task
 
 
 def _write_part(folder: Path) -> None:

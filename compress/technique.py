@@ -35,12 +35,11 @@ class Inputs:
 
     Attributes:
         train: Examples to learn from.
-        validation: Examples that choose the best epoch and stop early; never learned from.
+        validation: Examples that choose the best epoch, thresholds and when to stop early; never learned from, and
+            never reported on (``eval.data.roles``).
         calibration: Examples whose activations give ranges.
         teacher: Where soft targets and other signals come from.
         folder: Where a long step keeps its checkpoints; None keeps nothing.
-        reports_validation: Whether the result is reported on the validation examples, as recipes do by default; then
-            nothing of the model may be chosen on them.
     """
 
     train: Examples | None = None
@@ -48,12 +47,6 @@ class Inputs:
     calibration: Examples | None = None
     teacher: TeacherSource | None = None
     folder: Path | None = None
-    reports_validation: bool = False
-
-    @property
-    def selection(self) -> Examples | None:
-        """The examples that a threshold may be chosen on: validation, or None where these report the result."""
-        return None if self.reports_validation else self.validation
 
 
 @dataclass(frozen=True)
@@ -115,7 +108,7 @@ class Technique(BaseModel):
 
     @property
     def chooses(self) -> bool:
-        """Whether this very config chooses something on ``Inputs.selection``."""
+        """Whether this very config chooses something on ``Inputs.validation``, beside the best epoch."""
         return False
 
     def required(self) -> Mapping[Trait, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eval.data.loading import load_task as load_task
+    from eval.data.roles import assign_roles as assign_roles
     from eval.encoding import EncoderSettings as EncoderSettings
     from eval.encoding import TextEncoder as TextEncoder
     from eval.errors import CompressError as CompressError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "data.loading": ("load_task",),
+    "data.roles": ("assign_roles",),
     "errors": ("CompressError", "DivergedError", "UserError"),
     "encoding": ("EncoderSettings", "TextEncoder"),
     "inference": ("Predictions", "Predictor", "predict"),

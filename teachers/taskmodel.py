@@ -25,6 +25,7 @@ from teachers.anatomy.encoder import base_encoder, family_of, max_tokens, model_
 from teachers.anatomy.families import FAMILIES, register_family
 from teachers.anatomy.padding import silence
 from teachers.anatomy.pooling import check_pooling, pooled, save_pooling, set_pooling
+from teachers.chosen_on import chosen_on
 from teachers.folder_task import in_own_order, own_task, read_task
 from teachers.limits import size_problems
 from teachers.weight_check import aligned, complain, not_finite, read_stock
@@ -85,6 +86,11 @@ class TaskModel:
         from eval.cost.size import MACS_LENGTH, model_size
 
         return model_size(self.model, min(MACS_LENGTH, max_tokens(self.model.config)))
+
+    @property
+    def chosen_on(self) -> dict[str, str]:
+        """What was chosen, or learned -> digest of the examples it was chosen on (see ``eval.proof.role``)."""
+        return chosen_on(self.folder)
 
     @cached_property
     def digest(self) -> str:

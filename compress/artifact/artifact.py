@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compress.architectures import prepare
-from compress.artifact.record import HEAD, SOURCE, Record, outcome_of
+from compress.artifact.record import HEAD, SOURCE, Record, choices, outcome_of
 from compress.artifact.store import is_artifact, read, write
 from compress.artifact.structure import structure_of
 from eval.errors import UserError
@@ -15,6 +15,7 @@ from eval.kinds.kind_registry import kind_of
 from eval.naming import public_name
 from eval.task import Task, TaskSpec
 from teachers.anatomy.pooling import check_pooling
+from teachers.chosen_on import chosen_on
 from teachers.folder_task import in_own_order
 from teachers.taskmodel import TaskModel, load_taskmodel, with_head
 
@@ -60,8 +61,13 @@ class Artifact(TaskModel):
         """Start a lineage at a model that was not made here."""
         if isinstance(model, cls):
             return model
-        record = Record(technique=SOURCE, config={"origin": origin}, **outcome_of(model))
+        record = Record(technique=SOURCE, config={"origin": origin}, chosen_on=model.chosen_on, **outcome_of(model))
         return cls(model.model, model.tokenizer, model.task, name=model.name, folder=model.folder, lineage=(record,))
+
+    @property
+    def chosen_on(self) -> dict[str, str]:
+        """What was chosen, or learned, on the way to it -> digest of the examples, its teacher's choices included."""
+        return chosen_on(self.folder) | choices(self.lineage)
 
     def with_task(self, task: TaskSpec, seed: int = 0) -> Artifact:
         """Return a copy of the encoder with a new head for another kind of task, and a record that says so.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from compress.artifact.modified_architecture import writer_for
+from teachers.chosen_on import picks_epoch
 from teachers.file_digests import digests_of
 from teachers.taskmodel import TaskModel
 
@@ -19,6 +21,9 @@ HEAD = "head"
 SAVED = "saved"
 """The technique name of a record of files that were written otherwise than the record before says, as by another
 version of a library, or that no record covers yet."""
+
+USED = {"train": "training", "validation": "best epoch", "selection": "threshold", "calibration": "calibration"}
+"""What each role of examples in a record decides."""
 
 
 class Record(BaseModel):
@@ -33,6 +38,8 @@ class Record(BaseModel):
         config: Every hyper-parameter.
         data: Digests of the examples that were used, by role (train, validation, calibration).
         teacher: Digest of the teacher, if one was used.
+        chosen_on: What of the model that came in first, or of the teacher, was chosen -> digest of the examples it was
+            chosen on; empty in records of earlier versions.
         seed: What chance was seeded with.
         facts: Numbers worth knowing, such as the training history.
         export_scheme: The 8-bit scheme that exports of the model take (see ``Outcome``); None if it asks for none.
@@ -54,6 +61,7 @@ class Record(BaseModel):
     config: dict[str, Any] = {}
     data: dict[str, str] = {}
     teacher: str | None = None
+    chosen_on: dict[str, str] = {}
     seed: int | None = None
     facts: dict[str, Any] = {}
     export_scheme: dict[str, Any] | None = None
@@ -66,9 +74,30 @@ class Record(BaseModel):
     seconds: float = 0.0
 
     @property
+    def picks_epoch(self) -> bool:
+        """Whether some training of the step went by the scores of its epochs."""
+        trainings = [block for block in self.config.values() if isinstance(block, dict) and "keep" in block]
+        history = self.facts.get("history", ())
+        scored = not history or any("score" in row for row in history)
+        return scored and (not trainings or any(map(picks_epoch, trainings)))
+
+    @property
     def total_seconds(self) -> float:
         """How long it took, with at least the updates of a training that was interrupted before."""
         return max(self.seconds, float(sum(row.get("seconds", 0.0) for row in self.facts.get("history", ()))))
+
+
+def choices(lineage: Sequence[Record]) -> dict[str, str]:
+    """Return what was learned or chosen on the way to a model -> digest of the examples that decided it."""
+    found: dict[str, str] = {}
+    for place, record in enumerate(lineage):
+        came_in = place == 0 and len(lineage) > 1
+        found |= {f"{what}, {SOURCE}" if came_in else what: used for what, used in record.chosen_on.items()}
+        told = {role: digest for role, digest in record.data.items() if role in USED}
+        if not record.picks_epoch:
+            told.pop("validation", None)
+        found |= {f"{USED[role]}, {place}. {record.technique}": digest for role, digest in told.items()}
+    return found
 
 
 def size_of(model: TaskModel) -> dict[str, Any]:

@@ -23,7 +23,9 @@ def evaluate(
     data: Annotated[str, typer.Option(help="Folder, file or hub name of the data.")],
     task: Annotated[str | None, typer.Option(help="Kind of task; by default the model's own.")] = None,
     against: Annotated[str | None, typer.Option(metavar="MODEL", help="The model it is compared with.")] = None,
-    split: Annotated[str, typer.Option(help="Which examples.")] = "validation",
+    split: Annotated[
+        str, typer.Option(help="Which examples; auto takes a labelled test split, else validation.")
+    ] = "auto",
     metric: Annotated[str | None, typer.Option(help="The primary metric.")] = None,
     margin: Annotated[
         float, typer.Option(min=0.0, callback=finite, help="Loss of the score that still counts as no worse.")
@@ -56,8 +58,10 @@ def evaluate(
 
     from eval.comparison import measure_together
     from eval.cost.latency import LatencyPlan
+    from eval.data.roles import reporting
     from eval.files.writing import atomic_write
 
+    split = reporting(wanted, split)
     timing = LatencyPlan() if latency and arithmetic is None else None  # an emulation takes its time
     results = measure_together([candidate], wanted, reference, split, margin, timing, seed)
     if html is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compress.commands.models import AcceptIncomplete, is_export, spec_of, task_for
+from compress.commands.models import AcceptIncomplete, choosing, is_export, spec_of, task_for
 from compress.commands.options import finite
 from compress.commands.output import megabytes, table, write_json
 from compress.commands.run import Json
@@ -75,7 +75,7 @@ def export(
     from compress.artifact.artifact import Artifact
 
     artifact = Artifact.from_pretrained(model, accept_incomplete=accept_incomplete)
-    task = None if data is None else task_for(spec_of(artifact), data)
+    task = None if data is None else choosing(task_for(spec_of(artifact), data))
     if tune is not None and task is not None:
         from compress.export.tune import AGREEMENT
         from compress.export.tune import tune as tuned
@@ -89,7 +89,7 @@ def export(
     else:
         from compress.export.folder import export as write
 
-        examples = () if task is None else task.validation
+        examples = () if task is None else task.select
         least: dict[str, Any] = {} if agreement is None else {"agreement": agreement}
         report = write(artifact, out, to or FIRST_TARGET, int8=int8, examples=examples, options=own, **least)
     if json:

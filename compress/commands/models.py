@@ -104,3 +104,14 @@ def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | N
         pooling=spec.pooling if same and vectors else None,
         normalize=spec.normalize if same and vectors else None,
     )
+
+
+def choosing(task: Task) -> Task:
+    """Return a task whose ``select`` examples are not those that report, unless no others are there.
+
+    With a validation split alone, it chooses; ``compress eval`` then says that the export was chosen on it.
+    """
+    from eval.data.roles import assign_roles
+
+    roles = assign_roles(task)
+    return roles.task if len(roles.task.select) else task

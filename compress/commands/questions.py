@@ -160,7 +160,6 @@ def _evaluate(answers: Answers) -> str:
     return f"""\
 evaluate:
   against: teacher
-  split: validation
   margin: 0.01              # loss of the score that still counts as no worse
 {"" if kind_of(answers.kind).vectors else baseline}\
   latency: {{batch: [1, 8, 32], lengths: data}}

@@ -40,6 +40,7 @@ def run(
                 "exports": {name: str(folder) for name, folder in done.exports.items()},
                 "report": None if done.page is None else str(done.page),
                 "results": [plain(result) for result in done.results],
+                "notes": list(done.notes),
             }
         )
         return
@@ -52,5 +53,7 @@ def run(
     typer.echo(f"model: {done.folder / 'model'}")
     for name, folder in done.exports.items():
         typer.echo(f"{name}: {folder}")
+    for note in done.notes:
+        typer.echo(note)
     if done.page is not None:
         typer.echo(f"report: {done.page}")

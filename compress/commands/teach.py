@@ -87,16 +87,21 @@ def teach(
 
 
 def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:
-    task, teacher = recipe.task, recipe.teacher
-    if task is None or teacher is None or teacher.finetune is None:
+    from compress.engine.preparation import read_roles
+
+    roles, teacher = read_roles(recipe), recipe.teacher
+    if roles is None or teacher is None or teacher.finetune is None:
         raise TypeError("a recipe without a task or a finetune block came past the check for them")
     name = place.name if place else "teacher"
-    data = task.load(recipe.seed, keep_labels=True)
-    trained, folder, found = teacher.finetune.teach(partial(teacher.start, source), data, seed=seed, name=name)
+    start = partial(teacher.start, source)
+    trained, folder, found = teacher.finetune.teach(start, roles.task, seed=seed, name=name)
+    if is_first():
+        for note in roles.notes:
+            typer.echo(note)
     if found is not None and is_first():
         from teachers.finetuning.sweep import OPTIMISTIC
 
-        table(*found.rows(), title=f"{source}: {found.metric} on validation")
+        table(*found.rows(), title=f"{source}: {found.metric} on the examples that choose")
         typer.echo(OPTIMISTIC)
     _keep(trained, folder, source, place)
 
@@ -149,6 +154,8 @@ def _from_flags(
     flags: dict[str, Any], training: dict[str, Any], seed: int | None, overrides: list[str] | None
 ) -> Recipe:
     from compress.recipe import recipe_from_plain
+    from compress.recipe.blocks import EvaluateBlock
+    from eval.kinds.kind_registry import kind_of
 
     missing = [f"--{name}" for name, value in flags.items() if value is None]
     if missing:
@@ -158,7 +165,11 @@ def _from_flags(
         "task": {"kind": flags["task"], "data": flags["data"]},
         "teacher": {"model": flags["base"], "finetune": training},
     }
-    return recipe_from_plain(values if seed is None else values | {"seed": seed}, "arguments", overrides or ())
+    wanted = recipe_from_plain(values if seed is None else values | {"seed": seed}, "arguments", overrides or ())
+    if wanted.task is None or kind_of(wanted.task.kind).truth is None:
+        return wanted
+    # What is taught is measured some day, so the split that reports chooses nothing.
+    return wanted.model_copy(update={"evaluate": EvaluateBlock(against="none")})
 
 
 def _shape(text: str) -> Student:

@@ -49,8 +49,8 @@ class EarlyExit(TrainedTechnique):
     What a speed saves and costs depends on the task: the same one may leave after half of the layers on two classes
     and after the first on six. ``auto`` finds it when the branches are trained: the highest of 0.01, 0.02, … 1 up to
     which none loses more than ``tolerance`` of the metric against all layers, on examples that nothing was learned
-    from and nothing is reported on. These are the validation examples, unless the recipe reports its result on them:
-    then a tenth of the training examples, 2,048 at most, which the branches do not learn from.
+    from and nothing is reported on: those that also choose the best epoch, or, where there are none, a tenth of the
+    training examples, 2,048 at most, which the branches do not learn from.
 
     Attributes:
         speed: Uncertainty up to which an input leaves; 0 runs every layer, ``auto`` chooses. Default 0.5, as in the
@@ -151,7 +151,7 @@ class EarlyExit(TrainedTechnique):
         train = inputs.train or Examples(())
         if self.speed != "auto":
             return train, (inputs.validation or train)[:COUNTED]
-        return (train, inputs.selection) if inputs.selection else held_out(train, seed)
+        return (train, inputs.validation) if inputs.validation else held_out(train, seed)
 
     def _report(self, facts: Mapping[str, Any], student: TaskModel) -> None:
         """Say at once what the speed saves and costs."""

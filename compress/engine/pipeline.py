@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
+from compress.engine.baseline_differences import baseline_differences
+from compress.engine.looks import look, read_looks, told
 from compress.engine.preflight import BASELINE, foresee, result_name, without_teacher
 from compress.engine.preparation import Prepared, prepare, refuse_several
 from compress.engine.provenance import content_of, export_made_from
@@ -23,6 +26,7 @@ from eval.cost.latency import LatencyPlan
 from eval.errors import UserError
 from eval.files.typed_json import json_digest
 from eval.files.writing import atomic_write
+from eval.measurement import scored_examples
 from eval.naming import public_name
 from eval.result import RESULT_FILE, Result
 from teachers.training.processes import how_many
@@ -31,6 +35,9 @@ if TYPE_CHECKING:
     from compress.engine.preview import Preview
     from eval.inference import Predictor
     from eval.task import Task
+
+
+logger = logging.getLogger("compress.engine.pipeline")
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,8 @@ class Run:
         exports: Export folders by name.
         results: One for each model that was measured: teacher, student, baseline, exports.
         page: The report as one HTML page, if the recipe evaluates.
+        notes: What the report says beside its tables: the roles of the examples, how often the split that reports was
+            opened, and in what the baseline differs.
     """
 
     artifact: Artifact
@@ -50,6 +59,7 @@ class Run:
     exports: dict[str, Path]
     results: tuple[Result, ...]
     page: Path | None
+    notes: tuple[str, ...] = ()
 
 
 def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
@@ -74,18 +84,21 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     refuse_other_run(recipe, out, resume)
     take(out)
     prepared = _prepared(recipe, foresee(recipe, out / "steps"), out)
+    for note in prepared.roles.notes if prepared.roles is not None else ():
+        logger.info("data: %s", note)
     artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps", dry_run_first=False)
     artifact = replace(artifact, name=recipe.name, folder=out / MODEL)
     save_result(artifact, out)
     exports = _export(recipe, artifact, prepared.task, out)
     results: tuple[Result, ...] = ()
-    page = None
+    page, notes = None, []
     if recipe.evaluate is not None and prepared.task is not None:
         others, notes = _ablated(recipe, prepared, out)
         results = evaluate(recipe, prepared, artifact, exports, out, others)
         write_card(artifact, artifact.lineage, out / MODEL, _of(results, artifact.name))
-        page = _report(recipe, artifact, results, out, [*_notes(recipe, prepared), *notes])
-    return Run(artifact, out, exports, results, page)
+        notes = [*_notes(recipe, prepared), *notes, *_baseline_notes(artifact, out), told(read_looks(out))]
+        page = _report(recipe, artifact, results, out, notes)
+    return Run(artifact, out, exports, results, page, tuple(notes))
 
 
 def _prepared(recipe: Recipe, seen: Preview, out: Path) -> Prepared:
@@ -95,7 +108,7 @@ def _prepared(recipe: Recipe, seen: Preview, out: Path) -> Prepared:
     trains = teacher is not None and (teacher.finetune is not None or teacher.pretrain is not None)
     if seen.prepared is not None and not trains and recipe.augment is None:
         return seen.prepared
-    return prepare(recipe, task=seen.task)
+    return prepare(recipe, roles=seen.roles)
 
 
 def _runs(export: Path) -> bool:
@@ -108,14 +121,15 @@ def _runs(export: Path) -> bool:
 def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) -> dict[str, Path]:
     """Write every export that the recipe asks for, unless it is there and was made from the same model, data, settings.
 
-    The model lies in ``out`` too. int8 stands beside fp32, so that the two can be compared.
+    An export has to agree with its model on the examples that choose. The model lies in ``out`` too. int8 stands beside
+    fp32, so that the two can be compared.
     """
     from compress.export.folder import export
     from compress.export.targets.target_registry import get_target
     from compress.modules.int8_scheme import scheme_of
 
     exports: dict[str, Path] = {}
-    examples = task.validation if task is not None else None
+    examples = task.select if task is not None and len(task.select) else None
     content = content_of(out / MODEL)
     quantized = scheme_of(artifact.lineage) is not None
     for block in recipe.export:
@@ -129,7 +143,7 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
             how: dict[str, Any] = {"int8": int8, "name": f"{recipe.name} {name}", "agreement": settings.agreement}
             own: dict[str, Any] = {"options": settings.own()} if settings.own() else {}
             seen = None if examples is None else examples.digest
-            made_from = json_digest({"model": content, "examples": seen, **how, **own})
+            made_from = json_digest({"model": content, "examples": seen, "says": "chosen_on", **how, **own})
             if export_made_from(folder) != made_from:
                 export(artifact, folder, target, examples=examples or (), made_from=made_from, **how, **own)
     return exports
@@ -174,9 +188,10 @@ def evaluate(
     """
     from compress.export.runtime.answering import Runtime
 
-    block, task = recipe.evaluate, prepared.task
-    if block is None or task is None:
+    block, roles = recipe.evaluate, prepared.roles
+    if block is None or roles is None:
         return ()
+    task = roles.task
     reference: Any = None
     if block.against == "teacher":
         reference = prepared.reference
@@ -192,7 +207,8 @@ def evaluate(
     plan = None
     if block.latency is not None:
         plan = LatencyPlan(batch=block.latency.batch, lengths=(block.latency.lengths,))
-    results = measure_together(models, task, reference, block.split, block.margin, plan, recipe.seed)
+    look(out, roles.report, scored_examples(task, roles.report), models)
+    results = measure_together(models, task, reference, roles.report, block.margin, plan, recipe.seed)
     named = {result_name(result.name): result for result in results}
     for name, result in named.items():
         result.save(out / RESULTS / name)
@@ -220,17 +236,28 @@ def _of(results: Sequence[Result], name: str) -> Result | None:
     return next((result for result in results if result.name == name), None)
 
 
+def _baseline_notes(artifact: Artifact, out: Path) -> list[str]:
+    """Return in what the baseline differs from the result, beside the teacher."""
+    from compress.artifact.lineage import FILE, read_lineage
+
+    if not (out / "baseline" / FILE).is_file():
+        return []
+    found = baseline_differences(artifact.lineage, read_lineage(out / "baseline" / FILE))
+    return [f"{BASELINE} differs in more than the teacher: {'; '.join(found)}."] if found else []
+
+
 def _notes(recipe: Recipe, prepared: Prepared) -> list[str]:
     task, train = prepared.task, prepared.inputs.train
+    said = [] if prepared.roles is None else list(prepared.roles.notes)
     if recipe.augment is None or task is None or train is None:
-        return []
+        return said
     rule = f"copies of them by the rule {recipe.augment.rule}, " if recipe.augment.rule else ""
     text = f"unlabelled texts of {public_name(recipe.augment.unlabelled)}, " if recipe.augment.unlabelled else ""
     note = f"The steps learned from {len(train):,} examples: the {len(task.train):,} of the task, {rule}{text}"
     note = f"{note.removesuffix(', ')}."
     if recipe.evaluate is not None and recipe.evaluate.baseline:
         note += f" The model without teacher learned from the {len(task.train):,} labelled examples of the task alone."
-    return [note]
+    return [*said, note]
 
 
 def _report(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from compress.engine.preparation import Prepared
     from compress.recipe import Recipe
     from compress.recipe.blocks import EvaluateBlock
+    from eval.data.roles import Roles
     from eval.inference import Predictor
-    from eval.task import Task
 
 BASELINE = "no teacher"
 """What reports call the baseline."""
@@ -52,7 +52,7 @@ def foresee(recipe: Recipe, steps: Path | None = None) -> Preview:
     if seen.prepared is not None:
         made = _result(recipe, seen.prepared, seen.impossible, steps, found)
     found += _export_problems(recipe, made)
-    found += _evaluate_problems(recipe, seen.task, seen.prepared, made)
+    found += _evaluate_problems(recipe, seen.roles, seen.prepared, made)
     everything = [*seen.problems, *(f"{recipe.where(place)}{sentence}" for place, sentence in found)]
     if everything or seen.prepared is None:
         raise UserError(*everything)
@@ -100,16 +100,17 @@ def _export_problems(recipe: Recipe, made: Artifact | None) -> Iterator[Found]:
 
 
 def _evaluate_problems(
-    recipe: Recipe, task: Task | None, prepared: Prepared | None, made: Artifact | None
+    recipe: Recipe, roles: Roles | None, prepared: Prepared | None, made: Artifact | None
 ) -> Iterator[Found]:
     block = recipe.evaluate
     if block is None:
         return
     yield from _name_problems(recipe, block)
-    if task is None:
+    if roles is None:
         return
+    task = roles.task
     try:
-        scored_examples(task, block.split)
+        scored_examples(task, roles.report)
     except UserError as error:
         yield from ((("evaluate", "split"), f"evaluate.split: {_bare(one)}") for one in error.problems)
     reference: Predictor | None = None

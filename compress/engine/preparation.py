@@ -11,6 +11,7 @@ from compress.augment.training_set import training_set
 from compress.engine.steps import problems
 from compress.recipe import Recipe
 from compress.technique import Inputs
+from eval.data.roles import Roles, assign_roles
 from eval.errors import UserError
 from teachers.signals.ensemble_teacher import EnsembleTeacher
 from teachers.signals.model_teacher import ModelTeacher, TeacherSource
@@ -30,16 +31,21 @@ class Prepared:
     """Everything a recipe needs before its first step.
 
     Attributes:
-        task: The data, if the recipe has a task.
+        roles: The data with the roles of its examples, if the recipe has a task.
         teachers: The models that teach: none, one, or the members of an ensemble.
         student: The model that the first step gets.
         inputs: Data and teacher for the steps.
     """
 
-    task: Task | None
+    roles: Roles | None
     teachers: tuple[TaskModel, ...]
     student: Artifact
     inputs: Inputs
+
+    @property
+    def task(self) -> Task | None:
+        """The data."""
+        return None if self.roles is None else self.roles.task
 
     @property
     def reference(self) -> Predictor | None:
@@ -47,7 +53,7 @@ class Prepared:
         return EnsembleTeacher.of(self.teachers) if len(self.teachers) > 1 else next(iter(self.teachers), None)
 
 
-def prepare(recipe: Recipe, *, task: Task | None = None) -> Prepared:
+def prepare(recipe: Recipe, *, roles: Roles | None = None) -> Prepared:
     """Read the data, load or fine-tune the teacher, build the student, and check every step against them.
 
     What ``augment`` adds is for the steps alone: the teacher is fine-tuned, and ranges of activations are taken, on the
@@ -55,47 +61,60 @@ def prepare(recipe: Recipe, *, task: Task | None = None) -> Prepared:
 
     Args:
         recipe: What to do.
-        task: Its data, if that was read before.
+        roles: Its data, if that was read before.
 
     Raises:
         UserError: With every reason why the recipe cannot run.
     """
-    prepared = assemble(recipe, read_task(recipe) if task is None else task)
+    prepared = assemble(recipe, read_roles(recipe) if roles is None else roles)
     found = problems(recipe.steps, prepared.student, prepared.inputs)
     if found:
         raise UserError(*found)
     return augmented(recipe, prepared)
 
 
-def read_task(recipe: Recipe) -> Task | None:
-    """Read the data of a recipe; texts of an embedding task keep their labels if a teacher learns from them.
+def read_roles(recipe: Recipe) -> Roles | None:
+    """Read the data of a recipe and say which examples train, choose and report.
+
+    Without an ``evaluate`` block nothing reports, so validation chooses. Texts of an embedding task keep their labels
+    if a teacher learns from them.
 
     Raises:
-        UserError: With every error of the data.
+        UserError: With every error of the data, or if it lacks a split that ``evaluate`` names.
     """
     refuse_several(recipe)
     if recipe.task is None:
         return None
-    return recipe.task.load(recipe.seed, recipe.teacher is not None and recipe.teacher.finetune is not None)
+    task = recipe.task.load(recipe.seed, recipe.teacher is not None and recipe.teacher.finetune is not None)
+    block = recipe.evaluate
+    if block is None:
+        return Roles(task)
+    try:
+        return assign_roles(task, block.split, block.select)
+    except UserError as error:
+        fields = [(problem.partition(":")[0], problem) for problem in error.problems]
+        raise UserError(
+            *(f"{recipe.where(('evaluate', field))}evaluate.{problem}" for field, problem in fields)
+        ) from error
 
 
-def assemble(recipe: Recipe, task: Task | None) -> Prepared:
+def assemble(recipe: Recipe, roles: Roles | None) -> Prepared:
     """Load or fine-tune the teacher and build the student; the steps are not looked at, and nothing is augmented.
 
     Raises:
         UserError: If a model cannot be loaded or built.
     """
+    task = None if roles is None else roles.task
     teachers = _teachers(recipe, task)
     student = build_student(recipe, next(iter(teachers), None), task)
     train = task.train if task is not None and len(task.train) else None
     inputs = Inputs(
         train=train,
-        validation=task.validation if task is not None and len(task.validation) else None,
+        validation=task.select if task is not None and len(task.select) else None,
         calibration=None if train is None else train.sample(CALIBRATION, recipe.seed),
         teacher=_source(teachers),
-        reports_validation=recipe.evaluate is not None and recipe.evaluate.split == "validation",
     )
-    return Prepared(task, teachers, student, inputs)
+    return Prepared(roles, teachers, student, inputs)
 
 
 def augmented(recipe: Recipe, prepared: Prepared) -> Prepared:

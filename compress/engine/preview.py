@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from compress.engine.preparation import Prepared
     from compress.recipe import Recipe
     from compress.recipe.blocks import TeacherBlock
+    from eval.data.roles import Roles
     from eval.task import Task
 
 
@@ -22,17 +23,22 @@ class Preview:
     """What a recipe would start from, as far as it could be loaded.
 
     Attributes:
-        task: The data; None without a task, or if it cannot be read.
+        roles: The data with the roles of its examples; None without a task, or if it cannot be read.
         prepared: Models and inputs, with what stands for a teacher that is still to be trained; None if they cannot be
             loaded.
         impossible: Steps that cannot run on these models, counted from 0.
         problems: Every reason why the recipe cannot run, with its line if the recipe came from a file.
     """
 
-    task: Task | None
+    roles: Roles | None
     prepared: Prepared | None
     impossible: frozenset[int]
     problems: tuple[str, ...]
+
+    @property
+    def task(self) -> Task | None:
+        """The data."""
+        return None if self.roles is None else self.roles.task
 
 
 def preview(recipe: Recipe) -> Prepared:
@@ -52,10 +58,10 @@ def preview(recipe: Recipe) -> Prepared:
 
 def look(recipe: Recipe) -> Preview:
     """Do what ``preview`` does, and return its problems beside whatever could be loaded."""
-    from compress.engine.preparation import assemble, read_task
+    from compress.engine.preparation import assemble, read_roles
     from compress.engine.steps import placed_problems
 
-    task, prepared = None, None
+    roles, prepared = None, None
     problems: list[str] = []
     impossible: frozenset[int] = frozenset()
     with tempfile.TemporaryDirectory() as scratch:
@@ -64,8 +70,8 @@ def look(recipe: Recipe) -> Preview:
         except UserError as error:
             return Preview(None, None, impossible, error.problems)
         try:
-            task = read_task(recipe)
-            prepared = assemble(untrained, task)
+            roles = read_roles(recipe)
+            prepared = assemble(untrained, roles)
         except UserError as error:
             problems += [*error.problems, *_unreadable_models(untrained)]
     if prepared is not None:
@@ -73,7 +79,7 @@ def look(recipe: Recipe) -> Preview:
         impossible = frozenset(index for index, _ in steps)
         problems += [f"{recipe.where(('steps', index))}{sentence}" for index, sentence in steps]
         problems += _training_task_problems(recipe, prepared)
-    return Preview(task, prepared, impossible, tuple(problems))
+    return Preview(roles, prepared, impossible, tuple(problems))
 
 
 def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:

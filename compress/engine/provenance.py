@@ -37,7 +37,7 @@ def is_of(folder: Path, artifact: Artifact) -> bool:
 
 
 def _history(lineage: Sequence[Record]) -> list[Any]:
-    told = {"facts", "size_before", "size_after", "libraries", "seconds"}
+    told = {"chosen_on", "facts", "size_before", "size_after", "libraries", "seconds"}
     return [record.model_dump(mode="json", exclude=told) for record in lineage]
 
 

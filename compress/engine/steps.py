@@ -180,8 +180,10 @@ def run_step(
     seconds = time.perf_counter() - started
     _verify(step, outcome.model, inputs)
     fresh = replace(outcome.model)  # digests are computed once an object, and the weights have changed
+    known = identity(step, artifact, inputs, seed)
     record = Record(
-        **identity(step, artifact, inputs, seed),
+        **known,
+        chosen_on={} if known["teacher"] is None or inputs.teacher is None else inputs.teacher.chosen_on,
         package=package_of(step.name),
         facts=without_paths(outcome.facts),
         export_scheme=outcome.export_scheme,
@@ -213,8 +215,8 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
         for name in ("train", "validation", "calibration")
         if getattr(inputs, name) is not None and (name in step.needed() or (name == "validation" and step.trains))
     }
-    if step.chooses and inputs.selection is not None:
-        used["selection"] = inputs.selection.digest
+    if step.chooses and inputs.validation:
+        used["selection"] = inputs.validation.digest
     used |= _files({path: sha256(path) for path in step.reads() if path.is_file()})
     return {
         "technique": step.name,

@@ -25,6 +25,7 @@ from compress.modules.int8_scheme import Int8, scheme_of, unmatched
 from eval.cost.machine import machine
 from eval.errors import CompressError, UserError
 from eval.files.writing import atomic_folder
+from eval.task import Examples
 from teachers.anatomy.encoder import max_tokens
 from teachers.taskmodel import TaskModel
 
@@ -114,6 +115,7 @@ def export(
         written = basis.write(model, beside, scheme, asked)
         manifest = _write_rest(model, beside, basis, scheme, name or model.name, written)
         manifest["source"]["made_from"] = made_from
+        manifest["chosen_on"] = model.chosen_on | _gated_on(examples)
         exact = scheme is None and not rounds(model.model)
         limits = {"tolerance": tolerance} if exact else {"tolerance": None, "agreement": agreement}
         try:
@@ -256,6 +258,13 @@ def _scheme(model: TaskModel, int8: bool | Int8 | None) -> Int8 | None:
     if int8 is None:
         return recorded
     return (recorded or Int8()) if int8 else None
+
+
+def _gated_on(examples: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the digest of the examples that the gate sees some of, by what it decides."""
+    if not len(examples):
+        return {}
+    return {"export gate": (examples if isinstance(examples, Examples) else Examples(examples)).digest}
 
 
 def _spread(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

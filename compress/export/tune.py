@@ -27,7 +27,7 @@ from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.json_text import read_json
 from eval.files.writing import atomic_folder
 from eval.measurement import measure
-from eval.task import Task
+from eval.task import SELECT, Examples, Task
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("compress.export")
@@ -110,7 +110,7 @@ def tune(
     Args:
         model: What is exported.
         folder: As for ``export_onnx``.
-        task: Examples to compare, score and time with (validation), and to take ranges from (training).
+        task: Examples to compare, score and time with (``task.select``), and to take ranges from (training).
         goal: ``latency``: the time of one text; ``throughput``: texts a second in a stream.
         targets: What may be exported to; by default every target that is measured. Those whose library is not installed
             are left out.
@@ -123,7 +123,7 @@ def tune(
         UserError: If the goal is not known, there are no examples, or no labels for a score.
         CompressError: If no variant agrees well enough.
     """
-    examples = task.validation
+    examples = task.select
     if goal not in ORDERS:
         raise UserError(f"tune: got {goal!r}{did_you_mean(goal, ORDERS)}")
     measured = tuned_targets()
@@ -132,7 +132,9 @@ def tune(
             f"tune: variants for {', '.join(unknown)} are not measured, those for {' and '.join(measured)} are"
         )
     if not len(examples):
-        raise UserError("tune: there are no validation examples to measure with")
+        raise UserError(
+            "tune: there are no examples to choose on; add a validation split, or training examples to carve some from"
+        )
     with tempfile.TemporaryDirectory() as temporary:
         reports: dict[str, ExportReport] = {}
         trials: list[Trial] = []
@@ -156,7 +158,7 @@ def tune(
             reasons = "; ".join(f"{trial.place}: {trial.dropped}" for trial in order)
             raise CompressError(f"{folder}: no variant agrees well enough ({reasons}); ask for less agreement or score")
         chosen = order[0]
-        _keep(Path(temporary) / chosen.place, Path(folder), goal, chosen, order)
+        _keep(Path(temporary) / chosen.place, Path(folder), goal, chosen, order, examples)
     return Tuned(replace(reports[chosen.place], folder=Path(folder)), chosen, tuple(order))
 
 
@@ -187,7 +189,7 @@ def _threads() -> list[int]:
 
 def _score(folder: Path, task: Task, least: float | None) -> float | None:
     try:
-        return measure(Runtime(folder, spinning=False), task).score
+        return measure(Runtime(folder, spinning=False), replace(task, splits={SELECT: task.select}), split=SELECT).score
     except UserError:
         if least is not None:
             raise
@@ -210,12 +212,13 @@ def _timed(trials: Sequence[Trial], temporary: Path, examples: Any, seconds: flo
     ]
 
 
-def _keep(source: Path, folder: Path, goal: str, chosen: Trial, trials: Sequence[Trial]) -> None:
+def _keep(source: Path, folder: Path, goal: str, chosen: Trial, trials: Sequence[Trial], examples: Examples) -> None:
     """Put the chosen export in place, with the table and its number of threads in the manifest."""
     with atomic_folder(folder, "the export") as beside:
         shutil.copytree(source, beside, dirs_exist_ok=True)
         manifest = read_json(beside / MANIFEST)
         manifest["tuned"] = {"goal": goal, "threads": chosen.threads, "trials": [asdict(trial) for trial in trials]}
+        manifest["chosen_on"] |= {"export variant": examples.digest}
         write_manifest(beside, manifest)
 
 

@@ -342,13 +342,17 @@ class EvaluateBlock(Block):
     Attributes:
         against: What it is compared with: ``teacher``, ``none``, or a model folder.
         margin: Loss of the score that still counts as no worse.
-        split: The examples it is judged on.
+        split: The examples it is judged on; ``auto`` takes a labelled test split, else validation.
+        select: The examples that choose epochs, thresholds and exports; ``auto`` takes validation if it is not judged
+            on, else a part of the training examples (``eval.data.roles``). Scores on what also chose are marked as
+            those of a selection and show no margin.
         latency: What latency is measured at; nothing leaves it out.
         baseline: Whether the same student is also trained on labels only, to see what the teacher brought.
     """
 
     against: str = "teacher"
     margin: float = Field(default=0.01, ge=0)
-    split: str = "validation"
+    split: str = "auto"
+    select: str = "auto"
     latency: LatencyBlock | None = Field(default_factory=LatencyBlock)
     baseline: bool = False

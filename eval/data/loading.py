@@ -215,17 +215,24 @@ def _labels(kind: Kind, items: Iterable[Example]) -> list[str] | None:
     return sorted(set(_truths(kind, items)), key=kind.label_order) or None if kind.labelled else None
 
 
+def balanced_weights(spec: TaskSpec, train: Iterable[Example]) -> tuple[float, ...]:
+    """Return n / (classes * count) of each label.
+
+    Raises:
+        UserError: A label never occurs.
+    """
+    counts = Counter(_truths(kind_of(spec.kind), train))
+    never = [label for label in spec.labels if not counts[label]]
+    if never:
+        raise UserError(f"class_weights: balanced needs every label in the train split; missing: {', '.join(never)}")
+    return tuple(counts.total() / (len(spec.labels) * counts[label]) for label in spec.labels)
+
+
 def _weights(spec: TaskSpec, given: Weights | None, train: Iterable[Example]) -> tuple[float, ...] | None:
     if given is None:
         return None
     if isinstance(given, str):
-        counts = Counter(_truths(kind_of(spec.kind), train))
-        never = [label for label in spec.labels if not counts[label]]
-        if never:
-            raise UserError(
-                f"class_weights: balanced needs every label in the train split; missing: {', '.join(never)}"
-            )
-        return tuple(counts.total() / (len(spec.labels) * counts[label]) for label in spec.labels)
+        return balanced_weights(spec, train)
     known = frozenset(spec.labels)
     problems = [
         f"class_weights: there is no label {label!r}{did_you_mean(label, spec.labels)}"

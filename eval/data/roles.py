@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from eval.data.loading import balanced_weights
 from eval.errors import UserError, did_you_mean
 from eval.kinds.kind_registry import kind_of
 from eval.task import SELECT, Example, Examples, Task
@@ -31,12 +32,12 @@ class Roles:
 
     Attributes:
         task: The task; ``task.select`` chooses, and ``task.train`` is what is left to learn from.
-        report: Name of the split that reports; empty where nothing has labels to report with.
+        report: Name of the split that reports.
         notes: What was done, as plain sentences.
     """
 
     task: Task
-    report: str
+    report: str = "validation"
     notes: tuple[str, ...] = ()
 
 
@@ -73,25 +74,31 @@ def assign_roles(task: Task, split: str = AUTO, select: str = AUTO) -> Roles:
     ]
     if problems:
         raise UserError(*problems)
-    report = _reports(task) if split == AUTO else split
+    report = reporting(task, split)
+    if not len(task.splits.get(report, ())):
+        return Roles(task, report)  # nothing reports, so that whatever is there may choose
     usual = SELECT if SELECT in task.splits else "validation"
     select = usual if select == AUTO and usual != report and len(task.splits.get(usual, ())) else select
     chosen, train = carve(task) if select == AUTO else (task.splits[select], task.train)
+    kind = kind_of(task.spec.kind)
     splits = {**task.splits, SELECT: chosen} | ({"train": train} if "train" in task.splits else {})
     parts = [f"train {len(train):,}"] if len(train) else []
     if len(chosen):
         parts.append(f"select {len(chosen):,}" + (" carved from train" if select == AUTO else f" of {select}"))
-    if report:
-        parts.append(f"{'test' if report == 'test' else f'test: {report}'} {len(task.splits[report]):,}")
-    notes = [f"{', '.join(parts)}."] if parts else []
+    parts.append(f"{'test' if report == 'test' else f'test: {report}'} {len(task.splits[report]):,}")
+    notes = [f"{', '.join(parts)}."]
     if not len(chosen) and len(train):
         notes.append(
             f"Of {len(train):,} training examples, too few have labels to carve some to choose on, so nothing is "
             "chosen: the last epoch of every training is kept."
         )
-    if report and len(chosen) and chosen.digest == task.splits[report].digest:
+    if len(chosen) and chosen.digest == task.splits[report].digest:
         notes.append(f"{report} chooses and reports, so its scores are those of a selection and show no margin.")
-    return Roles(replace(task, splits=splits), report, tuple(notes))
+    spec = task.spec
+    every = set(spec.labels) <= {label for example in train for label in _labels(kind, example)}
+    if spec.class_weights is not None and every and spec.class_weights == balanced_weights(spec, task.train):
+        spec = spec.model_copy(update={"class_weights": balanced_weights(spec, train)})  # of what is left
+    return Roles(replace(task, spec=spec, splits=splits), report, tuple(notes))
 
 
 def carve(task: Task) -> tuple[Examples, Examples]:
@@ -142,8 +149,8 @@ def _rank(group: str) -> str:
     return hashlib.sha256(f"{SALT}\n{group}".encode()).hexdigest()
 
 
-def _reports(task: Task) -> str:
-    """Return the split that reports: test if it has labels, else validation; nothing where neither is there."""
+def reporting(task: Task, split: str = AUTO) -> str:
+    """Return the split that reports: the one that is named, else test if it has labels, else validation."""
     truth = kind_of(task.spec.kind).truth
     labelled = len(task.test) > 0 and (truth is None or all(truth in example for example in task.test))
-    return "test" if labelled else "validation" if len(task.validation) else ""
+    return split if split != AUTO else "test" if labelled else "validation"

@@ -12,7 +12,17 @@ from eval.kinds.kind_registry import kind_of
 from eval.report.hub_header import model_index, with_header
 from eval.report.markdown import escape, labels_line
 from eval.report.plain_text import plain
-from eval.report.summary import count, difference, headline, listed, number, short, verdict, with_reference
+from eval.report.summary import (
+    count,
+    difference,
+    headline,
+    listed,
+    number,
+    role_sentences,
+    short,
+    verdict,
+    with_reference,
+)
 from eval.report.templating import render_template
 from eval.result_values import ResultValues
 from eval.task import TaskSpec
@@ -52,7 +62,8 @@ def model_card(
         "model_card.md.j2",
         title=title,
         findings=[Markup(headline(result)) for result in escaped]
-        + [Markup(verdict(result)) for result in escaped if result.comparison],
+        + [Markup(verdict(result)) for result in escaped if result.comparison]
+        + [Markup(sentence) for sentence in role_sentences(escaped)],
         kind=spec.kind.capitalize(),
         answer=kind.answer,
         length=spec.max_length,

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eval.report.plain_text import plain
-from eval.report.summary import count, difference, headline, number, short, verdict, with_reference
+from eval.report.summary import count, difference, headline, number, role_sentences, short, verdict, with_reference
 from eval.result_values import ResultValues
 
 STYLES = {"non-inferior": "green", "inferior": "red", "not shown": "yellow", "selection": "yellow"}
@@ -77,6 +77,9 @@ def to_text(results: Sequence[ResultValues], batch: int = 1, width: int = 160) -
     out = io.StringIO()
     console = Console(file=out, width=width, color_system=None, force_terminal=False, legacy_windows=False)
     console.print(table(results, batch))
+    for sentence in role_sentences(results):
+        console.print()
+        console.print(Text(plain(sentence + ".")))
     for result in results:
         if result.comparison is not None:
             console.print()

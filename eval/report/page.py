@@ -27,7 +27,7 @@ from eval.report.page_tables import (
 )
 from eval.report.pictures import Picture, picture
 from eval.report.plots import Point, tradeoff, training_curves
-from eval.report.summary import count, headline, verdict, with_reference
+from eval.report.summary import count, headline, role_sentences, verdict, with_reference
 from eval.report.templating import render_template
 from eval.result_values import ResultValues
 
@@ -104,6 +104,7 @@ def page(
         "result_page.html.j2",
         title=title,
         about=_about(results[0]),
+        roles=role_sentences(results),
         headline=headline(leading),
         verdict=Line(pill(leading), verdict(leading)) if compared else None,
         tiles=tiles(leading),
@@ -135,7 +136,7 @@ def _tradeoffs(results: Sequence[ResultValues]) -> list[Picture]:
             reference = comparison.reference
             base = comparison.reference_scores.get(comparison.metric, result.score - comparison.difference.value)
             low, high = base + comparison.difference.low, base + comparison.difference.high
-            floor = base - comparison.margin
+            floor = None if comparison.verdict == "selection" else base - comparison.margin
         points.append((result, low, high))
     metric, pictures = results[0].metric, []
     costs = (

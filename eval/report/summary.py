@@ -57,7 +57,9 @@ def verdict(result: ResultValues) -> str:
 
 
 def _caution(comparison: Comparison, examples: int) -> str:
-    """Return what so many examples can show; nothing where they are enough."""
+    """Return what so many examples can show; nothing where they are enough, or may say nothing."""
+    if comparison.verdict == "selection":
+        return ""
     if comparison.method == "paired bootstrap":
         # Rule of three: an error never seen on n examples may still have a rate of 3 / n (Hanley & Lippman-Hand 1983).
         unseen = 3 / max(1, examples)
@@ -68,6 +70,25 @@ def _caution(comparison: Comparison, examples: int) -> str:
         f"; of equally good models, four of five would be shown to be within {comparison.smallest_margin:.2g} by these "
         f"examples, and within {comparison.margin:g} by about {count(comparison.examples_needed)}"
     )
+
+
+def role_sentences(results: Sequence[ResultValues]) -> list[str]:
+    """Return what the scores may say: final ones together, and each of a selection with what was chosen; no full stop.
+
+    Results of earlier versions do not say it.
+    """
+    found = [
+        f"{result.name}: the score is one of a selection; chosen on these very examples: "
+        + "; ".join(sorted(result.chosen_on))
+        for result in results
+        if result.role == "selection"
+    ]
+    final = [result.name for result in results if result.role == "final"]
+    if final and found:
+        found.append(f"{', '.join(final)}: final; nothing was chosen on these examples")
+    elif final:
+        found.append(f"The scores are final: nothing of these models was chosen on the {results[0].split} examples")
+    return found
 
 
 def difference(result: ResultValues) -> str:
@@ -92,6 +113,8 @@ def reference_result(results: Sequence[ResultValues]) -> ResultValues | None:
                     "file_bytes": comparison.reference_bytes,
                     "folder_bytes": None,
                     "comparison": None,
+                    "role": None,
+                    "chosen_on": {},
                     "calibration_error": None,
                     "slices": (),
                     "confusion": None,

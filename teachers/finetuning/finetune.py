@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from eval.errors import CompressError, UserError
 from eval.files.typed_json import read_typed
 from eval.task import Examples, Task
+from teachers.chosen_on import FACTS as FACTS
 from teachers.file_digests import differences, file_digests, has_config
 from teachers.finetuning.auxiliary_lm import VERSION as AUXILIARY_LM
 from teachers.finetuning.auxiliary_lm import WithLanguageModel
@@ -36,7 +37,6 @@ from teachers.training.scoring import scorable
 
 logger = logging.getLogger("teachers.finetuning.finetune")
 
-FACTS = "teacher.json"
 VERSION = 1
 """Raised when the same base, data and settings give another teacher."""
 
@@ -58,7 +58,7 @@ def finetune(
 
     Args:
         base: A model folder, a hub name, or a network that is already built.
-        task: The task with its data; the validation split chooses the best epoch.
+        task: The task with its data; ``task.select`` chooses the best epoch.
         training: How; the defaults of the ``training`` block otherwise.
         seed: Seeds head, order and dropout.
         name: What reports call the teacher.
@@ -92,6 +92,8 @@ def finetune(
         identity["pooler"] = "trained"
     folder = kept_place(f"{task.spec.kind}-", identity, model)
     student = replace(model, name=name)
+    base_chosen = {f"{what}, base": digest for what, digest in model.chosen_on.items()}
+    before = {"chosen_on": base_chosen} if base_chosen else {}
 
     def teach(working: Path) -> list[dict[str, Any]]:
         logger.info("training teacher %s in %s", folder.name, folder)
@@ -103,7 +105,7 @@ def finetune(
                 objective,
                 training,
                 seed=seed,
-                validation=task.validation,
+                validation=task.select,
                 folder=working,
                 identity="" if loss is None else json.dumps(named(loss)),
             )
@@ -113,15 +115,15 @@ def finetune(
         "the teacher",
         is_kept=(folder / FACTS).is_file,
         train=teach,
-        write=lambda history, beside: keep(student, {"identity": identity, "history": history}, beside),
+        write=lambda history, beside: keep(student, {"identity": identity, "history": history} | before, beside),
     )
     return kept_teacher(folder, name), folder
 
 
 def _scored_texts(task: Task) -> Examples:
     """Return the examples that the network reads again and again."""
-    validation = task.validation if scorable(task.spec, task.validation) else ()
-    return Examples([*task.train, *validation], "train and validation")
+    select = task.select if scorable(task.spec, task.select) else ()
+    return Examples([*task.train, *select], "train and select")
 
 
 def task_identity(model: TaskModel, task: Task, loss: NamedLoss | None) -> dict[str, Any]:
@@ -131,7 +133,7 @@ def task_identity(model: TaskModel, task: Task, loss: NamedLoss | None) -> dict[
         "tokenizer": hashlib.sha256(model.tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
         "task": task.spec.model_dump(mode="json", exclude_defaults=True),
         "train": task.train.digest,
-        "validation": task.validation.digest,
+        "validation": task.select.digest,
     }
     return identity if loss is None else identity | {"loss": named(loss)}
 

@@ -35,7 +35,7 @@ def in_domain_base(start: Start, task: Task, training: Training, *, seed: int = 
 
     Args:
         start: Gives the base for a task.
-        task: Its train and unlabelled texts are learned from; those of validation choose the best epoch.
+        task: Its train and unlabelled texts are learned from; those of ``task.select`` choose the best epoch.
         training: How the texts are learned.
         seed: Seeds heads, order, dropout and masks.
 
@@ -57,14 +57,15 @@ def in_domain_base(start: Start, task: Task, training: Training, *, seed: int = 
 def text_task(task: Task) -> Task:
     """Return the masked-language task on the texts of another: each text once, both of a pair, contexts and questions.
 
-    Train and unlabelled texts become ``train``, those of validation ``validation``; test texts are left alone.
+    Train and unlabelled texts become ``train``, those of ``select`` become ``validation``; texts that report are left
+    alone.
     """
     spec = TaskSpec(
         kind="masked-lm", metric="masked_accuracy", max_length=task.spec.max_length, stride=task.spec.stride
     )
     splits = {
         "train": _texts("train", task.train, task.splits.get("unlabeled", ())),
-        "validation": _texts("validation", task.validation),
+        "validation": _texts("validation", task.select),
     }
     return Task(spec, splits, task.source)
 

@@ -97,7 +97,7 @@ def train_together(
     share_encoders(models)
     training_tasks = [
         TrainingTask(
-            model, tasks[name].train, objectives.get(name, TaskLoss()), tasks[name].validation, teachers.get(name), name
+            model, tasks[name].train, objectives.get(name, TaskLoss()), tasks[name].select, teachers.get(name), name
         )
         for name, model in models.items()
     ]
@@ -120,7 +120,7 @@ def finetune_together(
 
     Args:
         models: One a task, with encoders of one family and shape; in place, they come to share the first one's.
-        tasks: Data by the same names; the mean of their validation scores chooses the best epoch.
+        tasks: Data by the same names; the mean of their scores on ``task.select`` chooses the best epoch.
         training: How; the defaults of the ``training`` block otherwise.
         losses: What is minimised, for tasks that do not learn by their own loss.
         per_task: If given, each model is then fine-tuned on its own task so, starting from the shared encoder; this is

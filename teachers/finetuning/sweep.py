@@ -107,7 +107,7 @@ class Sweep:
             for each in self.trials
         ]
         best = {"setting": dict(self.best.setting), "seed": self.best.best_seed}
-        return {"metric": self.metric, "split": "validation", "trials": trials, "best": best, "note": OPTIMISTIC}
+        return {"metric": self.metric, "split": "select", "trials": trials, "best": best, "note": OPTIMISTIC}
 
 
 def checked(values: Values, context: Any = None) -> dict[str, tuple[Any, ...]]:
@@ -175,7 +175,8 @@ def run_sweep(
 
     Args:
         start: Returns what fine-tuning starts from, given a seed; a network that is already built must be a new one.
-        task: The task with its data; validation chooses the best epoch of each member and the best member.
+        task: The task with its data; ``task.select`` chooses the best epoch of each member and the best
+            member.
         training: What all settings have in common.
         values: What they differ in; see ``checked``.
         seed: The only seed, if ``values`` names none.
@@ -183,16 +184,19 @@ def run_sweep(
         fit: Makes each member; plain ``finetune`` by default.
 
     Raises:
-        UserError: If values, base or data are unusable, or validation has no labels to choose by.
+        UserError: If values, base or data are unusable, or there are no labels to choose by.
         DivergedError: If no setting gets through with all of its seeds.
     """
     from teachers.finetuning.finetune import finetune, kept_teacher
     from teachers.training.scoring import scorable
 
     values = checked(values)
-    if not scorable(task.spec, task.validation):
+    if not scorable(task.spec, task.select):
         where = task.source or "the data"
-        raise UserError(f"{where}: a sweep chooses by validation, and there is no validation split with labels")
+        raise UserError(
+            f"{where}: a sweep chooses by scores, and there are no examples with labels to choose on: validation "
+            "reports or is missing, and the training examples are too few to carve some; name one as evaluate.select"
+        )
     seeds = values.get(SEED, (seed,))
     trials: list[Trial] = []
     folders: dict[tuple[int, int], Path] = {}

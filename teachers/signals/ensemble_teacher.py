@@ -97,6 +97,11 @@ class EnsembleTeacher:
         words = ["ensemble", *(teacher.digest for teacher in self.teachers), *map(repr, self._shares)]
         return hashlib.sha256("|".join(words).encode()).hexdigest()
 
+    @property
+    def chosen_on(self) -> dict[str, str]:
+        """What of the members was chosen -> digest of the examples it was chosen on."""
+        return {what: digest for teacher in self.teachers for what, digest in teacher.chosen_on.items()}
+
     def __len__(self) -> int:
         """How many members there are."""
         return len(self.teachers)

@@ -143,26 +143,18 @@ def test_a_speed_is_chosen_on_the_validation_examples_that_report_nothing(tolera
     assert result.lineage[-1].data["selection"] == task().validation.digest
 
 
-def test_what_reports_the_result_chooses_nothing(learned):
-    turned = Examples(
-        [{**e, "label": {"bad": "good", "good": "bad"}[e["label"]]} for e in task().validation], "validation"
-    )
-    found = []
-    for validation in (task().validation, turned, None):
-        inputs = Inputs(train=task().train, validation=validation, reports_validation=validation is not None)
-        result = run(Recipe(seed=5, steps=(EarlyExit(**AUTO, tolerance=0.45),)), source(), inputs)
-        rest, apart = held_out(task().train, 5)
-        assert learned[-1].digest == rest.digest
-        facts = result.lineage[-1].facts
-        truths = [example["label"] for example in apart]
-        assert facts["measured_on"] == f"{len(apart)} held-out train examples"
-        assert facts["speed"] == slowly(replace(result), apart, truths, 0.45)
-        found.append((facts["speed"], result.lineage[-1].weights_after))
-    assert len(set(found)) == 1
+def test_without_examples_to_choose_on_a_part_of_train_is_held_out(learned):
+    result = run(Recipe(seed=5, steps=(EarlyExit(**AUTO, tolerance=0.45),)), source(), Inputs(train=task().train))
+    rest, apart = held_out(task().train, 5)
+    assert learned[-1].digest == rest.digest
+    facts = result.lineage[-1].facts
+    truths = [example["label"] for example in apart]
+    assert facts["measured_on"] == f"{len(apart)} held-out train examples"
+    assert facts["speed"] == slowly(replace(result), apart, truths, 0.45)
 
 
-@pytest.mark.parametrize(("split", "reports"), [("validation", True), ("test", False)])
-def test_a_recipe_says_whether_it_reports_the_validation_examples(split, reports, tmp_path):
+@pytest.mark.parametrize("split", ["validation", "auto"])
+def test_the_steps_of_a_recipe_never_see_the_examples_that_report(split, tmp_path):
     write_data(task(), tmp_path / "data")
     (tmp_path / "teacher").mkdir()
     save_taskmodel(source(), tmp_path / "teacher")
@@ -172,12 +164,14 @@ def test_a_recipe_says_whether_it_reports_the_validation_examples(split, reports
         "task": {"kind": "classification", "data": str(tmp_path / "data")},
         "teacher": {"model": str(tmp_path / "teacher")},
         "steps": [{"distill.early_exit": {"speed": "auto", "tolerance": 0.01}}],
-        "evaluate": {"against": "teacher"} | ({} if split == "validation" else {"split": split}),
+        "evaluate": {"against": "teacher", "split": split},
     }
-    inputs = prepare(recipe_from_plain(yaml.safe_load(yaml.safe_dump(plain)), "r")).inputs
-    assert inputs.reports_validation is reports
-    assert inputs.validation is not None
-    assert (inputs.selection is None) is reports
+    prepared = prepare(recipe_from_plain(yaml.safe_load(yaml.safe_dump(plain)), "r"))
+    assert prepared.roles.report == {"validation": "validation", "auto": "test"}[split]
+    seen = (prepared.inputs.train, prepared.inputs.validation, prepared.inputs.calibration)
+    reported = prepared.task.splits[prepared.roles.report].digest
+    assert reported not in {part.digest for part in seen if part is not None}
+    assert (prepared.inputs.validation is None) is (split == "validation" and len(task().train) < 200)
 
 
 def test_the_chosen_speed_is_saved_and_exported(learned, tmp_path):
@@ -200,7 +194,7 @@ def test_the_chosen_speed_is_saved_and_exported(learned, tmp_path):
 
 def test_a_fixed_speed_tells_what_it_saves_and_costs(learned, caplog):
     fields = {**AUTO, "speed": 0.4}
-    inputs = Inputs(train=task().train, validation=task().validation, reports_validation=True)
+    inputs = Inputs(train=task().train, validation=task().validation)
     with caplog.at_level(logging.INFO, "compress.distill.early_exit"):
         result = run(Recipe(steps=(EarlyExit(**fields),)), source(), inputs, dry_run_first=False)
     facts = result.lineage[-1].facts

@@ -88,5 +88,5 @@ def test_ranges_of_a_recipe_are_kept(model_and_task, tmp_path):
 def test_without_examples_there_is_nothing_to_measure(model_and_task, tmp_path):
     model, task = model_and_task
     task.splits["validation"] = task.validation[:0]
-    with pytest.raises(UserError, match="there are no validation examples to measure with"):
+    with pytest.raises(UserError, match="there are no examples to choose on"):
         tune(model, tmp_path / "x", task)

@@ -89,6 +89,11 @@ class Runtime:
         self.engine = engine or library.open(self.folder, threads or self._threads(), spinning)
         self.session = self.engine.session
 
+    @property
+    def chosen_on(self) -> dict[str, str]:
+        """What was chosen, or learned -> digest of the examples it was chosen on; earlier versions recorded none."""
+        return self.manifest.get("chosen_on") or {}
+
     def _threads(self) -> int:
         cores, tuned = default_threads(), self.manifest.get("tuned")
         found = (tuned or {}).get("threads") if "OMP_NUM_THREADS" not in os.environ else None

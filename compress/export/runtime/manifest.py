@@ -28,6 +28,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "int8": (dict,),
     "gate": (dict,),
     "tuned": (dict,),
+    "chosen_on": (dict,),
     "speed": (int, float),
     "max_tokens": (int,),
 }

@@ -1,0 +1,83 @@
+"""How often a run has opened the split that reports, and for which models: ``looks.json`` in its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from eval.files.typed_json import read_typed
+from eval.files.writing import atomic_write
+
+if TYPE_CHECKING:
+    from eval.inference import Predictor
+    from eval.task import Examples
+
+LOOKS_FILE = "looks.json"
+
+
+class Look(BaseModel):
+    """One opening of the split that reports.
+
+    Attributes:
+        time: When, UTC.
+        split: Its name.
+        digest: SHA-256 of its examples.
+        candidates: Digest of each model that was scored on it, by its name.
+    """
+
+    time: str
+    split: str
+    digest: str
+    candidates: dict[str, str]
+
+
+def read_looks(folder: Path) -> list[Look]:
+    """Return the openings so far, oldest first.
+
+    Raises:
+        UserError: If the file is damaged.
+    """
+    file = folder / LOOKS_FILE
+    if not file.is_file():
+        return []
+    found: list[Look] = read_typed(file, list[Look], "it counts how often the test split was opened; restore it")
+    return found
+
+
+def look(folder: Path, split: str, examples: Examples, models: Sequence[Predictor]) -> None:
+    """Write down that a split is opened to score these models; the reference is none of them."""
+    candidates = {model.name: _digest(model) for model in models}
+    now = Look(
+        time=datetime.now(UTC).isoformat(timespec="seconds"), split=split, digest=examples.digest, candidates=candidates
+    )
+    rows = [row.model_dump() for row in (*read_looks(folder), now)]
+    atomic_write(folder / LOOKS_FILE, (json.dumps(rows, indent=1) + "\n").encode())
+
+
+def told(looks: Sequence[Look]) -> str:
+    """Return how often the split that was opened last has been opened, and for how many models; equal ones count once.
+
+    Examples:
+        >>> first = Look(time="", split="test", digest="3f", candidates={"small": "a0"})
+        >>> again = Look(time="", split="test", digest="3f", candidates={"small": "a0", "smaller": "77"})
+        >>> told([first, again])
+        'The split test was opened 2 times, for 2 candidates.'
+    """
+    if not looks:
+        return ""
+    same = [one for one in looks if one.digest == looks[-1].digest]
+    models = {digest for one in same for digest in one.candidates.values()}
+    often = "once" if len(same) == 1 else f"{len(same):,} times"
+    many = f"{len(models):,} candidate{'s' if len(models) > 1 else ''}"
+    return f"The split {looks[-1].split} was opened {often}, for {many}."
+
+
+def _digest(model: Predictor) -> str:
+    """Return what tells a model from others: the digest of its weights, or of an export's manifest."""
+    manifest = getattr(model, "manifest", None)
+    return str(getattr(model, "digest", "") if manifest is None else manifest.get("digest", ""))

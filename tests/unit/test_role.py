@@ -1,0 +1,129 @@
+"""The role of a score, by what a model says that it was chosen on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from compress.artifact.artifact import Artifact
+from compress.artifact.record import Record, choices
+from compress.engine.baseline_differences import baseline_differences
+from compress.testing.tiny import tiny_task, tiny_taskmodel
+from eval.measurement import measure, pair
+from eval.proof.role import role_of
+from eval.report.card import model_card
+from eval.report.console import to_text
+from teachers.finetuning.finetune import finetune
+from teachers.training.config import Training
+
+
+class Said:
+    def __init__(self, name, **chosen_on):
+        self.name, self.chosen_on = name, chosen_on
+
+
+def test_a_model_that_says_nothing_is_believed():
+    assert role_of("a0", object()) == ("final", {})
+
+
+def test_what_was_chosen_on_these_examples_is_named_of_both_sides():
+    model, teacher = Said("small", gate="a0", epoch="77"), Said("teacher", epoch="a0", training="12")
+    assert role_of("a0", model, teacher) == ("selection", {"gate": "a0", "epoch, teacher": "a0"})
+    assert role_of("12", model, teacher) == ("selection", {"training, teacher": "12"})
+    assert role_of("3f", model, teacher) == ("final", {})
+
+
+def record(technique, **values):
+    return Record(technique=technique, weights_after="w", **values)
+
+
+def test_a_lineage_tells_every_choice():
+    lineage = (
+        record("source", chosen_on={"best epoch": "v0"}),
+        record("distill.logits", data={"train": "t", "validation": "v1"}, chosen_on={"best epoch, teacher": "v2"}),
+        record("distill.early_exit", data={"train": "t", "validation": "v1", "selection": "v1", "words.txt": "f"}),
+        record("quantize.static", data={"calibration": "c"}),
+    )
+    assert choices(lineage) == {
+        "best epoch, source": "v0",
+        "best epoch, teacher": "v2",
+        "training, 1. distill.logits": "t",
+        "best epoch, 1. distill.logits": "v1",
+        "training, 2. distill.early_exit": "t",
+        "best epoch, 2. distill.early_exit": "v1",
+        "threshold, 2. distill.early_exit": "v1",
+        "calibration, 3. quantize.static": "c",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "picks"),
+    [
+        ({"config": {"training": {"keep": "best"}}}, True),
+        ({"config": {"training": {"keep": "last", "patience": None}}}, False),
+        ({"config": {"training": {"keep": "last", "patience": 2}}}, True),
+        ({"config": {"training": {"keep": "best"}}, "facts": {"history": [{"step": 1, "loss": 0.5}]}}, False),
+    ],
+)
+def test_an_epoch_is_chosen_only_by_scores(values, picks):
+    assert record("distill.logits", data={"validation": "v"}, **values).picks_epoch is picks
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    task = tiny_task()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COMPRESS_HOME", str(tmp_path_factory.mktemp("home")))
+        return finetune(tiny_taskmodel("bert", task.spec), task, Training(epochs=1, batch_size=8))[0]
+
+
+def test_a_fine_tuned_model_says_what_chose_it(teacher, tmp_path):
+    task = tiny_task()
+    said = {"training": task.train.digest, "best epoch": task.validation.digest}
+    assert teacher.chosen_on == said
+    artifact = Artifact.from_model(teacher)
+    assert artifact.chosen_on == said
+    saved = Artifact.from_pretrained(artifact.save(tmp_path / "saved"))
+    assert saved.chosen_on == said
+
+
+@pytest.mark.parametrize(("split", "role"), [("validation", "selection"), ("train", "selection"), ("test", "final")])
+def test_a_measurement_has_its_role(teacher, split, role):
+    task = tiny_task()
+    other = tiny_taskmodel("bert", task.spec, seed=4)
+    result = measure(other, task, teacher, split=split)
+    assert result.role == role
+    assert (result.comparison.verdict == "selection") is (role == "selection")
+    alone, reference = measure(other, task, split=split), measure(teacher, task, split=split)
+    assert (alone.role, reference.role) == ("final", role)
+    assert (pair(alone, reference).verdict == "selection") is (role == "selection")
+    text = " ".join(to_text([result]).split())
+    assert ("no verdict against" in text) is (role == "selection")
+    assert ("The scores are final" in text) is (role == "final")
+    card = model_card("small", task.spec, [result])
+    assert ("the score is one of a selection" in card) is (role == "selection")
+    assert type(result).from_json(json.dumps(json.loads(result.to_json()))).role == role
+
+
+def test_a_result_of_an_earlier_version_says_no_role(teacher):
+    task = tiny_task()
+    values = json.loads(measure(teacher, task, split="test").to_json())
+    del values["role"], values["chosen_on"]
+    assert type(measure(teacher, task, split="test")).from_json(json.dumps(values)).role is None
+
+
+def test_a_baseline_like_the_result_differs_in_nothing():
+    history = [{"step": 5, "loss": 1.0}, {"step": 10, "loss": 0.5}]
+    training = {"learning_rate": 3e-5, "epochs": 2, "keep": "best"}
+    how = {"weights_before": "w", "data": {"train": "t", "validation": "v"}, "facts": {"history": history}}
+    one = [record("source"), record("distill.logits", config={"training": training}, **how)]
+    two = [record("source"), record("distill.labels", config={"training": training}, **how)]
+    assert baseline_differences(one, two) == []
+    how |= {"data": {"train": "u", "validation": "v"}, "facts": {"history": history[:1]}}
+    other = [record("source"), record("distill.labels", config={"training": training | {"learning_rate": 1e-4}}, **how)]
+    assert baseline_differences(one, other) == [
+        "step 1, the training examples",
+        "step 1, 10 optimizer steps, without teacher 5",
+        "step 1, learning_rate 3e-05, without teacher 0.0001",
+    ]
