@@ -60,7 +60,7 @@ def points_of(template: Any, values: Any, name: str = "") -> Iterator[Point]:
             for point in points_of(item, values, _under(name, place)):
                 yield {name: place, **point}
     elif isinstance(template, Mapping) and isinstance(values, Mapping):
-        names = list(template | values)
+        names = [*template, *(key for key in values if key not in template)]
         parts = [(template.get(key), values.get(key), _under(name, key)) for key in names]
         yield from _together(parts)
     elif isinstance(template, list) and isinstance(values, list):

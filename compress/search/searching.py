@@ -70,7 +70,12 @@ class Found:
 
 
 def search(
-    budget: Budget, out: str | Path, *, resume: bool = False, storage: str | None = None, observe: Observer | None = None
+    budget: Budget,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    storage: str | None = None,
+    observe: Observer | None = None,
 ) -> Found:
     """Search for models within a budget; look at the best of them on the examples that report, once.
 

@@ -67,11 +67,12 @@ class Trials:
         self._alive.acquire()
         self._deciding = FileLock(folder / ".deciding.lock")
         with self._deciding:
+            self._storage = optuna.storages.RDBStorage(
+                storage or f"sqlite:///{folder / STORAGE}",
+                engine_kwargs={"connect_args": {"timeout": PATIENCE_SECONDS}} if storage is None else None,
+            )
             self.study = optuna.create_study(
-                storage=optuna.storages.RDBStorage(
-                    storage or f"sqlite:///{folder / STORAGE}",
-                    engine_kwargs={"connect_args": {"timeout": PATIENCE_SECONDS}} if storage is None else None,
-                ),
+                storage=self._storage,
                 study_name=budget.name,
                 directions=["minimize"] * (1 + len(self.costs)),
                 load_if_exists=True,
@@ -86,14 +87,14 @@ class Trials:
         """Say that this process works no longer."""
         self._alive.release()
         (self.folder / WORKERS / f"{self.worker}.lock").unlink(missing_ok=True)
-        self.study._storage.remove_session()  # a connection that stays open is a warning when it is collected
+        self._storage.remove_session()  # a connection that stays open is a warning when it is collected
 
     def standings(self) -> list[Standing]:
         """Return what is known of every candidate, at the last share that it was trained for, in order of proposal."""
         found: dict[str, Standing] = {}
         for trial in self._all():
             standing = Standing.of(trial)
-            if trial.state == TrialState.FAIL or not standing.key:  # taken up again by another trial, or repeated
+            if not standing.key:  # proposed before, or not drawn yet
                 continue
             if standing.key not in found or standing.rung >= found[standing.key].rung:
                 found[standing.key] = standing
@@ -109,10 +110,15 @@ class Trials:
             self.study.set_user_attr("started", True)
 
     def next(self) -> Job | None:
-        """Return what this process does next; None if there is nothing, for now or at all (see ``is_waiting``)."""
+        """Return what this process does next; None if there is nothing, for now or at all (see ``is_waiting``).
+
+        What a killed process was doing comes first: its steps go on from their checkpoints. Then the queue, then the
+        best candidate that deserves the next share, then a new one.
+        """
         with self._deciding:
-            self._take_back()
-            if not any(trial.state == TrialState.WAITING for trial in self._all()):
+            trials = self._all()
+            left = next((t for t in trials if t.state == TrialState.RUNNING and not self._is_alive(t)), None)
+            if left is None and not any(trial.state == TrialState.WAITING for trial in trials):
                 promoted = self._promoted()
                 if promoted is not None:
                     attributes = {**promoted.user_attrs, "rung": promoted.user_attrs.get("rung", 0) + 1}
@@ -120,10 +126,10 @@ class Trials:
                     self.study.enqueue_trial(promoted.params, user_attrs=kept)
                 elif not self._takes_new():
                     return None
-            # Proposals depend on what is known and on how many there were, not on which process makes them.
-            count = sum(trial.state != TrialState.FAIL for trial in self._all())
-            self.study.sampler = optuna.samplers.TPESampler(seed=self.budget.seed + count)
-            trial = self.study.ask()
+            # A proposal depends on what is known and on its number, not on the process that makes it, or makes it again.
+            number = len(trials) if left is None else left.number
+            self.study.sampler = optuna.samplers.TPESampler(seed=self.budget.seed + number)
+            trial = self.study.ask() if left is None else optuna.Trial(self.study, left._trial_id)
             trial.set_user_attr("worker", self.worker)
             self._began = time.monotonic()
             return Job(trial, int(trial.user_attrs.get("rung", 0)))
@@ -178,16 +184,9 @@ class Trials:
     def _all(self) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False)
 
-    def _take_back(self) -> None:
-        """Put what killed processes were doing back into the queue: their steps go on from their checkpoints."""
-        for trial in self._all():
-            if trial.state == TrialState.RUNNING and not self._is_alive(trial.user_attrs.get("worker")):
-                known = {name: trial.user_attrs[name] for name in KEPT if name in trial.user_attrs}
-                self.study.tell(trial.number, state=TrialState.FAIL)
-                if "key" in known or "start" in known:
-                    self.study.enqueue_trial(_given(trial), user_attrs=known)
-
-    def _is_alive(self, worker: str | None) -> bool:
+    def _is_alive(self, trial: FrozenTrial) -> bool:
+        """Whether the process that works on a trial is there; a trial of a killed one is gone on with."""
+        worker = trial.user_attrs.get("worker")
         if worker == self.worker:
             return True
         lock = self.folder / WORKERS / f"{worker}.lock"
@@ -222,7 +221,7 @@ class Trials:
 
     def _takes_new(self) -> bool:
         trials, most = self._all(), self.budget.candidates
-        proposed = [t for t in trials if t.user_attrs.get("rung", 0) == 0 and t.state != TrialState.FAIL]
+        proposed = [t for t in trials if t.user_attrs.get("rung", 0) == 0]
         trained = [t for t in proposed if t.state != TrialState.PRUNED and "same_as" not in t.user_attrs]
         if most is not None and len(trained) >= most:
             return False
@@ -244,7 +243,8 @@ KEPT = ("rung", "start", "key", "label", "costs")
 
 def _constrain(trial: optuna.Trial, violations: Mapping[str, float]) -> None:
     for name, value in violations.items():
-        trial.set_constraint(name, value)
+        if name not in trial.constraints:  # a killed process may have got so far
+            trial.set_constraint(name, value)
 
 
 def _is_done(trial: FrozenTrial, rung: int) -> bool:
@@ -253,10 +253,4 @@ def _is_done(trial: FrozenTrial, rung: int) -> bool:
 
 
 def _goes_on(trial: FrozenTrial, rung: int) -> bool:
-    return trial.state != TrialState.FAIL and trial.user_attrs.get("rung", 0) > rung
-
-
-def _given(trial: FrozenTrial) -> dict[str, Any]:
-    """Return the parameters of a trial, those that it was to have included."""
-    fixed: dict[str, Any] = trial.system_attrs.get("fixed_params", {})
-    return {**fixed, **trial.params}
+    return trial.user_attrs.get("rung", 0) > rung
