@@ -1,4 +1,4 @@
-"""The command line: sixteen commands; nothing heavy is imported before a command needs it."""
+"""The command line: eighteen commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from compress import __version__
 from compress.commands import (
     augment,
+    certify,
     check,
     doctor,
     evaluate,
@@ -70,6 +71,8 @@ app.command("augment", cls=Command)(augment.augment)
 app.command("eval", cls=Command)(evaluate.evaluate)
 app.command("export", cls=Command)(export.export)
 app.command("verify", cls=Command)(verify.verify)
+app.command("certify", cls=Command)(certify.certify)
+app.command("recheck", cls=Command)(certify.recheck)
 app.command("history", cls=Command)(evaluate.history)
 app.command("predict", cls=Command)(predict.predict)
 app.command("doctor", cls=Command)(doctor.doctor)

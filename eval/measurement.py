@@ -273,7 +273,7 @@ def _answered(
     if kind.calibrated:
         right = [a["label"] == example["label"] for a, example in zip(kept.answers, examples, strict=True)]
         calibration = expected_calibration_error([answer["probability"] for answer in kept.answers], right)
-    folder, size = getattr(model, "folder", None), getattr(model, "size", None)
+    folder, (size, weight_bytes) = getattr(model, "folder", None), size_of(model)
     result = Result(
         name=name,
         task=spec,
@@ -284,8 +284,8 @@ def _answered(
         scores=score(spec, predictions.answers, examples),
         calibration_error=calibration,
         confusion=confusion(spec, predictions.answers, examples),
-        size=size() if callable(size) else _file_size(model, folder),
-        file_bytes=(file_bytes(folder, getattr(model, "weight_files", MODEL_FILES)) or None) if folder else None,
+        size=size,
+        file_bytes=weight_bytes,
         folder_bytes=folder_bytes(folder) if folder is not None else None,
         layers=None if predictions.layers is None else float(np.mean(predictions.layers)),
         seconds=seconds,
@@ -294,6 +294,13 @@ def _answered(
         kept=kept,
     )
     return result, kept
+
+
+def size_of(model: Predictor) -> tuple[Size | None, int | None]:
+    """Return the size of a model, if it or the file in its folder tells it, and the bytes of its weight files."""
+    folder, size = getattr(model, "folder", None), getattr(model, "size", None)
+    weight_bytes = file_bytes(folder, getattr(model, "weight_files", MODEL_FILES)) if folder else 0
+    return size() if callable(size) else _file_size(model, folder), weight_bytes or None
 
 
 def _file_size(model: Predictor, folder: str | Path | None) -> Size | None:

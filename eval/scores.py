@@ -10,14 +10,17 @@ warning: a correlation, when all predictions or all labels are equal; an F1, whe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eval.errors import UserError, did_you_mean
-from eval.inference import Answer
+from eval.examples import Answer, Example
 from eval.kinds.kind_registry import kind_of
 from eval.metrics.scorers import Metric, Scorer, Values
-from eval.task import Example, TaskSpec
+
+if TYPE_CHECKING:
+    from eval.task import TaskSpec
 
 
 def metrics_of(kind: str) -> dict[str, Metric]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from eval.example_digests import examples_digest
 from eval.examples import Example as Example
 from eval.kinds.kind_registry import kind_names, kind_of
 
@@ -109,11 +108,7 @@ class Examples(Sequence[Example]):
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the examples, in order; equal for equal content wherever it was read from."""
-        digest = hashlib.sha256()
-        for item in self.items:
-            digest.update(json.dumps(dict(item), sort_keys=True, ensure_ascii=False).encode())
-            digest.update(b"\n")
-        return digest.hexdigest()
+        return examples_digest(self.items)
 
     def sample(self, count: int, seed: int) -> Examples:
         """Return ``count`` examples drawn without replacement, in file order; all of them if there are fewer."""

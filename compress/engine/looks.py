@@ -28,12 +28,14 @@ class Look(BaseModel):
         split: Its name.
         digest: SHA-256 of its examples.
         candidates: Digest of each model that was scored on it, by its name.
+        claim: Digest of the claim that was fixed before (``eval.certificate.contents.Fixed``).
     """
 
     time: str
     split: str
     digest: str
     candidates: dict[str, str]
+    claim: str = ""
 
 
 def read_looks(folder: Path) -> list[Look]:
@@ -49,12 +51,11 @@ def read_looks(folder: Path) -> list[Look]:
     return found
 
 
-def look(folder: Path, split: str, examples: Examples, models: Sequence[Predictor]) -> None:
+def look(folder: Path, split: str, examples: Examples, models: Sequence[Predictor], claim: str = "") -> None:
     """Write down that a split is opened to score these models; the reference is none of them."""
     candidates = {model.name: _digest(model) for model in models}
-    now = Look(
-        time=datetime.now(UTC).isoformat(timespec="seconds"), split=split, digest=examples.digest, candidates=candidates
-    )
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    now = Look(time=time, split=split, digest=examples.digest, candidates=candidates, claim=claim)
     rows = [row.model_dump() for row in (*read_looks(folder), now)]
     atomic_write(folder / LOOKS_FILE, (json.dumps(rows, indent=1) + "\n").encode())
 

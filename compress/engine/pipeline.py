@@ -14,6 +14,7 @@ from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
 from compress.engine.baseline_differences import baseline_differences
+from compress.engine.claim_file import claim_of, fix_claim
 from compress.engine.looks import look, read_looks, told
 from compress.engine.preflight import BASELINE, foresee, result_name, without_teacher
 from compress.engine.preparation import Prepared, prepare, refuse_several
@@ -207,7 +208,11 @@ def evaluate(
     plan = None
     if block.latency is not None:
         plan = LatencyPlan(batch=block.latency.batch, lengths=(block.latency.lengths,))
-    look(out, roles.report, scored_examples(task, roles.report), models)
+    examples, claim = scored_examples(task, roles.report), ""
+    if reference is not None:
+        asked = claim_of(task.spec, examples, roles.report, block.margin, recipe.seed)
+        claim = fix_claim(out, asked, reference, models).digest
+    look(out, roles.report, examples, models, claim)
     results = measure_together(models, task, reference, roles.report, block.margin, plan, recipe.seed)
     named = {result_name(result.name): result for result in results}
     for name, result in named.items():

@@ -105,7 +105,7 @@ def assemble(recipe: Recipe, roles: Roles | None) -> Prepared:
         UserError: If a model cannot be loaded or built.
     """
     task = None if roles is None else roles.task
-    teachers = _teachers(recipe, task)
+    teachers = teachers_of(recipe, task)
     student = build_student(recipe, next(iter(teachers), None), task)
     train = task.train if task is not None and len(task.train) else None
     inputs = Inputs(
@@ -143,7 +143,7 @@ def refuse_several(recipe: Recipe) -> None:
         )
 
 
-def _teachers(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
+def teachers_of(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
     """Load every teacher of the recipe, or fine-tune it; they are numbered if there are several."""
     if recipe.teacher is None:
         return ()

@@ -126,7 +126,7 @@ class Trials:
                     self.study.enqueue_trial(promoted.params, user_attrs=kept)
                 elif not self._takes_new():
                     return None
-            # A proposal depends on what is known and on its number, not on the process that makes it, or makes it again.
+            # A proposal depends on what is known and on its number, not on which process makes it, or makes it again.
             number = len(trials) if left is None else left.number
             self.study.sampler = optuna.samplers.TPESampler(seed=self.budget.seed + number)
             trial = self.study.ask() if left is None else optuna.Trial(self.study, left._trial_id)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from eval.examples import Answer, Asks, Example
 from eval.metrics import correlation
+from eval.metrics.entities import entities
 
 Indices = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -112,11 +113,9 @@ def binary_counts(spec: Asks, answers: Sequence[Answer], examples: Sequence[Exam
 
 def entity_counts(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
     """Count entities as conlleval does: right are those of equal type, start and end (seqeval's default mode)."""
-    from seqeval.metrics.sequence_labeling import get_entities
-
     counts = []
     for answer, example in zip(answers, examples, strict=True):
-        found, wanted = set(get_entities(answer["tags"])), set(get_entities(list(example["tags"])))
+        found, wanted = entities(answer["tags"]), entities(example["tags"])
         counts.append((len(found & wanted), len(found), len(wanted)))
     return np.array(counts, dtype=np.float64)
 

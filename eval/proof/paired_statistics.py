@@ -8,26 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BeforeValidator, PlainSerializer
 
 from eval.errors import UserError
-from eval.inference import Answer
+from eval.examples import Answer
 from eval.kinds.kind_registry import kind_of
+from eval.number import Number as Number
 
 Metric = Callable[[NDArray[np.int64]], float]
 """The metric of one model on the examples with these indices (see ``eval.scores.resampler``)."""
 Verdict = Literal["non-inferior", "inferior", "not shown", "selection"]
 """``selection``: something was chosen on the very same examples, so that they show no margin (``eval.proof.role``)."""
-Number = Annotated[
-    float,
-    BeforeValidator(lambda value: float("nan") if value is None else value),
-    PlainSerializer(lambda value: value if np.isfinite(value) else None, when_used="json"),
-]
-"""A float that stands in JSON as null where it is not finite; null is read back as NaN."""
 
 
 @dataclass(frozen=True)
@@ -248,12 +243,16 @@ def mcnemar(candidate: ArrayLike, reference: ArrayLike) -> McNemar:
     if not (is_binary(first) and is_binary(second)):
         raise UserError("mcnemar: values must be 0 (wrong) or 1 (right); use paired_bootstrap for other scores")
     only_candidate, only_reference = int(np.sum(first > second)), int(np.sum(first < second))
-    discordant = only_candidate + only_reference
-    if not discordant:
-        return McNemar(0, 0, 1.0)
-    from scipy.stats import binomtest
+    return McNemar(only_candidate, only_reference, _fair_coin(only_candidate, only_reference))
 
-    return McNemar(only_candidate, only_reference, float(binomtest(only_candidate, discordant, 0.5).pvalue))
+
+def _fair_coin(heads: int, tails: int) -> float:
+    """Return the two-sided exact p-value of a fair coin that fell so, from whole numbers."""
+    throws, ways, tail = heads + tails, 1, 0
+    for place in range(min(heads, tails) + 1):
+        tail += ways
+        ways = ways * (throws - place) // (place + 1)
+    return float(min(Fraction(1), Fraction(2 * tail, 2**throws)))
 
 
 def is_binary(values: NDArray[np.float64]) -> bool:

@@ -12,12 +12,12 @@ import pytest
 import scipy.stats
 import seqeval.metrics
 import sklearn.metrics
-from eval.metrics.entities import entities
 from seqeval.metrics.sequence_labeling import get_entities
 
 from eval.errors import UserError
 from eval.kinds.kind_registry import OWN, kind_of
 from eval.metrics.answer_overlap import answer_words, exact_match, token_f1
+from eval.metrics.entities import entities
 from eval.scores import metrics_of, per_example, resampler, score, unfit
 from eval.task import TaskSpec
 

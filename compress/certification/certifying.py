@@ -1,0 +1,168 @@
+"""The certificate of a run, from what the run kept: nothing is measured again, and the test split is not opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compress.certification.contents_of_run import Looked, contents_of
+from compress.engine.claim_file import folders_of, read_claims
+from compress.engine.preflight import result_name
+from compress.engine.preparation import read_roles, teachers_of
+from compress.engine.run_folder import MODEL, RECIPE_FILE, RESULTS
+from compress.export.check.verification import verify
+from compress.export.runtime.manifest import MANIFEST, read_manifest
+from compress.export.targets.library import ExportError
+from compress.recipe import Recipe, read_recipe
+from eval.certificate.certified_sentence import sentence
+from eval.certificate.contents import Fixed, files_digest
+from eval.certificate.model_files import model_files
+from eval.certificate.own_figures import check_own_figures
+from eval.certificate.signature import sign as write_signature
+from eval.errors import CompressError, UserError, did_you_mean
+from eval.files.writing import atomic_write
+from eval.result import Result
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A certificate that was written.
+
+    Attributes:
+        file: The certificate.
+        sentence: What it says.
+        signature: Its signature, if it was signed.
+    """
+
+    file: Path
+    sentence: str
+    signature: Path | None = None
+
+
+def certify(
+    run: str | Path,
+    out: str | Path = "model.cert",
+    *,
+    model: str | None = None,
+    margin: float | None = None,
+    sign: str | Path | None = None,
+) -> Certified:
+    """Write the certificate of a model that a run made.
+
+    Args:
+        run: Folder of the run.
+        out: The file.
+        model: Which of its models: an export such as ``onnx-int8``, or the name of the recipe for the torch model; by
+            default the first 8-bit export, else the torch model.
+        margin: The margin that is expected; it must be the one that was fixed before the test split was opened.
+        sign: A private key as PEM, to sign with (see ``eval.certificate.signature``).
+
+    Raises:
+        UserError: The run has no teacher to compare with or no claim, the scores are those of a selection, the claim
+            was moved afterwards, or a model was changed since.
+        CompressError: The export does not pass its gate or is not verified.
+    """
+    folder, out = Path(run), Path(out)
+    recipe, result = _candidate(folder, model)
+    reference = _reference(folder, recipe, result)
+    where = folder / (MODEL if result.name == recipe.name else result.name)
+    roles = read_roles(recipe)
+    teachers = teachers_of(recipe, None if roles is None else roles.task)
+    claims = [fixed for fixed in read_claims(folder) if fixed.claim.digest == result.digest]
+    fixed = _fixed(claims, result, where)
+    problems = [*_of_selection(result, reference), *_moved(claims, result, recipe, margin)]
+    if fixed is None:
+        problems.append(
+            f"{result.name}: no claim was fixed for these files before {result.split} was opened, or they were changed "
+            "since; run the recipe again"
+        )
+    if roles is None or roles.task.splits[roles.report].digest != result.digest:
+        problems.append(f"{folder}: the data is not what it was when the run was measured; restore it")
+    if not all(map(folders_of, teachers)):
+        problems.append("teacher: lies in no folder, so nobody could check it; give teacher.model a folder")
+    if problems or roles is None or fixed is None:
+        raise UserError(*problems)
+    _gate(where)
+    contents = contents_of(Looked(folder, recipe, result, reference, fixed, roles, where, teachers))
+    if wrong := check_own_figures(contents).sentences:
+        raise UserError(*(f"{folder}: {problem}" for problem in wrong))
+    atomic_write(out, contents.to_bytes())
+    signed = None if sign is None else write_signature(out, Path(sign))
+    return Certified(out, sentence(contents.main), signed)
+
+
+def _candidate(folder: Path, model: str | None) -> tuple[Recipe, Result]:
+    """Return the recipe of a run and the result of the model that is asked for."""
+    if not (folder / RECIPE_FILE).is_file():
+        raise UserError(f"{folder}: no {RECIPE_FILE} here; give the folder that 'compress run' wrote")
+    recipe = read_recipe(folder / RECIPE_FILE)
+    exports = [f"{block.target}{kind}" for block in recipe.export for kind in ("-int8", "")]
+    there = [name for name in exports if (folder / RESULTS / name).is_dir()]
+    names = [*there, recipe.name]
+    chosen = model or next((name for name in there if name.endswith("-int8")), recipe.name)
+    if chosen not in names or not (folder / RESULTS / result_name(chosen)).is_dir():
+        raise UserError(f"--model: {folder} has no result of {chosen!r}{did_you_mean(chosen, names)}")
+    return recipe, Result.load(folder / RESULTS / result_name(chosen))
+
+
+def _reference(folder: Path, recipe: Recipe, result: Result) -> Result:
+    if result.comparison is None or recipe.evaluate is None or recipe.evaluate.against != "teacher":
+        raise UserError(
+            f"{folder}: {result.name} was not compared with its teacher; run it with evaluate: {{against: teacher}}"
+        )
+    return Result.load(folder / RESULTS / result_name(result.comparison.reference))
+
+
+def _fixed(claims: Sequence[Fixed], result: Result, where: Path) -> Fixed | None:
+    """Return the first claim for a model with these files."""
+    files = files_digest(model_files([where]))
+    return next((fixed for fixed in claims if fixed.models.get(result.name) == files), None)
+
+
+def _of_selection(result: Result, reference: Result) -> list[str]:
+    """Return why scores show no margin, whatever they are."""
+    if (result.role, reference.role) == ("final", "final"):
+        return []
+    chosen = sorted({**result.chosen_on, **reference.chosen_on})
+    why = f"{', '.join(chosen)} by the same examples" if chosen else "the run does not say what was chosen on it"
+    return [f"{result.name}: its scores on {result.split} are those of a selection ({why}), which show no margin"]
+
+
+def _moved(claims: Sequence[Fixed], result: Result, recipe: Recipe, margin: float | None) -> list[str]:
+    """Return who says another margin than the claim that was fixed first, before these examples were opened."""
+    if not claims:
+        return []
+    first, evaluate, compared = claims[0].claim, recipe.evaluate, result.comparison
+    said = {
+        "a later claim": next((later.claim.margin for later in claims if later.claim.margin != first.margin), None),
+        "the recipe": None if evaluate is None else evaluate.margin,
+        "the result": None if compared is None else compared.margin,
+        "--margin": margin,
+    }
+    return [
+        f"margin moved afterwards: {who} says {given:g}, the claim before {result.split} was opened {first.margin:g}"
+        for who, given in said.items()
+        if given is not None and given != first.margin
+    ]
+
+
+def _gate(where: Path) -> None:
+    """Refuse an export that does not pass its gate, or its golden test vectors.
+
+    Raises:
+        CompressError: If it does not.
+    """
+    if not (where / MANIFEST).is_file():
+        return
+    try:
+        gate = read_manifest(where).get("gate") or {}
+        found = verify(where)
+    except ExportError as error:
+        raise CompressError(str(error)) from error
+    if not gate.get("passed"):
+        raise CompressError(f"{where}: did not pass its gate; export it again")
+    failed = [each for each in found if not each.passed and each.version is not None]
+    if failed or not any(each.ran for each in found):
+        told = "; ".join(f"{each.runtime}: {'; '.join(each.problems)}" for each in failed or found)
+        raise CompressError(f"{where}: is not verified ({told}); export it again")

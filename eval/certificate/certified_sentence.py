@@ -1,0 +1,31 @@
+"""The one sentence that a certificate comes to: a card, a page and ``compress recheck`` all show this one."""
+
+from __future__ import annotations
+
+from eval.certificate.contents import Certificate
+
+TESTS = {"score interval": "Tango's score interval"}
+"""Methods that are called by the name of who found them."""
+VERDICTS = {
+    "non-inferior": ("Certified", "is excluded with {confidence} confidence"),
+    "not shown": ("Not certified", "is not excluded with {confidence} confidence"),
+    "inferior": ("Not certified", "is there with {confidence} confidence"),
+}
+
+
+def sentence(main: Certificate) -> str:
+    """Return what a certificate says, without a full stop at its end."""
+    claim, outcome = main.fixed.claim, main.outcome
+    word, said = VERDICTS.get(outcome.verdict, ("Not certified", "was not compared"))
+    candidate, teacher = (_score(scores.get(claim.metric)) for scores in (outcome.candidate, outcome.teacher))
+    points = 100 * claim.margin
+    margin = f"{points:.1f} point" if round(points, 1) == 1 else f"{points:.3g} points"
+    loss = f"a loss of more than {margin} {said.format(confidence=f'{100 * claim.confidence:g}%')}"
+    return (
+        f"{word} on {main.data.parts['test'].examples:,} test examples: {claim.metric} {candidate} against {teacher}; "
+        f"{loss} ({TESTS.get(claim.method, claim.method)})"
+    )
+
+
+def _score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,176 @@
+"""Level 1: whether a certificate agrees with itself. It needs numpy alone, and nothing but the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from eval.certificate.contents import Certificate, Contents, Model, Speed, Tolerances
+from eval.certificate.findings import Finding, Word
+from eval.certificate.recomputing import method_for, outcome_of
+from eval.errors import shortened
+
+WIDEST = Tolerances(computed=1e-6, number=0.1, tie=0.1, ratio=3.0)
+"""The widest tolerances that a certificate may state."""
+ROLES = ("train", "select", "test")
+
+
+def check_own_figures(contents: Contents) -> Finding:
+    """Compute everything again that follows from the predictions, and compare what is said twice."""
+    problems = list(_problems(contents))
+    return Finding(1, Word.INVALID if problems else Word.VALID, tuple(map(shortened, problems)))
+
+
+def _problems(contents: Contents) -> Iterator[str]:
+    main = contents.main
+    yield from _claim(main)
+    yield from _data(contents)
+    yield from _lineage(contents)
+    try:
+        yield from _statistics(contents)
+    except Exception as error:  # predictions may hold anything; no such certificate is valid
+        yield f"the predictions cannot be scored ({type(error).__name__}: {str(error)[:200]})"
+    for model in (main.candidate, main.teacher, *main.exports):
+        yield from _bytes(model)
+    for speed in main.speeds:
+        yield from _ratio(speed, main.tolerances.computed)
+
+
+def _claim(main: Certificate) -> Iterator[str]:
+    """Compare the claim with what the looks at the split say of it."""
+    fixed, claim = main.fixed, main.fixed.claim
+    if not (claim.margin >= 0 and 0 < claim.confidence < 1):
+        yield f"claim: margin {claim.margin:g} or confidence {claim.confidence:g} is out of range"
+    if not main.looks:
+        yield "looks: none is recorded, so nothing says that the claim was fixed before the split was opened"
+    own = [look for look in main.looks if look.get("digest") == claim.digest]
+    if main.looks and not any(look.get("claim") == fixed.digest for look in own):
+        yield (
+            "claim: is not the one that was fixed when the split was opened: the margin, the test or a model was moved "
+            "afterwards"
+        )
+    if any(str(look.get("time", "")) < fixed.time for look in own if look.get("claim") == fixed.digest):
+        yield "claim: was fixed after the split was opened"
+    for role, model in (("candidate", main.candidate), ("teacher", main.teacher)):
+        name = model.name if role == "candidate" else fixed.reference
+        if fixed.models.get(name) != model.digest:
+            yield f"{role}: its files are not those that the claim was fixed for"
+    if main.task.get("metric") != claim.metric:
+        yield f"task: its metric is {str(main.task.get('metric'))[:60]!r}, that of the claim {claim.metric[:60]!r}"
+    for name, most in asdict(WIDEST).items():
+        if not 0 <= getattr(main.tolerances, name) <= most:
+            yield f"tolerances: {name} is {getattr(main.tolerances, name):g}, allowed is {most:g}"
+
+
+def _data(contents: Contents) -> Iterator[str]:
+    """Check roles and overlap."""
+    data, claim, rows = contents.main.data, contents.main.fixed.claim, contents.rows
+    test = data.parts.get("test")
+    if test is None or set(data.parts) - set(ROLES):
+        yield f"data: has the parts {', '.join(sorted(data.parts))[:80]}; allowed are {', '.join(ROLES)}, test always"
+        return
+    if test.digest != claim.digest or test.examples != len(rows):
+        yield f"data: the test split has {test.examples:,} examples, the certificate {len(rows):,}, or another digest"
+    for what, digest in sorted(data.chosen_on.items()):
+        if digest == test.digest:
+            yield f"data: the test split was used for selection ({what[:80]})"
+    for role in ("train", "select"):
+        part, shared = data.parts.get(role), data.overlap.get(role, ())
+        if part is not None and part.digest == test.digest:
+            yield f"data: the test split is also the {role} split"
+        if part is not None and role not in data.overlap:
+            yield f"data: the overlap of the test examples with {role} is not counted"
+        if list(shared) != sorted(set(shared)) or any(not 0 <= place < len(rows) for place in shared):
+            yield f"data: the overlap with {role} names examples that there are not"
+    if contents.main.fixed.claim.groups != any(row.group is not None for row in rows):
+        yield "data: the claim and the examples differ in whether there are groups"
+
+
+def _lineage(contents: Contents) -> Iterator[str]:
+    """Check the chain of records, and that no step saw the test split."""
+    records, previous = contents.lineage.get("records", []), None
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        yield "lineage: records must be a list of objects"
+        return
+    for number, record in enumerate(records, start=1):
+        values = {name: value for name, value in record.items() if name != "digest"}
+        if record.get("digest") != _record_digest(values) or record.get("previous") != previous:
+            yield f"lineage: record {number} was changed, or does not follow from the one before"
+            return
+        previous = record.get("digest")
+        used = record.get("data")
+        for role, digest in used.items() if isinstance(used, dict) else ():
+            if digest == contents.main.fixed.claim.digest:
+                yield f"lineage: record {number} used the test split for {str(role)[:60]}"
+    if contents.lineage.get("last") != previous:
+        yield "lineage: the last record is missing"
+
+
+def _record_digest(values: dict[str, Any]) -> str:
+    """Return the digest of a record, as ``lineage.json`` has it."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _statistics(contents: Contents) -> Iterator[str]:
+    """Compute scores, interval and verdict from the predictions."""
+    main, rows, claim = contents.main, contents.rows, contents.main.fixed.claim
+    if claim.method != (method := method_for(str(main.task["kind"]), claim.metric)):
+        yield f"claim: the test for {claim.metric} is {method}, not {claim.method[:60]}"
+        return
+    groups = [row.group for row in rows] if claim.groups else None
+    sides = ([row.gold for row in rows], [row.candidate for row in rows], [row.teacher for row in rows])
+    found, said = asdict(outcome_of(main.task, claim, *sides, groups)), asdict(main.outcome)
+    for name, value in _flat(found).items():
+        given = _flat(said).get(name)
+        if not _same(value, given, main.tolerances.computed):
+            yield f"{name}: is {_shown(given)}, from the predictions it is {_shown(value)}"
+    for name in _flat(said).keys() - _flat(found).keys():
+        yield f"{name[:80]}: does not follow from the predictions"
+
+
+def _flat(outcome: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in outcome.items():
+        found |= {f"{name} {key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+    return found
+
+
+def _same(value: Any, given: Any, tolerance: float) -> bool:
+    if isinstance(value, float) and isinstance(given, float):
+        return math.isclose(value, given, rel_tol=min(tolerance, 1e-6), abs_tol=min(tolerance, 1e-6))
+    return bool(value == given)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)[:60]
+
+
+def _bytes(model: Model) -> Iterator[str]:
+    known = sum(model.files[name].bytes for name in model.weights if name in model.files)
+    if not model.weights or known != model.bytes or not set(model.weights) <= set(model.files):
+        yield f"{model.name[:60]}: has {model.bytes:,} bytes, its files of weights {known:,}"
+
+
+def _ratio(speed: Speed, tolerance: float) -> Iterator[str]:
+    where = f"speed at batch size {speed.batch}"
+    medians = []
+    for row in (speed.candidate, speed.teacher):
+        rounds, middle = row.get("round_ms"), row.get("p50_ms")
+        if not isinstance(middle, float | int) or not middle > 0:
+            yield f"{where}: a median is missing"
+            return
+        if isinstance(rounds, list) and rounds and not _same(_median(rounds), float(middle), tolerance):
+            yield f"{where}: a median is not that of its rounds"
+        medians.append(float(middle))
+    if not _same(medians[1] / medians[0], speed.ratio, tolerance):
+        yield f"{where}: the ratio is {speed.ratio:.4g}, from the medians it is {medians[1] / medians[0]:.4g}"
+
+
+def _median(values: list[Any]) -> float:
+    numbers = sorted(float(value) for value in values if isinstance(value, float | int))
+    middle = len(numbers) // 2
+    return numbers[middle] if len(numbers) % 2 else (numbers[middle - 1] + numbers[middle]) / 2

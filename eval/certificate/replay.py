@@ -1,0 +1,165 @@
+"""Levels 3 and 4: both models answer the examples again; sizes and speed are taken again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from eval.certificate.contents import Contents, Machine, Model, Row, Speed, Tolerances
+from eval.certificate.findings import Finding, Word
+from eval.certificate.recomputing import outcome_of
+from eval.kinds.kind_registry import kind_of
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A model that answered again.
+
+    Attributes:
+        predictions: One an example, as plain values.
+        outputs: The raw outputs behind them.
+        bytes: Bytes of its weight files.
+        macs: Multiply-accumulates, if they could be counted.
+    """
+
+    predictions: Sequence[dict[str, Any]]
+    outputs: Sequence[Any]
+    bytes: int | None
+    macs: int | None
+
+
+class Replay(Protocol):
+    """What runs the models of a certificate again."""
+
+    def candidate(self) -> Replayed:
+        """Let the candidate answer."""
+        ...
+
+    def teacher(self) -> Replayed:
+        """Let the teacher answer."""
+        ...
+
+    def machine(self) -> Machine:
+        """Describe this machine, with its threads."""
+        ...
+
+    def ratio(self, speed: Speed) -> float | None:
+        """Time both models as for ``speed``; return the ratio of their medians."""
+        ...
+
+
+def check_predictions(contents: Contents, candidate: Replayed, teacher: Replayed) -> Finding:
+    """Compare predictions one by one, and the verdict that follows from the new ones.
+
+    Ties within the tolerance count as equal: a label that another machine prefers by less than a hair is no difference.
+    """
+    main, rows = contents.main, contents.rows
+    different = []
+    for role, found in (("candidate", candidate), ("teacher", teacher)):
+        different += _different(role, main.task, rows, found, main.tolerances)
+    groups = [row.group for row in rows] if main.fixed.claim.groups else None
+    gold = [row.gold for row in rows]
+    sides = (list(candidate.predictions), list(teacher.predictions))
+    outcome = outcome_of(main.task, main.fixed.claim, gold, *sides, groups)
+    if outcome.verdict != main.outcome.verdict:
+        different.insert(0, f"the verdict from the new predictions is {outcome.verdict}, not {main.outcome.verdict}")
+    return Finding(3, Word.NOT_REPRODUCED if different else Word.VALID, tuple(different))
+
+
+def _different(
+    role: str, task: Mapping[str, Any], rows: Sequence[Row], found: Replayed, tolerances: Tolerances
+) -> Iterator[str]:
+    known = [getattr(row, role) for row in rows]
+    if len(found.predictions) != len(rows):
+        yield f"{role}: {len(found.predictions):,} predictions for {len(rows):,} examples"
+        return
+    for number, (one, other) in enumerate(zip(known, found.predictions, strict=True)):
+        same = equal(one, other, tolerances.number)
+        if not same and not is_tie(task, one, other, found.outputs[number], tolerances.tie):
+            yield f"{role}, example {number} (from 0): was {_shown(one)}, now it is {_shown(other)}"
+
+
+def equal(one: Any, other: Any, tolerance: float) -> bool:
+    """Return whether two predictions are equal, numbers with a fraction within a tolerance (relative above 1)."""
+    if isinstance(one, float) and isinstance(other, int | float) and not isinstance(other, bool):
+        return abs(one - other) <= tolerance * max(1.0, abs(one))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(equal(one[name], other[name], tolerance) for name in one)
+    if isinstance(one, list) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(lambda a, b: equal(a, b, tolerance), one, other))
+    return bool(one == other)
+
+
+def is_tie(
+    task: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any], output: Any, tolerance: float
+) -> bool:
+    """Return whether a model that was run again gives other labels, but hardly prefers them to those of a certificate.
+
+    Only of kinds that predict names or places of labels; a span of a text has to be the same.
+
+    Args:
+        task: The task specification.
+        one: The prediction of the certificate.
+        other: That of the model now.
+        output: Its raw output behind it, ``[C]`` or ``[words, C]``.
+        tolerance: See ``Tolerances.tie``.
+    """
+    kind, names = kind_of(str(task["kind"])), list(task.get("labels", ()))
+    if kind.truth is None or kind.truth not in one or kind.truth not in other:
+        return False
+    before, now = (list(kind.labels_in(prediction[kind.truth])) for prediction in (one, other))
+    rows = np.atleast_2d(np.asarray(output, dtype=np.float64))
+    places = [names.index(label) if label in names else label for label in before]
+    known = all(type(place) is int and 0 <= place < rows.shape[1] for place in places)
+    if before == now or not known or not len(before) == len(now) == len(rows):
+        return False
+    regret = rows.max(axis=1) - rows[np.arange(len(rows)), np.array(places, dtype=np.int64)]
+    return bool(regret.max(initial=0.0) <= tolerance * max(1.0, float(np.abs(rows).max(initial=0.0))))
+
+
+def _shown(prediction: Any) -> str:
+    text = str(prediction)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def check_cost(contents: Contents, candidate: Replayed, teacher: Replayed, replay: Replay) -> Finding:
+    """Compare sizes exactly, and speed ratios on the same processor features and threads alone."""
+    main = contents.main
+    wrong = [*_sizes(main.candidate, candidate), *_sizes(main.teacher, teacher)]
+    if wrong:
+        return Finding(4, Word.NOT_REPRODUCED, tuple(wrong))
+    if not main.speeds:
+        return Finding(4, Word.VALID, ("no speed is claimed",))
+    here, there = replay.machine(), main.machine
+    if sorted(here.features) != sorted(there.features) or here.threads != there.threads:
+        return Finding(
+            4,
+            Word.NOT_COMPARABLE,
+            (
+                f"speed: measured with {_described(there)}",
+                f"speed: here there is {_described(here)}",
+            ),
+        )
+    slower, told = [], []
+    for speed in main.speeds:
+        ratio = replay.ratio(speed)
+        if ratio is None:
+            return Finding(4, Word.NOT_COMPARABLE, ("speed: the models cannot be timed here",))
+        line = f"speedup at batch size {speed.batch}: {ratio:.2f} here, {speed.ratio:.2f} in the certificate"
+        (slower if ratio * main.tolerances.ratio < speed.ratio else told).append(line)
+    return Finding(4, Word.NOT_REPRODUCED if slower else Word.VALID, tuple(slower or told))
+
+
+def _sizes(model: Model, found: Replayed) -> Iterator[str]:
+    if found.bytes is not None and found.bytes != model.bytes:
+        yield f"{model.name}: has {found.bytes:,} bytes, {model.bytes:,} in the certificate"
+    if found.macs is not None and model.macs is not None and found.macs != model.macs:
+        yield f"{model.name}: takes {found.macs:,} multiply-accumulates, {model.macs:,} in the certificate"
+
+
+def _described(machine: Machine) -> str:
+    threads = ", ".join(f"{name} {count}" for name, count in sorted(machine.threads.items())) or "threads not named"
+    return f"{', '.join(machine.features) or 'no named features'}; {threads}"

@@ -1,0 +1,130 @@
+"""One tiny run, certified, and rechecked on all levels by commands."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from compress import certify, recheck
+from compress.engine.claim_file import CLAIM_FILE, read_claims
+from compress.engine.looks import read_looks
+from compress.engine.pipeline import run_recipe
+from compress.recipe.from_yaml import read_recipe
+from eval.certificate.findings import Word
+from eval.errors import UserError
+from eval.result import Result
+from teachers.taskmodel import save_taskmodel
+from tests.recipes.test_recipes import write_data
+from tests.tiny import tiny_task, tiny_taskmodel
+
+RECIPE = """\
+name: small
+seed: 13
+task: {{kind: classification, data: {data}, max_length: 32}}
+teacher: {{model: {model}}}
+student: {{from: teacher, layers: [0, 2]}}
+training: {{max_steps: 2, learning_rate: 1.0e-3, batch_size: 8}}
+steps:
+  - distill.logits: {{temperature: 2.0, alpha: 0.9}}
+export:
+  - onnx: {{int8: true, agreement: 0.0}}
+evaluate: {{against: teacher, margin: 0.05, latency: {{batch: [1]}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """A run with data and teacher beside it."""
+    folder = tmp_path_factory.mktemp("certified")
+    task = tiny_task("classification", examples=40)
+    write_data(task, folder / "data")
+    (folder / "teacher").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", task.spec), folder / "teacher")
+    (folder / "recipe.yaml").write_text(RECIPE.format(data=folder / "data", model=folder / "teacher"), encoding="utf-8")
+    run_recipe(read_recipe(folder / "recipe.yaml"), folder / "run")
+    return folder
+
+
+def given(scene):
+    return {"teacher": scene / "teacher", "data": scene / "data"}
+
+
+def test_the_claim_is_fixed_before_the_look(scene):
+    (fixed,) = read_claims(scene / "run")
+    (look,) = read_looks(scene / "run")
+    assert (fixed.claim.margin, fixed.claim.metric, fixed.reference) == (0.05, "accuracy", "teacher")
+    assert set(fixed.models) == {"small", "onnx", "onnx-int8", "teacher"}
+    assert look.claim == fixed.digest
+    assert fixed.time <= look.time
+
+
+@pytest.mark.parametrize(("model", "folder"), [(None, "onnx-int8"), ("small", "model")])
+def test_a_run_is_certified_and_rechecked_on_all_levels(scene, tmp_path, model, folder):
+    done = certify(scene / "run", tmp_path / "model.cert", model=model)
+    result = Result.load(scene / "run" / "results" / (model or folder))
+    assert f"test examples: accuracy {result.score:.3f} against" in done.sentence
+    assert done.sentence.startswith("Not certified on")
+    found = recheck(done.file, model=scene / "run" / folder, **given(scene))
+    assert [(finding.level, finding.word) for finding in found.findings] == [
+        (0, Word.UNSIGNED),
+        *((level, Word.VALID) for level in (1, 2, 3, 4)),
+    ], str(found)
+    assert (found.word, found.exit_code, found.sentence) == (Word.VALID, 0, done.sentence)
+
+
+def test_the_same_run_gives_the_same_bytes_without_a_path_of_the_machine(scene, tmp_path):
+    first, second = (certify(scene / "run", tmp_path / name).file.read_bytes() for name in ("a.cert", "b.cert"))
+    assert first == second
+    assert str(scene).encode() not in first
+
+
+def test_another_model_and_a_replay_that_differs(scene, tmp_path):
+    done = certify(scene / "run", tmp_path / "model.cert")
+    assert recheck(done.file, model=scene / "run" / "onnx", **given(scene)).word is Word.OTHER_MODEL
+    (tmp_path / "data").mkdir()
+    for file in (scene / "data").iterdir():
+        lines = file.read_text().splitlines()
+        (tmp_path / "data" / file.name).write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
+    found = recheck(done.file, model=scene / "run" / "onnx-int8", teacher=scene / "teacher", data=tmp_path / "data")
+    assert found.word is Word.OTHER_DATA
+
+
+@pytest.fixture
+def copied(scene, tmp_path):
+    shutil.copytree(scene / "run", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_margin_that_is_moved_afterwards_is_refused(scene, copied):
+    with pytest.raises(UserError, match=r"margin moved afterwards: --margin says 0\.2, .* 0\.05"):
+        certify(copied, copied / "model.cert", margin=0.2)
+    text = (copied / "recipe.yaml").read_text(encoding="utf-8")
+    (copied / "recipe.yaml").write_text(text.replace("0.05", "0.3"), encoding="utf-8")
+    with pytest.raises(UserError, match=r"margin moved afterwards: the recipe says 0\.3"):
+        certify(copied, copied / "model.cert")
+
+
+def test_a_selection_is_refused(copied):
+    file = copied / "results" / "onnx-int8" / "result.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps(values | {"role": "selection", "chosen_on": {"best epoch": values["digest"]}}))
+    with pytest.raises(UserError, match=r"those of a selection \(best epoch by the same examples\)"):
+        certify(copied, copied / "model.cert")
+
+
+def test_a_model_that_was_changed_since_is_refused(copied):
+    (copied / "model" / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="no claim was fixed for these files"):
+        certify(copied, copied / "model.cert", model="small")
+
+
+def test_a_run_without_a_claim_or_a_reference_is_refused(copied):
+    (copied / CLAIM_FILE).unlink()
+    with pytest.raises(UserError, match="no claim was fixed"):
+        certify(copied, copied / "model.cert")
+    text = (copied / "recipe.yaml").read_text(encoding="utf-8")
+    (copied / "recipe.yaml").write_text(text.replace("against: teacher", "against: none"), encoding="utf-8")
+    with pytest.raises(UserError, match="was not compared with its teacher"):
+        certify(copied, copied / "model.cert")

@@ -1,0 +1,184 @@
+"""The form of a certificate, and that its first level needs numpy alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eval.certificate import recheck
+from eval.certificate.archive import DATE, DamagedError, pack, unpack
+from eval.certificate.canonical import canonical
+from eval.certificate.certified_sentence import sentence
+from eval.certificate.contents import MAIN, MEMBERS, PROVENANCE, Contents
+from eval.certificate.findings import EXIT_CODES, Word
+from eval.certificate.typed_values import WrongTypeError, read
+from eval.errors import UserError
+from tests.certificates import EXAMPLES, certificate
+
+ROOT = Path(__file__).parents[2]
+NUMPY_ALONE = """
+import sys
+
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in ("numpy", "eval"):
+            raise ImportError(f"{name} is refused")
+
+sys.meta_path.insert(0, Refuses())
+sys.argv[0] = "certificate"
+from eval.certificate.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "model.cert"
+    path.write_bytes(certificate(tmp_path).to_bytes())
+    return path
+
+
+def test_level_1_needs_numpy_alone(file):
+    run = subprocess.run(
+        [sys.executable, "-c", NUMPY_ALONE, str(file), "--level", "1", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert json.loads(run.stdout)["word"] == "VALID"
+
+
+@pytest.mark.slow
+def test_level_1_in_an_environment_with_numpy_alone(file, tmp_path):
+    venv.create(tmp_path / "clean", with_pip=True)
+    python = tmp_path / "clean" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", "numpy"], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", ROOT], check=True)
+    run = subprocess.run(
+        [python, "-m", "eval.certificate", file, "--level", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("VALID: Certified on 600 test examples")
+
+
+def test_equal_content_gives_equal_bytes(tmp_path):
+    contents = certificate(tmp_path)
+    data = contents.to_bytes()
+    assert data == replace(contents, provenance=dict(reversed(contents.provenance.items()))).to_bytes()
+    again = Contents.from_bytes(data)
+    assert again.to_bytes() == data
+    assert again.rows == contents.rows
+    assert again.main == replace(contents.main, members=again.main.members)
+
+
+def test_a_member_has_the_one_date_and_is_not_compressed():
+    import io
+    import zipfile
+
+    (entry,) = zipfile.ZipFile(io.BytesIO(pack({"a": b"1" * 99}))).infolist()
+    assert (entry.date_time, entry.compress_type, entry.file_size) == (DATE, zipfile.ZIP_STORED, 99)
+
+
+def test_an_archive_gives_back_what_was_packed():
+    assert unpack(pack({"a": b"1", "b": b""}), frozenset({"a", "b"})) == {"a": b"1", "b": b""}
+    with pytest.raises(DamagedError, match=r"holds 'a' instead of b"):
+        unpack(pack({"a": b"1"}), frozenset({"b"}))
+
+
+def test_the_form_of_json_is_one():
+    assert canonical({"b": 0.1, "a": [1e-7, "é", None]}) == b'{"a":[1e-07,"\\u00e9",null],"b":0.1}'
+
+
+def test_a_member_in_another_form_is_invalid(file):
+    members = unpack(file.read_bytes(), MEMBERS)
+    values = json.loads(members[MAIN])
+    file.write_bytes(pack(members | {MAIN: json.dumps(values, indent=1).encode()}))
+    found = recheck(file)
+    assert found.word is Word.INVALID
+    assert found.findings[0].sentences == ("model.cert: certificate.json: is not JSON in its one form",)
+
+
+def test_a_member_of_another_certificate_is_invalid(file):
+    members = unpack(file.read_bytes(), MEMBERS)
+    file.write_bytes(pack(members | {PROVENANCE: b"{}"}))
+    assert "provenance.json: is not the member" in recheck(file).findings[0].sentences[0]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        (("fixed", "claim", "margin"), "0.01", "fixed.claim.margin: must be a number, not str"),
+        (("candidate", "bytes"), 2**70, "candidate.bytes: is too large"),
+        (("candidate", "bytes"), True, "candidate.bytes: must be a whole number, not bool"),
+        (("data", "overlap"), [], "data.overlap: must be an object"),
+        (("looks",), {}, "looks: must be a list"),
+        (("more",), 1, "more: there is no such field"),
+        (("format",), 2, "format 2; this version reads format 1"),
+    ],
+)
+def test_values_of_other_types_are_named(file, place, value, says):
+    members = unpack(file.read_bytes(), MEMBERS)
+    values = json.loads(members[MAIN])
+    node = values
+    for name in place[:-1]:
+        node = node[name]
+    node[place[-1]] = value
+    file.write_bytes(pack(members | {MAIN: canonical(values)}))
+    found = recheck(file)
+    assert (found.word, found.exit_code) == (Word.INVALID, 9)
+    assert says in found.findings[0].sentences[0]
+
+
+def test_a_field_that_is_missing_is_named():
+    from eval.certificate.contents import File
+
+    with pytest.raises(WrongTypeError, match=r"^sha256: is missing$"):
+        read({"bytes": 1}, File)
+
+
+def test_the_sentence(tmp_path):
+    certified = certificate(tmp_path).main
+    assert sentence(certified) == (
+        f"Certified on {EXAMPLES} test examples: accuracy 0.995 against 0.995; a loss of more than 2 points is "
+        "excluded with 95% confidence (Tango's score interval)"
+    )
+    narrow = certificate(tmp_path, margin=0.001).main
+    assert sentence(narrow) == (
+        f"Not certified on {EXAMPLES} test examples: accuracy 0.995 against 0.995; a loss of more than 0.1 points is "
+        "not excluded with 95% confidence (Tango's score interval)"
+    )
+
+
+def test_a_certificate_that_shows_nothing_is_valid_and_says_so(tmp_path):
+    file = tmp_path / "model.cert"
+    file.write_bytes(certificate(tmp_path, margin=0.001).to_bytes())
+    found = recheck(file, level=1)
+    assert found.word is Word.VALID
+    assert found.sentence.startswith("Not certified")
+
+
+def test_every_word_has_its_exit_code():
+    assert set(EXIT_CODES) == set(Word)
+    codes = [EXIT_CODES[word] for word in Word]
+    assert codes == sorted(codes)
+    assert not {1, 2} & set(codes)
+
+
+def test_a_file_that_is_not_there_is_an_error_of_the_user(tmp_path):
+    with pytest.raises(UserError, match="there is no such file"):
+        recheck(tmp_path / "none.cert")
+    with pytest.raises(UserError, match="allowed are 1 to 4"):
+        recheck(tmp_path / "none.cert", level=5)
