@@ -48,6 +48,8 @@ def search(
     typer.echo(facts["spent"])
     for winner in found.winners:
         typer.echo(f"winner: {winner.folder}")
+        if winner.certificate is not None:
+            typer.echo(f"certificate: {winner.certificate}")
     typer.echo(f"page: {found.page}")
 
 

@@ -116,8 +116,8 @@ def read_budget(path: str | Path) -> Budget:
     document = read_yaml(decode(raw, str(path)), str(path))
     reader = BlockReader(document)
     budget, errors = reader.attempt(Budget, document.data)
-    for error in errors:
-        reader.tell(error, lambda field: ("", field))
+    for one in errors:
+        reader.tell(one, lambda field: ("", field))
     if budget is not None:
         for location, sentence in _problems(budget):
             reader.report(location, sentence)

@@ -104,7 +104,13 @@ def search_facts(
         "spent": f"{len(standings):,} candidates, {trained:,} of them trained, {seconds / 3600:.2f} hours of training",
         "front": [one.key for one in front(standings, budget)],
         "winners": [
-            {"key": one.standing.key, "folder": str(one.folder.relative_to(out)), **final}
+            {
+                "key": one.standing.key,
+                "folder": str(one.folder.relative_to(out)),
+                "certificate": None if one.certificate is None else str(one.certificate.relative_to(out)),
+                "said": one.said,
+                **final,
+            }
             for one, final in zip(looked_at, finals(looked_at), strict=True)
         ],
         "nearest": None if near is None else near.key,
@@ -194,7 +200,8 @@ def _outcome(
     if not ended:
         return ["The search is under way."]
     if looked_at:
-        return [_told(one.standing, final, budget) for one, final in zip(looked_at, finals(looked_at), strict=True)]
+        told = [_told(one.standing, final, budget) for one, final in zip(looked_at, finals(looked_at), strict=True)]
+        return [*told, *(f"{one.standing.key}: {one.said.removesuffix('.')}." for one in looked_at if one.said)]
     if near is None:
         return ["Nothing meets the budget, and no candidate was cheap enough to be trained."]
     last = near.rung == len(budget.shares) - 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from compress.certification.certifying import certify
 from compress.engine.preparation import augmented, prepare
 from compress.engine.run_folder import RESULTS, RESULTS_FILE, take
 from compress.export.runtime.answering import Runtime
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("compress.search")
 
-BUDGET_FILE, STORE, TEACHER, WINNERS = "budget.yaml", "steps", "teacher", "winners"
+BUDGET_FILE, STORE, TEACHER, WINNERS, CERTIFICATE = "budget.yaml", "steps", "teacher", "winners", "model.cert"
 FREE = ("limits", "candidates", "winners")
 """What may change from one run of a search to the next in the same folder, if the limits limit the same."""
 LOOK_SECONDS, PAGE_SECONDS = 1.0, 10.0
@@ -248,12 +249,17 @@ class _Searching:
         recipe = Candidate.of(values, self.budget).recipe
         folder = self._winner(one)
         with exclusive(folder):
-            if (folder / RESULTS_FILE).is_file():
-                return Winner(one, folder, tuple(map(Result.load, sorted((folder / RESULTS).iterdir()))))
-            logger.info("%s: %s; it is looked at on the examples that report", folder, one.label)
-            take(folder, recipe)
-            take_over(recipe, [self.out / STORE / place for place in one.places], folder / "steps")
-            return Winner(one, folder, run_recipe(recipe, folder, resume=True).results)
+            if not (folder / RESULTS_FILE).is_file():
+                logger.info("%s: %s; it is looked at on the examples that report", folder, one.label)
+                take(folder, recipe)
+                take_over(recipe, [self.out / STORE / place for place in one.places], folder / "steps")
+                run_recipe(recipe, folder, resume=True)
+            results = tuple(map(Result.load, sorted((folder / RESULTS).iterdir())))
+            try:
+                certified = certify(folder, folder / CERTIFICATE, margin=self.budget.margin)
+            except CompressError as error:
+                return Winner(one, folder, results, said=f"There is no certificate: {error}")
+            return Winner(one, folder, results, certified.file, certified.sentence)
 
 
 def _space(budget: Budget, prepared: Prepared) -> tuple[Any, list[Any]]:

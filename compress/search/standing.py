@@ -120,11 +120,15 @@ class Winner:
         standing: How it stood on those that choose.
         folder: Its run, as ``compress run`` leaves it.
         results: What was measured there.
+        certificate: Its certificate; None where there can be none.
+        said: The sentence of the certificate, or why there is none.
     """
 
     standing: Standing
     folder: Path
     results: tuple[Result, ...]
+    certificate: Path | None = None
+    said: str = ""
 
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -253,4 +253,4 @@ def _is_done(trial: FrozenTrial, rung: int) -> bool:
 
 
 def _goes_on(trial: FrozenTrial, rung: int) -> bool:
-    return trial.user_attrs.get("rung", 0) > rung
+    return int(trial.user_attrs.get("rung", 0)) > rung

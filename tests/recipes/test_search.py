@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compress.artifact.lineage import FILE as LINEAGE
+from eval.certificate import recheck
 from eval.cost.size import file_bytes
 from eval.task import Examples
 from teachers.taskmodel import save_taskmodel
@@ -97,6 +98,9 @@ def test_a_search_ends_with_a_winner_within_the_budget(whole):
     lineages = {(place / "out" / "steps" / name / LINEAGE).read_bytes() for name in chosen["places"]}
     assert lineages == {path.read_bytes() for path in (place / "out" / winner["folder"] / "steps").glob(f"*/{LINEAGE}")}
     assert file_bytes(place / "out" / winner["folder"] / "onnx-int8") == chosen["costs"]["bytes"]
+    assert winner["split"] == "test"
+    assert winner["role"] == "final"
+    assert recheck(place / "out" / winner["certificate"]).word == "PARTIAL"  # the models were not given
     page = (place / "out" / "search.html").read_text()
     assert chosen["label"] in page
     assert "allowed is bytes" in page
