@@ -144,7 +144,7 @@ def fate(one: Standing, budget: Budget, kept: Sequence[str]) -> str:
     if one.violations(budget).get("loss", 0) > 0:
         return f"ruled out after {share}: even the upper end of the interval loses too much"
     if one.rung < len(budget.shares) - 1:
-        return f"others were better after {share}"
+        return f"not trained further: others were better after {share}, or the hours were over"
     return "trained to the end" + (", on the front" if one.key in kept else ", another is better in everything")
 
 

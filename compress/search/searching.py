@@ -26,7 +26,7 @@ from compress.search.shared_steps import run_shared, take_over
 from compress.search.standing import Standing, Winner, front, nearest, winners
 from eval.errors import CompressError, UserError
 from eval.files.typed_json import json_digest
-from eval.files.writing import atomic_write, exclusive
+from eval.files.writing import atomic_write, exclusive, is_unfinished
 from eval.measurement import measure, pair
 from eval.result import RESULT_FILE, Result
 from eval.task import SELECT
@@ -103,8 +103,8 @@ def search(
     trials = Trials(budget, out, storage)
     try:
         trials.start_with(searching.starts())
-        while not (searching.work(trials) is None and not trials.is_waiting()):
-            pass
+        while not trials.over:
+            searching.work(trials)
         return searching.finish(trials)
     finally:
         trials.close()
@@ -135,17 +135,15 @@ class _Searching:
         """Return the points that are tried first."""
         return [point for values in self.hand_made for point in list(points_of(self.template, values))[:1]]
 
-    def work(self, trials: Trials) -> Job | None:
-        """Do one thing; return what it was, or None after a moment if there is nothing to do."""
+    def work(self, trials: Trials) -> None:
+        """Do one thing, or wait a moment for what other processes find."""
         job = trials.next()
         if job is None:
-            if trials.is_waiting():
-                time.sleep(LOOK_SECONDS)
-            return None
+            time.sleep(0 if trials.over else LOOK_SECONDS)
+            return
         if (candidate := self._candidate(job, trials)) is not None:
             self._train(candidate, job, trials)
         self._show(trials)
-        return job
 
     def _candidate(self, job: Job, trials: Trials) -> Candidate | None:
         """Return the candidate of a job, if it is possible, new, and within the limits as far as its shape decides."""
@@ -323,7 +321,7 @@ def _take(budget: Budget, out: Path, resume: bool) -> None:
     mark = out / BUDGET_FILE
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: is a file; --out takes a folder")
-    if out.is_dir() and any(out.iterdir()):
+    if out.is_dir() and not all(map(is_unfinished, out.iterdir())):
         if not resume:
             raise UserError(
                 f"{out}: is not empty; add --resume to go on with the search it holds, or choose another --out"

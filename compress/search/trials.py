@@ -56,11 +56,14 @@ class Trials:
         budget: What is searched for.
         folder: Of the search.
         storage: Address of another storage than the file in the folder, as Optuna takes it.
+
+    Attributes:
+        over: Whether there is nothing more to do, for other processes neither.
     """
 
     def __init__(self, budget: Budget, folder: Path, storage: str | None = None) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.budget, self.folder = budget, folder
+        self.budget, self.folder, self.over = budget, folder, False
         self.worker, self._began = uuid.uuid4().hex[:12], time.monotonic()
         (folder / WORKERS).mkdir(parents=True, exist_ok=True)
         self._alive = FileLock(folder / WORKERS / f"{self.worker}.lock")
@@ -110,7 +113,7 @@ class Trials:
             self.study.set_user_attr("started", True)
 
     def next(self) -> Job | None:
-        """Return what this process does next; None if there is nothing, for now or at all (see ``is_waiting``).
+        """Return what this process does next; None if there is nothing now, or nothing any more (see ``over``).
 
         What a killed process was doing comes first: its steps go on from their checkpoints. Then the queue, then the
         best candidate that deserves the next share, then a new one.
@@ -125,6 +128,7 @@ class Trials:
                     kept = {name: attributes[name] for name in KEPT if name in attributes}
                     self.study.enqueue_trial(promoted.params, user_attrs=kept)
                 elif not self._takes_new():
+                    self.over = not any(trial.state == TrialState.RUNNING for trial in trials)
                     return None
             # A proposal depends on what is known and on its number, not on which process makes it, or makes it again.
             number = len(trials) if left is None else left.number
@@ -133,10 +137,6 @@ class Trials:
             trial.set_user_attr("worker", self.worker)
             self._began = time.monotonic()
             return Job(trial, int(trial.user_attrs.get("rung", 0)))
-
-    def is_waiting(self) -> bool:
-        """Whether other processes are at work, whose results may give this one something to do."""
-        return any(trial.state == TrialState.RUNNING for trial in self._all())
 
     def drop(self, trial: optuna.Trial, reason: str, violated: dict[str, float]) -> None:
         """End a trial that was not trained.

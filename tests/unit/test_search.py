@@ -6,9 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from compress.recipe import read_recipe
 from compress.recipe.from_yaml import recipe_from_plain
+from compress.search import search, searching
 from compress.search.budget import Budget, read_budget
 from compress.search.default_space import kept_layers, starts, template
 from compress.search.limit import limit_from_plain
@@ -173,3 +175,18 @@ def test_verdicts_of_several_winners_hold_together():
     assert [final["p_value_corrected"] for final in found] == pytest.approx([0.003, 0.026, 0.026])
     assert [final["verdict"] for final in found] == ["non-inferior", "not shown", "not shown"]
     assert finals([winner(0.02)])[0]["verdict"] == "non-inferior"
+
+
+def test_a_search_says_what_it_needs_and_touches_no_other_folder(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="is not empty; add --resume"):
+        search(budget(optimise="score"), tmp_path)
+    with pytest.raises(UserError, match="holds no search to go on with"):
+        search(budget(optimise="score"), tmp_path, resume=True)
+    (tmp_path / "budget.yaml").write_text(yaml.safe_dump({**budget(optimise="bytes", limits=["loss <= 1"]).plain()}))
+    with pytest.raises(UserError, match="holds a search for something else"):
+        search(budget(optimise="score"), tmp_path, resume=True)
+    monkeypatch.setattr(searching, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'nlp-compress\[search\]'"):
+        search(budget(optimise="score"), tmp_path)
+    assert (tmp_path / "file").read_text() == "mine"
