@@ -27,7 +27,7 @@ demo: install
 	$(BIN)/python -m demo runs/demo
 
 test: install
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow --durations=20
@@ -41,7 +41,7 @@ bench: install
 	$(BIN)/python -m benchmarks.inference
 
 bench-full: bench
-	$(BIN)/python -m benchmarks.inference --shape base --rounds 3 --compared 512
+	$(BIN)/python -m benchmarks.inference --shape base --compared 512
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.distillation_step
 	$(BIN)/python -m benchmarks.tinybert_step

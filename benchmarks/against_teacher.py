@@ -1,33 +1,38 @@
-"""Speedup of exports over their teacher in eager torch, and their score.
+"""Speedup of exports over their teacher, in eager torch and as its own export, and their score.
 
     python -m benchmarks.against_teacher TEACHER EXPORT… --data FOLDER [--speeds 0.5 0.7] [--threads 1 2] [--fill]
 
-All are timed in turn in one run: latency at batch size 1, each sentence at its own length, from token ids to
-logits; and throughput on the validation split, from texts to predictions. The teacher's throughput is measured as most
-programs run it, in unsorted batches padded to the longest sentence; exports run by ``compress.export.runtime``.
+All are timed alternately in one run with the same number of threads (``eval.cost.timing``): latency at batch size 1,
+each sentence at its own length, from token ids to logits; and throughput on the validation split, from texts to
+predictions, of all in batches of similar length. The teacher's own exports, float32 and int8, are what a user has
+without compression: the speedup over the one in the same number format is what compression brought.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 
+from benchmarks.archive import keep
 from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
+from compress.engine.reference_exports import reference_exports
 from compress.export.runtime.answering import Runtime
-from eval.cost.latency import latency
-from eval.cost.machine import in_one_line, machine
-from eval.cost.timing import interleave
+from eval.cost.latency import LatencyRow, StreamRow, latency, stream
+from eval.cost.machine import in_one_line, load_average, machine
+from eval.cost.timing import Median, paired_ratio
 from eval.data.loading import load_task
-from eval.inference import Predictor, predict
+from eval.inference import Predictor
 from eval.measurement import measure
-from eval.task import Examples, Task
+from eval.task import Task
 
 TEACHER = "teacher, torch in eager mode"
 BATCH = 16
@@ -38,65 +43,84 @@ class Row:
     """Measurements of one model, the teacher or an export.
 
     Attributes:
-        threads: Threads of one operator.
         name: The model.
+        own_export: The teacher's own export in its number format; None for the teacher and its exports.
         megabytes: Size of what is loaded.
         score: The task's metric on the validation split.
-        mean_ms: Mean latency at batch size 1.
-        median_ms: Median latency at batch size 1.
-        per_second: Throughput in sentences per second.
+        alone: Latency at batch size 1.
+        stream: Throughput.
     """
 
-    threads: int
     name: str
+    own_export: str | None
     megabytes: float
     score: float
-    mean_ms: float
-    median_ms: float
-    per_second: float
+    alone: LatencyRow
+    stream: StreamRow
 
 
-def unsorted(model: Predictor, examples: Examples) -> None:
-    """Run batches of sentences in their original order, each padded to its longest sentence."""
-    for start in range(0, len(examples), BATCH):
-        model.forward(model.encoder.collate(model.encoder.encode(examples[start : start + BATCH])))
+def rows(models: Mapping[str, Predictor], own: Mapping[str, Predictor], task: Task, seconds: float) -> list[Row]:
+    """Time all models alternately, for ``seconds`` per model and case.
 
-
-def rows(models: Mapping[str, Predictor], task: Task, threads: int, seconds: float) -> list[Row]:
-    """Time all models in turn, the first on unsorted batches, for ``seconds`` per model and case."""
-    examples = task.validation
-    first, *others = models
-
-    def stream(name: str) -> Callable[[int], object]:
-        return lambda number: predict(models[name], examples, BATCH)
-
-    runs: dict[str, Callable[[int], object]] = {first: lambda number: unsorted(models[first], examples)}
-    streamed = interleave(runs | {name: stream(name) for name in others}, seconds)
-    alone = {row.name: row for row in latency(models, examples, batch=(1,), seconds=seconds)}
+    Args:
+        models: The teacher and exports by name.
+        own: The teacher's own exports by format, such as ``onnx-int8``.
+        task: Its validation split is answered.
+        seconds: Per model and case.
+    """
+    everything = {**models, **{model.name: model for model in own.values()}}
+    streamed = {row.name: row for row in stream(everything, task.validation, BATCH, seconds)}
+    alone = {row.name: row for row in latency(everything, task.validation, batch=(1,), seconds=seconds)}
     found = []
-    for name, model in models.items():
-        result, row = measure(model, task), alone[name]
-        mean_ms, per_second = 1000 / row.examples_per_second, len(examples) / median(streamed[name])
-        found.append(Row(threads, name, result.bytes / 1e6, result.score, mean_ms, row.p50_ms, per_second))
+    for name, model in everything.items():
+        result = measure(model, task)
+        against = own.get(form(model)) if name in models and isinstance(model, Runtime) else None
+        known = None if against is None else against.name
+        found.append(Row(name, known, (result.bytes or 0) / 1e6, result.score, alone[name], streamed[name]))
     return found
 
 
-def table(measured: list[Row]) -> str:
-    """Return the Markdown table; each export is compared with the teacher at the same number of threads."""
-    heads = ["threads", "model", "MB", "score", "% of teacher score", "batch size 1, mean ms"]
-    heads += ["speedup", "median ms", "speedup", "throughput, sentences/s", "speedup"]
+def form(model: Runtime) -> str:
+    """Return target and number format of an export, such as ``onnx-int8``."""
+    return f"{model.manifest.get('target', 'onnx')}{'-int8' if model.manifest['scheme'] == 'int8' else ''}"
+
+
+def table(measured: Sequence[Row]) -> str:
+    """Return the Markdown table of one number of threads; every speedup has its interval, and its reference named."""
+    known = {row.name: row for row in measured}
+    teacher = known[TEACHER]
+    heads = ["threads", "model", "MB", "score", "% of teacher score", "batch size 1, mean ms", "median ms"]
+    heads += [f"speedup over {TEACHER}", "over its own export", "throughput, sentences/s"]
+    heads += [f"speedup over {TEACHER}", "over its own export"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in measured:
-        teacher = next(other for other in measured if other.name == TEACHER and other.threads == row.threads)
-        cells = [str(row.threads), row.name, f"{row.megabytes:.1f}", f"{row.score:.4f}"]
-        cells += [f"{row.score / teacher.score:.1%}", f"{row.mean_ms:.2f}", f"{teacher.mean_ms / row.mean_ms:.1f}"]
-        cells += [f"{row.median_ms:.2f}", f"{teacher.median_ms / row.median_ms:.1f}"]
-        cells += [f"{row.per_second:.0f}", f"{row.per_second / teacher.per_second:.1f}"]
+        own = known.get(row.own_export or "")
+        cells = [str(row.alone.threads), row.name, f"{row.megabytes:.1f}", f"{row.score:.4f}"]
+        cells += [f"{row.score / teacher.score:.1%}", f"{1000 / row.alone.examples_per_second:.2f}"]
+        cells += [f"{row.alone.p50_ms:.2f}"]
+        cells += [_ratio(other and other.alone.round_ms, row.alone.round_ms) for other in (teacher, own)]
+        cells += [f"{row.stream.examples_per_second:.0f}"]
+        cells += [_ratio(other and other.stream.pass_seconds, row.stream.pass_seconds) for other in (teacher, own)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def opened(folder: Path, speeds: list[float], threads: int) -> dict[str, Predictor]:
+def report(found: Mapping[str, Any]) -> str:
+    """Return the table and the machine, from what this program keeps in benchmarks/results."""
+    measured = TypeAdapter(list[Row]).validate_python(found["rows"])
+    first, *others = [table(list(rows)) for _, rows in groupby(measured, lambda row: row.alone.threads)]
+    body = "\n".join([first, *("\n".join(other.splitlines()[2:]) for other in others)])
+    return f"{body}\n\n{in_one_line(found['machine'])}; load of the machine at the end {found['load']}"
+
+
+def _ratio(slower: Sequence[float] | None, faster: Sequence[float]) -> str:
+    if slower is None:
+        return ""
+    found: Median = paired_ratio(slower, faster)
+    return f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]"
+
+
+def opened(folder: Path, speeds: Sequence[float], threads: int) -> dict[str, Predictor]:
     """Return an export by its name; one with early exit at each of the speeds."""
     export = Runtime(folder, threads, spinning=False)
     if export.manifest.get("speed") is None or not speeds:
@@ -123,11 +147,13 @@ def main() -> None:
         models: dict[str, Predictor] = {TEACHER: teacher}
         for folder in given.exports:
             models |= opened(folder, given.speeds, threads)
-        measured += rows(models, task, threads, given.seconds)
-    report = f"{table(measured)}\n\n{in_one_line(machine())}"
-    print(report)
+        forms = {form(model) for model in models.values() if isinstance(model, Runtime)}
+        measured += rows(models, reference_exports(teacher, forms, threads).models, task, given.seconds)
+    plain = TypeAdapter(list[Row]).dump_python(measured, mode="json")
+    found = {"machine": machine(), "load": load_average(), "rows": plain}
+    print(report(found))
     if given.fill:
-        fill(DOCS / "combined.md", "against-teacher", report)
+        fill(DOCS / "combined.md", "against-teacher", report(keep("against-teacher", found)))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python -m benchmarks.early_exit runs/sst2-early-exit/model --data data/sst2 [--int8] [--speeds 0 0.1 0.3 …]
 
 Scores and layers are those of the ONNX export on the validation split; latency is at batch size 1, from token ids to
-logits, in wall-clock time. Every sentence runs at all speeds alternately, and in the network without exits, and the
-minimum of ``--rounds`` counts, so that other load on the machine affects all alike.
+logits, in wall-clock time. In each round all sentences run at all speeds, and in the network without exits, in a random
+order (``eval.cost.timing``); the median over rounds counts for each sentence.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from compress.artifact.artifact import Artifact
 from compress.export import export_onnx
 from compress.export.runtime.answering import Runtime
 from eval.cost.machine import machine
+from eval.cost.timing import interleave
 from eval.data.loading import load_task
 from eval.inference import Predictor
 from eval.measurement import measure
@@ -62,7 +62,7 @@ def curve(
     speeds: Sequence[float] = SPEEDS,
     int8: bool = False,
     threads: int = 1,
-    rounds: int = 3,
+    seconds: float = 10.0,
 ) -> list[Point]:
     """Export a model with early exit, and its network without exits, into ``folder`` and measure both.
 
@@ -73,7 +73,7 @@ def curve(
         speeds: The speeds to measure.
         int8: Whether the exports are 8-bit.
         threads: Threads of an operator.
-        rounds: Runs of each sentence; the minimum counts.
+        seconds: Time for each speed.
 
     Returns:
         The network without exits first, then one point per speed.
@@ -84,7 +84,7 @@ def curve(
     runtimes: dict[float | None, Runtime] = {None: Runtime(folder / "plain", threads, spinning=False)}
     for speed in speeds:
         runtimes[speed] = Runtime(folder / "exits", threads, spinning=False, speed=speed)
-    times = milliseconds(runtimes, task.validation[:SENTENCES], rounds)
+    times = milliseconds(runtimes, task.validation[:SENTENCES], seconds)
     points = []
     for speed, runtime in runtimes.items():
         result, spent = measure(runtime, task), times[speed]
@@ -95,21 +95,20 @@ def curve(
 
 
 def milliseconds(
-    models: Mapping[float | None, Predictor], examples: Examples, rounds: int
+    models: Mapping[float | None, Predictor], examples: Examples, seconds: float
 ) -> dict[float | None, list[float]]:
-    """Return the milliseconds of each example at batch size 1 by model, the minimum of alternating rounds."""
-    least: dict[float | None, list[float]] = {name: [] for name in models}
-    for example in examples:
-        taken: dict[float | None, list[float]] = {name: [] for name in models}
-        for _ in range(rounds):
-            for name, model in models.items():
-                inputs = model.encoder.collate(model.encoder.encode([example]))
-                start = time.perf_counter()
-                model.forward(inputs)
-                taken[name].append(1000 * (time.perf_counter() - start))
-        for name, values in taken.items():
-            least[name].append(min(values))
-    return least
+    """Return the milliseconds of each example at batch size 1 by model, the median of rounds over all examples."""
+
+    def running(model: Predictor) -> Callable[[int], None]:
+        inputs = [model.encoder.collate(model.encoder.encode([example])) for example in examples]
+
+        def run(number: int) -> None:
+            model.forward(inputs[number % len(inputs)])
+
+        return run
+
+    times = interleave({str(name): running(model) for name, model in models.items()}, seconds, a_round=len(examples))
+    return {name: (1000 * np.median(times[str(name)], axis=0)).tolist() for name in models}
 
 
 def main() -> None:
@@ -120,12 +119,12 @@ def main() -> None:
     parser.add_argument("--speeds", type=float, nargs="+", default=list(SPEEDS))
     parser.add_argument("--int8", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10.0, help="per speed")
     given = parser.parse_args()
     model = Artifact.from_pretrained(given.model)
     task = load_task(model.task.kind, data=given.data, metric=model.task.metric)
     with tempfile.TemporaryDirectory() as folder:
-        points = curve(model, task, Path(folder), given.speeds, given.int8, given.threads, given.rounds)
+        points = curve(model, task, Path(folder), given.speeds, given.int8, given.threads, given.seconds)
     print(f"{'speed':>14} {task.spec.metric:>10} {'layers':>7} {'mean ms':>8} {'p50 ms':>8} {'p95 ms':>8}  speedup")
     for point in points:
         name = "without exits" if point.speed is None else f"{point.speed:g}"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.own_memory import memory
+from eval.cost.own_memory import peak_bytes
 
 Array = NDArray[Any]
 Inputs = Mapping[str, Array]
@@ -229,7 +229,7 @@ def serve(name: str, folder: Path, threads: int) -> None:
     """
     run = next(engine for engine in ENGINES if engine.name == name).load(folder, threads)
     run(batches(folder, FIRST)[0])
-    print(json.dumps({"seconds": 0.0, "megabytes": memory("VmHWM")}), flush=True)
+    print(json.dumps({"seconds": 0.0, "megabytes": peak_bytes() / 1e6}), flush=True)
     read: dict[str, list[dict[str, Array]]] = {}
     for line in sys.stdin:
         case, repeat = json.loads(line)
@@ -243,7 +243,7 @@ def serve(name: str, folder: Path, threads: int) -> None:
             for batch in todo:
                 run(batch)
         seconds = (time.perf_counter() - begun) / max(repeat, 1)
-        print(json.dumps({"seconds": seconds, "megabytes": memory("VmHWM")}), flush=True)
+        print(json.dumps({"seconds": seconds, "megabytes": peak_bytes() / 1e6}), flush=True)
 
 
 if __name__ == "__main__":

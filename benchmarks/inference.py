@@ -1,9 +1,10 @@
 """Latency and throughput of a model on this processor: current tools and this one, timed alternately in one run.
 
-    python -m benchmarks.inference [--model FOLDER] [--seconds 1] [--rounds 7] [--threads 2] [--cases …]
+    python -m benchmarks.inference [--model FOLDER] [--seconds 10] [--threads 2] [--cases …]
 
-Every engine runs in its own process and they take turns, round after round, so that other load on the machine
-slows all of them; figures are medians, ratios are medians of the rounds' ratios with their 95% bootstrap interval.
+Every engine runs in its own process, with the same number of threads, and they take turns in a random order, round
+after round until rounds agree (``eval.cost.timing``), so that other load on the machine slows all of them; figures are
+medians over rounds, ratios are medians of the rounds' ratios with their interval of order statistics.
 The model is MiniLM-L6 with a new head, a fine-tuned artifact (``--model``), or ``--shape base``: the shape of BERT-base
 with random weights. Sentences are SST-2's if COMPRESS_DATA is set, else synthetic with similar lengths.
 """
@@ -19,11 +20,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.archive import commit
 from benchmarks.distillation_step import base
 from benchmarks.engines import ENGINES, Array, Engine, peers
 from benchmarks.inference_report import (
@@ -34,18 +37,17 @@ from benchmarks.inference_report import (
     STREAMED,
     STREAMS,
     Measured,
-    against_peers,
     bars,
     gigaflops,
-    shares,
-    table,
+    report,
 )
 from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
 from compress.export import export, export_onnx
 from compress.modules.int8_scheme import Int8
 from compress.technique import Inputs as TechniqueInputs
-from eval.cost.machine import in_one_line, machine
+from eval.cost.machine import load_average, machine
+from eval.cost.timing import interleave
 from eval.data.loading import load_task
 from eval.report.plots import render, write_themes
 from eval.task import Examples, Task
@@ -135,9 +137,9 @@ def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine]
 
 
 def compare(
-    folder: Path, engines: Sequence[Engine], cases: Sequence[str], threads: int, rounds: int, seconds: float
+    folder: Path, engines: Sequence[Engine], cases: Sequence[str], threads: int, seconds: float
 ) -> list[Measured]:
-    """Run every engine on every case, alternately."""
+    """Run every engine on every case, alternately, for so many seconds or more each."""
     running: dict[str, Process] = {}
     found: dict[str, Measured] = {}
     for engine in engines:
@@ -152,15 +154,19 @@ def compare(
         agreement = float((_labels(folder, engine.name) == _labels(folder, REFERENCE)).mean())
         found[engine.name] = Measured(engine.name, size / 1e6, process.load_seconds, process.megabytes, agreement)
     for case in cases:
-        repeat = {name: max(1, round(seconds / process.run(case, 1))) for name, process in running.items()}
-        for number in range(rounds):
-            names = list(running)[number % len(running) :] + list(running)[: number % len(running)]
-            for name in names:
-                found[name].seconds.setdefault(case, []).append(running[name].run(case, repeat[name]))
-        print(f"{case}: {rounds} rounds", flush=True)
+        times = interleave({name: partial(_run, process, case) for name, process in running.items()}, seconds)
+        for name, taken in times.items():
+            found[name].seconds[case] = np.median(taken, axis=1).tolist()
+        print(f"{case}: {len(next(iter(times.values())))} rounds, load {load_average()}", flush=True)
     for process in running.values():
         process.close()
     return list(found.values())
+
+
+def _run(process: Process, case: str, number: int) -> float:
+    """Return the seconds that the process itself measured, without the time of the pipe."""
+    del number
+    return process.run(case, 1)
 
 
 def _labels(folder: Path, name: str) -> Array:
@@ -262,8 +268,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", help="an artifact that classifies; by default MiniLM-L6 with a new head")
     parser.add_argument("--shape", choices=["minilm", "base"], default="minilm")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=1.0, help="per engine and round")
+    parser.add_argument("--seconds", type=float, default=10.0, help="per engine and case")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--compared", type=int, default=2048, help="sentences whose labels are compared")
     parser.add_argument("--only", default="", help="engines whose name contains this, and torch")
@@ -285,29 +290,20 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "fused-reduced.onnx").exists():
             prepare(folder, model, task, engines, given.compared)
-        measured = compare(folder, engines, given.cases, given.threads, given.rounds, given.seconds)
+        measured = compare(folder, engines, given.cases, given.threads, given.seconds)
     name = "fine-tuned" if given.model else given.shape
     if len(measured[0].seconds) < len(CASES):  # beside the full result, not in its place
         name = "-".join([name, *(case.replace(" ", "") for case in measured[0].seconds)])
     name = f"{name}-{given.processor}" if given.processor else name
-    found = {"machine": machine(), "threads": given.threads, "rates": rates(model.model.config, given.threads)}
+    found = {"commit": commit(), "machine": machine(), "threads": given.threads}
+    found["rates"] = rates(model.model.config, given.threads)
     given.out.mkdir(parents=True, exist_ok=True)
-    work_of = gigaflops(model.model.config, *SHAPES[RATED])
-    report = "\n\n".join(
-        [
-            table(measured, engines),
-            "¹ u8 x s8 sums of this engine saturate on processors with AVX2 and without VNNI.",
-            against_peers(measured, engines),
-            *([shares(measured, found["rates"], work_of)] if RATED in given.cases else []),
-            f"{given.threads} threads of {in_one_line(found['machine'])}",
-        ]
-    )
-    text = json.dumps(found | {"engines": [asdict(row) for row in measured]}, indent=1)
-    (given.out / f"inference-{name}.json").write_text(text + "\n", encoding="utf-8")
-    (given.out / f"inference-{name}.md").write_text(report + "\n", encoding="utf-8")
-    print(report)
+    found |= {"billions": gigaflops(model.model.config, *SHAPES[RATED]), "engines": [asdict(row) for row in measured]}
+    (given.out / f"inference-{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    tables = report(found)
+    print(tables)
     if given.fill:
-        fill(DOCS / "inference.md", f"inference-{name}", report)
+        fill(DOCS / "inference.md", f"inference-{name}", tables)
         picture = render(bars(measured, engines), width=9.6, height=4.6)
         write_themes(DOCS / "plots", f"inference-{name}", picture)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from benchmarks.engines import Engine
+from benchmarks.engines import ENGINES, Engine
+from eval.cost.machine import in_one_line
+from eval.cost.timing import paired_ratio
 
 SHAPES = {"1 x 32": (1, 32), "1 x 128": (1, 128), "16 x 128": (16, 128)}
 STREAMS = ("throughput, unsorted", "throughput, length-sorted")
@@ -43,19 +43,26 @@ class Measured:
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
 
-def ratio(slower: Sequence[float], faster: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median over rounds of the speedup of one over the other, and its 95% interval."""
-    values = np.array(slower) / np.array(faster)
-    drawn = np.random.default_rng(13).integers(0, len(values), (2000, len(values)))
-    low, high = np.percentile(np.median(values[drawn], axis=1), [2.5, 97.5])
-    return float(np.median(values)), float(low), float(high)
-
-
 def gigaflops(config: Any, rows: int, length: int) -> float:
     """Return 10^9 floating-point operations of a BERT encoder: two for each product of its layers."""
     width, inner = config.hidden_size, config.intermediate_size
     token = config.num_hidden_layers * (4 * width**2 + 2 * width * inner + 2 * length * width)
     return 2e-9 * rows * length * token
+
+
+def report(found: Mapping[str, Any]) -> str:
+    """Return all tables of a measurement, from what ``benchmarks.inference`` writes to benchmarks/results."""
+    measured = [Measured(**row) for row in found["engines"]]
+    rates, billions = found.get("rates"), found.get("billions")
+    return "\n\n".join(
+        [
+            table(measured, ENGINES),
+            "¹ u8 x s8 sums of this engine saturate on processors with AVX2 and without VNNI.",
+            against_peers(measured, ENGINES),
+            *([shares(measured, rates, billions)] if rates and RATED in measured[0].seconds else []),
+            f"{found['threads']} threads of {in_one_line(found['machine'])}",
+        ]
+    )
 
 
 def table(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
@@ -88,17 +95,19 @@ def against_peers(measured: Sequence[Measured], engines: Sequence[Engine]) -> st
     ours = [name for name in rows if known[name].ours]
     others = [name for name in rows if not known[name].ours and known[name].exact]
     lines = ["| case | best peer | " + " | ".join(ours) + " |", "|---|---|" + "---|" * len(ours)]
+    coverage = 1.0
     for case in rows[REFERENCE].seconds:
         best = min(others, key=lambda name: median(rows[name].seconds[case]))
         cells = []
         for name in ours:
-            value, low, high = ratio(rows[best].seconds[case], rows[name].seconds[case])
-            cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]")
+            found = paired_ratio(rows[best].seconds[case], rows[name].seconds[case])
+            cells.append(f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]")
+            coverage = min(coverage, found.coverage)
         lines.append(f"| {case} | {best}, agreement {rows[best].agreement:.1%} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"Intervals hold the median of the rounds' ratios in {coverage:.1%} of cases."])
 
 
-def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]], work_of: float) -> str:
+def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]], billions: float) -> str:
     """Return the machine's rates at the model's shapes, and the share of them that each engine reaches."""
     kinds = next(iter(known.values()))
     best = {kind: sum(rate[kind] for rate in known.values()) / len(known) for kind in kinds}
@@ -106,7 +115,7 @@ def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]
     lines += [f"| {shape} | {' | '.join(f'{rate[kind]:.0f}' for kind in kinds)} |" for shape, rate in known.items()]
     lines += [
         "",
-        f"{RATED} is {work_of:.1f} x 10^9 operations. Share of the mean of these rates that it reaches there:",
+        f"{RATED} is {billions:.1f} x 10^9 operations. Share of the mean of these rates that it reaches there:",
     ]
     lines += [
         "",
@@ -114,7 +123,7 @@ def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]
         "|---|---|---|---|",
     ]
     for row in measured:
-        reached = work_of / median(row.seconds[RATED])
+        reached = billions / median(row.seconds[RATED])
         lines.append(f"| {row.name} | {reached:.0f} | {' | '.join(f'{reached / best[kind]:.0%}' for kind in kinds)} |")
     return "\n".join(lines)
 
@@ -131,12 +140,12 @@ def bars(measured: Sequence[Measured], engines: Sequence[Engine]) -> Any:
     def draw(figure: Any, theme: Any) -> None:
         panels = figure.subplots(1, len(DRAWN), sharey=True)
         for axes, case in zip(panels, DRAWN, strict=True):
-            found = [ratio(rows[REFERENCE].seconds[case], rows[name].seconds[case]) for name in names]
-            for place, (name, (value, low, high)) in enumerate(zip(names, found, strict=True)):
+            found = [paired_ratio(rows[REFERENCE].seconds[case], rows[name].seconds[case]) for name in names]
+            for place, (name, speed) in enumerate(zip(names, found, strict=True)):
                 colour = theme.series[0] if known[name].ours else theme.muted
                 face = colour if known[name].exact else "none"
-                axes.barh(place, value, height=0.62, color=face, edgecolor=colour, linewidth=1)
-                axes.plot([low, high], [place, place], color=theme.ink, linewidth=1.2)
+                axes.barh(place, speed.value, height=0.62, color=face, edgecolor=colour, linewidth=1)
+                axes.plot([speed.low, speed.high], [place, place], color=theme.ink, linewidth=1.2)
             axes.axvline(1.0, color=theme.ink, linewidth=0.8)
             axes.set_yticks(range(len(names)), names)
             axes.set_xlabel(case)

@@ -16,7 +16,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
+from benchmarks.archive import keep
 from benchmarks.results import DOCS, fill
 from compress.engine.several_tasks import load_tasks, losses_of, starts
 from compress.recipe import Recipe, read_recipe
@@ -69,6 +71,11 @@ def table(found: Mapping[str, Mapping[str, list[float]]]) -> str:
     return "\n".join(lines)
 
 
+def report(found: Mapping[str, Any]) -> str:
+    """Return the table, from what this program keeps in benchmarks/results."""
+    return table(found["scores"])
+
+
 def _shown(values: list[float]) -> str:
     spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
     return f"{mean(values):.4f}{spread} ({len(values)})"
@@ -92,7 +99,8 @@ def main() -> None:
                 found[way][name].append(next(iter(scores(model, tasks[name].validation).values())))
     print(table(found))
     if given.fill:
-        fill(DOCS / "teachers.md", "multitask", table(found))
+        facts = keep("multitask", {"seeds": given.seeds, "limit": given.limit, "scores": found})
+        fill(DOCS / "teachers.md", "multitask", report(facts))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     COMPRESS_DATA=… python -m benchmarks.pretrained --out runs/pretrained [--only bert] [--table]
 
 Each is in its own folder below ``--out``, named by what follows "pretrain-". The lists that ERNIE needs are
-made first, by benchmarks/chinese_lists.py.
+made first, by benchmarks/data/chinese_lists.py.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import logging
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import chinese_lists
+from benchmarks.archive import RESULTS, keep
+from benchmarks.data import chinese_lists
 from benchmarks.study import MISSING
 from compress.recipe import read_recipe
 from eval.files.writing import atomic_folder
@@ -66,14 +68,22 @@ def networks(out: Path) -> Path:
     return out
 
 
-def table(out: Path) -> str:
-    """Return a Markdown table of the existing models."""
+def report(found: Mapping[str, Any]) -> str:
+    """Return a Markdown table, from what this program keeps in benchmarks/results."""
     lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
     for name in names():
-        file = out / name / RECORD
-        cells = _cells(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else [MISSING, "", "", "", ""]
+        cells = _cells(found["models"][name]) if name in found["models"] else [MISSING, "", "", "", ""]
         lines.append(f"| {' | '.join([name, *cells])} |")
     return "\n".join(lines)
+
+
+def kept(out: Path) -> dict[str, Any]:
+    """Keep the facts of the models that exist, beside those of models that were trained elsewhere."""
+    file = RESULTS / "pretrained.json"
+    models = json.loads(file.read_text(encoding="utf-8"))["models"] if file.is_file() else {}
+    here = {name: out / name / RECORD for name in names() if (out / name / RECORD).is_file()}
+    models |= {name: json.loads(record.read_text(encoding="utf-8")) for name, record in here.items()}
+    return keep("pretrained", {"models": dict(sorted(models.items()))})
 
 
 def _cells(facts: dict[str, Any]) -> list[str]:
@@ -98,7 +108,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     for name in () if given.table else given.only:
         network(name, given.out)
-    print(table(given.out))
+    print(report(kept(given.out)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python -m benchmarks.scaling [--threads 1] [--seconds 0.5] [--out benchmarks/results]     # and docs/results/plots
 
 Random weights, because only shapes matter; int8 exports with per-token dynamic quantization, in ONNX Runtime, timed
-alternately. One dimension is varied at a time, starting from MiniLM-L6's shape (6 layers x 384, one row of 32 tokens).
+alternately in a random order. One dimension is varied at a time, starting from MiniLM-L6's shape (6 layers x 384, one
+row of 32 tokens).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ def measure(folder: Path, seconds: float) -> dict[str, dict[int, float]]:
             model, batch = export(folder, shape["layers"], shape["width"]), inputs(shape["rows"], shape["tokens"])
             runs[str(value)] = lambda _, model=model, batch=batch: model.forward(batch)
         times = interleave(runs, seconds)
-        found[name] = {int(value): 1000 * median(taken) for value, taken in times.items()}
+        found[name] = {int(value): 1000 * float(np.median(taken)) for value, taken in times.items()}
         print(name, {value: round(ms, 2) for value, ms in found[name].items()}, flush=True)
     return found
 

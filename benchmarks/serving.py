@@ -1,6 +1,6 @@
 """Cost of serving an export: time from process start to the first prediction, memory, and throughput on a long input.
 
-    python -m benchmarks.serving EXPORT [--lines 100000] [--runs 5]
+    python -m benchmarks.serving EXPORT [--lines 100000] [--runs 7]
 
 Each run is a separate process with only this package, numpy, tokenizers and the export's library. Sentences are
 SST-2's if COMPRESS_DATA is set, else synthetic with similar lengths.
@@ -16,20 +16,21 @@ import time
 from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from benchmarks.own_memory import memory
 from eval.cost.machine import machine
+from eval.cost.own_memory import resident_bytes
+from eval.cost.timing import median_interval
 
 FIRST = """
 import json, sys
+from eval.cost.own_memory import peak_bytes
 from compress.export.runtime.answering import Runtime
 model = Runtime(sys.argv[1])
 print(json.dumps(model.predict([sys.argv[2]]).answers), flush=True)
-print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+print(peak_bytes())
 """
-"""Program that makes one prediction and prints its peak memory in KiB."""
+"""Program that makes one prediction and prints its peak memory in bytes."""
 PARTS = 5
 """Number of times that a long run reports its memory."""
 
@@ -42,7 +43,7 @@ def first_prediction(export: str, text: str) -> tuple[float, float]:
         assert process.stdout is not None
         json.loads(process.stdout.readline())
         seconds = time.perf_counter() - start
-        return seconds, int(process.stdout.readline()) * 1024 / 1e6
+        return seconds, int(process.stdout.readline()) / 1e6
 
 
 def stream(export: str, texts: Sequence[str], lines: int) -> list[tuple[int, float, float]]:
@@ -52,7 +53,7 @@ def stream(export: str, texts: Sequence[str], lines: int) -> list[tuple[int, flo
     found, start = [], time.perf_counter()
     for number, _ in enumerate(Runtime(export).stream(islice(cycle(texts), lines)), start=1):
         if number % max(1, lines // PARTS) == 0:
-            found.append((number, number / (time.perf_counter() - start), memory()))
+            found.append((number, number / (time.perf_counter() - start), resident_bytes() / 1e6))
     return found
 
 
@@ -68,7 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("export")
     parser.add_argument("--lines", type=int, default=100_000)
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--texts", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.texts:  # the measured process, which must not import torch
@@ -80,8 +81,9 @@ def main() -> None:
     texts = sentences()
     runs = [first_prediction(given.export, texts[0]) for _ in range(given.runs)]
     seconds, megabytes = (list(values) for values in zip(*runs, strict=True))
-    spread = f"{min(seconds):.2f} to {max(seconds):.2f}"
-    print(f"first prediction after {median(seconds):.2f} s ({spread}), {max(megabytes):.0f} MB")
+    found = median_interval(seconds)
+    interval = f"{found.low:.2f} to {found.high:.2f}, an interval of {found.coverage:.0%}, {found.rounds} processes"
+    print(f"first prediction after {found.value:.2f} s ({interval}), {max(megabytes):.0f} MB")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "texts.json"
         file.write_text(json.dumps(texts), encoding="utf-8")

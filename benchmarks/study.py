@@ -3,12 +3,16 @@
     COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.study benchmarks/studies/NAME.yaml --out runs/NAME
 
 A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
-and the rows that are the ``baselines``. Runs that exist in the output folder are not repeated, and seeds are the outer
-loop, so an interrupted study has every row at its first seed before any at its second. The table names a row that
-fails. ``like``, of the study or of one row, takes the blocks of a recipe or of another study, in which ``recipe`` then
-changes some, and ``rows_of`` steps and training of rows of other studies: the name of a file -> rows. ``plots`` draw
-rows as points of lines: the name of a file -> ``x``, the label of what varies, and ``lines``, name -> value of x ->
-row; ``--plots FOLDER`` writes them for light and, as NAME-dark.svg, for dark pages.
+and the rows that are the ``baselines``. ``like``, of the study or of one row, takes the blocks of a recipe or of
+another study, in which ``recipe`` then changes some, and ``rows_of`` steps and training of rows of other studies: the
+name of a file -> rows. ``plots`` draw rows as points of lines: the name of a file -> ``x``, the label of what varies,
+and ``lines``, name -> value of x -> row; ``--plots FOLDER`` writes them for light and, as NAME-dark.svg, for dark
+pages.
+
+Each finished run becomes a record in benchmarks/results (``benchmarks.archive``), and the table is made from the
+records alone; it names a row that fails. A row that has a record of the same recipe is not run again; ``--again`` runs
+it if its folder is not there, for studies that start from its model. Seeds are the outer loop, so an interrupted study
+has every row at its first seed before any at its second.
 """
 
 from __future__ import annotations
@@ -17,17 +21,21 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, Literal
 
+from benchmarks.archive import Archive, Run, commit, digest_of, plain
 from compress.artifact.artifact import load
 from compress.engine.pipeline import run_recipe
 from compress.reading.yaml_places import read_yaml
 from compress.recipe import Recipe, recipe_from_plain
+from eval.cost.machine import in_one_line
 from eval.errors import CompressError
 from eval.measurement import pair
+from eval.proof.paired_statistics import Interval
 from eval.result import Result
 from eval.result_values import Comparison
 
@@ -35,12 +43,25 @@ logger = logging.getLogger("benchmarks.study")
 
 EXPORTS = ("onnx-int8", "onnx")
 """The export whose size and speed the table shows: the first of these that exists."""
-MISSING = "not run yet"
-"""The score of a row without runs."""
+MISSING = "being measured"
+"""The score of a row without a record."""
 LAST = "results.json"
 """The file that a run writes last: a folder that has it is finished."""
-FAILURE = ".failure.txt"
-"""Suffix of the file beside a run that says why the run failed; it is tried again."""
+TOLD = ("ACCELERATE_MIXED_PRECISION", "OMP_NUM_THREADS")
+"""Variables that change a result or its time, and so stand in its record."""
+
+
+class _Names(dict[str, str]):
+    """An environment in which every variable is its own name: what a study says, whatever machine reads it."""
+
+    def __missing__(self, name: str) -> str:
+        return f"${{{name}}}"
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name]
 
 
 @dataclass(frozen=True)
@@ -54,6 +75,7 @@ class Study:
         seeds: Seeds of every row.
         baselines: Rows that the others are compared with, one column each.
         plots: Name -> ``{"x": label, "lines": {name: {x: row}}}``.
+        digests: Row -> digest of its recipe before variables are expanded; records of another one are left out.
     """
 
     name: str
@@ -62,159 +84,225 @@ class Study:
     seeds: tuple[int, ...]
     baselines: tuple[str, ...]
     plots: dict[str, dict[str, Any]] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Study:
         """Read a study; variables such as ``${COMPRESS_DATA}`` are expanded as in a recipe."""
-        document = read_yaml(path.read_text(encoding="utf-8"), str(path))
+        study, written = cls._read(path, os.environ), cls._read(path, _Names())
+        study.digests.update({row: digest_of(written.recipe | written._own(row)) for row in written.rows})
+        return study
+
+    @classmethod
+    def _read(cls, path: Path, environment: Mapping[str, str]) -> Study:
+        document = read_yaml(path.read_text(encoding="utf-8"), str(path), environment)
         if document.problems:
             raise SystemExit("\n".join(document.problems))
         values = dict(document.data)
         rows = {}
         for name, taken in values.get("rows_of", {}).items():
-            known = cls.read(path.with_name(name)).rows
+            known = cls._read(path.with_name(name), environment).rows
             rows |= {row: {key: known[row][key] for key in ("training", "steps") if key in known[row]} for row in taken}
         own = values.get("recipe", {})
         for name, given in values.get("rows", {}).items():
-            blocks = _blocks(path.parent / given["like"]) | own if "like" in given else {}
+            blocks = _blocks(path.parent / given["like"], environment) | own if "like" in given else {}
             rows[name] = blocks | {key: value for key, value in given.items() if key != "like"}
         baselines = values.get("baselines", ["labels only"])
-        recipe = (_blocks(path.parent / values["like"]) if "like" in values else {}) | own
+        recipe = (_blocks(path.parent / values["like"], environment) if "like" in values else {}) | own
         return cls(path.stem, recipe, rows, tuple(values["seeds"]), tuple(baselines), values.get("plots", {}))
 
     def recipe_of(self, row: str, seed: int) -> Recipe:
         """Return the recipe of one row with one seed."""
-        own = {key: value for key, value in self.rows[row].items() if key != "seeds"}
-        values = self.recipe | own | {"name": _plain(f"{self.name} {row}"), "seed": seed}
+        values = self.recipe | self._own(row) | {"name": plain(f"{self.name} {row}"), "seed": seed}
         return recipe_from_plain(values, f"{self.name}, {row}")
 
     def seeds_of(self, row: str) -> tuple[int, ...]:
         """Return the seeds of one row."""
         return tuple(self.rows[row].get("seeds", self.seeds))
 
+    def _own(self, row: str) -> dict[str, Any]:
+        return {key: value for key, value in self.rows[row].items() if key != "seeds"}
 
-def _blocks(path: Path) -> dict[str, Any]:
+
+def _blocks(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the blocks that the rows of a study share, or those of a recipe."""
-    values = read_yaml(path.read_text(encoding="utf-8"), str(path)).data
-    return (
-        Study.read(path).recipe if "seeds" in values else {key: values[key] for key in values.keys() - {"name", "seed"}}
-    )
+    values = read_yaml(path.read_text(encoding="utf-8"), str(path), environment).data
+    if "seeds" in values:
+        return Study._read(path, environment).recipe
+    return {key: values[key] for key in values.keys() - {"name", "seed"}}
 
 
-def _plain(name: str) -> str:
-    return "".join(c if c.isalnum() or c in " .+-_" else "-" for c in name)
-
-
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
-    """The results of the runs of one row, one per seed.
+    """The records of one row.
 
     Attributes:
-        students: Results of the torch models.
-        exports: Results of their exports, of the int8 one if it exists.
-        teachers: Results of the references that they are compared with.
-        seconds: Time of all steps, training included.
-        failure: Why the row failed, or empty.
+        runs: Seed -> run.
     """
 
-    students: list[Result] = field(default_factory=list)
-    exports: list[Result] = field(default_factory=list)
-    teachers: list[Result] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    failure: str = ""
+    runs: Mapping[int, Run] = field(default_factory=dict)
+
+    @property
+    def students(self) -> list[Result]:
+        """The student of each seed, in the order of seeds."""
+        return [run.student for run in self.runs.values() if run.student is not None]
+
+    @property
+    def exports(self) -> list[Result]:
+        """The export of each seed that has one."""
+        return [run.export for run in self.runs.values() if run.export is not None]
+
+    @property
+    def teachers(self) -> list[Result]:
+        """The reference of each seed that has one."""
+        return [run.reference for run in self.runs.values() if run.reference is not None]
+
+    @property
+    def seconds(self) -> list[float]:
+        """Seconds of the steps, of each seed."""
+        return [run.seconds for run in self.runs.values() if run.student is not None]
+
+    @property
+    def failure(self) -> str:
+        """Why a run failed, if one did."""
+        return next((run.failure for run in self.runs.values() if run.failure), "")
 
     @property
     def missing(self) -> bool:
         """Whether there is neither a result nor a reason why not."""
         return not (self.students or self.failure)
 
-    def add(self, recipe: Recipe, folder: Path) -> None:
-        """Add one seed from the folder of its run."""
-        named = {result.name: result for result in map(Result.load, sorted((folder / "results").iterdir()))}
-        self.students.append(named[recipe.name])
-        self.exports += [named[name] for name in EXPORTS if name in named][:1]
-        compared = self.students[-1].comparison
-        self.teachers += [named[compared.reference]] if compared and compared.reference in named else []
-        self.seconds.append(sum(record.total_seconds for record in load(folder / "model").lineage))
-
 
 def run_study(
-    study: Study, out: Path, only: str = "", seeds: int | None = None, train: bool = True
+    study: Study, out: Path, archive: Archive, only: str = "", seeds: int | None = None, again: bool = False
 ) -> dict[str, Outcome]:
-    """Run every row with every seed, or find the existing runs.
+    """Run every row with every seed unless there is a record of it; write the records, and return them.
 
     Args:
         study: The rows to compare.
-        out: Folder of the runs.
+        out: Folder of the runs; runs that exist there are not repeated.
+        archive: Where the records are.
         only: Run the row of this name, or else the rows whose name contains it.
         seeds: Run this many of the first seeds.
-        train: False runs nothing and reads only existing runs.
+        again: Run rows whose record is there and whose folder is not.
     """
-    chosen = [only] if only in study.rows else [row for row in study.rows if only in row]
-    found = {row: Outcome() for row in chosen}
+    chosen, failed = rows_named(study, only), set()
     for seed in study.seeds[:seeds]:
-        for row, outcome in found.items():
-            if seed not in study.seeds_of(row) or outcome.failure:
+        for row in chosen:
+            folder = out / f"{plain(row)}-{seed}"
+            known = archive.has(study.name, row, seed, study.digests[row]) and (folder.is_dir() or not again)
+            if seed not in study.seeds_of(row) or row in failed or known:
                 continue
-            recipe, folder = study.recipe_of(row, seed), out / f"{_plain(row)}-{seed}"
-            failure = folder.with_name(folder.name + FAILURE)  # beside the folder, which may be another recipe's
             try:
-                if train and not (folder / LAST).is_file():
+                recipe = study.recipe_of(row, seed)
+                if not (folder / LAST).is_file():
                     logger.info("%s, seed %d", row, seed)
                     run_recipe(recipe, folder, resume=True)
-                if (folder / LAST).is_file():
-                    outcome.add(recipe, folder)
-                elif failure.is_file():
-                    outcome.failure = failure.read_text(encoding="utf-8")
+                run = _finished(study, row, recipe, folder)
             except CompressError as error:
-                outcome.failure = " ".join(str(error).split())[:200]
+                failed.add(row)
                 logger.error("%s, seed %d: %s", row, seed, error)
-                failure.parent.mkdir(parents=True, exist_ok=True)
-                failure.write_text(outcome.failure, encoding="utf-8")
+                run = Run(study.digests[row], failure=" ".join(str(error).split())[:200], made=_made(study))
+            if run.student is not None or run.failure:
+                archive.save(study.name, row, seed, run)
+    return outcomes(study, archive, only, seeds)
+
+
+def rows_named(study: Study, only: str = "") -> list[str]:
+    """Return the row of this name, or else the rows whose name contains it."""
+    return [only] if only in study.rows else [row for row in study.rows if only in row]
+
+
+def outcomes(study: Study, archive: Archive, only: str = "", seeds: int | None = None) -> dict[str, Outcome]:
+    """Return the records of a study by row, without those of another recipe than the study has today."""
+    known, allowed = archive.load(study.name), study.seeds[:seeds]
+    found = {}
+    for row in rows_named(study, only):
+        runs = {seed: run for seed, run in known.get(row, {}).items() if seed in allowed}
+        current = {seed: run for seed, run in runs.items() if run.recipe == study.digests[row]}
+        if len(current) < len(runs):
+            logger.warning("%s, %s: %d records of another recipe", study.name, row, len(runs) - len(current))
+        found[row] = Outcome(current)
     return found
+
+
+def _finished(study: Study, row: str, recipe: Recipe, folder: Path) -> Run:
+    """Return the run of a finished folder; of a study that measures nothing, one without results."""
+    lineage = load(folder / "model").lineage
+    made = _made(study) | {"techniques": {record.technique: record.version for record in lineage}}
+    seconds = sum(record.total_seconds for record in lineage)
+    if not (folder / "results").is_dir():
+        return Run(study.digests[row], seconds=seconds, made=made)
+    named = {result.name: result for result in map(Result.load, sorted((folder / "results").iterdir()))}
+    student = named[recipe.name]
+    reference = named.get(student.comparison.reference) if student.comparison else None
+    export = next((named[name] for name in EXPORTS if name in named), None)
+    return Run(study.digests[row], student, export, reference, seconds, made=made)
+
+
+def _made(study: Study) -> dict[str, Any]:
+    command = f"python -m benchmarks.study benchmarks/studies/{study.name}.yaml --out runs/{study.name}"
+    environment = {name: os.environ[name] for name in TOLD if name in os.environ}
+    return {"command": command, "commit": commit(), "environment": environment}
 
 
 def table(study: Study, found: dict[str, Outcome]) -> str:
     """Return the study as a Markdown table."""
     heads = ["method", "score", "% of teacher score [95%]", *(f"against {name} [95%]" for name in study.baselines)]
     heads += ["parameters", "MACs at 128", "MB", "training s"]
-    heads += ["export", "export score", "export MB", "speedup, batch 1"]
+    heads += ["export", "export score", "export, % of teacher score [95%]", "export MB", "speedup, batch 1"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     lines += [f"| {row} | {' | '.join(_cells(study, row, found))} |" for row in found]
     return "\n".join(lines)
 
 
+def block(study: Study, found: Mapping[str, Outcome]) -> str:
+    """Return what a page says of a study: the table, and what it was measured on; empty without a record."""
+    runs = [run for outcome in found.values() for run in outcome.runs.values()]
+    results = [run.student for run in runs if run.student is not None]
+    if not runs:
+        return ""
+    told = [f"{result.examples:,} examples of {result.split}" for result in results]
+    told += [in_one_line(result.machine) for result in results]
+    commits = sorted({run.made.get("commit", "") for run in runs} - {""})
+    told += [f"commit {', '.join(commits)}"] if commits else []
+    lines = f"{'; '.join(dict.fromkeys(told))}. Data: `benchmarks/results/{study.name}`."
+    return f"{table(study, found)}\n\n{lines}"
+
+
 def _cells(study: Study, row: str, found: dict[str, Outcome]) -> list[str]:
     outcome = found[row]
     if not outcome.students:
-        return [MISSING if outcome.missing else f"not run: {outcome.failure}"] + [""] * (9 + len(study.baselines))
+        return [MISSING if outcome.missing else f"not run: {outcome.failure}"] + [""] * (10 + len(study.baselines))
     scores = [result.score for result in outcome.students]
     spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
     size = outcome.students[0].size
-    cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", _retained(outcome.students)]
+    cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", _shown(retained(outcome, "student"))]
     cells += [_against(baseline, row, found) for baseline in study.baselines]
     cells += [f"{size.parameters / 1e6:.1f} M", f"{size.macs / 1e6:.0f} M"] if size else ["", ""]
     cells.append(f"{(outcome.students[0].bytes or 0) / 1e6:.1f}")
     cells.append(f"{mean(outcome.seconds):.0f}" if any(outcome.seconds) else "")  # empty if nothing is trained
     if not outcome.exports:
-        return [*cells, "none", "", "", ""]
+        return [*cells, "none", "", "", "", ""]
     speed = [ratio for result in outcome.exports if (ratio := result.speedup())]
     cells.append("int8" if outcome.exports[0].name == EXPORTS[0] else "float32")
     cells.append(f"{mean(result.score for result in outcome.exports):.4f}")
+    cells.append(_shown(retained(outcome, "export")))
     cells.append(f"{(outcome.exports[0].bytes or 0) / 1e6:.1f}")
     cells.append(f"{mean(speed):.1f}" if speed else "")
     return cells
 
 
-def _retained(results: list[Result]) -> str:
-    compared = [result for result in results if result.comparison is not None]
-    if not compared:
-        return ""
-    if len(compared) == 1 and compared[0].comparison is not None:
-        retained = compared[0].comparison.retention
-        return f"{retained.value:.1%} [{retained.low:.1%}, {retained.high:.1%}]"
-    values = [result.comparison.retention.value for result in compared if result.comparison is not None]
-    return f"{mean(values):.1%} (seeds {min(values):.1%} to {max(values):.1%})"
+def retained(outcome: Outcome, name: Literal["student", "export"]) -> Interval | None:
+    """Return the share of the reference's score that student or export has, over all seeds that have both."""
+    runs = [run for run in outcome.runs.values() if getattr(run, name) is not None and run.reference is not None]
+    if not runs:
+        return None
+    return pair([getattr(run, name) for run in runs], [run.reference for run in runs if run.reference]).retention
+
+
+def _shown(value: Interval | None) -> str:
+    return "" if value is None else f"{value.value:.1%} [{value.low:.1%}, {value.high:.1%}]"
 
 
 def _against(baseline: str, row: str, found: dict[str, Outcome]) -> str:
@@ -256,15 +344,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", default="", help="the row of this name, or else rows whose name contains it")
     parser.add_argument("--seeds", type=int, help="run only this many of the first seeds")
-    parser.add_argument("--table", action="store_true", help="run nothing; print existing results")
+    parser.add_argument("--again", action="store_true", help="run rows whose record is there and whose folder is not")
+    parser.add_argument("--table", action="store_true", help="run nothing; print the records")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the study's plots there")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    study = Study.read(arguments.study)
-    found = run_study(study, arguments.out, arguments.only, arguments.seeds, not arguments.table)
-    if study.recipe.get("evaluate") is not None:
-        print(table(study, found))
+    study, archive, only, seeds = Study.read(arguments.study), Archive(), arguments.only, arguments.seeds
+    if not arguments.table:
+        run_study(study, arguments.out, archive, only, seeds, arguments.again)
+    found = outcomes(study, archive, only, seeds)
+    print(block(study, found) or f"{study.name}: no records")
     if arguments.plots is not None:
         draw_plots(study, found, arguments.plots)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from eval.cost.latency import LatencyPlan
 from eval.cost.latency import latency as time_models
@@ -20,6 +20,7 @@ def measure_together(
     margin: float = 0.01,
     latency: LatencyPlan | None = None,
     seed: int = 13,
+    same_engine: Mapping[str, str] | None = None,
 ) -> list[Result]:
     """Measure models on one split; the reference answers once, and timings are of one run, so that ratios hold.
 
@@ -31,6 +32,7 @@ def measure_together(
         margin: Loss against the reference that is allowed, in units of the metric.
         latency: What to time; None times nothing.
         seed: Seed of the resampling.
+        same_engine: Names of models -> that of the reference's own export for the same engine, which is measured too.
 
     Raises:
         UserError: As ``measure`` does.
@@ -45,6 +47,8 @@ def measure_together(
     rows = time_models(timed, task.splits[split], latency.batch, latency.lengths, latency.seconds)
     found = []
     for result in results:
-        names = {result.name, result.comparison.reference if result.comparison else ""}
-        found.append(result.model_copy(update={"latency": tuple(row for row in rows if row.name in names)}))
+        own = (same_engine or {}).get(result.name)
+        names = {result.name, result.comparison.reference if result.comparison else "", own}
+        timings = tuple(row for row in rows if row.name in names)
+        found.append(result.model_copy(update={"latency": timings, "same_engine": own}))
     return found

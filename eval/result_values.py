@@ -8,7 +8,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from eval.cost.latency import LatencyRow, Lengths, speedup
+from eval.cost.memory import PeakMemory
 from eval.cost.size import Size
+from eval.cost.timing import Median
 from eval.predictions import Kept
 from eval.proof.paired_statistics import Interval, McNemar, Number, Verdict
 from eval.proof.role import Role
@@ -89,7 +91,11 @@ class ResultValues(_Part):
         file_bytes: Bytes of the model files in its folder.
         folder_bytes: Bytes of the whole folder.
         layers: Layers that an example ran through, on average, of a model with early exits.
-        latency: Timings of this model and of the reference, taken alternately.
+        latency: Timings of this model and of its references, taken alternately.
+        same_engine: Name of the reference's own export for the engine and number format of this one, which ``latency``
+            holds too: what a user has without compression.
+        memory: Peak memory of a fresh process that loads the model and answers some of the examples.
+        no_memory: Why there is no ``memory``; None if it was not asked for.
         seconds: Seconds to answer the split once.
         machine: See ``eval.cost.machine.machine``.
         seed: Seed of the resampling.
@@ -117,6 +123,9 @@ class ResultValues(_Part):
     folder_bytes: int | None = None
     layers: float | None = None
     latency: tuple[LatencyRow, ...] = ()
+    same_engine: str | None = None
+    memory: PeakMemory | None = None
+    no_memory: str | None = None
     seconds: float = 0.0
     machine: dict[str, Any] = {}
     seed: int = 13
@@ -147,7 +156,12 @@ class ResultValues(_Part):
 
     def speedup(self, batch: int = 1) -> float | None:
         """Return the speedup over the reference, by timings taken alternately."""
-        return speedup(self.latency, self.name, self.comparison.reference, batch) if self.comparison else None
+        found = self.speed_over(self.comparison.reference, batch) if self.comparison else None
+        return found.value if found else None
+
+    def speed_over(self, name: str, batch: int = 1) -> Median | None:
+        """Return the speedup over one of the models that were timed alternately with this one, with its interval."""
+        return speedup(self.latency, self.name, name, batch)
 
     def shrinkage(self) -> float | None:
         """Return how many times smaller than the reference this model is, in bytes of the same kind."""

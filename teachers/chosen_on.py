@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from eval.files.typed_json import read_typed
 
@@ -13,7 +13,7 @@ FACTS = "teacher.json"
 """What says of a fine-tuned model how it was made."""
 
 
-class Lesson(BaseModel):
+class TrainedOn(BaseModel):
     """What a model was fine-tuned on.
 
     Attributes:
@@ -25,11 +25,11 @@ class Lesson(BaseModel):
     validation: str | None = None
 
 
-class Identity(Lesson):
-    """What of an identity is read: one lesson, or several by their names that were learned together."""
+class Identity(TrainedOn):
+    """What of an identity is read: what one task was trained on, or several tasks by their names."""
 
     training: dict[str, Any] = {}
-    lessons: list[tuple[str, Lesson]] = []
+    tasks: list[tuple[str, TrainedOn]] = Field(default=[], alias="lessons")
 
 
 class Facts(BaseModel):
@@ -60,11 +60,11 @@ def chosen_on(folder: Path | None) -> dict[str, str]:
     facts: Facts = read_typed(file, Facts, "copy the model folder anew")
     found, training = dict(facts.chosen_on), facts.identity.training
     chooses = picks_epoch(training) and any("score" in row for row in facts.history)
-    for name, lesson in facts.identity.lessons or [("", facts.identity)]:
+    for name, used in facts.identity.tasks or [("", facts.identity)]:
         said = {
-            "training": lesson.train,
-            "best epoch": lesson.validation if chooses else None,
-            "best of a sweep": None if facts.sweep is None else lesson.validation,
+            "training": used.train,
+            "best epoch": used.validation if chooses else None,
+            "best of a sweep": None if facts.sweep is None else used.validation,
         }
         found |= {f"{what} on {name}" if name else what: digest for what, digest in said.items() if digest}
     return found

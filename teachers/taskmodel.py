@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskModel:
-    """A standard transformers network with its head, the tokenizer that feeds it, and the task it answers.
-
-    It is a ``Predictor``: ``eval.predict`` and ``eval.measurement`` take it as it is.
+    """A standard network with its head, the tokenizer that feeds it, and the task it answers: a ``Predictor``.
 
     Attributes:
         model: A ``…ForSequenceClassification``, ``…ForTokenClassification``, ``…ForQuestionAnswering``,

@@ -9,6 +9,7 @@ import typer
 from compress.commands.output import write_json
 from compress.commands.run import Json, Overrides, RecipeFile
 from eval.errors import UserError
+from eval.task import SELECT
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -52,9 +53,10 @@ def _look(recipe: Any, overrides: list[str] | None, file_only: bool) -> dict[str
 
     seen = foresee(wanted)
     if seen.task is not None:
-        found["data"] = [f"{name} {len(split):,}" for name, split in seen.task.splits.items()]
-        skipped = sum(split.skipped for split in seen.task.splits.values())
+        found["data"] = [f"{name} {len(split):,}" for name, split in seen.task.splits.items() if name != SELECT]
+        skipped = sum(split.skipped for name, split in seen.task.splits.items() if name != SELECT)
         found["data"] += [f"{skipped:,} bad lines skipped"] if skipped else []
+        found["roles"] = [] if seen.roles is None else list(seen.roles.notes)
         found["labels"] = list(seen.task.spec.labels)
     if seen.prepared is not None:
         found["student"] = f"{seen.prepared.student.size().parameters:,} parameters"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,7 +31,9 @@ def evaluate(
     margin: Annotated[
         float, typer.Option(min=0.0, callback=finite, help="Loss of the score that still counts as no worse.")
     ] = 0.01,
-    latency: Annotated[bool, typer.Option("--latency/--no-latency", help="Measure milliseconds too.")] = True,
+    latency: Annotated[
+        bool, typer.Option("--latency/--no-latency", help="Measure milliseconds and peak memory too.")
+    ] = True,
     arithmetic: Annotated[
         str | None, typer.Option(help="Compute the 8-bit products of an export as another processor does: avx2, vnni.")
     ] = None,
@@ -39,23 +42,27 @@ def evaluate(
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Keep the result; - prints it.")] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one page.")] = None,
 ) -> None:
-    """Measure a model on data: score, size, latency, and the paired difference to another model."""
+    """Measure a model on data: score, size, latency, memory, and the paired difference to another model."""
+    from compress.export.runtime.answering import default_threads
+
     names = distinct_names([model] if against is None else [model, against])
     if arithmetic is not None:
         names[0] += f" on {arithmetic}"
-    candidate = open_model(
-        model, name=names[0], arithmetic=_arithmetic(arithmetic), accept_incomplete=accept_incomplete
-    )
+    # One number of threads on both sides of a ratio, whatever an export was tuned to.
+    opened: dict[str, Any] = {
+        "accept_incomplete": accept_incomplete,
+        "threads": None if against is None else default_threads() or None,
+    }
+    candidate = open_model(model, name=names[0], arithmetic=_arithmetic(arithmetic), **opened)
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
     if problems:
         raise UserError(*problems)
     wanted = task_for(spec_of(candidate), data, task, metric)
-    reference = (
-        None
-        if against is None
-        else open_model(against, wanted.spec, name=names[1], accept_incomplete=accept_incomplete)
-    )
+    reference = None if against is None else open_model(against, wanted.spec, name=names[1], **opened)
+    if opened["threads"] and (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(opened["threads"])
 
+    from compress.engine.model_memory import with_memory
     from eval.comparison import measure_together
     from eval.cost.latency import LatencyPlan
     from eval.data.roles import reporting
@@ -64,6 +71,9 @@ def evaluate(
     split = reporting(wanted, split)
     timing = LatencyPlan() if latency and arithmetic is None else None  # an emulation takes its time
     results = measure_together([candidate], wanted, reference, split, margin, timing, seed)
+    if timing is not None:
+        known = {found.name: found for found in (candidate, reference) if found is not None}
+        results = with_memory(results, known, wanted.splits[split])
     if html is not None:
         from eval.report.page import write_page
 

@@ -37,6 +37,7 @@ def open_model(
     arithmetic: Arithmetic | None = None,
     *,
     accept_incomplete: bool = False,
+    threads: int | None = None,
 ) -> Predictor:
     """Load a model to be measured.
 
@@ -46,6 +47,7 @@ def open_model(
         name: What reports call it; by default its own name.
         arithmetic: The kind of processor whose 8-bit products are emulated; see ``compress.export.check.arithmetic``.
         accept_incomplete: Whether a model folder with missing, unexpected or non-finite tensors is used as it is.
+        threads: Threads of one product of an export; by default its own.
 
     Raises:
         UserError: If it is none of these, does not answer the task, or has no 8-bit products to emulate.
@@ -62,7 +64,7 @@ def open_model(
                 from compress.export.check.arithmetic import Emulated
 
                 return Emulated(source, arithmetic, name)
-            return Runtime(source, name=name, spinning=False)  # other models are timed beside it
+            return Runtime(source, threads, name=name, spinning=False)  # other models are timed beside it
         except ExportError as error:
             raise UserError(*str(error).splitlines()) from error
     from compress.artifact.artifact import Artifact

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from compress.recipe import Recipe
     from compress.student.student import Student
     from teachers.taskmodel import TaskModel
+
+logger = logging.getLogger("compress.commands.teach")
 
 
 def teach(
@@ -95,9 +98,8 @@ def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> No
     name = place.name if place else "teacher"
     start = partial(teacher.start, source)
     trained, folder, found = teacher.finetune.teach(start, roles.task, seed=seed, name=name)
-    if is_first():
-        for note in roles.notes:
-            typer.echo(note)
+    for note in roles.notes if is_first() else ():
+        logger.info("data: %s", note)
     if found is not None and is_first():
         from teachers.finetuning.sweep import OPTIMISTIC
 
@@ -168,7 +170,7 @@ def _from_flags(
     wanted = recipe_from_plain(values if seed is None else values | {"seed": seed}, "arguments", overrides or ())
     if wanted.task is None or kind_of(wanted.task.kind).truth is None:
         return wanted
-    # What is taught is measured some day, so the split that reports chooses nothing.
+    # What is trained is measured some day, so the split that reports chooses nothing.
     return wanted.model_copy(update={"evaluate": EvaluateBlock(against="none")})
 
 

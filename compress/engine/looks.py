@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from eval.files.typed_json import read_typed
+from eval.files.typed_json import read_values, typed
 from eval.files.writing import atomic_write
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def read_looks(folder: Path) -> list[Look]:
     file = folder / LOOKS_FILE
     if not file.is_file():
         return []
-    found: list[Look] = read_typed(file, list[Look], "it counts how often the test split was opened; restore it")
+    restore = "it counts how often the test split was opened; restore it"
+    found: list[Look] = typed(read_values(file, restore), list[Look], str(file), restore)
     return found
 
 

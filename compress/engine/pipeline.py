@@ -10,15 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
 from compress.engine.baseline_differences import baseline_differences
 from compress.engine.claim_file import claim_of, fix_claim
 from compress.engine.looks import look, read_looks, told
+from compress.engine.model_memory import with_memory
 from compress.engine.preflight import BASELINE, foresee, result_name, without_teacher
 from compress.engine.preparation import Prepared, prepare, refuse_several
 from compress.engine.provenance import content_of, export_made_from
+from compress.engine.reference_exports import ReferenceExports, reference_exports
 from compress.engine.run_folder import MODEL, PAGE, RESULTS, RESULTS_FILE, refuse_other_run, save_result, take
 from compress.engine.steps import run
 from compress.recipe import Recipe
@@ -92,12 +96,19 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     save_result(artifact, out)
     exports = _export(recipe, artifact, prepared.task, out)
     results: tuple[Result, ...] = ()
-    page, notes = None, []
+    page = None
+    notes: list[str] = []
     if recipe.evaluate is not None and prepared.task is not None:
-        others, notes = _ablated(recipe, prepared, out)
-        results = evaluate(recipe, prepared, artifact, exports, out, others)
+        others, unrun = _ablated(recipe, prepared, out)
+        results, more = evaluate(recipe, prepared, artifact, exports, out, others)
         write_card(artifact, artifact.lineage, out / MODEL, _of(results, artifact.name))
-        notes = [*_notes(recipe, prepared), *notes, *_baseline_notes(artifact, out), told(read_looks(out))]
+        notes = [
+            *_notes(recipe, prepared),
+            *unrun,
+            *more,
+            *_baseline_notes(artifact, out),
+            told(read_looks(out)),
+        ]
         page = _report(recipe, artifact, results, out, notes)
     return Run(artifact, out, exports, results, page, tuple(notes))
 
@@ -165,7 +176,10 @@ def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predic
         models.append(ablation.artifact)
         exports = _export(recipe, ablation.artifact, prepared.task, ablation.folder)
         runnable = {name: at for name, at in exports.items() if _runs(at)}
-        models += [Runtime(at, name=f"{ablation.name}, {name}", spinning=False) for name, at in runnable.items()]
+        threads = torch.get_num_threads()
+        models += [
+            Runtime(at, threads, name=f"{ablation.name}, {name}", spinning=False) for name, at in runnable.items()
+        ]
     return models, notes
 
 
@@ -176,8 +190,10 @@ def evaluate(
     exports: dict[str, Path],
     out: Path,
     others: Sequence[Predictor] = (),
-) -> tuple[Result, ...]:
+) -> tuple[tuple[Result, ...], tuple[str, ...]]:
     """Measure everything on the same examples, alternately; keep every result in ``out / "results"``.
+
+    Every model runs with the threads of torch, so that no ratio mixes two numbers of them.
 
     Args:
         recipe: Its ``evaluate`` block says how.
@@ -186,12 +202,15 @@ def evaluate(
         exports: Its exports by name.
         out: Folder of the run.
         others: Further models.
+
+    Returns:
+        The results, and notes for the report.
     """
     from compress.export.runtime.answering import Runtime
 
     block, roles = recipe.evaluate, prepared.roles
     if block is None or roles is None:
-        return ()
+        return (), ()
     task = roles.task
     reference: Any = None
     if block.against == "teacher":
@@ -201,26 +220,32 @@ def evaluate(
     models: list[Predictor] = [artifact]
     if block.baseline:
         models.append(replace(_baseline(recipe, prepared, out), name=BASELINE))
-    models += [Runtime(folder, name=name, spinning=False) for name, folder in exports.items() if _runs(folder)]
+    threads, runnable = torch.get_num_threads(), {name: at for name, at in exports.items() if _runs(at)}
+    models += [Runtime(folder, threads, name=name, spinning=False) for name, folder in runnable.items()]
     models += others
     if reference is not None and result_name(reference.name) in {result_name(model.name) for model in models}:
         reference = replace(reference, name=f"{reference.name} (reference)")
-    plan = None
+    plan, own = None, ReferenceExports()
     if block.latency is not None:
         plan = LatencyPlan(batch=block.latency.batch, lengths=(block.latency.lengths,))
+        own = reference_exports(reference, runnable, threads) if block.reference_exports else own
+        models += own.models.values()
     examples, claim = scored_examples(task, roles.report), ""
     if reference is not None:
         asked = claim_of(task.spec, examples, roles.report, block.margin, recipe.seed)
         claim = fix_claim(out, asked, reference, models).digest
     look(out, roles.report, examples, models, claim)
-    results = measure_together(models, task, reference, roles.report, block.margin, plan, recipe.seed)
+    results = measure_together(models, task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
+    if block.measures_memory:
+        known = {model.name: model for model in (*models, *([] if reference is None else [reference]))}
+        results = with_memory(results, known, task.splits[roles.report])
     named = {result_name(result.name): result for result in results}
     for name, result in named.items():
         result.save(out / RESULTS / name)
     for left in (out / RESULTS).iterdir():
         if left.name not in named and (left / RESULT_FILE).is_file():
             shutil.rmtree(left)  # of a model that the recipe no longer measures
-    return tuple(results)
+    return tuple(results), own.notes
 
 
 def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from compress.artifact.artifact import load, load_model
 from compress.artifact.store import is_artifact
 from compress.engine.preview import Preview, look
+from compress.engine.reference_exports import names_in_results
 from compress.engine.steps import dry_run, problems, step_folders
 from compress.export.folder import export_problems
 from compress.export.targets.target_registry import get_target
@@ -141,6 +142,8 @@ def _name_problems(recipe: Recipe, block: EvaluateBlock) -> Iterator[Found]:
     taken |= {BASELINE} if block.baseline else set()
     for export in recipe.export:
         taken |= {export.target, f"{export.target}-int8"}
+    if block.against == "teacher" and block.latency is not None and block.reference_exports:
+        taken |= set(names_in_results("teacher", taken - {"teacher", BASELINE}))
     if result_name(recipe.name).lower() in {result_name(name).lower() for name in taken}:
         sentence = (
             f"name: {recipe.name!r} is what results call another model ({', '.join(sorted(taken))}); choose another"

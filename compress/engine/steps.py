@@ -183,7 +183,7 @@ def run_step(
     known = identity(step, artifact, inputs, seed)
     record = Record(
         **known,
-        chosen_on={} if known["teacher"] is None or inputs.teacher is None else inputs.teacher.chosen_on,
+        chosen_on={} if known["teacher"] is None else _teacher_choices(inputs.teacher),
         package=package_of(step.name),
         facts=without_paths(outcome.facts),
         export_scheme=outcome.export_scheme,
@@ -227,6 +227,14 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
         "seed": seed,
         "weights_before": artifact.lineage[-1].weights_after,
     }
+
+
+def _teacher_choices(teacher: Any) -> dict[str, str]:
+    """Return what of a teacher, or of the members of an ensemble, was chosen -> digest of what it was chosen on."""
+    model = getattr(teacher, "model", None)
+    if model is None:
+        return dict(getattr(teacher, "chosen_on", {}))
+    return {f"{what}, {model.name}": digest for what, digest in model.chosen_on.items()}
 
 
 def _files(digests: Mapping[Path, str]) -> dict[str, str]:

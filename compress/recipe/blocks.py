@@ -348,6 +348,9 @@ class EvaluateBlock(Block):
             those of a selection and show no margin.
         latency: What latency is measured at; nothing leaves it out.
         baseline: Whether the same student is also trained on labels only, to see what the teacher brought.
+        reference_exports: Whether the reference's own exports, float32 and int8, are measured too, if latency is: only
+            against them does a speedup tell what compression brought, apart from the engine.
+        memory: Whether the peak memory of each model is measured, in a new process; by default if latency is.
     """
 
     against: str = "teacher"
@@ -356,3 +359,10 @@ class EvaluateBlock(Block):
     select: str = "auto"
     latency: LatencyBlock | None = Field(default_factory=LatencyBlock)
     baseline: bool = False
+    reference_exports: bool = True
+    memory: bool | None = None
+
+    @property
+    def measures_memory(self) -> bool:
+        """Whether peak memory is measured."""
+        return self.latency is not None if self.memory is None else self.memory

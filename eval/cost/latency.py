@@ -1,7 +1,8 @@
 """How fast a model is: milliseconds of a batch, and throughput, with candidates timed alternately.
 
-Two models are timed alternately on the same sentences, round by round, so that whatever else the machine does in that
-time slows both; a ratio of such rows is worth far more than one of rows taken at different times.
+Models are timed alternately on the same sentences, round by round and in a random order in each, so that whatever else
+the machine does in that time slows all of them; a ratio is the median of the ratios of the same rounds. Rows taken at
+different times, or with different numbers of threads, give no ratio.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from eval.cost.machine import device_name
-from eval.cost.timing import interleave
+from eval.cost.machine import device_name, engine_name, load_average, threads_of, usable_cores
+from eval.cost.timing import STEADY, Median, Times, interleave, median_interval, paired_ratio, spread
 from eval.encoding import Feature, Inputs, TextEncoder
 from eval.errors import UserError
 from eval.inference import Predictor, predict
@@ -24,6 +25,8 @@ Lengths = Literal["data"] | int
 
 MOST_EXAMPLES = 2048
 """Examples from the start of the data that are timed; they come round again when time is left."""
+TAIL = 10
+"""Queries that a percentile needs above it: 10 / (1 - p) in all, so 200 for p95 and 1,000 for p99."""
 
 
 class LatencyPlan(BaseModel):
@@ -32,7 +35,7 @@ class LatencyPlan(BaseModel):
     Attributes:
         batch: Batch sizes.
         lengths: Token lengths: ``data``, numbers, or several of these.
-        seconds: Time for each model at each batch size and length.
+        seconds: Time for each model at each batch size and length; twice as much if the rounds do not agree by then.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -63,13 +66,21 @@ class LatencyRow:
         name: The model.
         batch: Examples of a batch.
         lengths: ``data`` or the number of tokens.
-        rounds: Timed batches.
-        p50_ms: Median milliseconds of a batch.
-        p95_ms: 95th percentile.
-        p99_ms: 99th percentile; close to the maximum when there are fewer than 100 rounds.
+        rounds: Rounds; in each the model ran one batch or more, whose median is the value of the round.
+        p50_ms: Median over rounds, in milliseconds of a batch.
+        p95_ms: 95th percentile over all queries; None with too few of them (``TAIL``).
+        p99_ms: 99th percentile; likewise.
         examples_per_second: Examples through the model in a second, over all rounds.
         tokens_per_second: Tokens without padding in a second, over all rounds.
         machine: The processor or accelerator.
+        queries: Timed batches. None, like all that follows, in a row of an earlier version.
+        round_ms: The value of each round; rows that were timed alternately have their rounds in common.
+        iqr: Interquartile range of ``round_ms`` relative to its median.
+        settled: Whether that is below ``eval.cost.timing.STEADY``; else the time was over first.
+        threads: Threads of one product; None where the model does not say.
+        engine: What ran it, such as ``eager torch`` or ``onnx int8``; None where the model does not say.
+        cpus: Processors that this process may use.
+        load: Load average of the machine in the minute before and in the last minute of the timing.
     """
 
     name: str
@@ -77,11 +88,24 @@ class LatencyRow:
     lengths: Lengths
     rounds: int
     p50_ms: float
-    p95_ms: float
-    p99_ms: float
+    p95_ms: float | None
+    p99_ms: float | None
     examples_per_second: float
     tokens_per_second: float
     machine: str
+    queries: int | None = None
+    round_ms: tuple[float, ...] = ()
+    iqr: float | None = None
+    settled: bool | None = None
+    threads: int | None = None
+    engine: str | None = None
+    cpus: int | None = None
+    load: tuple[float, float] | None = None
+
+    @property
+    def median(self) -> Median | None:
+        """The median of the rounds with its interval, in milliseconds; None in a row of an earlier version."""
+        return median_interval(self.round_ms) if self.round_ms else None
 
 
 @dataclass(frozen=True)
@@ -96,6 +120,9 @@ class StreamRow:
         seconds: Seconds of a pass.
         examples_per_second: Examples answered in a second.
         machine: The processor or accelerator.
+        pass_seconds: Seconds of every pass; rows that were timed alternately have their passes in common.
+        threads: Threads of one product; None where the model does not say.
+        engine: What ran it; None where the model does not say.
     """
 
     name: str
@@ -105,6 +132,9 @@ class StreamRow:
     seconds: float
     examples_per_second: float
     machine: str
+    pass_seconds: tuple[float, ...] = ()
+    threads: int | None = None
+    engine: str | None = None
 
 
 def latency(
@@ -118,10 +148,10 @@ def latency(
 
     Args:
         predictors: Models by name.
-        examples: Sentences, taken in this order.
+        examples: Sentences; those that stand together form a batch.
         batch: Batch sizes.
         lengths: ``data``, a number of tokens, or several of these.
-        seconds: Time for each model at each batch size and length.
+        seconds: Time for each model at each batch size and length; see ``eval.cost.timing.interleave``.
 
     Returns:
         One row a length, batch size and model, in this order of nesting.
@@ -135,11 +165,18 @@ def latency(
     rows = []
     for length in wanted:
         for size in batch:
-            batches = {name: _batches(model.encoder, chosen, size, length) for name, model in predictors.items()}
-            runs = {name: _runner(model, batches[name]) for name, model in predictors.items()}
-            times = interleave(runs, seconds)
+            groups = _by_length(next(iter(predictors.values())).encoder, chosen, size) if length == "data" else []
+            batches = {
+                name: _fixed_batches(model.encoder, chosen, size, length)
+                if length != "data"
+                else [_batch(model.encoder, model.encoder.encode(group), size) for group in groups]
+                for name, model in predictors.items()
+            }
+            before = load_average()
+            times = interleave({name: _runner(model, batches[name]) for name, model in predictors.items()}, seconds)
+            load = (before, load_average())
             for name, model in predictors.items():
-                rows.append(_row(name, device_name(model), size, length, times[name], batches[name]))
+                rows.append(_row(name, model, size, length, times[name], batches[name], load))
     return rows
 
 
@@ -171,16 +208,35 @@ class _Batch:
     tokens: int
 
 
-def _batches(encoder: TextEncoder, examples: Sequence[Mapping[str, Any]], size: int, length: Lengths) -> list[_Batch]:
-    if length == "data":
-        count = max(1, len(examples) // size)
-        places = [[(first * size + step) % len(examples) for step in range(size)] for first in range(count)]
-        groups = [encoder.encode([examples[place] for place in batch]) for batch in places]
-    else:
-        rows = _fixed(encoder.encode(examples), length)
-        count = max(1, len(rows) // size)
-        groups = [[rows[(first * size + step) % len(rows)] for step in range(size)] for first in range(count)]
-    return [_Batch(encoder.collate(group), size, sum(len(row.ids) for row in group)) for group in groups]
+def _by_length(encoder: TextEncoder, examples: Sequence[Any], size: int) -> list[list[Any]]:
+    """Return the batches of examples, each of neighbours in the data, in the order of their tokens."""
+    count = max(1, len(examples) // size)
+    groups = [[examples[(first * size + step) % len(examples)] for step in range(size)] for first in range(count)]
+    return sorted(groups, key=lambda group: sum(len(feature.ids) for feature in encoder.encode(group)))
+
+
+def _fixed_batches(encoder: TextEncoder, examples: Sequence[Any], size: int, length: int) -> list[_Batch]:
+    rows = _fixed(encoder.encode(examples), length)
+    count = max(1, len(rows) // size)
+    return [
+        _batch(encoder, [rows[(first * size + step) % len(rows)] for step in range(size)], size)
+        for first in range(count)
+    ]
+
+
+def _batch(encoder: TextEncoder, features: Sequence[Feature], size: int) -> _Batch:
+    return _Batch(encoder.collate(features), size, sum(len(feature.ids) for feature in features))
+
+
+GOLDEN = (5**0.5 - 1) / 2
+
+
+def _place(number: int, count: int) -> int:
+    """Return which of ``count`` batches in the order of their lengths comes next.
+
+    Steps of the golden ratio spread any few runs in a row evenly over short and long batches, so that rounds are alike.
+    """
+    return int(number * GOLDEN % 1 * count)
 
 
 def _fixed(features: Sequence[Feature], length: int) -> list[Feature]:
@@ -192,29 +248,55 @@ def _fixed(features: Sequence[Feature], length: int) -> list[Feature]:
 
 def _runner(model: Predictor, batches: Sequence[_Batch]) -> Callable[[int], None]:
     def run(number: int) -> None:
-        model.forward(batches[number % len(batches)].inputs)
+        model.forward(batches[_place(number, len(batches))].inputs)
 
     return run
 
 
 def _row(
-    name: str, device: str, size: int, length: Lengths, times: Sequence[float], batches: Sequence[_Batch]
+    name: str,
+    model: Predictor,
+    size: int,
+    length: Lengths,
+    times: Times,
+    batches: Sequence[_Batch],
+    load: tuple[float | None, float | None],
 ) -> LatencyRow:
-    total = sum(times)
-    done = [batches[number % len(batches)] for number in range(len(times))]
-    p50, p95, p99 = (float(value) * 1000 for value in np.percentile(times, [50, 95, 99]))
+    total, queries = float(times.sum()), times.size
+    done = [batches[_place(number, len(batches))] for number in range(queries)]
+    rounds = 1000 * np.median(times, axis=1)
+    varied, (before, after) = spread(rounds), load
     return LatencyRow(
         name=name,
         batch=size,
         lengths=length,
         rounds=len(times),
-        p50_ms=p50,
-        p95_ms=p95,
-        p99_ms=p99,
+        p50_ms=float(np.median(rounds)),
+        p95_ms=percentile_ms(times, 0.95),
+        p99_ms=percentile_ms(times, 0.99),
         examples_per_second=sum(part.examples for part in done) / total,
         tokens_per_second=sum(part.tokens for part in done) / total,
-        machine=device,
+        machine=device_name(model),
+        queries=queries,
+        round_ms=tuple(float(f"{value:.6g}") for value in rounds),
+        iqr=varied,
+        settled=varied < STEADY,
+        threads=threads_of(model),
+        engine=engine_name(model),
+        cpus=usable_cores(),
+        load=None if before is None or after is None else (before, after),
     )
+
+
+def percentile_ms(times: Times, share: float) -> float | None:
+    """Return a percentile in milliseconds, or None unless about ``TAIL`` queries lie above it.
+
+    Args:
+        times: Seconds of queries.
+        share: Such as 0.95.
+    """
+    enough = round(times.size * (1 - share), 9) >= TAIL
+    return 1000 * float(np.percentile(times, 100 * share)) if enough else None
 
 
 def stream(
@@ -244,18 +326,22 @@ def stream(
 
         return run
 
-    times = interleave({name: passing(model) for name, model in predictors.items()}, seconds)
+    times = interleave({name: passing(model) for name, model in predictors.items()}, seconds, a_round=1)
     rows = []
     for name, taken in times.items():
-        middle, device = float(np.median(taken)), device_name(predictors[name])
-        rows.append(StreamRow(name, batch, len(chosen), len(taken), middle, len(chosen) / middle, device))
+        middle, model = float(np.median(taken)), predictors[name]
+        what = (device_name(model), tuple(taken[:, 0].tolist()), threads_of(model), engine_name(model))
+        rows.append(StreamRow(name, batch, len(chosen), len(taken), middle, len(chosen) / middle, *what))
     return rows
 
 
 def speedup(
     rows: Sequence[LatencyRow], name: str, against: str, batch: int = 1, lengths: Lengths | None = None
-) -> float | None:
-    """Return the speedup of ``name`` over ``against`` (ratio of medians), or None without both rows.
+) -> Median | None:
+    """Return the speedup of ``name`` over ``against``: the median of the ratios of the same rounds, with its interval.
+
+    None without both rows, and where they ran with different numbers of threads. Rows of an earlier version have no
+    rounds; of these it is the ratio of medians, whose coverage is 0.
 
     Args:
         rows: What ``latency`` returned.
@@ -264,12 +350,18 @@ def speedup(
         batch: Batch size.
         lengths: ``data`` or a number of tokens; None takes the first there is.
     """
-    found: dict[tuple[str, Lengths], float] = {}
+    found: dict[tuple[str, Lengths], LatencyRow] = {}
     for row in rows:
         if row.batch == batch and lengths in (None, row.lengths):
-            found.setdefault((row.name, row.lengths), row.p50_ms)
-    for (model, length), median in found.items():
+            found.setdefault((row.name, row.lengths), row)
+    for (model, length), row in found.items():
         reference = found.get((against, length))
-        if model == name and reference is not None and median > 0:
-            return reference / median
+        if model != name or reference is None or row.p50_ms <= 0:
+            continue
+        if row.threads != reference.threads and None not in (row.threads, reference.threads):
+            continue
+        if row.round_ms and len(row.round_ms) == len(reference.round_ms):
+            return paired_ratio(reference.round_ms, row.round_ms)
+        ratio = reference.p50_ms / row.p50_ms
+        return Median(ratio, ratio, ratio, 0.0, row.rounds)
     return None

@@ -44,7 +44,7 @@ def machine(accelerator: bool = False) -> dict[str, Any]:
         "cpu": cpu_name(),
         "architecture": platform.machine(),
         "cores": os.cpu_count() or 1,
-        "usable_cores": _usable_cores(),
+        "usable_cores": usable_cores(),
         "threads": _threads(),
         "features": list(features),
         "int8": int8_note(features),
@@ -72,6 +72,35 @@ def device_name(model: object) -> str:
     if str(device).startswith("cuda"):
         return _gpu(load=False) or str(device)
     return cpu_name()
+
+
+def engine_name(model: object) -> str | None:
+    """Return what runs a model, such as ``onnx int8`` or ``eager torch``; None where the model does not say."""
+    manifest = getattr(model, "manifest", None)
+    if isinstance(manifest, dict) and "scheme" in manifest:
+        return f"{manifest.get('target', 'onnx')} {manifest['scheme']}"
+    return "eager torch" if _in_torch(model) else None
+
+
+def threads_of(model: object) -> int | None:
+    """Return the threads of one product of a model: its own word, else torch's if torch runs it."""
+    threads = getattr(model, "threads", None)
+    if isinstance(threads, int):
+        return threads
+    return int(sys.modules["torch"].get_num_threads()) if _in_torch(model) else None
+
+
+def _in_torch(model: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(getattr(model, "model", None), torch.nn.Module)
+
+
+def load_average() -> float | None:
+    """Return the processes that ran or waited in the last minute, on average; None where the system does not say."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (AttributeError, OSError):
+        return None
 
 
 @cache
@@ -138,7 +167,8 @@ def versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
     return found
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """Return the processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -14,29 +14,20 @@ from eval.errors import CompressError
 
 PROGRAM = """
 import json, sys
+from eval.cost.own_memory import peak_bytes, reset_peak, resident_bytes
 
-def _memory(field):
-    try:
-        with open("/proc/self/status") as status:
-            for line in status:
-                if line.startswith(field):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    import resource
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-_baseline = _memory("VmRSS")
+_baseline = resident_bytes()
 
 def mark():
     global _baseline
-    _baseline = _memory("VmRSS")
+    reset_peak()
+    _baseline = resident_bytes()
 
 _out, _code, args = sys.argv[1], sys.argv[2], sys.argv[3:]
 sys.argv = ["-c", *args]
 exec(compile(_code, "<measured>", "exec"), globals())
 with open(_out, "w") as _file:
-    json.dump([_baseline, _memory("VmHWM")], _file)
+    json.dump([_baseline, peak_bytes()], _file)
 """
 
 
@@ -45,7 +36,7 @@ class PeakMemory:
     """Resident memory of a fresh process.
 
     Attributes:
-        bytes: Most that the process ever held.
+        bytes: Most that the process held from the measured part on; from its start where the system cannot reset that.
         baseline_bytes: What it held before the measured part: an empty interpreter, or what ``mark()`` saw.
     """
 

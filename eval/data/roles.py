@@ -59,7 +59,7 @@ def assign_roles(task: Task, split: str = AUTO, select: str = AUTO) -> Roles:
         UserError: There is no such split.
 
     Examples:
-        >>> from eval.task import TaskSpec
+        >>> from eval import Examples, Task, TaskSpec
         >>> films = [{"text": f"film {number}", "label": ("bad", "good")[number % 2]} for number in range(300)]
         >>> spec = TaskSpec(kind="classification", labels=("bad", "good"))
         >>> task = Task(spec, {"train": Examples(films, "train"), "validation": Examples(films[:20], "validation")})
@@ -133,7 +133,8 @@ def carve(task: Task) -> tuple[Examples, Examples]:
 
 def _labels(kind: Kind, example: Example) -> set[str]:
     """Return the labels of an example, if its kind has names for them."""
-    return set(kind.labels_in(example[kind.truth])) if kind.labelled and kind.truth in example else set()
+    truth = kind.truth
+    return set(kind.labels_in(example[truth])) if kind.labelled and truth is not None and truth in example else set()
 
 
 def group_of(kind: str, example: Example) -> str:

@@ -130,12 +130,20 @@ class Embedding(Kind):
             return -scorers.rank_errors(answers, examples)
         return scorers.right_neighbours(answers, examples)
 
+    def condensed(self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> list[Answer]:
+        """Return the cosine of two texts as ``score``, or whether the nearest text is ``right``; no vectors."""
+        if spec.pair:
+            return [{"score": answer["score"]} for answer in answers]
+        return [{"right": int(right)} for right in scorers.right_neighbours(answers, examples)]
+
     def agreement(self, pairs: Sequence[tuple[Answer, Answer]]) -> dict[str, float]:
         """Return ``cosine`` where vectors have one width, and ``similarities``.
 
         ``cosine`` is the mean cosine of both models' vectors of a text; ``similarities`` the Pearson correlation of the
-        cosines that each model finds between the first ``COMPARED`` texts.
+        cosines that each model finds between the first ``COMPARED`` texts. Without vectors there is none of them.
         """
+        if not all("vectors" in answer for pair in pairs for answer in pair):
+            return {}
         first, second = (_vectors([pair[side] for pair in pairs]) for side in (0, 1))
         upper = np.triu_indices(min(len(first), COMPARED), k=1)
         found = {"similarities": pearson(*(_similarities(side[:COMPARED])[upper] for side in (first, second)))}

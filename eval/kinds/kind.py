@@ -47,6 +47,7 @@ class Kind(Reading):
     Attributes of scores:
         metric: The primary metric when none is named.
         calibrated: Whether predictions are labels with a probability.
+        unscored: Fields of a prediction that neither scores nor agreement read.
 
     Attributes in words:
         meaning: What is asked, for a list of kinds.
@@ -78,6 +79,7 @@ class Kind(Reading):
 
     metric: str = ""
     calibrated: bool = False
+    unscored: tuple[str, ...] = ("probability",)
 
     meaning: str = ""
     answer: str = ""
@@ -198,6 +200,11 @@ class Kind(Reading):
     def agreement(self, pairs: Sequence[tuple[Answer, Answer]]) -> dict[str, float]:
         """Return how alike the predictions of two models are, as shares or correlations."""
         raise NotImplementedError(f"{type(self).__name__} does not implement agreement")
+
+    def condensed(self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> list[Answer]:
+        """Return predictions with no more than ``values``, ``metrics`` and ``agreement`` read: what a record keeps."""
+        del spec, examples
+        return [{name: value for name, value in answer.items() if name not in self.unscored} for answer in answers]
 
     # ---- training
 

@@ -28,6 +28,7 @@ class QuestionAnswering(Kind):
     fields = ("id", "question", "context", "answers")
     truth = "answers"
     optional_truth = False
+    unscored = ("start", "end", "score")
     max_length = 384
     stride = 128
     no_augment = "is not augmented; its answers are places in the context, which would move"

@@ -197,7 +197,12 @@ def nearest(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) 
 
 
 def right_neighbours(answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
-    """Return 1 for each text whose nearest other text has its label, else 0; the first of several that are as near."""
+    """Return 1 for each text whose nearest other text has its label, else 0; the first of several that are as near.
+
+    A prediction whose vectors were not kept has this as ``right`` (``Kind.condensed``).
+    """
+    if answers and "right" in answers[0]:
+        return np.array([answer["right"] for answer in answers], dtype=np.float64)
     labels = np.array([str(example["label"]) for example in examples])
     vectors = np.array([answer["vectors"][0] for answer in answers], dtype=np.float32)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)

@@ -99,7 +99,8 @@ def _escaped(result: ResultValues) -> ResultValues:
     if comparison is not None:
         comparison = comparison.model_copy(update={"reference": escape(comparison.reference)})
     rows = tuple(replace(row, name=escape(row.name)) for row in result.latency)
-    return result.model_copy(update={"name": escape(result.name), "comparison": comparison, "latency": rows})
+    names = {"name": escape(result.name), "same_engine": result.same_engine and escape(result.same_engine)}
+    return result.model_copy(update=names | {"comparison": comparison, "latency": rows})
 
 
 def _figures(result: ResultValues) -> list[str]:
@@ -113,6 +114,7 @@ def _figures(result: ResultValues) -> list[str]:
         short(result.bytes, "B"),
         short(size.macs if size else None),
         number(timing.p50_ms if timing else None, 2),
+        short(result.memory.bytes if result.memory else None, "B"),
     ]
     return [result.name, *map(Markup, cells)]
 

@@ -34,6 +34,7 @@ def table(results: Sequence[ResultValues], batch: int = 1) -> Table:
         "verdict" if _shown(rows) else None,
         "parameters",
         "bytes",
+        "peak memory" if _weighed(rows) else None,
         "MACs",
         "layers" if _early(rows) else None,
         f"p50 ms, batch {batch}",
@@ -42,7 +43,7 @@ def table(results: Sequence[ResultValues], batch: int = 1) -> Table:
         if heading is not None:
             grid.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
     for result in rows:
-        grid.add_row(*_cells(result, batch, _shown(rows), _early(rows)))
+        grid.add_row(*_cells(result, batch, _shown(rows), _early(rows), _weighed(rows)))
     return grid
 
 
@@ -54,7 +55,11 @@ def _early(results: Sequence[ResultValues]) -> bool:
     return any(result.layers is not None for result in results)
 
 
-def _cells(result: ResultValues, batch: int, compared: bool, early: bool) -> list[Text]:
+def _weighed(results: Sequence[ResultValues]) -> bool:
+    return any(result.memory is not None for result in results)
+
+
+def _cells(result: ResultValues, batch: int, compared: bool, early: bool, weighed: bool) -> list[Text]:
     size, timing = result.size, result.row(batch)
     comparison = result.comparison
     verdict_of = Text(comparison.verdict, STYLES[comparison.verdict]) if comparison else Text("")
@@ -65,6 +70,7 @@ def _cells(result: ResultValues, batch: int, compared: bool, early: bool) -> lis
         *between,
         Text(short(size.parameters if size else None)),
         Text(short(result.bytes, "B")),
+        *([Text(short(result.memory.bytes if result.memory else None, "B"))] if weighed else []),
         Text(short(size.macs if size else None)),
         *([Text(number(result.layers, 2))] if early else []),
         Text(number(timing.p50_ms if timing else None, 2)),

@@ -27,7 +27,7 @@ from eval.report.page_tables import (
 )
 from eval.report.pictures import Picture, picture
 from eval.report.plots import Point, tradeoff, training_curves
-from eval.report.summary import count, headline, role_sentences, verdict, with_reference
+from eval.report.summary import count, headline, role_sentences, shipped, verdict, with_reference
 from eval.report.templating import render_template
 from eval.result_values import ResultValues
 
@@ -99,7 +99,7 @@ def page(
         raise UserError("report: there is no result to show; measure a model first")
     rows = with_reference(results)
     compared = [result for result in results if result.comparison]
-    leading = compared[0] if compared else results[0]
+    leading = shipped(results) or results[0]
     return render_template(
         "result_page.html.j2",
         title=title,
@@ -108,7 +108,7 @@ def page(
         headline=headline(leading),
         verdict=Line(pill(leading), verdict(leading)) if compared else None,
         tiles=tiles(leading),
-        others=[Line(pill(other), headline(other)) for other in compared[1:]],
+        others=[Line(pill(other), headline(other)) for other in compared if other is not leading],
         quality=quality_table(rows),
         cost=cost_table(rows),
         tradeoffs=_tradeoffs(rows),

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eval.cost.latency import LatencyRow
 from eval.report.plain_text import plain
+from eval.report.speed import engine_of, speed_interval
 from eval.report.summary import count, difference, listed, number, percent, short, times
 from eval.result_values import ResultValues
 from eval.slices import Confusion, Slice
@@ -130,33 +132,43 @@ def quality_table(results: Sequence[ResultValues]) -> Grid:
 
 
 def cost_table(results: Sequence[ResultValues], batch: int = 1) -> Grid:
-    """Return one row a result: parameters, bytes, multiply-accumulates and speed."""
-    headings = [
-        "model",
-        "parameters",
-        "not zero",
-        "bytes",
-        "MACs",
-        f"p50 ms, batch {batch}",
-        "examples/s",
-        "speedup",
-    ]
+    """Return one row a result: parameters, bytes, memory, multiply-accumulates, and speedups by their references."""
+    reference = next((engine_of(one, one.comparison.reference) for one in results if one.comparison), "the reference")
+    headings = ["model", "parameters", "not zero", "bytes"]
+    headings += ["peak memory"] if (measured := any(one.memory or one.no_memory for one in results)) else []
+    headings += ["MACs", f"p50 ms, batch {batch}", "examples/s", f"speedup over {reference}"]
+    headings += ["speedup over its own export"] if (exported := any(one.same_engine for one in results)) else []
     rows: list[list[Cell | str]] = []
     for result in results:
-        size, timing, speed = result.size, result.row(batch), result.speedup(batch)
+        size, timing = result.size, result.row(batch)
         rows.append(
             [
                 result.name,
                 short(size.parameters if size else None),
                 percent(size.nonzero / size.parameters) if size and size.parameters else "-",
                 short(result.bytes, "B"),
+                *([_memory(result)] if measured else []),
                 short(size.macs if size else None),
                 number(timing.p50_ms if timing else None, 2),
                 count(timing.examples_per_second if timing else None),
-                number(speed, 2),
+                _speed(result, result.comparison.reference if result.comparison else None, batch),
+                *([_speed(result, result.same_engine, batch, named=True)] if exported else []),
             ]
         )
     return grid(headings, rows)
+
+
+def _memory(result: ResultValues) -> Cell:
+    if result.memory is None:
+        return Cell("-", result.no_memory or "")
+    return Cell(short(result.memory.bytes, "B"), f"{short(result.memory.rise_bytes, 'B')} of it above its libraries")
+
+
+def _speed(result: ResultValues, reference: str | None, batch: int, *, named: bool = False) -> Cell:
+    found = result.speed_over(reference, batch) if reference else None
+    if found is None or reference is None:
+        return Cell("-")
+    return Cell(number(found.value, 2), f"{f'{reference}, ' if named else ''}{speed_interval(found)}")
 
 
 def tiles(result: ResultValues) -> list[tuple[str, str]]:
@@ -164,12 +176,12 @@ def tiles(result: ResultValues) -> list[tuple[str, str]]:
     comparison = result.comparison
     if comparison is None:
         return []
-    speed, shrinkage = result.speedup(), result.shrinkage()
+    shrinkage = result.shrinkage()
     retained = comparison.retention.value
     size, other = result.size, comparison.reference_size
     shown = [
         (percent(retained), f"of the reference's {comparison.metric} retained") if math.isfinite(retained) else None,
-        (f"{speed:.1f}\u00d7", f"{_direction(speed, 'faster', 'slower')} at batch 1") if speed else None,
+        *(_speed_tile(result, name) for name in (comparison.reference, result.same_engine) if name),
         (f"{shrinkage:.1f}\u00d7", f"{short(result.bytes, 'B')} of weights") if shrinkage else None,
         (f"{other.macs / size.macs:.1f}\u00d7", "fewer multiply-accumulates")
         if size and other and size.macs and other.macs
@@ -182,6 +194,14 @@ def tiles(result: ResultValues) -> list[tuple[str, str]]:
         else None,
     ]
     return [tile for tile in shown if tile]
+
+
+def _speed_tile(result: ResultValues, name: str) -> tuple[str, str] | None:
+    found = result.speed_over(name)
+    if found is None:
+        return None
+    way = _direction(found.value, "faster", "slower")
+    return f"{found.value:.1f}\u00d7", f"{way} than {engine_of(result, name)} at batch 1"
 
 
 def _direction(ratio: float, more: str, less: str) -> str:
@@ -232,7 +252,7 @@ def errors_table(confusion: Confusion) -> Grid | None:
 
 
 def latency_table(results: Sequence[ResultValues]) -> Grid | None:
-    """Return every timing, repeats of a reference that was timed with several models left out."""
+    """Return every timing and how sure it is, repeats of a reference that was timed with several models left out."""
     rows, seen = [], set()
     for result in results:
         for row in result.latency:
@@ -240,11 +260,26 @@ def latency_table(results: Sequence[ResultValues]) -> Grid | None:
             if key in seen:
                 continue
             seen.add(key)
-            rates = [count(row.examples_per_second), count(row.tokens_per_second), count(row.rounds)]
-            timings = [number(value, 2) for value in (row.p50_ms, row.p95_ms, row.p99_ms)]
-            rows.append([row.name, str(row.lengths), str(row.batch), *timings, *rates])
-    headings = ["model", "lengths", "batch", "p50 ms", "p95 ms", "p99 ms", "examples/s", "tokens/s", "rounds"]
+            rates = [count(row.examples_per_second), count(row.tokens_per_second)]
+            middle = Cell(number(row.p50_ms, 2), "" if row.median is None else speed_interval(row.median))
+            tails = [number(value, 2) for value in (row.p95_ms, row.p99_ms)]
+            rows.append([row.name, str(row.lengths), str(row.batch), middle, *tails, *rates, *_certainty(row)])
+    headings = ["model", "lengths", "batch", "p50 ms", "p95 ms", "p99 ms", "examples/s", "tokens/s"]
+    headings += ["rounds", "spread", "threads", "load"]
     return grid(headings, rows) if rows else None
+
+
+def _certainty(row: LatencyRow) -> list[Cell | str]:
+    """Return rounds, their interquartile range, threads, and load of the machine before and after."""
+    queries = "" if row.queries is None else f"{count(row.queries)} queries"
+    settled = "" if row.settled in (None, True) else "not settled"
+    load = "-" if row.load is None else f"{row.load[0]:g}, {row.load[1]:g}"
+    return [
+        Cell(count(row.rounds), queries),
+        Cell("-" if row.iqr is None else percent(row.iqr), settled),
+        "-" if row.threads is None else str(row.threads),
+        Cell(load, "" if row.cpus is None else f"{row.cpus} cpus"),
+    ]
 
 
 def chain(lineage: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.report.plain_text import plain
+from eval.report.speed import speed_sentence
 from eval.result_values import Comparison, ResultValues
 
 VERDICTS = {
@@ -32,9 +33,9 @@ def headline(result: ResultValues) -> str:
     else:
         change = signed(comparison.difference.value)
         parts = [f"{result.name}: {comparison.metric} {change} to {comparison.reference}"]
-    speed, shrinkage = result.speedup(), result.shrinkage()
+    speed, shrinkage = speed_sentence(result), result.shrinkage()
     if speed:
-        parts.append(f"speedup {speed:.1f} at batch size 1")
+        parts.append(speed)
     if shrinkage:
         parts.append(times(shrinkage, "smaller", "larger"))
     return ", ".join(parts)
@@ -70,6 +71,13 @@ def _caution(comparison: Comparison, examples: int) -> str:
         f"; of equally good models, four of five would be shown to be within {comparison.smallest_margin:.2g} by these "
         f"examples, and within {comparison.margin:g} by about {count(comparison.examples_needed)}"
     )
+
+
+def shipped(results: Sequence[ResultValues]) -> ResultValues | None:
+    """Return the compared result that stands at the top: the last export that is made of the model, else the first."""
+    compared = [result for result in results if result.comparison]
+    exports = [result for result in compared if result.same_engine]
+    return exports[-1] if exports else next(iter(compared), None)
 
 
 def role_sentences(results: Sequence[ResultValues]) -> list[str]:
@@ -113,6 +121,9 @@ def reference_result(results: Sequence[ResultValues]) -> ResultValues | None:
                     "file_bytes": comparison.reference_bytes,
                     "folder_bytes": None,
                     "comparison": None,
+                    "same_engine": None,
+                    "memory": None,
+                    "no_memory": None,
                     "role": None,
                     "chosen_on": {},
                     "calibration_error": None,

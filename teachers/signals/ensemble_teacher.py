@@ -100,7 +100,8 @@ class EnsembleTeacher:
     @property
     def chosen_on(self) -> dict[str, str]:
         """What of the members was chosen -> digest of the examples it was chosen on."""
-        return {what: digest for teacher in self.teachers for what, digest in teacher.chosen_on.items()}
+        models = (teacher.model for teacher in self.teachers)
+        return {f"{what}, {model.name}": digest for model in models for what, digest in model.chosen_on.items()}
 
     def __len__(self) -> int:
         """How many members there are."""

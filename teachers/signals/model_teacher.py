@@ -61,11 +61,6 @@ class TeacherSource(Protocol):
         ...
 
     @property
-    def chosen_on(self) -> dict[str, str]:
-        """What of the teacher was chosen -> digest of the examples it was chosen on."""
-        ...
-
-    @property
     def layers(self) -> int:
         """How many layers the teacher has."""
         ...
@@ -124,11 +119,6 @@ class ModelTeacher:
         if kind_of(self.model.task.kind).vectors:
             digest.update(f"{self.model.task.pooling} {self.model.task.normalize}".encode())
         return digest.hexdigest()
-
-    @property
-    def chosen_on(self) -> dict[str, str]:
-        """What of the network was chosen -> digest of the examples it was chosen on."""
-        return {f"{what}, {self.model.name}": digest for what, digest in self.model.chosen_on.items()}
 
     @property
     def layers(self) -> int:

@@ -9,9 +9,12 @@ from compress.export.check.verification import verify
 from compress.registry import get, names
 from compress.testing.claims import LARGE, check_claims, sizes_on_disk
 from tests.conformance.battery import REFUSED, case, task_of
-from tests.tiny import tiny_taskmodel
+from tests.tiny import at_first, tiny_taskmodel
 
 NO_EXPORT = {"quantize.bitsandbytes": "runs in torch alone"}
+
+QUICK = [name for name in names() if get(name).reduces | get(name).adds or name == "distill.logits"]
+"""Those that the default tests run: all that change a size, and one that only trains."""
 
 
 @cache
@@ -41,7 +44,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("claims")
 
 
-@pytest.mark.parametrize("name", [name for name in names() if "bert" not in REFUSED.get(name, ())])
+@pytest.mark.parametrize("name", at_first([name for name in names() if "bert" not in REFUSED.get(name, ())], *QUICK))
 def test_what_is_claimed_is_what_happens(name, folder, signals):
     before, after = (measured(step, task_of(name).spec, folder, signals) for step in ("", name))
     assert (len(after) == 1) == (name in NO_EXPORT)

@@ -17,17 +17,20 @@ from tests.tiny import FAMILIES, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
 PAIRS = [(a, b) for a in names() for b in names()]
-SHARE = 7
-"""One pair of so many that run does so in the default tests, the others in the slow ones; those refused always are."""
+SHARE = 13
+"""One pair of so many that run does so by default, with each technique as the second; slow tests run the others.
+
+Those refused always are.
+"""
 
 
-def quick(number, first, second):
+def quick(first, second):
     """Return a pair as a parameter, slow if it is left to the slow tests."""
-    late = refusal(first, second) is None and number % SHARE
+    late = refusal(first, second) is None and (names().index(first) + names().index(second)) % SHARE
     return pytest.param(first, second, marks=pytest.mark.slow if late else ())
 
 
-@pytest.mark.parametrize(("first", "second"), [quick(i, *pair) for i, pair in enumerate(PAIRS)])
+@pytest.mark.parametrize(("first", "second"), [quick(*pair) for pair in PAIRS])
 def test_every_ordered_pair_runs_or_is_refused(first, second, signals):
     check_pair(first, second, "bert", signals)
 

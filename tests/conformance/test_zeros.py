@@ -18,7 +18,7 @@ from eval.cost.size import file_bytes
 from eval.errors import UserError
 from teachers.anatomy.encoder import layer_count
 from tests.conformance.battery import OTHER_KIND, inputs_for, instance, task_of
-from tests.tiny import tiny_taskmodel
+from tests.tiny import in_turn, tiny_taskmodel
 
 FIELDS = {"prune.magnitude": {"sparsity": 0.9, "schedule": "once", "recover": False}, "prune.movement": {"keep": 0.1}}
 """How each technique that prunes does so: nine weights of ten."""
@@ -62,8 +62,7 @@ def test_every_technique_that_prunes_is_tested():
     assert sorted(FIELDS) == sorted(PRUNING)
 
 
-@pytest.mark.parametrize("first", PRUNING)
-@pytest.mark.parametrize("second", names())
+@pytest.mark.parametrize(("second", "first"), in_turn(names(), PRUNING, len(PRUNING)))
 def test_zeros_stay_through_every_technique(first, second, signals):
     task = task_of(second)
     source, known = pruned(first, task.spec.kind, signals)

@@ -401,4 +401,4 @@ CASES = [
         for option, (words, value, says) in CHOICES.items()
     ),
 ]
-test_case = table(CASES, quick=18)
+test_case = table(CASES, quick=12)

@@ -376,4 +376,4 @@ CASES = [
         for value, code, says in (("maybe", 2, "COMPRESS_DEBUG"), ("²", 2, "COMPRESS_DEBUG"), ("0", 0, ""))
     ),
 ]
-test_case = table(CASES, quick=18)
+test_case = table(CASES, quick=10)

@@ -180,4 +180,4 @@ def _holds(folder: Path, *names: str) -> None:
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
 
 
-test_case = table(CASES, quick=15)
+test_case = table(CASES, quick=10)

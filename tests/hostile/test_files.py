@@ -226,4 +226,4 @@ CASES = [
         says="data",
     ),
 ]
-test_case = table(CASES, quick=18)
+test_case = table(CASES, quick=10)

@@ -301,4 +301,4 @@ CASES = [
         code=0,
     ),
 ]
-test_case = table(CASES, quick=22)
+test_case = table(CASES, quick=12)

@@ -165,4 +165,4 @@ CASES = [
         says=r"missing .*classifier\.bias",
     ),
 ]
-test_case = table(CASES, quick=20)
+test_case = table(CASES, quick=12)

@@ -237,4 +237,4 @@ CASES = [
         ],
     ),
 ]
-test_case = table(CASES, quick=8)
+test_case = table(CASES, quick=5)

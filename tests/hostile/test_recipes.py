@@ -599,4 +599,4 @@ CASES = [
         says="out/onnx: is there already and no export",
     ),
 ]
-test_case = table(CASES, quick=26)
+test_case = table(CASES, quick=14)

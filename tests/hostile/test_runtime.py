@@ -544,4 +544,4 @@ CASES = [
         )
     ),
 ]
-test_case = table(CASES, quick=20)
+test_case = table(CASES, quick=14)

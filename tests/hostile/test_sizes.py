@@ -184,4 +184,4 @@ CASES = [
         **LIMITS,
     ),
 ]
-test_case = table(CASES, quick=8)
+test_case = table(CASES, quick=5)

@@ -408,4 +408,4 @@ CASES = [
         )
     ),
 ]
-test_case = table(CASES, quick=16)
+test_case = table(CASES, quick=12)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,14 @@ def files():
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
+@cache
+def tree(path):
+    """Return the parsed code of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -51,7 +57,7 @@ def test_imports_go_one_way(path):
         top = module.split(".")[0]
         if top in PACKAGES:
             assert top in BELOW[package], f"{path.name} imports {module}"
-    bare = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import)]
+    bare = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Import)]
     assert "eval" not in {alias.name for node in bare for alias in node.names}, "'import eval' hides the builtin"
 
 
@@ -71,7 +77,7 @@ def test_files_have_a_subject_and_a_size(path):
     assert path.stem not in {"utils", "util", "helpers", "common", "misc"}
     text = path.read_text(encoding="utf-8")
     assert text.count("\n") <= 400, f"{path.name} has {text.count(chr(10))} lines; can it be told in two files?"
-    assert path.name == "__init__.py" or ast.get_docstring(ast.parse(text)), f"{path.name} does not say what it is"
+    assert path.name == "__init__.py" or ast.get_docstring(tree(path)), f"{path.name} does not say what it is"
     assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
 
 
@@ -147,7 +153,7 @@ def test_only_a_target_knows_its_name(path):
     parts = path.relative_to(ROOT).parts
     if parts[0] != "compress" or parts[1:3] == ("export", "targets"):
         return
-    named = {name for name in compared(ast.parse(path.read_text(encoding="utf-8"))) if name in BUILT_IN}
+    named = {name for name in compared(tree(path)) if name in BUILT_IN}
     assert named == set(), f"{path.name} compares the name of an export target; ask the target"
 
 

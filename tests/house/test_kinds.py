@@ -6,7 +6,7 @@ import re
 import pytest
 
 from eval.kinds.kind_registry import OWN
-from tests.house.test_house import ROOT, files
+from tests.house.test_house import ROOT, files, tree
 
 ELSEWHERE = {"embedding", "qa"}
 """Names that other things have too: a table of a network, a part of a head."""
@@ -67,7 +67,7 @@ def comparisons(tree):
 
 @pytest.mark.parametrize("path", outside(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_kinds_know_their_names(path):
-    lines = list(comparisons(ast.parse(path.read_text(encoding="utf-8"))))
+    lines = list(comparisons(tree(path)))
     assert lines == [], f"{path.name} compares the name of a kind; ask kind_of(name) for what is meant"
 
 

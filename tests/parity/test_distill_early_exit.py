@@ -337,7 +337,7 @@ def test_a_saved_model_answers_the_same(tmp_path):
 
 
 def test_the_curve_runs_from_all_layers_to_one(tmp_path):
-    plain, slow, fast = curve(with_exits(), tiny_task(), tmp_path, speeds=(0.0, 1.0), rounds=1)
+    plain, slow, fast = curve(with_exits(), tiny_task(), tmp_path, speeds=(0.0, 1.0), seconds=0.01)
     assert (plain.layers, slow.layers, fast.layers) == (3, 3, 1)
     assert plain.score == slow.score
     assert min(point.mean_ms for point in (plain, slow, fast)) > 0

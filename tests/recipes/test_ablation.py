@@ -27,41 +27,55 @@ ablate: true
 """
 
 
-@pytest.fixture
-def recipe(tmp_path, monkeypatch):
-    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with data, a teacher, and what runs leave at home."""
+    folder = tmp_path_factory.mktemp("ablation")
     task = tiny_task("classification")
-    write_data(task, tmp_path / "data")
-    (tmp_path / "teacher").mkdir()
-    save_taskmodel(tiny_taskmodel("bert", task.spec), tmp_path / "teacher")
-    return parse_recipe(RECIPE.format(folder=tmp_path))
+    write_data(task, folder / "data")
+    (folder / "teacher").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", task.spec), folder / "teacher")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COMPRESS_HOME", str(folder / "home"))
+        yield folder
 
 
-def test_every_step_is_left_out_once(recipe, tmp_path):
-    done = run_recipe(recipe, tmp_path / "out")
+@pytest.fixture(scope="module")
+def recipe(place):
+    return parse_recipe(RECIPE.format(folder=place))
+
+
+@pytest.fixture(scope="module")
+def ran(recipe, place):
+    """The run of the recipe, and its folder."""
+    return run_recipe(recipe, place / "out"), place / "out"
+
+
+def test_every_step_is_left_out_once(ran):
+    done, out = ran
     steps = ["distill.labels", "prune.layers", "distill.logits"]
     names = [result.name for result in done.results]
     for step in steps:
         assert {f"without {step}", f"without {step}, onnx", f"without {step}, onnx-int8"} <= set(names)
-    without = {step: load(tmp_path / "out" / "without" / f"{n + 1}-{step}" / "model") for n, step in enumerate(steps)}
+    without = {step: load(out / "without" / f"{n + 1}-{step}" / "model") for n, step in enumerate(steps)}
     for step, artifact in without.items():
         assert [record.technique for record in artifact.lineage[1:]] == [name for name in steps if name != step]
     sizes = {result.name: result.size.parameters for result in done.results}
     assert sizes["without prune.layers"] > sizes["chain"] == sizes["without distill.labels"]
-    kept = load(tmp_path / "out" / "steps" / "2-prune.layers")
+    kept = load(out / "steps" / "2-prune.layers")
     assert without["distill.logits"].digest == kept.digest  # the steps before are those of the whole run
     seeds = [record.seed for record in without["distill.labels"].lineage[1:]]
     assert seeds == [4, 5]  # the steps after keep their seeds
-    page = (tmp_path / "out" / "report.html").read_text()
+    page = (out / "report.html").read_text()
     assert "without prune.layers" in page
-    figures = json.loads((tmp_path / "out" / "results.json").read_text())
+    figures = json.loads((out / "results.json").read_text())
     assert [figure["name"] for figure in figures] == names
 
 
-def test_it_goes_on_where_it_stopped(recipe, tmp_path, monkeypatch):
-    first = run_recipe(recipe, tmp_path / "out")
+def test_it_goes_on_where_it_stopped(recipe, ran, monkeypatch):
+    first, out = ran
     monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("a step ran again"))
-    again = run_recipe(recipe, tmp_path / "out", resume=True)
+    again = run_recipe(recipe, out, resume=True)
     assert [r.scores for r in again.results] == [r.scores for r in first.results]
 
 
@@ -70,7 +84,7 @@ def test_what_cannot_run_without_a_step_is_said(recipe, tmp_path, monkeypatch):
         raise UserError("step 1 needs what was left out")
 
     monkeypatch.setattr("compress.engine.ablation.run", impossible)
-    done = run_recipe(recipe, tmp_path / "out")
+    done = run_recipe(recipe.model_copy(update={"export": ()}), tmp_path / "out")
     assert not any(result.name.startswith("without") for result in done.results)
     assert "cannot run: step 1 needs what was left out" in done.page.read_text()
 

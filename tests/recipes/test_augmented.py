@@ -59,7 +59,8 @@ def place(tmp_path, monkeypatch):
         ("classification", "tinybert"),
         pytest.param("classification", "bilstm", marks=pytest.mark.slow),
         pytest.param("regression", "bilstm", marks=pytest.mark.slow),
-        ("regression", "unlabelled"),
+        ("classification", "unlabelled"),
+        pytest.param("regression", "unlabelled", marks=pytest.mark.slow),
         ("tagging", "tags"),
     ],
 )

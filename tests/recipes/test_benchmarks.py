@@ -55,6 +55,7 @@ def test_the_benchmark_of_exports_against_their_teacher_runs(tmp_path, monkeypat
     assert export.split(" | ")[4] == "100.0%"
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_several_tasks_runs(tmp_path, monkeypatch, capsys):
     kinds = {"cola": "classification", "mrpc": "classification", "rte": "classification", "stsb_en": "regression"}
     for name, kind in kinds.items():

@@ -51,7 +51,7 @@ def test_two_models_teach_and_are_the_reference(place):
     ensemble = EnsembleTeacher.of(models)
     task = wanted.task.load(wanted.seed)
     assert [answer["label"] for answer in reference.kept.answers] == [
-        answer["label"] for answer in ensemble.answers(task.validation)
+        answer["label"] for answer in ensemble.answers(task.test)
     ]
     assert student.comparison.reference == "teacher"
     assert load(place / "out" / "model").model.config.model_type == "bert", "shape and tokenizer are the first one's"

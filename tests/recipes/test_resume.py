@@ -89,7 +89,7 @@ def all_is_of(scene, digest):
     names = ["teacher", "small", "no teacher", "onnx", "onnx-int8"]
     figures = json.loads((out / "results.json").read_text())
     assert [one["name"] for one in figures] == names
-    assert {one["digest"] for one in figures} == {task.validation.digest}
+    assert {one["digest"] for one in figures} == {task.test.digest}
     kept = [Result.load(folder) for folder in (out / "results").iterdir()]
     assert {one.name: one.scores for one in kept} == {one["name"]: one["scores"] for one in figures}
 
@@ -116,12 +116,13 @@ def test_what_the_new_recipe_no_longer_asks_for_goes_with_the_old_model(scene):
     less = "".join(line for line in RECIPE.splitlines(keepends=True) if not line.startswith(("export", "evaluate")))
     assert resume(scene, less) == 0
     assert sorted(path.name for path in (scene / "out").iterdir()) == [
-        *("baseline", "baseline-steps", "model", "recipe.yaml", "steps")
+        *("baseline", "baseline-steps", "looks.json", "model", "recipe.yaml", "steps")
     ]
 
 
 def test_new_examples_to_judge_by_give_new_exports_and_results(scene, monkeypatch):
     cut = RECIPE.replace("distill.logits: {alpha: 0.9}", "prune.layers: {keep: [0]}").replace(", baseline: true", "")
+    cut = cut.replace("{latency: null", "{latency: null, split: validation, select: validation")
     shutil.rmtree(scene / "out")
     assert resume(scene, cut) == 0
     before, model = manifests(scene), load(scene / "out" / "model").digest

@@ -75,7 +75,7 @@ def test_what_reports_chooses_nothing(scene, tmp_path, splits):
 def test_the_teacher_of_a_run_is_the_one_that_teach_makes(scene, tmp_path, capsys):
     task = scene("train", "validation")
     assert main(["teach", "--recipe", "recipe.yaml"]) == 0
-    assert "select 24 carved from train" in capsys.readouterr().out
+    assert "select 24 carved from train" in capsys.readouterr().err
     kept = list((tmp_path / "home" / "teachers").iterdir())
     run_recipe(read_recipe(tmp_path / "recipe.yaml"), tmp_path / "out")
     assert list((tmp_path / "home" / "teachers").iterdir()) == kept

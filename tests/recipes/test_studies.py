@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.results import DOCS, PAGES, fill, kept
-from benchmarks.study import Study, draw_plots, run_study, table
+from benchmarks.archive import Archive
+from benchmarks.results import DOCS, PAGES, fill
+from benchmarks.study import Study, block, draw_plots, outcomes, rows_named, run_study, table
 from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -42,24 +43,10 @@ def test_a_page_has_a_place_for_each_of_its_studies(page, tmp_path):
         fill(copy, "nothing", "")
 
 
-def test_rows_that_were_not_run_stay_as_the_page_has_them():
-    earlier = "| method | score |\n|---|---|\n| a | 0.5 |\n| b | 0.6 |\n| gone | 0.7 |"
-    new = "| method | score |\n|---|---|\n| a | not run yet |\n| b | 0.9 |\n| c | not run yet |"
-    assert kept(new, earlier).splitlines()[2:] == ["| a | 0.5 |", "| b | 0.9 |", "| c | not run yet |"]
-    other = earlier.replace("score |", "score | bytes |")
-    assert kept(new, other) == new
-
-
-def test_a_row_stays_if_it_has_more_seeds():
-    head, more = "| method | score |\n|---|---|", "| a | 0.5 ± 0.1 (3) |"
-    for row, stays in {"| a | 0.6 (1) |": True, "| a | 0.6 (3) |": False, "| a | not run: no data |": False}.items():
-        assert kept(f"{head}\n{row}", f"{head}\n{more}").splitlines()[2] == (more if stays else row)
-
-
-def test_a_name_chooses_its_row_and_a_part_of_one_all_that_have_it(study, tmp_path):
+def test_a_name_chooses_its_row_and_a_part_of_one_all_that_have_it(study):
     longer = replace(study, rows={**study.rows, "labels only, longer": {}})
     for only, rows in {"labels only": 1, "labels": 2, "": 5, "nothing": 0}.items():
-        assert len(run_study(longer, tmp_path, only, train=False)) == rows
+        assert len(rows_named(longer, only)) == rows
 
 
 @pytest.fixture
@@ -99,15 +86,18 @@ def test_a_folder_of_another_recipe_is_told_and_left_alone(study, tmp_path, monk
     folder = tmp_path / "out" / "labels only-1"
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text("name: other\n")
-    for train in (True, False):
-        (outcome,) = run_study(study, tmp_path / "out", only="labels only", seeds=1, train=train).values()
+    archive = Archive(tmp_path / "archive")
+    for _ in range(2):
+        (outcome,) = run_study(study, tmp_path / "out", archive, only="labels only", seeds=1).values()
         assert "holds a run of another recipe" in outcome.failure
+        assert str(tmp_path) not in outcome.failure
     assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
 
 
 def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monkeypatch):
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
-    found = run_study(study, tmp_path / "out")
+    archive = Archive(tmp_path / "archive")
+    found = run_study(study, tmp_path / "out", archive)
     lines = table(study, found).splitlines()
     assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == list(study.rows)
     assert f"{found['labels only'].students[0].score:.4f}"[:4] in lines[2] or "±" in lines[2]
@@ -120,13 +110,17 @@ def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monk
     assert all(said in light for said in (">alpha<", ">soft<", ">teacher<", ">accuracy<"))
     assert ">none<" not in light
     assert light != dark
-    known = run_study(study, tmp_path / "out", train=False)
-    assert table(study, known) == table(study, found), "failures are known too"
     part = {row: outcome for row, outcome in found.items() if row != "logits, KL"}
     draw_plots(study, part, tmp_path / "partial")
     assert not list((tmp_path / "partial").iterdir()), "a picture of some of its rows would replace that of all"
+    (tmp_path / "out").rename(tmp_path / "gone")
+    records = {path: path.read_bytes() for path in archive.folder.rglob("*.xz")}
     with caplog.at_level(logging.INFO):
-        again = run_study(study, tmp_path / "out", seeds=1)
-    assert "started" not in caplog.text
-    assert again["logits, KL"].students[0].scores == found["logits, KL"].students[0].scores
-    assert found["logits, KL"].students[0].kept is not None
+        again = run_study(study, tmp_path / "out", archive)
+    assert "started" not in caplog.text, "records are enough"
+    assert block(study, again) == block(study, found) != ""
+    assert {path: path.read_bytes() for path in archive.folder.rglob("*.xz")} == records
+    assert sum(path.parent.name == "examples" for path in records) == 1, "all rows have the same truths"
+    assert sum(path.parent.name == "predictions" for path in records) == 1, "and the same teacher"
+    changed = replace(study, digests={**study.digests, "one seed": "of another recipe"})
+    assert "| one seed | being measured |" in table(changed, outcomes(changed, archive))

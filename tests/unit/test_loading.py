@@ -56,7 +56,7 @@ def home(tmp_path, monkeypatch):
 
 
 def answers(model):
-    return predict(model, tiny_task("classification").validation).answers
+    return predict(model, tiny_task("classification").test).answers
 
 
 def plain(scene, teacher="stock", **more):

@@ -141,7 +141,7 @@ def result(name="student", reference="teacher", labels=("bad", "good"), verdict_
 def test_headline_says_score_interval_speed_and_size():
     assert headline(result()) == (
         "student retains 98.7% of the accuracy of teacher (95% interval 97.9% to 99.4%), "
-        "speedup 2.1 at batch size 1, 4.1 times smaller"
+        "speedup 2.1 over teacher at batch size 1, 4.1 times smaller"
     )
     assert headline(result(comparison=None)) == "student: accuracy 0.9120 on 8,720 examples"
 

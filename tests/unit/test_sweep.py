@@ -123,7 +123,7 @@ def test_what_cannot_be_swept(task, start):
     with pytest.raises(UserError, match="sweep: is empty"):
         checked({})
     blind = Task(task.spec, {"train": task.train}, "here")
-    with pytest.raises(UserError, match="here: a sweep chooses by validation, and there is no validation split"):
+    with pytest.raises(UserError, match="here: a sweep chooses by scores, and there are no examples with labels"):
         run_sweep(start, blind, BLOCK, {"epochs": [1, 2]})
 
 

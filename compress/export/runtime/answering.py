@@ -49,6 +49,7 @@ class Runtime:
         task: The task specification as plain JSON.
         encoder: How examples become inputs.
         weight_files: Names of the network's files.
+        threads: Threads of one product; None if the library chooses.
         max_tokens: Most tokens that fit into one input of the network; None in exports from before it was recorded.
 
     Raises:
@@ -86,7 +87,9 @@ class Runtime:
         library = library_for(self.folder, self.manifest)
         self.weight_files = library.files
         self.max_tokens: int | None = self.manifest.get("max_tokens")
-        self.engine = engine or library.open(self.folder, threads or self._threads(), spinning)
+        asked = threads or self._threads()
+        self.threads: int | None = asked or None
+        self.engine = engine or library.open(self.folder, asked, spinning)
         self.session = self.engine.session
 
     @property

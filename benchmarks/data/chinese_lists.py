@@ -1,6 +1,6 @@
 """Lists of Chinese words and of named entities, and dialogues, for pretraining as in ERNIE 1.0.
 
-    COMPRESS_DATA=… python -m benchmarks.chinese_lists --out runs/lists
+    COMPRESS_DATA=… python -m benchmarks.data.chinese_lists --out runs/lists
 
 Entities are the tagged spans of the training sentences of cluener and msra_ner. Words are runs of two to four
 characters of wiki_zh that stand together much more often than their parts would by chance, and are not always inside of

@@ -1,6 +1,6 @@
 """Make pairs of a question and a paragraph from question answering data, for recipes/squad-reranker.yaml.
 
-    python -m benchmarks.reranking DATA/squadshifts_wiki --out runs/squad-pairs [--questions 1500] [--others 3]
+    python -m benchmarks.data.reranking DATA/squadshifts_wiki --out runs/squad-pairs [--questions 1500] [--others 3]
 
 Every question is paired with the paragraph that answers it (``yes``) and with other paragraphs of the same article
 (``no``), so that common words do not distinguish them. Questions and paragraphs are drawn by a fixed seed.

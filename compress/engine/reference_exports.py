@@ -1,0 +1,102 @@
+"""The reference's own exports: what a user has without compression, and so what a speed claim must be held against.
+
+A small model in ONNX Runtime is faster than its teacher in eager torch for two reasons: it is smaller, and it does not
+run in torch. The teacher's own float32 and int8 exports, timed with the rest, tell the two apart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compress.engine.provenance import export_made_from
+from eval.errors import CompressError, UserError
+from eval.files.typed_json import json_digest
+from eval.files.writing import exclusive
+from teachers.home import home
+
+if TYPE_CHECKING:
+    from compress.export.runtime.answering import Runtime
+    from eval.inference import Predictor
+    from teachers.taskmodel import TaskModel
+
+logger = logging.getLogger("compress.engine.reference_exports")
+
+ALWAYS = ("onnx", "onnx-int8")
+"""Exports of the reference that are made whatever the recipe exports."""
+
+
+@dataclass(frozen=True)
+class ReferenceExports:
+    """The reference's own exports.
+
+    Attributes:
+        models: The exports by the name that the same export of a compressed model has, such as ``onnx-int8``.
+        notes: Why others could not be made, a sentence each.
+    """
+
+    models: Mapping[str, Runtime] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def same_engine(self) -> dict[str, str]:
+        """The names that reports give them, by the name of the export that each is held against."""
+        return {name: model.name for name, model in self.models.items()}
+
+
+def reference_exports(
+    reference: Predictor | None, exports: Collection[str], threads: int | None = None
+) -> ReferenceExports:
+    """Export the reference as it is, in every form that a compressed model is exported to, and ``ALWAYS``.
+
+    Each is written once, under ``COMPRESS_HOME``, and found again by the content of the reference.
+
+    Args:
+        reference: What results are compared with.
+        exports: Names of the exports of the recipe that run on this machine, such as ``openvino-int8``.
+        threads: Threads of one product.
+
+    Raises:
+        CompressError: If the disk refuses.
+    """
+    from compress.export.runtime.answering import Runtime
+    from compress.export.targets.library import ExportError
+    from teachers.taskmodel import TaskModel
+
+    if reference is None:
+        return ReferenceExports()
+    if not isinstance(reference, TaskModel):
+        return ReferenceExports(notes=(f"{reference.name} is no single network, so it has no export of its own.",))
+    models, notes = {}, []
+    for name in dict.fromkeys((*ALWAYS, *exports)):
+        try:
+            folder = _exported(reference, name)
+            models[name] = Runtime(folder, threads, name=f"{reference.name}, {name}", spinning=False)
+        except (UserError, CompressError, ExportError) as error:
+            notes.append(f"No speed is told against {reference.name}'s own {name} export: {error}.")
+            logger.warning("%s", notes[-1])
+    return ReferenceExports(models, tuple(notes))
+
+
+def _exported(reference: TaskModel, name: str) -> Path:
+    """Return the folder of an export; its predictions are measured with the rest, so no agreement is asked of it."""
+    from compress.export.folder import export
+    from teachers.signals.model_teacher import ModelTeacher
+
+    target, int8 = name.removesuffix("-int8"), name.endswith("-int8")
+    made_from = json_digest({"model": ModelTeacher(reference).digest, "target": target, "int8": int8})
+    folder = home() / "reference-exports" / made_from[:32] / name
+    if export_made_from(folder) != made_from:
+        with exclusive(folder):
+            if export_made_from(folder) != made_from:
+                export(reference, folder, target, int8=int8, agreement=0.0, made_from=made_from, name=name)
+    return folder
+
+
+def names_in_results(reference: str, exports: Collection[str]) -> Iterator[str]:
+    """Yield what results call the reference's own exports."""
+    for name in dict.fromkeys((*ALWAYS, *exports)):
+        yield f"{reference}, {name}"
