@@ -173,9 +173,8 @@ def finals(looked_at: Sequence[Winner]) -> list[dict[str, Any]]:
 
 
 def _final(winner: Winner) -> dict[str, Any]:
-    """Return what the deployed export of a winner scored."""
-    held = [result for result in winner.results if result.comparison is not None]
-    found = held[-1] if held else None
+    """Return what the export of a winner scored."""
+    found = winner.result
     if found is None or found.comparison is None:
         return {}
     comparison = found.comparison

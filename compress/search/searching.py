@@ -6,7 +6,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -252,12 +252,13 @@ class _Searching:
                 take(folder, recipe)
                 take_over(recipe, [self.out / STORE / place for place in one.places], folder / "steps")
                 run_recipe(recipe, folder, resume=True)
-            results = tuple(map(Result.load, sorted((folder / RESULTS).iterdir())))
+            winner = Winner(one, folder, tuple(map(Result.load, sorted((folder / RESULTS).iterdir()))))
+            name = None if winner.result is None else winner.result.name
             try:
-                certified = certify(folder, folder / CERTIFICATE, margin=self.budget.margin)
+                certified = certify(folder, folder / CERTIFICATE, model=name, margin=self.budget.margin)
             except CompressError as error:
-                return Winner(one, folder, results, said=f"There is no certificate: {error}")
-            return Winner(one, folder, results, certified.file, certified.sentence)
+                return replace(winner, said=f"There is no certificate: {error}")
+            return replace(winner, certificate=certified.file, said=certified.sentence)
 
 
 def _space(budget: Budget, prepared: Prepared) -> tuple[Any, list[Any]]:

@@ -130,6 +130,14 @@ class Winner:
     certificate: Path | None = None
     said: str = ""
 
+    @property
+    def result(self) -> Result | None:
+        """What its export scored, the one in 8 bits where there is one; the model itself without an export."""
+        held = [result for result in self.results if result.comparison is not None]
+        exports = [result for result in held if (self.folder / result.name).is_dir()]
+        in_8_bits = [result for result in exports if result.name.endswith("-int8")]
+        return next(iter([*in_8_bits, *exports, *held]), None)
+
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
     """Whether a point is nowhere worse than another, and somewhere better."""

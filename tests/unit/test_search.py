@@ -16,7 +16,7 @@ from compress.search.default_space import kept_layers, starts, template
 from compress.search.limit import limit_from_plain
 from compress.search.ranges import points_of, range_problems, resolve
 from compress.search.search_page import finals
-from compress.search.standing import Standing, front, nearest, ranked, winners
+from compress.search.standing import Standing, Winner, front, nearest, ranked, winners
 from eval.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -169,7 +169,8 @@ def test_verdicts_of_several_winners_hold_together():
         told = {"verdict": "non-inferior", "confidence": 0.95, "examples_needed": None, "difference": difference}
         comparison = SimpleNamespace(noninferiority_p=p_value, **told)
         result = {"name": "onnx-int8", "split": "test", "role": "final", "examples": 900, "score": 0.9}
-        return SimpleNamespace(results=[SimpleNamespace(comparison=comparison, file_bytes=9, **result)])
+        standing = Standing(0, "a", "a", 2, "trained", {})
+        return Winner(standing, Path("nowhere"), (SimpleNamespace(comparison=comparison, **result),))
 
     found = finals([winner(0.001), winner(0.02), winner(0.013)])
     assert [final["p_value_corrected"] for final in found] == pytest.approx([0.003, 0.026, 0.026])
