@@ -125,6 +125,8 @@ def _brief(value: Any) -> str:
 
 
 def _shortened(step: Technique, share: float) -> Technique:
+    if not (isinstance(step, TrainedTechnique) and step.trainings()):
+        return step
     blocks = {name: value for name, value in step if isinstance(value, Training)}
     return step.model_copy(update={name: _part(block, share) for name, block in blocks.items()})
 

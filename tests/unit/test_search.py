@@ -12,6 +12,7 @@ from compress.recipe import read_recipe
 from compress.recipe.from_yaml import recipe_from_plain
 from compress.search import search, searching
 from compress.search.budget import Budget, read_budget
+from compress.search.candidate import Candidate
 from compress.search.default_space import kept_layers, starts, template
 from compress.search.limit import limit_from_plain
 from compress.search.ranges import points_of, range_problems, resolve
@@ -191,3 +192,16 @@ def test_a_search_says_what_it_needs_and_touches_no_other_folder(tmp_path, monke
     with pytest.raises(UserError, match=r"pip install 'nlp-compress\[search\]'"):
         search(budget(optimise="score"), tmp_path)
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_share_shortens_what_trains_and_nothing_else():
+    trained = {"distill.logits": {"epochs": 4, "max_steps": 30}}
+    cut = {"prune.structured": {"ffn": 0.5, "recover": False}}
+    candidate = Candidate.of({"steps": [trained, "prune.vocabulary", cut]}, budget(optimise="score"))
+    third = candidate.at(1 / 3)
+    assert (third.steps[0].training.epochs, third.steps[0].training.max_steps) == (pytest.approx(4 / 3), 10)
+    assert third.steps[1:] == candidate.recipe.steps[1:]
+    assert candidate.at(1) == candidate.recipe
+    assert candidate.label == "distill.logits, prune.vocabulary, prune.structured ffn 0.5"
+    other = Candidate.of({"steps": [trained, "prune.vocabulary"]}, budget(optimise="score"))
+    assert other.key != candidate.key
