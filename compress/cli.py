@@ -1,4 +1,4 @@
-"""The command line: seventeen commands; nothing heavy is imported before a command needs it."""
+"""The command line: eighteen commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from compress.commands import (
     predict,
     run,
     schema,
+    search,
     teach,
     techniques,
     verify,
@@ -64,6 +65,7 @@ app.command("list", cls=Command)(techniques.list_techniques)
 app.command("show", cls=Command)(techniques.show_technique)
 app.command("init", cls=Command)(init.init)
 app.command("schema", cls=Command)(schema.schema)
+app.command("search", cls=Command)(search.search)
 app.command("teach", cls=Command)(teach.teach)
 app.command("augment", cls=Command)(augment.augment)
 app.command("eval", cls=Command)(evaluate.evaluate)

@@ -19,6 +19,7 @@ OWN_EXTRAS = {
     "tagger": ("spacy", "parts of speech for augmented text (spaCy)"),
     "chinese": ("jieba", "Chinese words, hidden whole in pretraining (jieba)"),
     "sign": ("model_signing", "signatures of certificates (model-signing)"),
+    "search": ("optuna", "the search within a budget, compress search (Optuna)"),
     "dev": ("hypothesis", "tests, type checks and style checks"),
 }
 """Optional parts of the distribution: the package that shows one is there, and what it adds; targets name theirs."""

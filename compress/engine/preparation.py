@@ -106,7 +106,7 @@ def assemble(recipe: Recipe, roles: Roles | None) -> Prepared:
     """
     task = None if roles is None else roles.task
     teachers = teachers_of(recipe, task)
-    student = _student(recipe, next(iter(teachers), None), task)
+    student = build_student(recipe, next(iter(teachers), None), task)
     train = task.train if task is not None and len(task.train) else None
     inputs = Inputs(
         train=train,
@@ -171,7 +171,12 @@ def _source(teachers: tuple[TaskModel, ...]) -> TeacherSource | None:
     return ModelTeacher(teachers[0]) if teachers else None
 
 
-def _student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) -> Artifact:
+def build_student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) -> Artifact:
+    """Return the model that the first step gets.
+
+    Raises:
+        UserError: If there can be no such student.
+    """
     design = recipe.student
     if design is None:
         if teacher is None:

@@ -80,7 +80,7 @@ def run(
             raise UserError(*(sentence for _, sentence in found_late))
     for index, step in enumerate(recipe.steps):
         place = None if places is None else places[index]
-        artifact = _step(step, artifact, inputs, recipe.seed + index, place, anew)
+        artifact = run_step(step, artifact, inputs, recipe.seed + index, place, anew)
     return artifact
 
 
@@ -145,7 +145,7 @@ def dry_run(
             continue
         where = f"step {index + 1}, {step.name} (in the dry run)"
         try:
-            outcome = _apply(step.for_dry_run(), artifact, small, recipe.seed + index)
+            outcome = apply_step(step.for_dry_run(), artifact, small, recipe.seed + index)
             _verify(step, outcome.model, inputs)
         except UserError as error:
             found += [(index, f"{where}: {sentence}") for sentence in error.problems]
@@ -154,15 +154,19 @@ def dry_run(
             raise type(error)(f"{where}: {error}") from error
         config = recorded(step)
         record = Record(technique=step.name, config=config, export_scheme=outcome.export_scheme, weights_after="")
-        artifact = _with_record(artifact, outcome.model, record)
+        artifact = with_record(artifact, outcome.model, record)
     return artifact, found
 
 
-def _with_record(artifact: Artifact, made: TaskModel, record: Record) -> Artifact:
+def with_record(artifact: Artifact, made: TaskModel, record: Record) -> Artifact:
+    """Return what a step made of an artifact, with its record."""
     return Artifact(made.model, made.tokenizer, made.task, name=artifact.name, lineage=(*artifact.lineage, record))
 
 
-def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place: Path | None, anew: bool) -> Artifact:
+def run_step(
+    step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place: Path | None, anew: bool = False
+) -> Artifact:
+    """Apply one step, or find its result at ``place``; arguments as for ``run``."""
     working = None if place is None else place.with_name(place.name + ".working")
     found = None if place is None else _kept(place, step, artifact, inputs, seed, anew)
     if found is not None:
@@ -172,7 +176,7 @@ def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place:
         return found
     logger.info("%s: started", step.name)
     started = time.perf_counter()
-    outcome = _apply(step, artifact, replace(inputs, folder=working), seed)
+    outcome = apply_step(step, artifact, replace(inputs, folder=working), seed)
     seconds = time.perf_counter() - started
     _verify(step, outcome.model, inputs)
     fresh = replace(outcome.model)  # digests are computed once an object, and the weights have changed
@@ -187,7 +191,7 @@ def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place:
         **outcome_of(fresh),
         seconds=round(seconds, 3),
     )
-    result = _with_record(artifact, fresh, record)
+    result = with_record(artifact, fresh, record)
     logger.info("%s: done in %.1f s", step.name, seconds)
     if place is not None and working is not None:
         result.save(place)
@@ -195,7 +199,8 @@ def _step(step: Technique, artifact: Artifact, inputs: Inputs, seed: int, place:
     return result
 
 
-def _apply(step: Technique, model: TaskModel, inputs: Inputs, seed: int) -> Outcome:
+def apply_step(step: Technique, model: TaskModel, inputs: Inputs, seed: int) -> Outcome:
+    """Apply one step to a copy of the model, with all chance seeded; nothing is recorded or kept."""
     own = TaskModel(copy.deepcopy(model.model), model.tokenizer, model.task, name=model.name)
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():

@@ -236,10 +236,16 @@ def test_links_in_the_documents_lead_somewhere():
             assert (document.parent / target).exists(), f"{document.name}: {target} does not exist"
 
 
-MADE = {"predict.py", "recipe.yaml", "report.html", "sst2.yaml"}
+MADE = {"predict.py", "recipe.yaml", "report.html", "search.html", "sst2.yaml"}
 """Files that the documents name, and that a run, an export or the reader writes."""
-EXAMPLES = {"compress/prune/foo.py", "tests/parity/test_prune_foo.py"}
-"""What CONTRIBUTING.md has a reader write."""
+EXAMPLES = {
+    "compress/prune/foo.py",
+    "tests/parity/test_prune_foo.py",
+    "budget.yaml",
+    "my-recipe.yaml",
+    "known-good.yaml",
+}
+"""What CONTRIBUTING.md and docs/search.md have a reader write."""
 NAMED_FILE = re.compile(r"(?<![\w./-])(?:[\w-]+/)*[\w-]+\.(?:py|yaml|md|toml|mjs|html|svg)(?![\w/])")
 NAMED_MODULE = re.compile(r"python -m ((?:benchmarks|demo|compress|teachers|eval)[\w.]*)")
 

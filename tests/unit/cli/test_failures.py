@@ -32,8 +32,9 @@ class TestStart:
         assert code == 0
         commands = re.findall(r"^  ([a-z]+)  ", out, flags=re.MULTILINE)
         assert commands == [
-            *("run", "check", "plan", "list", "show", "init", "schema"),
-            *("teach", "augment", "eval", "export", "verify", "history", "predict", "doctor"),
+            *("run", "check", "plan", "list", "show", "init", "schema", "search"),
+            *("teach", "augment", "eval", "export", "verify", "certify", "recheck"),
+            *("history", "predict", "doctor"),
         ]
 
     def test_version(self, call):

@@ -1,0 +1,207 @@
+"""The parts of a search: limits and budgets as they are written, ranges, the default space, and who goes on."""
+
+import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from compress.recipe import read_recipe
+from compress.recipe.from_yaml import recipe_from_plain
+from compress.search import search, searching
+from compress.search.budget import Budget, read_budget
+from compress.search.candidate import Candidate
+from compress.search.default_space import kept_layers, starts, template
+from compress.search.limit import limit_from_plain
+from compress.search.ranges import points_of, range_problems, resolve
+from compress.search.search_page import finals
+from compress.search.standing import Standing, Winner, front, nearest, ranked, winners
+from eval.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+TASK, TEACHER = {"kind": "classification", "data": "data"}, {"model": "base"}
+
+
+def budget(**given):
+    return Budget.model_validate({"task": TASK, "teacher": TEACHER, "candidates": 9, **given})
+
+
+def standing(key, size, difference, rung=2, width=0.02, **more):
+    ends = (difference, difference - width, difference + width)
+    return Standing(0, key, key, rung, "trained", {"bytes": size, **more}, 0.9 + difference, ends)
+
+
+def what_counts(step):
+    """Return a step's values; those of a training that does not take place are of no matter."""
+    return step.name, step.model_dump(exclude=None if getattr(step, "recover", True) else {"training"})
+
+
+def test_a_limit_is_read_with_its_unit_and_conditions():
+    limit = limit_from_plain("p50_ms <= 2.5 ms @ batch 8, 2 threads")
+    assert (limit.what, limit.most, limit.batch, limit.threads) == ("p50_ms", 2.5, 8, 2)
+    assert limit_from_plain("bytes<=10MB").most == 1e7
+    assert limit_from_plain("macs <= 50 M").most == 5e7
+    assert limit_from_plain("loss <= 1 point @ 95%").most == 0.01
+    assert str(limit_from_plain("hours  <= 4")) == "hours <= 4"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("bytes < 10", "must be a line such as 'bytes <= 10 MB'"),
+        ("byte <= 10", "'byte' cannot be limited; did you mean 'bytes'?"),
+        ("bytes <= 10 ms", "'ms' is no unit of bytes"),
+        ("loss <= 1 point @ 99%", "'99%' cannot stand after @ here; allowed: 95%"),
+        ("p50_ms <= 2 @ batch 0", "'batch 0' cannot stand after @ here; allowed: batch 1, 1 thread"),
+    ],
+)
+def test_a_limit_that_cannot_be_read_says_what_is_allowed(line, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        limit_from_plain(line)
+
+
+def test_every_error_of_a_budget_is_told_with_its_line(tmp_path):
+    (tmp_path / "budget.yaml").write_text(
+        "task: {kind: classification, data: data}\nteacher: {model: base}\n"
+        "limits:\n  - byte <= 3\n  - hours <= 1 day\noptimise: size\nwinner: 2\n"
+    )
+    with pytest.raises(UserError) as error:
+        read_budget(tmp_path / "budget.yaml")
+    lines = [problem.removeprefix(f"{tmp_path / 'budget.yaml'}:").partition(":")[0] for problem in error.value.problems]
+    assert lines == ["4", "5", "6", "7"]
+    assert "did you mean 'winners'" in error.value.problems[3]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"limits": ["bytes <= 3 MB"]}, "the smallest model answers nothing"),
+        ({"limits": ["loss <= 1 point"], "candidates": None}, "nothing ends the search"),
+        ({"limits": ["loss <= 1 point", "loss <= 2 points"]}, "loss: is limited twice"),
+        ({"optimise": "score", "shares": [0.5, 0.1, 1]}, "must rise to 1"),
+    ],
+)
+def test_a_budget_without_sense_is_refused(given, words):
+    with pytest.raises(ValueError, match=words):
+        budget(**given)
+
+
+def test_a_template_gives_a_recipe_at_a_point_and_the_point_of_a_recipe():
+    space = {
+        "student": {"search": [None, {"from": "teacher", "layers": {"search": [[0], [0, 1]]}}]},
+        "steps": [
+            {"search": ["prune.vocabulary", None]},
+            {"prune.structured": {"ffn": {"search": {"low": 0.1, "high": 0.9}}}},
+        ],
+    }
+    point = {"student": 1, "student.1.layers": 1, "steps.0": 1, "steps.1.prune.structured.ffn": 0.5}
+    values = resolve(space, lambda name, _: point[name])
+    assert values == {
+        "student": {"from": "teacher", "layers": [0, 1]},
+        "steps": [{"prune.structured": {"ffn": 0.5}}],
+    }
+    assert list(points_of(space, values)) == [point]
+    assert list(points_of(space, {"steps": ["prune.vocabulary"]})) == []
+    assert list(range_problems(space)) == []
+    assert [name for name, _ in range_problems({"a": {"search": []}, "b": [{"search": {"low": 2, "high": 1}}]})] == [
+        "a",
+        "b.0",
+    ]
+
+
+@pytest.mark.parametrize(("number", "name"), [(0, "chain-smallest"), (1, "chain-fastest")])
+def test_the_chains_that_were_found_by_hand_are_points_of_the_default_space(number, name):
+    [point] = points_of(template(6), starts(6)[number])
+    values = resolve(template(6), lambda name, _: point[name])
+    chain = read_recipe(ROOT / "recipes" / f"{name}.yaml")
+    found = recipe_from_plain({"task": TASK, "teacher": TEACHER, **values})
+    assert [what_counts(step) for step in found.steps] == [what_counts(step) for step in chain.steps]
+    assert found.student == chain.student
+    assert found.export == chain.export
+
+
+def test_every_depth_can_be_kept_evenly_or_from_below():
+    assert kept_layers(4) == [[0], [0, 1], [0, 3], [0, 1, 2], [0, 2, 3]]
+
+
+def test_who_may_still_hold_the_loss_goes_on_first():
+    wanted = budget(limits=["loss <= 1 point @ 95%"], optimise="bytes")
+    good, small, bad = standing("good", 9e6, 0.0), standing("small", 1e6, -0.02), standing("bad", 1e5, -0.2)
+    worse = standing("worse", 9.5e6, -0.001)
+    assert [one.key for one in ranked([bad, worse, small, good], wanted)] == ["good", "small", "worse", "bad"]
+
+
+def test_the_front_is_of_those_that_were_trained_to_the_end():
+    wanted = budget(limits=["p50_ms <= 9"], optimise="score")
+    ended = [standing("a", 10, 0.0, p50_ms=5), standing("b", 8, -0.01, p50_ms=6), standing("c", 9, -0.02, p50_ms=7)]
+    assert [one.key for one in front([*ended, standing("d", 1, 0.1, rung=1, p50_ms=1)], wanted)] == ["b", "a"]
+
+
+def test_a_winner_is_shown_already_or_the_likeliest_to_be():
+    wanted = budget(limits=["loss <= 3 points @ 95%", "bytes <= 10"], optimise="bytes")
+    shown = [standing("large", 9, 0.0), standing("small", 5, -0.005), standing("over", 11, 0.1)]
+    assert [one.key for one in winners(shown, wanted)] == ["small"]
+    unsure = [standing("small", 5, -0.029), standing("large", 9, -0.02)]
+    assert [one.key for one in winners(unsure, wanted)] == ["large"]
+    assert winners([standing("worse", 5, -0.05)], wanted) == []
+
+
+def test_the_nearest_misses_by_the_least():
+    wanted = budget(limits=["loss <= 3 points @ 95%", "bytes <= 10"], optimise="bytes")
+    found = nearest([standing("far", 5, -0.3), standing("near", 11, -0.03), standing("short", 5, 0.0, rung=1)], wanted)
+    assert found is not None
+    assert found.key == "near"
+    assert nearest([], wanted) is None
+    assert math.isinf(Standing(0, "x", "x", 0, "running", {}).cost("bytes"))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "search").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_budget_that_is_shipped_can_be_read(path):
+    found = read_budget(path)
+    assert found.name == f"search-{path.stem}"
+    assert found.limit("hours").most == 4
+
+
+def test_verdicts_of_several_winners_hold_together():
+    def winner(p_value):
+        difference = SimpleNamespace(value=0.0, low=-0.009, high=0.01)
+        told = {"verdict": "non-inferior", "confidence": 0.95, "examples_needed": None, "difference": difference}
+        comparison = SimpleNamespace(noninferiority_p=p_value, **told)
+        result = {"name": "onnx-int8", "split": "test", "role": "final", "examples": 900, "score": 0.9}
+        standing = Standing(0, "a", "a", 2, "trained", {})
+        return Winner(standing, Path("nowhere"), (SimpleNamespace(comparison=comparison, **result),))
+
+    found = finals([winner(0.001), winner(0.02), winner(0.013)])
+    assert [final["p_value_corrected"] for final in found] == pytest.approx([0.003, 0.026, 0.026])
+    assert [final["verdict"] for final in found] == ["non-inferior", "not shown", "not shown"]
+    assert finals([winner(0.02)])[0]["verdict"] == "non-inferior"
+
+
+def test_a_search_says_what_it_needs_and_touches_no_other_folder(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="is not empty; add --resume"):
+        search(budget(optimise="score"), tmp_path)
+    with pytest.raises(UserError, match="holds no search to go on with"):
+        search(budget(optimise="score"), tmp_path, resume=True)
+    (tmp_path / "budget.yaml").write_text(yaml.safe_dump({**budget(optimise="bytes", limits=["loss <= 1"]).plain()}))
+    with pytest.raises(UserError, match="holds a search for something else"):
+        search(budget(optimise="score"), tmp_path, resume=True)
+    monkeypatch.setattr(searching, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'nlp-compress\[search\]'"):
+        search(budget(optimise="score"), tmp_path)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_share_shortens_what_trains_and_nothing_else():
+    trained = {"distill.logits": {"epochs": 4, "max_steps": 30}}
+    cut = {"prune.structured": {"ffn": 0.5, "recover": False}}
+    candidate = Candidate.of({"steps": [trained, "prune.vocabulary", cut]}, budget(optimise="score"))
+    third = candidate.at(1 / 3)
+    assert (third.steps[0].training.epochs, third.steps[0].training.max_steps) == (pytest.approx(4 / 3), 10)
+    assert third.steps[1:] == candidate.recipe.steps[1:]
+    assert candidate.at(1) == candidate.recipe
+    assert candidate.label == "distill.logits, prune.vocabulary, prune.structured ffn 0.5"
+    other = Candidate.of({"steps": [trained, "prune.vocabulary"]}, budget(optimise="score"))
+    assert other.key != candidate.key
