@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from eval.errors import UserError
 from eval.examples import Answer
+from eval.files.json_number import Number as Number
 from eval.kinds.kind_registry import kind_of
-from eval.number import Number as Number
 
 Metric = Callable[[NDArray[np.int64]], float]
 """The metric of one model on the examples with these indices (see ``eval.scores.resampler``)."""
