@@ -109,7 +109,8 @@ def make_plan(recipe: Recipe) -> Plan:
             steps.append(_signals(teacher, train, times))
     model: TaskModel = prepared.student
     sizes.append(_size("student", model))
-    alone: list[StepRow] = []  # the baseline has no teacher, nor what is augmented
+    alone: list[StepRow] = []  # without what is augmented
+    whole: list[StepRow] = []
     for index, step in enumerate(recipe.steps):
         name = f"{index + 1}. {step.name}"
         if isinstance(step, TrainedTechnique):
@@ -120,7 +121,8 @@ def make_plan(recipe: Recipe) -> Plan:
             for training in step.trainings():
                 row = _work(name, model, train, training)
                 alone.append(row)
-                steps.append(_repeated(row, training, times))
+                whole.append(_repeated(row, training, times))
+                steps.append(whole[-1])
             continue
         own = TaskModel(copy.deepcopy(model.model), model.tokenizer, model.task, name=model.name)
         started = time.perf_counter()
@@ -128,11 +130,12 @@ def make_plan(recipe: Recipe) -> Plan:
         row = StepRow(name, 0, 0, 0.0, time.perf_counter() - started)
         steps.append(row)
         alone.append(row)
+        whole.append(row)
         if changed.size() != model.size():
             sizes.append(_size(f"after {name}", changed))
         model = changed
     if recipe.evaluate is not None and recipe.evaluate.baseline:
-        updates, seconds = sum(row.updates for row in alone), sum(row.seconds for row in alone)
+        updates, seconds = sum(row.updates for row in whole), sum(row.seconds for row in whole)
         steps.append(StepRow("baseline without teacher", 0, updates, 0.0, seconds))
     for number, left_out in enumerate(recipe.steps if recipe.ablate else ()):
         rest = alone[number + 1 :]

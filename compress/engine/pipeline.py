@@ -15,11 +15,11 @@ import torch
 from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
-from compress.engine.baseline_differences import baseline_differences
+from compress.engine.baseline import BASELINE, baseline_differences, without_teacher
 from compress.engine.claim_file import claim_of, fix_claim
 from compress.engine.looks import look, read_looks, told
 from compress.engine.model_memory import with_memory
-from compress.engine.preflight import BASELINE, foresee, result_name, without_teacher
+from compress.engine.preflight import foresee, result_name
 from compress.engine.preparation import Prepared, prepare, refuse_several
 from compress.engine.provenance import content_of, export_made_from
 from compress.engine.reference_exports import ReferenceExports, reference_exports
@@ -252,11 +252,11 @@ def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
     """Run the recipe with every teacher taken away: the same student, trained on labels only.
 
     Nothing of ``augment`` is there either: most of it needs a teacher that answers it. So the baseline says what
-    teacher and augmentation brought together; it also makes fewer updates, as an epoch is shorter.
+    teacher and augmentation brought together, at the same number of optimizer steps.
     """
     train = None if prepared.task is None else prepared.task.train
     inputs = replace(prepared.inputs, teacher=None, train=train)
-    alone = without_teacher(recipe)
+    alone = without_teacher(recipe, len(train or ()), len(prepared.inputs.train or ()))
     found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", dry_run_first=False, anew=True)
     found.save(out / "baseline")
     return replace(found, folder=out / "baseline")

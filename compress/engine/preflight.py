@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from compress.artifact.artifact import load, load_model
 from compress.artifact.store import is_artifact
+from compress.engine.baseline import BASELINE, without_teacher
 from compress.engine.preview import Preview, look
 from compress.engine.reference_exports import names_in_results
 from compress.engine.steps import dry_run, problems, step_folders
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from eval.data.roles import Roles
     from eval.inference import Predictor
 
-BASELINE = "no teacher"
-"""What reports call the baseline."""
 Found = tuple[Location, str]
 """A place in the recipe, and what is wrong there."""
 
@@ -58,11 +57,6 @@ def foresee(recipe: Recipe, steps: Path | None = None) -> Preview:
     if everything or seen.prepared is None:
         raise UserError(*everything)
     return seen
-
-
-def without_teacher(recipe: Recipe) -> Recipe:
-    """Return the recipe of the baseline: the same steps, each with the labels in the place of a teacher."""
-    return recipe.model_copy(update={"steps": tuple(step.without_teacher() for step in recipe.steps)})
 
 
 def result_name(name: str) -> str:

@@ -41,12 +41,14 @@ def with_header(body: str, **fields: Any) -> str:
 def model_index(name: str, task_type: str, results: Sequence[ResultValues]) -> dict[str, Any]:
     """Return the fields of ``ModelCardData`` that become its ``model-index``; none without a score.
 
+    The score of a selection is none that others should compare with, so it is left out.
+
     Args:
         name: Of the model.
         task_type: What the hub calls the task, such as ``text-classification``.
         results: Of the model.
     """
-    found = [score for result in results for score in _scores(task_type, result)]
+    found = [score for result in results if result.role != "selection" for score in _scores(task_type, result)]
     return {"model_name": plain(name) or "model", "eval_results": found} if found else {}
 
 

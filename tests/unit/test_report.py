@@ -393,7 +393,7 @@ def test_the_hub_reads_the_scores_of_a_card(tmp_path):
 
 
 def test_a_card_without_scores_has_no_model_index():
-    for results in ([], [result(scores={"accuracy": float("nan")})]):
+    for results in ([], [result(scores={"accuracy": float("nan")})], [result(role="selection")]):
         front = yaml.safe_load(model_card("m", result().task, results).split("---")[1])
         assert set(front) == {"library_name", "pipeline_tag", "tags"}
 

@@ -8,7 +8,6 @@ import pytest
 
 from compress.artifact.artifact import Artifact
 from compress.artifact.record import Record, choices
-from compress.engine.baseline_differences import baseline_differences
 from compress.testing.tiny import tiny_task, tiny_taskmodel
 from eval.measurement import measure, pair
 from eval.proof.role import role_of
@@ -111,19 +110,3 @@ def test_a_result_of_an_earlier_version_says_no_role(teacher):
     values = json.loads(measure(teacher, task, split="test").to_json())
     del values["role"], values["chosen_on"]
     assert type(measure(teacher, task, split="test")).from_json(json.dumps(values)).role is None
-
-
-def test_a_baseline_like_the_result_differs_in_nothing():
-    history = [{"step": 5, "loss": 1.0}, {"step": 10, "loss": 0.5}]
-    training = {"learning_rate": 3e-5, "epochs": 2, "keep": "best"}
-    how = {"weights_before": "w", "data": {"train": "t", "validation": "v"}, "facts": {"history": history}}
-    one = [record("source"), record("distill.logits", config={"training": training}, **how)]
-    two = [record("source"), record("distill.labels", config={"training": training}, **how)]
-    assert baseline_differences(one, two) == []
-    how |= {"data": {"train": "u", "validation": "v"}, "facts": {"history": history[:1]}}
-    other = [record("source"), record("distill.labels", config={"training": training | {"learning_rate": 1e-4}}, **how)]
-    assert baseline_differences(one, other) == [
-        "step 1, the training examples",
-        "step 1, 10 optimizer steps, without teacher 5",
-        "step 1, learning_rate 3e-05, without teacher 0.0001",
-    ]

@@ -1,12 +1,49 @@
-"""What a result and its labels-only baseline do not have in common, beside the teacher: read from their records."""
+"""The baseline of a recipe: the same student, trained on labels only, and what it does not share with the result."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from teachers.training.config import Training
+
 if TYPE_CHECKING:
     from compress.artifact.record import Record
+    from compress.recipe import Recipe
+    from compress.technique import Technique
+
+BASELINE = "no teacher"
+"""What reports call the baseline."""
+
+
+def without_teacher(recipe: Recipe, labelled: int = 1, learned: int = 1) -> Recipe:
+    """Return the recipe of the baseline: the same steps, each with the labels in the place of a teacher.
+
+    Where the steps learn from more examples than have labels, as ``augment`` adds some, the baseline passes over its
+    own as often as gives the same number of optimizer steps.
+
+    Args:
+        recipe: What is done with a teacher.
+        labelled: Examples of the task, which the baseline learns from.
+        learned: Examples that the steps learn from.
+    """
+    steps = tuple(_as_long(step.without_teacher(), labelled, learned) for step in recipe.steps)
+    return recipe.model_copy(update={"steps": steps})
+
+
+def _as_long(step: Technique, labelled: int, learned: int) -> Technique:
+    if learned <= labelled:
+        return step
+    longer = {name: _longer(block, labelled, learned) for name, block in step if isinstance(block, Training)}
+    return step.model_copy(update=longer)
+
+
+def _longer(training: Training, labelled: int, learned: int) -> Training:
+    ours, theirs = (math.ceil(count / training.batch_size) for count in (labelled, learned))
+    total = math.ceil(training.epochs * theirs)
+    most = total if training.max_steps is None else min(total, training.max_steps)
+    return training.model_copy(update={"epochs": total / ours, "max_steps": most})
 
 
 def baseline_differences(result: Sequence[Record], baseline: Sequence[Record]) -> list[str]:
