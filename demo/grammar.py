@@ -11,6 +11,9 @@ import random
 from pathlib import Path
 
 LABELS = ("negative", "positive")
+UNLABELLED = "unlabelled.txt"
+SENTENCES = {"test": 6_000, "validation": 1_000, "train": 6_000, UNLABELLED: 16_000}
+"""How many sentences there are of each kind; a margin of a point needs thousands to be shown."""
 
 
 def _words(text: str) -> list[str]:
@@ -131,16 +134,25 @@ class Grammar:
         return f"{text} ; {other}" if self.random.random() < 0.5 else f"{other} ; {text}"
 
 
-def write(folder: Path, train: int = 12_000, validation: int = 1_500, seed: int = 13) -> None:
-    """Write ``train.jsonl`` and ``validation.jsonl``; no sentence stands in both."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write(folder: Path, seed: int = 13) -> None:
+    """Write ``data`` with its splits, and ``unlabelled.txt``; no sentence stands in two of them.
+
+    Args:
+        folder: Where the files go.
+        seed: Equal seeds give equal files.
+    """
+    (folder / "data").mkdir(parents=True, exist_ok=True)
     grammar = Grammar(seed)
     seen: set[str] = set()
-    for name, count in (("validation", validation), ("train", train)):
-        lines = []
-        while len(lines) < count:
+    for name, count in SENTENCES.items():
+        drawn: list[tuple[str, int]] = []
+        while len(drawn) < count:
             text, label = grammar.review()
             if text not in seen:
                 seen.add(text)
-                lines.append(json.dumps({"text": text, "label": LABELS[label]}, ensure_ascii=False))
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+                drawn.append((text, label))
+        if name == UNLABELLED:
+            (folder / UNLABELLED).write_text("".join(f"{text}\n" for text, _ in drawn), encoding="utf-8")
+            continue
+        lines = [json.dumps({"text": text, "label": LABELS[label]}, ensure_ascii=False) for text, label in drawn]
+        (folder / "data" / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

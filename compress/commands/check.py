@@ -9,7 +9,6 @@ import typer
 from compress.commands.output import write_json
 from compress.commands.run import Json, Overrides, RecipeFile
 from eval.errors import UserError
-from eval.task import SELECT
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -50,6 +49,7 @@ def _look(recipe: Any, overrides: list[str] | None, file_only: bool) -> dict[str
         return found | _look_at_several(wanted)
 
     from compress.engine.preflight import foresee
+    from eval.task import SELECT
 
     seen = foresee(wanted)
     if seen.task is not None:

@@ -76,16 +76,31 @@ def prepare(recipe: Recipe, *, roles: Roles | None = None) -> Prepared:
 def read_roles(recipe: Recipe) -> Roles | None:
     """Read the data of a recipe and say which examples train, choose and report.
 
-    Without an ``evaluate`` block nothing reports, so validation chooses. Texts of an embedding task keep their labels
-    if a teacher learns from them.
-
     Raises:
         UserError: With every error of the data, or if it lacks a split that ``evaluate`` names.
+    """
+    task = read_task(recipe)
+    return None if task is None else roles_of(recipe, task)
+
+
+def read_task(recipe: Recipe) -> Task | None:
+    """Read the data of a recipe; texts of an embedding task keep their labels if a teacher learns from them.
+
+    Raises:
+        UserError: With every error of the data.
     """
     refuse_several(recipe)
     if recipe.task is None:
         return None
-    task = recipe.task.load(recipe.seed, recipe.teacher is not None and recipe.teacher.finetune is not None)
+    return recipe.task.load(recipe.seed, recipe.teacher is not None and recipe.teacher.finetune is not None)
+
+
+def roles_of(recipe: Recipe, task: Task) -> Roles:
+    """Say which examples train, choose and report; without an ``evaluate`` block nothing reports.
+
+    Raises:
+        UserError: The data lacks a split that ``evaluate`` names.
+    """
     block = recipe.evaluate
     if block is None:
         return Roles(task)

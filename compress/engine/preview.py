@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,7 +59,7 @@ def preview(recipe: Recipe) -> Prepared:
 
 def look(recipe: Recipe) -> Preview:
     """Do what ``preview`` does, and return its problems beside whatever could be loaded."""
-    from compress.engine.preparation import assemble, read_roles
+    from compress.engine.preparation import assemble, read_task
     from compress.engine.steps import placed_problems
 
     roles, prepared = None, None
@@ -70,7 +71,9 @@ def look(recipe: Recipe) -> Preview:
         except UserError as error:
             return Preview(None, None, impossible, error.problems)
         try:
-            roles = read_roles(recipe)
+            task = read_task(recipe)
+            roles, wrong = _roles(recipe, task)
+            problems += wrong
             prepared = assemble(untrained, roles)
         except UserError as error:
             problems += [*error.problems, *_unreadable_models(untrained)]
@@ -80,6 +83,19 @@ def look(recipe: Recipe) -> Preview:
         problems += [f"{recipe.where(('steps', index))}{sentence}" for index, sentence in steps]
         problems += _training_task_problems(recipe, prepared)
     return Preview(roles, prepared, impossible, tuple(problems))
+
+
+def _roles(recipe: Recipe, task: Task | None) -> tuple[Roles | None, Sequence[str]]:
+    """Return the roles of the examples, and why they cannot be those that the recipe names."""
+    from compress.engine.preparation import roles_of
+    from eval.data.roles import Roles
+
+    if task is None:
+        return None, ()
+    try:
+        return roles_of(recipe, task), ()
+    except UserError as error:
+        return Roles(task), error.problems
 
 
 def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:

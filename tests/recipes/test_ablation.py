@@ -74,7 +74,7 @@ def test_every_step_is_left_out_once(ran):
 
 def test_it_goes_on_where_it_stopped(recipe, ran, monkeypatch):
     first, out = ran
-    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("a step ran again"))
+    monkeypatch.setattr("compress.engine.steps.apply_step", lambda *_: pytest.fail("a step ran again"))
     again = run_recipe(recipe, out, resume=True)
     assert [r.scores for r in again.results] == [r.scores for r in first.results]
 

@@ -116,7 +116,7 @@ def test_what_the_new_recipe_no_longer_asks_for_goes_with_the_old_model(scene):
     less = "".join(line for line in RECIPE.splitlines(keepends=True) if not line.startswith(("export", "evaluate")))
     assert resume(scene, less) == 0
     assert sorted(path.name for path in (scene / "out").iterdir()) == [
-        *("baseline", "baseline-steps", "looks.json", "model", "recipe.yaml", "steps")
+        *("baseline", "baseline-steps", "claim.json", "looks.json", "model", "recipe.yaml", "steps")
     ]
 
 
@@ -127,7 +127,7 @@ def test_new_examples_to_judge_by_give_new_exports_and_results(scene, monkeypatc
     assert resume(scene, cut) == 0
     before, model = manifests(scene), load(scene / "out" / "model").digest
     change_data(scene, "validation")
-    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("the model does not depend on them"))
+    monkeypatch.setattr("compress.engine.steps.apply_step", lambda *_: pytest.fail("the model does not depend on them"))
     assert resume(scene, cut) == 0
     assert load(scene / "out" / "model").digest == model
     for name, manifest in manifests(scene).items():
@@ -144,14 +144,14 @@ def untouched(scene):
 
 def test_where_nothing_changed_nothing_is_made_anew(scene, monkeypatch):
     before = untouched(scene)
-    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("a step ran again"))
+    monkeypatch.setattr("compress.engine.steps.apply_step", lambda *_: pytest.fail("a step ran again"))
     assert resume(scene) == 0
     assert untouched(scene) == before
 
 
 @pytest.mark.parametrize("old", ["export: [onnx: {int8: true, agreement: 0.0}]"])
 def test_other_export_settings_make_that_export_anew_and_train_nothing(scene, monkeypatch, old):
-    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("a step ran again"))
+    monkeypatch.setattr("compress.engine.steps.apply_step", lambda *_: pytest.fail("a step ran again"))
     before, kept = manifests(scene), untouched(scene)
     assert resume(scene, RECIPE.replace(old, "export: [onnx: {int8: true, agreement: 0.1}, ort]")) == 0
     assert manifests(scene)["onnx-int8"]["gate"]["agreement_needed"] == 0.1
@@ -162,7 +162,7 @@ def test_other_export_settings_make_that_export_anew_and_train_nothing(scene, mo
 
 
 def test_another_way_to_judge_trains_nothing_and_forgets_results_that_are_not_asked_for(scene, monkeypatch):
-    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("a step ran again"))
+    monkeypatch.setattr("compress.engine.steps.apply_step", lambda *_: pytest.fail("a step ran again"))
     before = untouched(scene)
     other = RECIPE.replace("{latency: null, baseline: true}", "{latency: null, split: test, against: out/baseline}")
     assert resume(scene, other) == 0
@@ -253,7 +253,7 @@ def test_killed_while_the_recipe_is_written_on_resume(scene, monkeypatch):
     (scene / "recipe.yaml").write_text(changed)
     killed(scene, "recipe.yaml", "--resume")
     assert (scene / "out" / "recipe.yaml").read_text() == before
-    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("a step ran again"))
+    monkeypatch.setattr("compress.engine.steps.apply_step", lambda *_: pytest.fail("a step ran again"))
     assert resume(scene, changed) == 0
     assert not list((scene / "out").glob(".*"))
 
@@ -271,7 +271,7 @@ def test_killed_while_an_export_is_written_anew(scene):
 
 def test_an_empty_recipe_of_an_earlier_version_is_no_obstacle(scene, monkeypatch):
     (scene / "out" / "recipe.yaml").write_text("")
-    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("a step ran again"))
+    monkeypatch.setattr("compress.engine.steps.apply_step", lambda *_: pytest.fail("a step ran again"))
     assert resume(scene) == 0
     assert "distill.logits" in (scene / "out" / "recipe.yaml").read_text()
 

@@ -82,7 +82,7 @@ def test_the_same_recipe_gives_the_same_weights(teacher, inputs):
 
 
 def test_all_mistakes_come_at_once_before_any_compute(teacher, monkeypatch):
-    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("something was computed"))
+    monkeypatch.setattr("compress.engine.steps.apply_step", lambda *_: pytest.fail("something was computed"))
     with pytest.raises(UserError) as caught:
         run(Recipe(steps=(LayerPruning(keep=(7,)), LogitDistillation())), teacher, Inputs())
     text = "\n".join(caught.value.problems)
@@ -101,7 +101,7 @@ def test_a_failure_shows_in_the_rehearsal(teacher, inputs):
 
 def test_finished_steps_are_not_run_again(teacher, inputs, tmp_path, monkeypatch):
     first = run(Recipe(steps=CUT_AND_DISTIL), teacher, inputs, folder=tmp_path / "run")
-    monkeypatch.setattr("compress.engine.steps._apply", lambda *_: pytest.fail("a finished step ran again"))
+    monkeypatch.setattr("compress.engine.steps.apply_step", lambda *_: pytest.fail("a finished step ran again"))
     again = run(Recipe(steps=CUT_AND_DISTIL), teacher, inputs, folder=tmp_path / "run")
     assert again.digest == first.digest
     assert again.lineage == first.lineage

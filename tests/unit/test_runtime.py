@@ -26,7 +26,7 @@ TARGETS = "compress.export.targets"
 LIST = [f"{TARGETS}.target_registry", f"{TARGETS}.target", f"{TARGETS}.onnx", "eval.errors", "eval.plugins"]
 """Where the runtime of the toolkit finds what runs an export; the program in the folder has its own engine alone."""
 BESIDE = (
-    *("eval.errors", "eval.files.rows", "eval.metrics.correlation", "eval.metrics.scorers"),
+    *("eval.errors", "eval.files.rows", "eval.metrics.correlation", "eval.metrics.entities", "eval.metrics.scorers"),
     *("eval.kinds.kind_registry", "eval.kinds.values"),
 )
 """What the files of a kind import beside, of which prediction needs nothing."""
