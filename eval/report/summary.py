@@ -99,7 +99,7 @@ def family(results: Sequence[ResultValues]) -> str:
     ]
     return (
         f"{len(known)} comparisons: after Holm's correction for all of them, non-inferiority is established for "
-        f"{', '.join(shown) or 'none'}"
+        f"{'; '.join(shown) or 'none'}"
     )
 
 
