@@ -116,8 +116,11 @@ def tiny_overrides(tmp_path, monkeypatch):
         for split in recipe.task.files or ():
             (tmp_path / "more.txt").write_text("some text\nmore text\n")
             values.append(f"task.files.{split}={tmp_path / 'more.txt'}")
-        if recipe.augment is not None:
+        if recipe.augment is not None and recipe.augment.rule is not None:
             values.append("augment.copies=2")
+        if recipe.augment is not None and recipe.augment.unlabelled is not None:
+            (tmp_path / "unlabelled.txt").write_text("some text\nmore text\n")
+            values.append(f"augment.unlabelled={tmp_path / 'unlabelled.txt'}")
         for number in range(len(recipe.export)):  # after three updates predictions are near ties, and int8 turns some
             values.append(f"export.{number}.onnx.agreement=0.5")
         if recipe.evaluate is not None:
