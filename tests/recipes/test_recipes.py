@@ -85,6 +85,15 @@ def tiny_step(number, step, own_training):
     return fitting + [f"{block}.{least}" for block in blocks for least in ("max_steps=3", "batch_size=8")]
 
 
+def tiny_augmentation(block, folder):
+    """Return what makes augmentation quick: few copies, two texts."""
+    values = [] if block is None or block.rule is None else ["augment.copies=2"]
+    if block is not None and block.unlabelled is not None:
+        (folder / "unlabelled.txt").write_text("some text\nmore text\n")
+        values.append(f"augment.unlabelled={folder / 'unlabelled.txt'}")
+    return values
+
+
 @pytest.fixture
 def tiny_overrides(tmp_path, monkeypatch):
     """Return what makes a recipe tiny: its data, its teacher, and a few optimizer steps."""
@@ -116,11 +125,7 @@ def tiny_overrides(tmp_path, monkeypatch):
         for split in recipe.task.files or ():
             (tmp_path / "more.txt").write_text("some text\nmore text\n")
             values.append(f"task.files.{split}={tmp_path / 'more.txt'}")
-        if recipe.augment is not None and recipe.augment.rule is not None:
-            values.append("augment.copies=2")
-        if recipe.augment is not None and recipe.augment.unlabelled is not None:
-            (tmp_path / "unlabelled.txt").write_text("some text\nmore text\n")
-            values.append(f"augment.unlabelled={tmp_path / 'unlabelled.txt'}")
+        values += tiny_augmentation(recipe.augment, tmp_path)
         for number in range(len(recipe.export)):  # after three updates predictions are near ties, and int8 turns some
             values.append(f"export.{number}.onnx.agreement=0.5")
         if recipe.evaluate is not None:
