@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -171,6 +171,10 @@ class Technique(BaseModel):
         """Return what this step becomes in a baseline that has no teacher."""
         return self
 
+    def with_trainings(self, change: Callable[[Training], Training]) -> Self:
+        """Return the same technique with each of its training blocks changed, if it has any."""
+        return self.model_copy(update={name: change(block) for name, block in self if isinstance(block, Training)})
+
 
 class TrainedTechnique(Technique, WithTraining):
     """Base of the techniques that update weights: one ``training`` block, one loop, one objective.
@@ -256,7 +260,4 @@ class TrainedTechnique(Technique, WithTraining):
 
     def for_dry_run(self) -> TrainedTechnique:
         """Return the technique with a single update a stage."""
-        blocks = {name: value for name, value in self if isinstance(value, Training)}
-        return self.model_copy(
-            update={name: block.model_copy(update={"max_steps": 1}) for name, block in blocks.items()}
-        )
+        return self.with_trainings(lambda block: block.model_copy(update={"max_steps": 1}))

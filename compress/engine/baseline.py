@@ -6,12 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from teachers.training.config import Training
-
 if TYPE_CHECKING:
     from compress.artifact.record import Record
     from compress.recipe import Recipe
-    from compress.technique import Technique
+    from teachers.training.config import Training
 
 BASELINE = "no teacher"
 """What reports call the baseline."""
@@ -28,15 +26,10 @@ def without_teacher(recipe: Recipe, labelled: int = 1, learned: int = 1) -> Reci
         labelled: Examples of the task, which the baseline learns from.
         learned: Examples that the steps learn from.
     """
-    steps = tuple(_as_long(step.without_teacher(), labelled, learned) for step in recipe.steps)
+    steps = tuple(step.without_teacher() for step in recipe.steps)
+    if learned > labelled:
+        steps = tuple(step.with_trainings(lambda block: _longer(block, labelled, learned)) for step in steps)
     return recipe.model_copy(update={"steps": steps})
-
-
-def _as_long(step: Technique, labelled: int, learned: int) -> Technique:
-    if learned <= labelled:
-        return step
-    longer = {name: _longer(block, labelled, learned) for name, block in step if isinstance(block, Training)}
-    return step.model_copy(update=longer)
 
 
 def _longer(training: Training, labelled: int, learned: int) -> Training:

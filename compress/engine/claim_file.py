@@ -16,16 +16,13 @@ from eval.certificate.typed_values import read as read_as
 from eval.errors import UserError
 from eval.files.typed_json import read_values
 from eval.files.writing import atomic_write
+from eval.measurement import CONFIDENCE
 from eval.proof.paired_predictions import method_for
 
 if TYPE_CHECKING:
     from eval.task import Examples, TaskSpec
 
 CLAIM_FILE = "claim.json"
-CONFIDENCE = 0.95
-"""Coverage of the intervals of a run."""
-NONE, HOLM = "none", "Holm"
-"""What is done since several models are looked at."""
 
 
 def claim_of(spec: TaskSpec, examples: Examples, split: str, margin: float, seed: int) -> Claim:
@@ -44,7 +41,7 @@ def claim_of(spec: TaskSpec, examples: Examples, split: str, margin: float, seed
         margin=float(margin),
         confidence=CONFIDENCE,
         method=method_for(grouped),
-        correction=NONE,
+        correction="none",
         groups=grouped,
         seed=seed,
         split=split,

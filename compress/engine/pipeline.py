@@ -136,18 +136,15 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
     An export has to agree with its model on the examples that choose. The model lies in ``out`` too. int8 stands beside
     fp32, so that the two can be compared.
     """
-    from compress.export.folder import export
-    from compress.export.targets.target_registry import get_target
-    from compress.modules.int8_scheme import scheme_of
+    from compress.export.folder import export, in_8_bits
 
     exports: dict[str, Path] = {}
     examples = task.select if task is not None and len(task.select) else None
     content = content_of(out / MODEL)
-    quantized = scheme_of(artifact.lineage) is not None
     for block in recipe.export:
         target, settings = block.target, block.settings
-        in_8_bits = settings.int8 or (quantized and bool(get_target(target).activations))
-        wanted = {target: False} | ({f"{target}-int8": True} if in_8_bits else {})
+        quantized = in_8_bits(target, artifact, settings.int8)
+        wanted = {target: False} | ({f"{target}-int8": True} if quantized else {})
         for name, int8 in wanted.items():
             if name in exports:
                 continue

@@ -66,6 +66,11 @@ class ExportReport:
     notes: tuple[str, ...] = ()
 
 
+def in_8_bits(target: str, model: TaskModel, asked: bool) -> bool:
+    """Return whether a recipe's export is written in 8 bits: it is asked for, or the model was quantized for it."""
+    return asked or (scheme_of(getattr(model, "lineage", ())) is not None and bool(get_target(target).activations))
+
+
 def export(
     model: TaskModel,
     folder: str | Path,

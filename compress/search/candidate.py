@@ -12,11 +12,9 @@ from compress.artifact.artifact import Artifact
 from compress.artifact.record import Record
 from compress.engine.preparation import build_student
 from compress.engine.steps import DRY_RUN_EXAMPLES, apply_step, problems, with_record
-from compress.export.folder import export
+from compress.export.folder import export, in_8_bits
 from compress.export.runtime.answering import Runtime
 from compress.export.runtime.manifest import read_manifest
-from compress.export.targets.target_registry import get_target
-from compress.modules.int8_scheme import scheme_of
 from compress.recipe.from_yaml import recipe_from_plain
 from compress.search.ranges import RANGE, is_range, resolve
 from compress.surgery import Surgery
@@ -127,8 +125,7 @@ def _brief(value: Any) -> str:
 def _shortened(step: Technique, share: float) -> Technique:
     if not (isinstance(step, TrainedTechnique) and step.trainings()):
         return step
-    blocks = {name: value for name, value in step if isinstance(value, Training)}
-    return step.model_copy(update={name: _part(block, share) for name, block in blocks.items()})
+    return step.with_trainings(lambda block: _part(block, share))
 
 
 def _part(training: Training, share: float) -> Training:
@@ -209,11 +206,10 @@ def exported(
     """
     block = recipe.export[0] if recipe.export else None
     target = "onnx" if block is None else block.target
-    in_8_bits = block is not None and block.settings.int8
-    in_8_bits = in_8_bits or (scheme_of(artifact.lineage) is not None and bool(get_target(target).activations))
+    int8 = in_8_bits(target, artifact, block is not None and block.settings.int8)
     agreement = 0.0 if not checked else 0.98 if block is None else block.settings.agreement
     options = {} if block is None else block.settings.own()
-    export(artifact, folder, target, int8=in_8_bits, examples=examples, agreement=agreement, options=options)
+    export(artifact, folder, target, int8=int8, examples=examples, agreement=agreement, options=options)
     return folder
 
 

@@ -187,7 +187,7 @@ def _final(winner: Winner) -> dict[str, Any]:
         "verdict": comparison.verdict,
         "confidence": comparison.confidence,
         "difference": [comparison.difference.value, comparison.difference.low, comparison.difference.high],
-        "p_value": getattr(comparison, "noninferiority_p", None),
+        "p_value": comparison.noninferiority_p,
         "examples_needed": comparison.examples_needed,
     }
 
