@@ -1,6 +1,6 @@
 """Cost of a teacher per training step once its logits are cached, and the gain of grouping by length.
 
-    COMPRESS_DATA=… python -m benchmarks.distillation_step [--rounds 12]
+    COMPRESS_DATA=… python -m benchmarks.distillation_step [--rounds 12] [--fill]
 
 One student of 3 layers x 384 pruned from MiniLM-L6, real sentences of SST-2, batches of 32 in the project's training
 loop. Every round runs a few dozen optimizer steps of each variant, alternately, on the same batches; the figures are
@@ -9,19 +9,16 @@ medians over rounds and ratios of these.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 
+from benchmarks.rounds import arguments, tell, timed_in_rounds
 from compress.distill.logits import LogitDistillation
 from compress.student.student import Student
 from compress.technique import Inputs
-from eval.cost.machine import machine
 from eval.data.loading import load_task
 from eval.task import Examples
 from teachers.losses.loss import Objective
@@ -52,37 +49,27 @@ def timed(student: TaskModel, examples: Examples, objective: Objective, group: b
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12)
-    rounds = parser.parse_args().rounds
+    """Measure, print and keep."""
+    given = arguments(__doc__).parse_args()
     task = load_task("classification", data=str(Path(os.environ.get("COMPRESS_DATA", "data")) / "sst2"))
     teacher = load_taskmodel(base(), task.spec)
     student = Student(layers=(0, 2, 5)).build(teacher)
     examples = task.train.sample(SENTENCES, seed=13)
     with tempfile.TemporaryDirectory() as folder:
         soft = LogitDistillation(alpha=0.9).make_objective(Inputs(teacher=ModelTeacher(teacher, cache=Path(folder))))
-        ways: dict[str, Callable[[], float]] = {
+        ways: dict[str, Callable[[], float]] = {  # the first round fills the cache
             "labels only, grouped by length": lambda: timed(student, examples, TaskLoss()),
-            "soft targets from the cache, grouped": lambda: timed(student, examples, soft),
+            "soft targets from the cache, grouped by length": lambda: timed(student, examples, soft),
             "labels only, shuffled": lambda: timed(student, examples, TaskLoss(), group=False),
         }
-        seconds: dict[str, list[float]] = {name: [] for name in ways}
-        for number in range(rounds + 1):
-            for name, run in ways.items():
-                taken = run()
-                if number:  # the first round warms up and fills the cache
-                    seconds[name].append(taken)
-    medians = {name: median(values) for name, values in seconds.items()}
-    plain, distilled, shuffled = medians.values()
-    for name, value in medians.items():
-        low, high = min(seconds[name]), max(seconds[name])
-        print(f"{name:<38} {SENTENCES / value:8.1f} sentences/s   {value:.2f} s ({low:.2f} to {high:.2f})")
+        seconds = timed_in_rounds(ways, given.rounds)
     triples = list(zip(*seconds.values(), strict=True))
-    by_round = median(d / p for p, d, _ in triples), median(s / p for p, _, s in triples)
-    print(f"\nsoft targets / labels only  {distilled / plain:.3f}  (median of the rounds' ratios {by_round[0]:.3f})")
-    print(f"grouped / shuffled speed     {shuffled / plain:.3f}  (median of the rounds' ratios {by_round[1]:.3f})")
-    print(json.dumps({"rounds": rounds, "machine": machine()}, indent=1))
+    ratios = {
+        "soft targets / labels only": [soft / plain for plain, soft, _ in triples],
+        "speed of grouped / shuffled": [shuffled / plain for plain, _, shuffled in triples],
+    }
+    found = {"seconds": seconds, "batches": SENTENCES // 32, "ratios": ratios}
+    tell("distillation-step", found, given.fill)
 
 
 if __name__ == "__main__":

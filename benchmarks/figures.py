@@ -3,10 +3,10 @@
     python -m benchmarks.figures            # what does not follow; exit code 1 if there is anything
     python -m benchmarks.figures --write    # tables of docs/results, figures of README.md and docs/choosing.md
 
-Tables stand in docs/results between ``<!-- study NAME -->`` and ``<!-- end -->``. One without data has a line above it
-that says so. Figures of README.md and docs/choosing.md are listed in docs/figures.yaml: for each document the sentence
-parts that have figures, with ``{}`` for each of them, and where each comes from. ``exempt`` lists numbers that claim
-nothing that was measured, each with the reason.
+Tables with figures stand in docs/results between ``<!-- study NAME -->`` and ``<!-- end -->``, and nowhere else.
+Figures of README.md and docs/choosing.md are listed in docs/figures.yaml: for each document the sentence parts with
+figures, with ``{}`` for each of them, and where each comes from. ``exempt`` lists numbers that claim nothing that was
+measured, each with the reason.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 
 import yaml
 
-from benchmarks import against_teacher, inference_report, multitask, pretrained, simulations
+from benchmarks import against_teacher, inference_report, multitask, pretrained, rounds, simulations
 from benchmarks.archive import ROOT, Archive
-from benchmarks.results import DOCS, HERE, NOTICE, blocks, fill, write
+from benchmarks.results import DOCS, HERE, blocks, fill, write
 from benchmarks.study import Outcome, Study, block, outcomes, retained
 from eval.files.writing import atomic_write
 from eval.measurement import pair
@@ -36,6 +36,9 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     "against-teacher": against_teacher.report,
     "multitask": multitask.report,
     "pretrained": pretrained.report,
+    "distillation-step": rounds.report,
+    "tinybert-step": rounds.report,
+    "pretraining": rounds.report,
 }
 """Programs with a table of their own: from their file in benchmarks/results to its text."""
 NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"
@@ -61,13 +64,13 @@ TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 
 
 def expected(name: str, archive: Archive) -> str:
-    """Return what must stand between the marks of a study or program; empty where there is no data."""
+    """Return what must stand between the marks of a study or program."""
     file = archive.folder / f"{name}.json"
-    report = inference_report.report if name.startswith("inference-") else REPORTS.get(name)
+    program = "inference" if name.startswith("inference-") else name.replace("-", "_")
+    report = inference_report.report if program == "inference" else REPORTS.get(name)
     if report is not None:
-        return report(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else ""
-    if name not in archive.studies():
-        return ""
+        made = f"*Being measured: `python -m benchmarks.{program}`.*"
+        return report(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else made
     study = Study.read(HERE / "studies" / f"{name}.yaml")
     return block(study, outcomes(study, archive))
 
@@ -80,16 +83,12 @@ def table_problems(page: Path, archive: Archive) -> list[str]:
         return [] if same else [f"{page.name}: is not what its data give; run python -m benchmarks.simulations"]
     problems = []
     for name, text in blocks(page).items():
-        wanted = expected(name, archive)
-        if wanted and text != wanted:
+        if text != expected(name, archive):
             problems.append(f"{page.name}: the table of {name} is not what its data give")
-        if not wanted and _figures(text) and not text.startswith(NOTICE):
-            problems.append(f"{page.name}: {name} has no data and does not say so")
     text = re.sub(r"<!-- study \S+ -->.*?<!-- end -->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for table in TABLE.finditer(text):
-        if _figures(table[0]) and not text[: table.start()].rstrip().endswith(NOTICE):
-            head = table[0].splitlines()[0]
-            problems.append(f"{page.name}: the table {head} has neither data nor the line that says so")
+        if _figures(table[0]):
+            problems.append(f"{page.name}: the table {table[0].splitlines()[0]} has no data in benchmarks/results")
     return problems
 
 
@@ -213,13 +212,13 @@ def problems(archive: Archive) -> Iterator[str]:
 
 
 def write_all(archive: Archive) -> None:
-    """Write every table that has data, and every listed figure that has."""
+    """Write every table, and every listed figure that has data."""
     for page in sorted(DOCS.glob("*.md")):
         for name in blocks(page):
-            if name in archive.studies():
+            if (HERE / "studies" / f"{name}.yaml").is_file():
                 write(Study.read(HERE / "studies" / f"{name}.yaml"), page, archive)
-            elif text := expected(name, archive):
-                fill(page, name, text)
+            else:
+                fill(page, name, expected(name, archive))
     for document, parts in listed().items():
         text = (ROOT / document).read_text(encoding="utf-8")
         for part in (part for part in parts if part.figures):

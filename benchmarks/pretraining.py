@@ -1,6 +1,6 @@
 """Speed of the pretraining input pipeline, and overhead of the training loop over a bare one.
 
-    COMPRESS_DATA=… python -m benchmarks.pretraining [--rounds 5] [--megabytes 128]
+    COMPRESS_DATA=… python -m benchmarks.pretraining [--rounds 12] [--megabytes 128] [--fill]
 
 1. Tokenization, then packing and masking, in one process: the ratio of its throughput to the tokens that a BERT of
    4 layers x 256 consumes in training on all cores.
@@ -22,10 +22,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from eval.cost.machine import machine
+from benchmarks.rounds import arguments, tell, timed_in_rounds
 from eval.data.sources import Source
 from teachers.pretraining.objectives import MaskedLM
 from teachers.pretraining.objectives.pretext_objective import Text
@@ -90,8 +89,8 @@ def ours(student: Any, rows: PretextDataset) -> float:
     return float(learn([Ready()], training)[-1]["seconds"])
 
 
-def speeds(rounds: int) -> dict[str, float]:
-    """Measure input pipeline, loop and bare loop."""
+def speeds(rounds: int) -> dict[str, Any]:
+    """Measure input pipeline, loop and bare loop; return what ``rounds.tell`` takes."""
     from teachers.data.batches import LengthGroupedBatches
     from teachers.pretraining.network import network_for
     from teachers.pretraining.settings import NetworkBlock
@@ -111,23 +110,21 @@ def speeds(rounds: int) -> dict[str, float]:
         student = network_for(NetworkBlock(), tokenizer, True, 13)
         batches = [rows.batch(batch) for batch in order[:STEPS]]
         real = sum(int(batch.mask.sum()) for batch in batches)
-        loop, plain = [], []
-        for number in range(rounds + 1):
-            times = ours(student, rows), bare(student.model, batches)
-            if number:
-                loop.append(times[0])
-                plain.append(times[1])
-    ratios = sorted(one / two for one, two in zip(loop, plain, strict=True))
+        ways = {"the project's loop": lambda: ours(student, rows), "ten lines": lambda: bare(student.model, batches)}
+        seconds = timed_in_rounds(ways, rounds)
+    loop, plain = seconds.values()
     both = 1 / (1 / tokenized + 1 / masked)
     return {
-        "tokenized_per_second": tokenized,
-        "packed_and_masked_per_second": masked,
-        "input_per_second": both,
-        "trained_per_second": real / median(loop),
-        "input_by_training": both / (real / median(loop)),
-        "loop_by_bare": median(ratios),
-        "loop_by_bare_least": ratios[0],
-        "loop_by_bare_most": ratios[-1],
+        "seconds": seconds,
+        "batches": STEPS,
+        "ratios": {
+            "the project's loop / ten lines": [one / two for one, two in zip(loop, plain, strict=True)],
+            "tokens/s of the input / tokens/s of training": [both / (real / value) for value in loop],
+        },
+        "others": {
+            "tokenizing, once for each text, tokens/s": f"{tokenized:,.0f}",
+            "packing and masking, tokens/s": f"{masked:,.0f}",
+        },
     }
 
 
@@ -184,9 +181,8 @@ def bounded(megabytes: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    """Measure, print and keep."""
+    parser = arguments(__doc__)
     parser.add_argument("--megabytes", type=int, default=0)
     parser.add_argument("--limited", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -194,8 +190,14 @@ def main() -> None:
         file, tokenizer, home = map(Path, given.limited)
         limited(file, str(tokenizer), home)
         return
-    found = {"bounded": bounded(given.megabytes)} if given.megabytes else {}
-    print(json.dumps({**speeds(given.rounds), **found, "machine": machine()}, indent=1))
+    found = speeds(given.rounds)
+    if given.megabytes:
+        text = bounded(given.megabytes)
+        found["others"] |= {
+            "text made into a corpus and read with limited memory, MB": f"{text['text'] / 1e6:.0f}",
+            "memory of that process beyond its libraries, at most, MiB": f"{text['limit'] / 2**20:.0f}",
+        }
+    tell("pretraining", found, given.fill)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.results distillation --out runs [--seeds 1] [--only sst2]
 
-It prepares the inputs of the page's studies (the SST-2 teacher and its fixed part, a student of general distillation, a
-small Chinese base), runs the studies, each in its own folder below ``--out``, and puts their tables into the page,
+It prepares the inputs of the page's studies (students of general distillation, pretrained networks, a small Chinese
+base), runs the studies, each in its own folder below ``--out``, and puts their tables into the page,
 between ``<!-- study NAME -->`` and ``<!-- end -->``, and their plots into docs/results/plots. Tables are made from the
 records in benchmarks/results alone (``benchmarks.archive``): a row of which there is a record is not run again, and one
 without is "being measured". A page takes hours on two cores, and several machines may share them: commit the records.
@@ -20,23 +20,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import pretrained, sst2
+from benchmarks import pretrained
 from benchmarks.archive import Archive, plain
 from benchmarks.study import LAST, Study, block, draw_plots, outcomes, run_study
-from compress.engine.pipeline import run_recipe
-from compress.recipe import read_recipe
 from eval.files.writing import atomic_write
 
 HERE = Path(__file__).parent
-RECIPES = HERE.parent / "recipes"
 DOCS = HERE.parent / "docs" / "results"
-NOTICE = "*Measured before results were kept; being measured again under the protocol of docs/proof.md.*"
-"""Stands above every table of docs/results that has no data in benchmarks/results."""
 PAGES = {
     "distillation": (
-        "distil-sst2",
-        "distil-sst2-full",
-        "distil-sst2-shapes",
+        "distil-intents",
+        "distil-intents-shapes",
         "distil-mrpc",
         "distil-stsb",
         "distil-conll2003",
@@ -46,10 +40,10 @@ PAGES = {
         "distil-sick",
         "distil-banking77",
     ),
-    "pruning": ("prune-sst2",),
-    "quantization": ("quantize-sst2",),
-    "sharing": ("share-sst2",),
-    "replacing": ("replace-sst2", "replace-sst2-base"),
+    "pruning": ("prune-intents",),
+    "quantization": ("quantize-intents",),
+    "sharing": ("share-intents",),
+    "replacing": ("replace-intents", "replace-intents-base"),
     "teachers": (
         "teachers-sst2",
         "teachers-conll2003",
@@ -67,22 +61,12 @@ PAGES = {
 def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
     """Return the environment variables that the studies read, each with the function that makes its value."""
     return {
-        "SST2_TEACHER": sst2.teacher_folder,
-        "SST2_PART": lambda: sst2.part_folder(out / "sst2"),
-        "SST2_REST": lambda: sst2.rest_file(out / "sst2"),
-        "SST2_GENERAL": lambda: general(out),
         "DISTIL_GENERAL": lambda: from_text(out),
         "DISTIL_EMBEDDING": lambda: out / "distil-embedding",
-        "PRUNE_SST2": lambda: out / "prune-sst2",
+        "PRUNE_INTENTS": lambda: out / "prune-intents",
         "CHINESE_BASE": lambda: pretrained.network("ernie", out / "pretrained"),
         "PRETRAINED": lambda: pretrained.networks(out / "pretrained"),
     }
-
-
-def general(out: Path) -> Path:
-    """Return the student of general distillation, which is trained if it is not there."""
-    folder = out / "wiki-tinybert-cut"
-    return run_recipe(read_recipe(RECIPES / "wiki-tinybert-cut.yaml"), folder, resume=True).folder / "model"
 
 
 def from_text(out: Path) -> Path:
@@ -155,11 +139,10 @@ def main() -> None:
 
 
 def write(study: Study, page: Path, archive: Archive) -> None:
-    """Write table and plots of a study that has records."""
+    """Write table and plots of a study."""
     found = outcomes(study, archive)
-    if text := block(study, found):
-        fill(page, study.name, text)
-        draw_plots(study, found, DOCS / "plots")
+    fill(page, study.name, block(study, found))
+    draw_plots(study, found, DOCS / "plots")
 
 
 if __name__ == "__main__":

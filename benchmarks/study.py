@@ -274,11 +274,11 @@ def table(study: Study, found: dict[str, Outcome]) -> str:
 
 
 def block(study: Study, found: Mapping[str, Outcome]) -> str:
-    """Return what a page says of a study: the table, and what it was measured on; empty without a record."""
+    """Return what a page says of a study: the table and what it was measured on, or that no row has a record."""
     runs = [run for outcome in found.values() for run in outcome.runs.values()]
     results = [run.student for run in runs if run.student is not None]
     if not runs:
-        return ""
+        return f"*{len(found)} rows, all {MISSING}: `benchmarks/studies/{study.name}.yaml`.*"
     told = [f"{result.examples:,} examples of {result.split}" for result in results]
     told += [in_one_line(result.machine) for result in results]
     commits = sorted({run.made.get("commit", "") for run in runs} - {""})

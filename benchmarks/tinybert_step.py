@@ -1,6 +1,6 @@
 """Cost of a TinyBERT step relative to the student's own step plus the teacher's forward pass, and peak memory.
 
-    COMPRESS_DATA=… python -m benchmarks.tinybert_step [--rounds 12]
+    COMPRESS_DATA=… python -m benchmarks.tinybert_step [--rounds 12] [--fill]
 
 MiniLM-L6 as teacher, a student of 3 of its layers, real sentences of SST-2, batches of 32 in the project's training
 loop; hidden states and attention scores are computed live, nothing is read from disk. Every round runs the three
@@ -9,19 +9,16 @@ variants alternately on the same batches. Peak memory is that of a fresh process
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 from benchmarks.distillation_step import base, timed
+from benchmarks.rounds import arguments, tell, timed_in_rounds
 from compress.distill.tinybert import TinyBertDistillation
 from compress.student.student import Student
 from compress.technique import Inputs
-from eval.cost.machine import machine
 from eval.cost.memory import peak_memory
 from eval.data.loading import load_task
 from eval.task import Examples
@@ -73,10 +70,8 @@ def forward_seconds(teacher: TaskModel, examples: Examples) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12)
-    rounds = parser.parse_args().rounds
+    """Measure, print and keep."""
+    given = arguments(__doc__ or "").parse_args()
     memory = peak_memory(MEMORY)
     teacher, student, examples = networks()
     tinybert = both_losses(teacher)
@@ -85,21 +80,18 @@ def main() -> None:
         "teacher's forward pass": lambda: forward_seconds(teacher, examples),
         "TinyBERT step, teacher live": lambda: timed(student, examples, tinybert),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 1):
-        for name, run in ways.items():
-            taken = run()
-            if number:  # the first round warms up
-                seconds[name].append(taken)
-    for name, values in seconds.items():
-        low, middle, high = (1000 * value / (SENTENCES / 32) for value in (min(values), median(values), max(values)))
-        print(f"{name:<30} {middle:8.1f} ms per batch of 32   ({low:.1f} to {high:.1f})")
-    step, forward, whole = (median(values) for values in seconds.values())
-    by_round = median(t / (s + f) for s, f, t in zip(*seconds.values(), strict=True))
-    ratio = whole / (step + forward)
-    print(f"\nTinyBERT / (step + forward)  {ratio:.3f}  (median of the rounds' ratios {by_round:.3f}; at most {LIMIT})")
-    print(f"peak memory {memory.bytes / 2**20:.0f} MiB, of it {memory.rise_bytes / 2**20:.0f} MiB for the training")
-    print(json.dumps({"rounds": rounds, "machine": machine()}, indent=1))
+    seconds = timed_in_rounds(ways, given.rounds)
+    ratios = [whole / (step + forward) for step, forward, whole in zip(*seconds.values(), strict=True)]
+    found = {
+        "seconds": seconds,
+        "batches": SENTENCES // 32,
+        "ratios": {f"TinyBERT / (step + forward), at most {LIMIT}": ratios},
+        "others": {
+            "peak memory of a process that only trains so, MiB": f"{memory.bytes / 2**20:.0f}",
+            "of it for the training, MiB": f"{memory.rise_bytes / 2**20:.0f}",
+        },
+    }
+    tell("tinybert-step", found, given.fill)
 
 
 if __name__ == "__main__":

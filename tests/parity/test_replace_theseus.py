@@ -242,7 +242,7 @@ def test_the_control_of_the_study_starts_from_the_weights_of_the_successor(tmp_p
     (tmp_path / "base").mkdir()
     save_taskmodel(base, tmp_path / "base")
     monkeypatch.setenv("COMPRESS_BASE", str(tmp_path / "base"))
-    study = Study.read(STUDIES / "replace-sst2-base.yaml")
+    study = Study.read(STUDIES / "replace-intents-base.yaml")
     starts, trained, ran = {}, {}, {}
     for row in ROWS:
         (technique,) = study.recipe_of(row, 13).steps

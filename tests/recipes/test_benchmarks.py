@@ -29,15 +29,15 @@ def test_the_benchmark_of_a_step_runs(small, monkeypatch, capsys):
     distillation_step.main()
     printed = capsys.readouterr().out
     assert "soft targets / labels only" in printed
-    assert "grouped / shuffled speed" in printed
-    assert '"rounds": 1' in printed
+    assert "speed of grouped / shuffled" in printed
+    assert "1 rounds of 1 batches" in printed
 
 
 def test_the_benchmark_of_tinybert_runs(small, monkeypatch, capsys):
     monkeypatch.setattr(tinybert_step, "SENTENCES", 32)
     monkeypatch.setattr(tinybert_step, "peak_memory", lambda _: PeakMemory(2**20, 2**19))
     tinybert_step.main()
-    assert "peak memory 1 MiB, of it 0 MiB for the training" in capsys.readouterr().out
+    assert "| of it for the training, MiB | 0 |" in capsys.readouterr().out
 
 
 def test_the_benchmark_of_exports_against_their_teacher_runs(tmp_path, monkeypatch, capsys):

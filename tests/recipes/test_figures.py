@@ -7,7 +7,7 @@ import pytest
 from benchmarks import figures
 from benchmarks.archive import Archive
 from benchmarks.figures import Part, figure_problems, listed, problems, table_problems, write_all
-from benchmarks.results import NOTICE, blocks
+from benchmarks.results import blocks
 from benchmarks.study import Study
 from eval.measurement import pair
 from tests.recipes.test_archive import run_of
@@ -73,17 +73,16 @@ def test_what_does_not_follow_is_told_and_written_anew(made):
     assert f"{score:.4f} ± " in page.read_text()
 
 
-def test_a_table_without_data_says_so(made, tmp_path):
+def test_no_table_stands_without_data(made, tmp_path):
     archive, page, _ = made
     empty, table = Archive(tmp_path / "empty"), "| a | b |\n|---|---|\n| x | 0.5 |\n"
-    assert table_problems(page, empty) == ["page.md: s has no data and does not say so"]
-    page.write_text(page.read_text().replace("-->\n\n| method", f"-->\n\n{NOTICE}\n\n| method"))
+    assert table_problems(page, empty) == ["page.md: the table of s is not what its data give"]
+    write_all(empty)
+    assert "*2 rows, all being measured: `benchmarks/studies/s.yaml`.*" in page.read_text()
     assert table_problems(page, empty) == []
     assert table_problems(page, archive) == ["page.md: the table of s is not what its data give"], "the line goes"
     page.write_text(f"{table}\n\n| recipe | `1.yaml` |\n|---|---|\n| words | alone |\n")
-    assert table_problems(page, empty) == ["page.md: the table | a | b | has neither data nor the line that says so"]
-    page.write_text(f"{NOTICE}\n\n{table}")
-    assert table_problems(page, empty) == []
+    assert table_problems(page, empty) == ["page.md: the table | a | b | has no data in benchmarks/results"]
 
 
 def test_a_claim_that_is_not_listed_is_found():
