@@ -54,7 +54,7 @@ def trace(model: TaskModel, opset: int = OPSET) -> tuple[Model, str]:
 
     Returns:
         A tidy graph whose inputs are ``encoder.settings.inputs`` and whose outputs are ``logits``, ``start_logits``
-        and ``end_logits`` (qa), or ``vectors`` and what they are pooled from, ``last_hidden_state`` (embedding); and
+        and ``end_logits`` (qa), or ``vectors`` and, where they are means of it, ``last_hidden_state`` (embedding); and
         which exporter wrote it: ``tracer`` or ``dynamo``.
 
     Raises:
@@ -65,7 +65,7 @@ def trace(model: TaskModel, opset: int = OPSET) -> tuple[Model, str]:
     outputs = dict.fromkeys(kind.graph_outputs, AXES if kind.per_token else AXES[:1])
     with ready(model.model) as network:
         inputs = distinct_inputs(network.config, settings)
-        module = Logits(network, settings.inputs, states=True)
+        module = Logits(network, settings.inputs, states=model.task.pooling == "mean")
         with torch.no_grad():
             if kind.vectors and isinstance(module(*inputs.values()), tuple):
                 outputs[STATES] = AXES
