@@ -153,6 +153,7 @@ class _Narrowing:
             if node.name in self.targets:
                 node.input[1] = f"{node.output[0]}_token_shape"
                 arrays[node.input[1]] = np.array(self.targets[node.name], dtype=np.int64)
+                del node.attribute[:]  # of an exporter to which 0 does not mean that an axis stays
             nodes.append(node)
         set_nodes(self.graph, nodes)
         drop_unused(self.graph)

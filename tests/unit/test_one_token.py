@@ -68,7 +68,7 @@ def test_answers_of_every_family_stay(family):
         assert len(made.one_token) == QUERIES_OF_ALL[family]
         assert made.every_token == f"the queries of {family} are computed for all tokens, what follows for one"
     else:
-        assert len(made.one_token) == (9 if family == "mobilebert" else 4)
+        assert len(made.one_token) == (8 if family == "mobilebert" else 4)
         assert made.every_token == ""
 
 
