@@ -163,6 +163,23 @@ def test_the_manifest_says_it_and_verify_checks_it(tmp_path):
         verify(folder)
 
 
+# ---- the mask
+
+
+@pytest.mark.parametrize("kind", ["classification", "multiple-choice", "tagging"])
+def test_the_mask_is_one_row_for_each_text(kind):
+    model = tiny_taskmodel("bert", tiny_spec(kind), num_hidden_layers=2)
+    graph = onnx_graph(model, None).graph
+    assert largest_difference(model, graph, (5, 32)) < 1e-5
+    masks = {node.input[1] for node in graph.graph.node if node.name.endswith("attention.self/Add")}
+    ids = np.ones((3, 7), np.int64)
+    inputs = dict.fromkeys(model.encoder.settings.inputs, ids)
+    assert shapes_of(graph, list(masks), [inputs]) == [[(3, 1, 1, 7)]]
+    assert "Where" not in {node.op_type for node in graph.graph.node}
+    assert not model.model._forward_pre_hooks or kind == "multiple-choice"
+    assert not model.model.bert._forward_pre_hooks
+
+
 # ---- rule by rule
 
 CONSTANTS = {
