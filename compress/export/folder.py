@@ -233,6 +233,8 @@ def _write_rest(
         "scheme": "fp32" if scheme is None else "int8",
         "int8": None if scheme is None else scheme.model_dump(mode="json"),
         "quantized": written.quantized,
+        "one_token": list(written.one_token),
+        "every_token": written.every_token,
         "exporter": written.exporter,
         "opset": written.opset,
         "max_tokens": max_tokens(model.model.config),

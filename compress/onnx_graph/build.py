@@ -14,6 +14,7 @@ from compress.modules.fake_quant import in_float
 from compress.modules.int8_scheme import Int8
 from compress.onnx_graph.exit_branches import join_exits, trace_exits
 from compress.onnx_graph.int8_graph import quantize_graph
+from compress.onnx_graph.one_token import every_token, narrow_to_one_token
 from compress.onnx_graph.tracing import OPSET, trace
 from teachers.taskmodel import TaskModel
 
@@ -28,6 +29,8 @@ class OnnxGraph:
         float_bytes: What it would be in float32.
         opset: Version of its operators.
         quantized: For int8, what became 8-bit; see ``quantize_graph``.
+        one_token: Products that are computed for the one token that the head reads; see ``narrow_to_one_token``.
+        every_token: Why others of the last layer are not.
     """
 
     graph: Any
@@ -35,6 +38,8 @@ class OnnxGraph:
     float_bytes: int
     opset: int
     quantized: Mapping[str, Any] | None
+    one_token: tuple[str, ...]
+    every_token: str
 
 
 def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None) -> OnnxGraph:
@@ -56,6 +61,7 @@ def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None) 
     else:
         graph, exporter = trace(plain, opset or OPSET)
         parts, joined = [graph], itemgetter(0)
+    one_token = tuple(name for part in parts for name in narrow_to_one_token(part))
     float_bytes = int(joined(parts).ByteSize())
     quantized = None
     if scheme is not None:
@@ -64,4 +70,4 @@ def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None) 
     graph = joined(parts)
     onnx.checker.check_model(graph)
     used = max(entry.version for entry in graph.opset_import if entry.domain in ("", "ai.onnx"))
-    return OnnxGraph(graph, exporter, float_bytes, used, quantized)
+    return OnnxGraph(graph, exporter, float_bytes, used, quantized, one_token, every_token(model, one_token))

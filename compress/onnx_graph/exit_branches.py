@@ -78,7 +78,7 @@ class _ToExit(torch.nn.Module):
         inputs = dict(zip(self.inputs, tensors, strict=True))
         hidden = inputs.pop("hidden", None)
         mask = added(inputs["attention_mask"], self.model.dtype)
-        if self.exit and family_of(self.model.inner).adds_mask:  # the family's own way to it has dozens of operators
+        if family_of(self.model.inner).adds_mask:  # see mask_of_one_row
             inputs["attention_mask"] = mask[:, None]
         states, logits = self.model.run_to(self.exit, inputs, mask, hidden)
         return logits if states is None else (logits, states, uncertainty(logits))

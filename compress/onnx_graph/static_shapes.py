@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from compress.onnx_graph.rewrites import Model, attributes, reads, set_nodes, set_weights
-from eval.cost.onnx_macs import shapes_of
+from eval.cost.onnx_macs import run_plain, shapes_of
 from eval.encoding import Array
 
 Shape = tuple[int, ...]
@@ -20,19 +20,20 @@ SAME, REST = 0, -1
 
 
 def settle_shapes(model: Model, inputs: Mapping[str, Array]) -> None:
-    """Give Reshape a constant where it has a computed shape, in place; what computed it goes.
+    """Give nodes a constant where they read a computed shape, in place; what computed it goes.
 
     Exporters write ``Reshape(x, Concat(Shape(x)[0], Shape(x)[1], heads, -1))``, half a dozen nodes for every split
-    into heads, which at a batch of one cost as much as a matrix product. Which axes stay, and which are always of the
-    same size, is read off while the graph runs on inputs of several shapes.
+    into heads, which at a batch of one cost as much as a matrix product, and work out the root of a head's width or
+    half of a layer's each time. Which axes stay, and what is always the same, is read off while the graph runs on
+    inputs of several shapes.
 
     Args:
         model: A tidy float32 graph.
         inputs: Arrays that it can run on; their first two axes are dynamic.
     """
+    _settle_values(model, inputs)
     graph = model.graph
-    constants = {weight.name for weight in graph.initializer}
-    constants |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
+    constants = _constants(graph)
     nodes = [node for node in graph.node if node.op_type == "Reshape" and node.input[1] not in constants]
     nodes = [node for node in nodes if not attributes(node).get("allowzero", 0)]
     if not nodes:
@@ -45,8 +46,44 @@ def settle_shapes(model: Model, inputs: Mapping[str, Array]) -> None:
         if target is not None:
             node.input[1] = f"{node.output[0]}_shape"
             settled[node.input[1]] = np.array(target, dtype=np.int64)
-    _drop_unused(graph)
+    drop_unused(graph)
     set_weights(graph, settled)
+
+
+def _settle_values(model: Model, inputs: Mapping[str, Array]) -> None:
+    """Make constants of what follows from shapes alone and is the same for inputs of several shapes."""
+    graph = model.graph
+    known, computed = _constants(graph), set[str]()
+    ends: dict[str, None] = {}
+    for node in graph.node:
+        found = [name for name in node.input if name in computed]
+        follows = bool(found) and all(name in known or name in computed for name in node.input if name)
+        if node.op_type == "Shape" or (follows and len(node.output) == 1 and reads(node) == set(node.input)):
+            computed.update(node.output)
+        else:
+            ends |= dict.fromkeys(name for name in reads(node) if name in computed)
+    if not ends:
+        return
+    probed = onnx.ModelProto()
+    probed.CopyFrom(model)
+    probed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ends)
+    seen = run_plain(probed, list(ends), [_resized(inputs, rows, tokens) for rows, tokens in PROBED])
+    same = {
+        name: arrays[0]
+        for name, arrays in zip(ends, zip(*seen, strict=True), strict=True)
+        if all(np.array_equal(arrays[0], array) for array in arrays)
+    }
+    for node in graph.node:
+        if node.output[0] in same:
+            value = onnx.numpy_helper.from_array(same[node.output[0]])
+            node.CopyFrom(onnx.helper.make_node("Constant", [], node.output, node.name, value=value))
+    drop_unused(graph)
+
+
+def _constants(graph: Any) -> set[str]:
+    return {weight.name for weight in graph.initializer} | {
+        node.output[0] for node in graph.node if node.op_type == "Constant"
+    }
 
 
 def constant_target(before: Sequence[Shape], after: Sequence[Shape]) -> list[int] | None:
@@ -77,7 +114,7 @@ def _resized(inputs: Mapping[str, Array], rows: int, tokens: int) -> dict[str, A
     }
 
 
-def _drop_unused(graph: onnx.GraphProto) -> None:
+def drop_unused(graph: onnx.GraphProto) -> None:
     """Remove nodes whose results nothing reads."""
     kept, needed = [], {value.name for value in graph.output}
     for node in reversed(graph.node):

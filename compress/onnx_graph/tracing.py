@@ -15,12 +15,15 @@ from typing import Any
 import onnx
 import torch
 
+from compress.architectures.early_exit_network import added
 from compress.onnx_graph.rewrites import Model, tidy
 from compress.onnx_graph.static_shapes import settle_shapes
 from eval.encoding import EncoderSettings
 from eval.errors import CompressError
 from eval.kinds.kind_registry import kind_of
 from eval.one_line import first_line
+from teachers.anatomy.encoder import base_encoder, family_of
+from teachers.anatomy.families import FAMILIES
 from teachers.taskmodel import TaskModel, logits_of
 
 OPSET = 17
@@ -54,7 +57,7 @@ def trace(model: TaskModel, opset: int = OPSET) -> tuple[Model, str]:
 
     Returns:
         A tidy graph whose inputs are ``encoder.settings.inputs`` and whose outputs are ``logits``, ``start_logits``
-        and ``end_logits`` (qa), or ``vectors`` and what they are pooled from, ``last_hidden_state`` (embedding); and
+        and ``end_logits`` (qa), or ``vectors`` and, where they are means of it, ``last_hidden_state`` (embedding); and
         which exporter wrote it: ``tracer`` or ``dynamo``.
 
     Raises:
@@ -63,9 +66,9 @@ def trace(model: TaskModel, opset: int = OPSET) -> tuple[Model, str]:
     settings = model.encoder.settings
     kind = kind_of(settings.kind)
     outputs = dict.fromkeys(kind.graph_outputs, AXES if kind.per_token else AXES[:1])
-    with ready(model.model) as network:
+    with ready(model.model) as network, mask_of_one_row(network):
         inputs = distinct_inputs(network.config, settings)
-        module = Logits(network, settings.inputs, states=True)
+        module = Logits(network, settings.inputs, states=model.task.pooling == "mean")
         with torch.no_grad():
             if kind.vectors and isinstance(module(*inputs.values()), tuple):
                 outputs[STATES] = AXES
@@ -138,6 +141,32 @@ def ready(network: Any) -> Iterator[Any]:
         network.train(training)
         if attention != "eager":
             network.set_attn_implementation(attention)
+
+
+@contextlib.contextmanager
+def mask_of_one_row(network: Any) -> Iterator[None]:
+    """Give an encoder the mask that is added to attention scores, one row for each text, while it is traced.
+
+    A family's own way from ``attention_mask`` to it has dozens of operators, which a small model notices at a batch of
+    one, and ends in a row for every token. Families that take no such mask go their own way.
+    """
+    encoder = base_encoder(network)
+    known = getattr(getattr(encoder, "config", None), "model_type", None) in FAMILIES
+    if not known or (family := family_of(encoder)).layers is None or not family.adds_mask:
+        yield
+        return
+
+    def ready_made(_module: Any, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        mask = inputs.get("attention_mask")
+        if mask is None or mask.ndim != 2:
+            return args, inputs
+        return args, {**inputs, "attention_mask": added(mask, torch.float32)[:, None]}
+
+    hook = encoder.register_forward_pre_hook(ready_made, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def distinct_inputs(config: Any, settings: EncoderSettings) -> dict[str, torch.Tensor]:

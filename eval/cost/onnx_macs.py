@@ -86,7 +86,6 @@ def shapes_of(
         inputs: What it runs on, once for each.
     """
     import onnx
-    import onnxruntime
 
     probed = onnx.ModelProto()
     probed.CopyFrom(model)
@@ -94,11 +93,27 @@ def shapes_of(
     for place, name in enumerate(names):
         probed.graph.node.append(onnx.helper.make_node("Shape", [name], [f"shape:{place}"]))
         probed.graph.output.append(onnx.helper.make_tensor_value_info(f"shape:{place}", onnx.TensorProto.INT64, None))
+    found = run_plain(probed, None, inputs)
+    return [[tuple(int(size) for size in shape) for shape in shapes] for shapes in found]
+
+
+def run_plain(
+    model: onnx.ModelProto, names: Sequence[str] | None, inputs: Sequence[Mapping[str, NDArray[Any]]]
+) -> list[list[NDArray[Any]]]:
+    """Return values of a graph in ONNX Runtime, as it stands, once for each of several inputs.
+
+    Args:
+        model: A model with its weights loaded.
+        names: Outputs that are returned; None for all.
+        inputs: What it runs on.
+    """
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(probed.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return [[tuple(int(size) for size in shape) for shape in session.run(None, dict(given))] for given in inputs]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [session.run(names, dict(given)) for given in inputs]
 
 
 def _inputs(model: onnx.ModelProto, length: int) -> dict[str, NDArray[Any]]:

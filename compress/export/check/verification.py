@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from compress.export.check.gate import BATCH, TOLERANCE, compare
 from compress.export.check.golden_vectors import FILE, FORMAT, GoldenVector, GoldenVectors
 from compress.export.runtime.answering import Runtime
-from compress.export.runtime.manifest import library_for, read_manifest, wrong_file
+from compress.export.runtime.manifest import MANIFEST, library_for, read_manifest, wrong_file
 from compress.export.targets.library import ExportError, Library
 from eval.differences import Seen
 from eval.encoding import Array, Feature, Inputs, TextEncoder
@@ -94,6 +94,8 @@ def verify(folder: str | Path) -> list[Verified]:
     changed = [problem for name in beside for problem in wrong_file(export.folder, name, beside[name])]
     if changed:
         raise ExportError(f"{folder}: damaged export: {'; '.join(changed)}; copy or export it again")
+    if library.is_onnx and (wrong := _for_every_token(export)):
+        raise ExportError(f"{folder}: computes {', '.join(wrong)} for every token, not for one as {MANIFEST} says")
     known = _read(export.folder)
     engines = ENGINES if library.is_onnx else {library.name: (library.package, _own)}
     return [_verified(name, package, engine, export, known) for name, (package, engine) in engines.items()]
@@ -201,6 +203,18 @@ def _in_batches(engine: Engine, encoder: TextEncoder, features: Sequence[Feature
             row = together[encoder.place(len(feature.ids), together.shape[0])] if together.ndim == 2 else together
             largest = max(largest, float(np.abs(row - one).max(initial=0)))
     return largest
+
+
+def _for_every_token(export: Runtime) -> list[str]:
+    """Return what the manifest says is computed for one token alone and the graph computes for all."""
+    said = export.manifest.get("one_token") or ()
+    if not said or find_spec("onnx") is None:
+        return []
+    import onnx
+
+    from compress.onnx_graph.one_token import grows_with_tokens
+
+    return grows_with_tokens(onnx.load(str(export.folder / export.weight_files[0])), said)
 
 
 def _shares_ranges(export: Runtime) -> bool:

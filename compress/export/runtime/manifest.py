@@ -30,6 +30,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "tuned": (dict,),
     "chosen_on": (dict,),
     "speed": (int, float),
+    "one_token": (list,),
     "max_tokens": (int,),
 }
 """Fields of the manifest, as JSON values."""

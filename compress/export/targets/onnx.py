@@ -76,4 +76,4 @@ def write_onnx(model: TaskModel, file: Path, scheme: Int8 | None, opset: int | N
 
     made = onnx_graph(model, scheme, opset)
     onnx.save(made.graph, str(file))
-    return Written(made.exporter, made.float_bytes, made.opset, made.quantized)
+    return Written(made.exporter, made.float_bytes, made.opset, made.quantized, made.one_token, made.every_token)

@@ -72,4 +72,4 @@ class OpenVinoTarget(Target):
         except RuntimeError as error:
             raise CompressError(f"{model.name}: OpenVINO cannot convert it ({first_line(error)})") from error
         openvino.save_model(network, str(beside / "openvino_model.xml"), compress_to_fp16=False)
-        return Written(made.exporter, made.float_bytes, made.opset, made.quantized)
+        return Written(made.exporter, made.float_bytes, made.opset, made.quantized, made.one_token, made.every_token)

@@ -26,12 +26,16 @@ class Written:
         float_bytes: What the network would be in float32.
         opset: Version of the ONNX operators, if it went through ONNX.
         quantized: For int8, what became 8-bit.
+        one_token: Products that are computed for the one token that the head reads, by their names in the graph.
+        every_token: Why others of the last layer are computed for every token.
     """
 
     exporter: str
     float_bytes: int
     opset: int | None = None
     quantized: Mapping[str, Any] | None = None
+    one_token: tuple[str, ...] = ()
+    every_token: str = "the target computes the model as it is"
 
 
 class Target:
