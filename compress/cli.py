@@ -27,6 +27,7 @@ from compress.commands import (
     verify,
 )
 from compress.commands.failures import INTERRUPTED, Command, report
+from eval.cost.openmp import wait_briefly
 from eval.errors import shortened
 from eval.files.streams import guard_streams
 
@@ -87,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 when done; 2 for an error in the recipe, the data, the model or the arguments; 130 after Ctrl-C; else 1.
     """
+    wait_briefly()
     if problem := guard_streams():
         typer.echo(problem, err=True)
         return 1

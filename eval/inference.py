@@ -6,8 +6,10 @@ It needs numpy and tokenizers alone: an export carries a copy of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,6 +64,17 @@ class Predictions:
     layers: list[int] | None = None
 
 
+def joined(parts: Iterable[Predictions]) -> Predictions:
+    """Return the predictions for several lots of examples as one."""
+    held = list(parts)
+    layers = [count for part in held for count in part.layers or ()]
+    return Predictions(
+        [answer for part in held for answer in part.answers],
+        [row for part in held for row in part.logits],
+        layers or None,
+    )
+
+
 class Predictor(Protocol):
     """Anything that can be measured: a torch model, an export, or a user's own.
 
@@ -104,16 +117,66 @@ def batches_by_length(lengths: Sequence[int], batch_size: int, most_tokens: int 
         first += rows
 
 
+def cheapest_batches(
+    lengths: Sequence[int], most_tokens: int, call_tokens: int, batch_size: int | None = None
+) -> Iterator[list[int]]:
+    """Yield indices in those batches of similar length that cost least together, longest first.
+
+    A batch costs ``call_tokens`` and its rows times its longest input. Of inputs sorted by length the best batches are
+    runs of neighbours, so the cheapest way to end before each input follows from those before it (a shortest path).
+
+    Args:
+        lengths: Tokens of each input.
+        most_tokens: Most tokens of a batch, padding included, unless one input alone has more.
+        call_tokens: What a call costs beside its tokens: so many tokens could be computed instead.
+        batch_size: Most inputs of a batch; None leaves it to ``most_tokens``.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    costs: list[float] = [0, *[math.inf] * len(order)]
+    begins = [0] * len(costs)
+    for first, index in enumerate(order):
+        longest = max(1, lengths[index])
+        most = max(1, most_tokens // longest)
+        cost = costs[first] + call_tokens
+        for end in range(first + 1, min(len(order), first + min(most, batch_size or most)) + 1):
+            cost += longest
+            if cost < costs[end]:
+                costs[end], begins[end] = cost, first
+    ends = [len(order)]
+    while ends[-1]:
+        ends.append(begins[ends[-1]])
+    for first, end in pairwise(reversed(ends)):
+        yield order[first:end]
+
+
 def predict(
     model: Predictor, examples: Sequence[Mapping[str, Any]], batch_size: int = 32, most_tokens: int = MOST_TOKENS
 ) -> Predictions:
     """Answer every example, in batches of similar length; answers come in the order of the examples."""
+    features = model.encoder.encode(examples)
+    batches = batches_by_length([len(feature.ids) for feature in features], batch_size, most_tokens)
+    return answered(model, examples, features, batches)
+
+
+def answered(
+    model: Predictor,
+    examples: Sequence[Mapping[str, Any]],
+    features: Sequence[Feature],
+    batches: Iterable[Sequence[int]],
+) -> Predictions:
+    """Answer examples that are encoded.
+
+    Args:
+        model: What answers.
+        examples: The examples.
+        features: What its encoder returned for them.
+        batches: Indices of the features that run together; each index once.
+    """
     encoder = model.encoder
-    features = encoder.encode(examples)
     outputs: list[Array] = [np.empty(0, dtype=np.float32)] * len(features)
     layers: dict[int, int] = {}
     counted = getattr(model, "forward_counted", None)
-    for indices in batches_by_length([len(feature.ids) for feature in features], batch_size, most_tokens):
+    for indices in batches:
         inputs = encoder.collate([features[i] for i in indices])
         rows, ran = counted(inputs) if counted is not None else (model.forward(inputs), None)
         if ran is not None:

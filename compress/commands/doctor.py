@@ -11,6 +11,7 @@ import typer
 from compress.commands.output import table, write_json
 from compress.commands.run import Json
 from compress.export.targets.target_registry import BUILT_IN, get_target
+from eval.cost.openmp import described
 
 OWN_EXTRAS = {
     "structured": ("torch_pruning", "structured pruning through the dependencies between layers (torch-pruning)"),
@@ -41,6 +42,7 @@ def doctor(json: Json = False) -> None:
         ("features", ", ".join(here["features"]) or "none that matter here"),
         ("int8", here["int8"]),
         ("advice", found["advice"]),
+        ("OpenMP", found["openmp"]),
         ("memory", f"{memory / 2**30:.1f} GiB" if memory else "not known"),
         ("GPU", here["gpu"] or "none"),
         ("system", f"{here['system']}, Python {here['python']}"),
@@ -77,6 +79,7 @@ def diagnosis() -> dict[str, Any]:
     return {
         "machine": here,
         "advice": advice(here["features"], here["gpu"]),
+        "openmp": described(),
         "extras": {
             name: {
                 "installed": find_spec(module) is not None,

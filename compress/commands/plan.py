@@ -15,6 +15,9 @@ from eval.cost.machine import cpu_features, int8_is_fast, int8_note
 if TYPE_CHECKING:
     from compress.recipe import Recipe
 
+WORTH_SAYING = 1.2
+"""Speedup from which another number format is named."""
+
 
 def plan(recipe: RecipeFile, overrides: Overrides = None, json: Json = False) -> None:
     """Predict what a recipe costs: sizes of the models, updates of each step, and a rough time on this machine."""
@@ -60,6 +63,11 @@ def plan(recipe: RecipeFile, overrides: Overrides = None, json: Json = False) ->
     typer.echo(f"\nall together about {duration(found.seconds)} on this machine, measuring and exporting not counted")
     for proof in found.proof:
         typer.echo(proof)
+    if found.bf16_speedup is not None and found.bf16_speedup > WORTH_SAYING:
+        typer.echo(
+            f"this processor multiplies {found.bf16_speedup:.1f} x as fast in bf16 as in float32, timed here; "
+            "training: {precision: bf16} makes use of it"
+        )
     if note:
         typer.echo(note)
 

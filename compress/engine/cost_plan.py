@@ -16,6 +16,7 @@ from compress.augment.tinybert_rule import TinyBertRule
 from compress.augment.training_set import expected
 from compress.engine.preview import preview
 from compress.technique import TrainedTechnique
+from eval.cost.machine import cpu_features
 from eval.data.roles import Roles
 from eval.data.sources import find_sources
 from eval.proof.contributions import units_of
@@ -25,6 +26,7 @@ from teachers.anatomy.encoder import base_encoder, layer_count
 from teachers.pretraining.text.tokenizer_training import Sentences
 from teachers.taskmodel import TaskModel, logits_of, set_task
 from teachers.training.config import Training
+from teachers.training.precision import bf16_speedup, mixed_precision
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -72,11 +74,20 @@ class StepRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes and work of a recipe, in order, and in sentences what its examples can show."""
+    """Sizes and work of a recipe, in order.
+
+    Attributes:
+        sizes: Of the models.
+        steps: Their work.
+        proof: In sentences, what the examples can show.
+        bf16_speedup: How many times as fast this processor multiplies in bf16; None if it has no instructions for it or
+            nothing of the recipe is trained in float32 on it.
+    """
 
     sizes: tuple[SizeRow, ...]
     steps: tuple[StepRow, ...]
     proof: tuple[str, ...] = ()
+    bf16_speedup: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -141,7 +152,20 @@ def make_plan(recipe: Recipe) -> Plan:
         rest = alone[number + 1 :]
         updates, seconds = sum(row.updates for row in rest), sum(row.seconds for row in rest)
         steps.append(StepRow(f"without {left_out.name}", 0, updates, 0.0, seconds))
-    return Plan(tuple(sizes), tuple(steps), tuple(examples_that_report(recipe, prepared.roles)))
+    proof = tuple(examples_that_report(recipe, prepared.roles))
+    in_float32 = any(mixed_precision(training.precision) == "no" for training in _trainings(recipe))
+    timed = in_float32 and not torch.cuda.is_available()
+    return Plan(tuple(sizes), tuple(steps), proof, bf16_speedup(cpu_features()) if timed else None)
+
+
+def _trainings(recipe: Recipe) -> Iterator[Training]:
+    """Yield the settings of everything that is trained."""
+    if recipe.teacher is not None and recipe.teacher.pretrain is not None:
+        yield from (stage.training for stage in recipe.teacher.pretrain.stages)
+    if recipe.teacher is not None and recipe.teacher.finetune is not None:
+        yield recipe.teacher.finetune.training
+    for step in recipe.steps:
+        yield from step.trainings() if isinstance(step, TrainedTechnique) else ()
 
 
 def examples_that_report(recipe: Recipe, roles: Roles | None) -> Iterator[str]:

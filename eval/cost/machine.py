@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from eval.cost.openmp import told
+
 FEATURES = (
     "avx2",
     "avx_vnni",
@@ -35,9 +37,9 @@ def machine(accelerator: bool = False) -> dict[str, Any]:
         accelerator: Load torch to look for a GPU; without it a GPU is named only if torch is loaded already.
 
     Returns:
-        ``cpu``, ``architecture``, ``cores`` (logical), ``usable_cores`` (of this process), ``threads``, ``features``,
-        ``int8`` (what these features mean for 8-bit products), ``memory_bytes``, ``gpu``, ``system``, ``python`` and
-        ``versions`` of the libraries.
+        ``cpu``, ``architecture``, ``cores`` (logical), ``usable_cores`` (of this process), ``threads``, ``openmp``
+        (what the environment says of how threads wait), ``features``, ``int8`` (what these features mean for 8-bit
+        products), ``memory_bytes``, ``gpu``, ``system``, ``python`` and ``versions`` of the libraries.
     """
     features = cpu_features()
     return {
@@ -46,6 +48,7 @@ def machine(accelerator: bool = False) -> dict[str, Any]:
         "cores": os.cpu_count() or 1,
         "usable_cores": usable_cores(),
         "threads": _threads(),
+        "openmp": told(),
         "features": list(features),
         "int8": int8_note(features),
         "memory_bytes": memory_bytes(),

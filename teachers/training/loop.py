@@ -58,7 +58,8 @@ class TrainState:
 
     Attributes:
         step: Updates made.
-        history: One entry an epoch: step, loss, its terms, score, seconds, tokens a second.
+        history: One entry an epoch: step, loss, its terms, score, seconds, tokens a second, and the number format of
+            the forward pass if it was not float32.
         best: Best validation score so far.
         stale: Epochs since then.
         sums: Loss terms added up since the last entry, with ``steps``, ``tokens`` and ``seconds``.
@@ -277,6 +278,8 @@ class _Loop:
             "seconds": sums["seconds"],
             "tokens_per_second": sums["tokens"] / max(sums["seconds"], 1e-9),
         }
+        if self.accelerator.mixed_precision != "no":
+            entry["precision"] = self.accelerator.mixed_precision
         train_state.sums = {}
         with in_float32(self.prepared):
             for watch in self.watches.values():

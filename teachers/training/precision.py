@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
+import time
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -14,6 +16,8 @@ from eval.errors import UserError, did_you_mean
 LAUNCHED = "ACCELERATE_MIXED_PRECISION"
 """What ``accelerate launch --mixed_precision`` sets."""
 ALLOWED = ("no", "bf16", "fp16")
+BF16 = frozenset({"avx512_bf16", "amx_bf16"})
+"""Features of processors that multiply in bf16."""
 
 
 def launched_precision() -> str:
@@ -40,6 +44,36 @@ def mixed_precision(precision: str) -> str:
     if asked:
         return asked
     return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"
+
+
+def bf16_speedup(features: Iterable[str], rows: int = 512, width: int = 768, rounds: int = 9) -> float | None:
+    """Return how many times as fast this processor multiplies matrices in bf16 as in float32, timed alternately.
+
+    Args:
+        features: Those of the processor; without instructions for bf16 nothing is timed.
+        rows: Rows of the first matrix, the tokens of a batch.
+        width: Of a layer; the product is that of a feed-forward part, four times as wide.
+        rounds: Of which the median ratio counts; the first is left out.
+
+    Returns:
+        The ratio, or None without such instructions.
+    """
+    if not BF16.intersection(features):
+        return None
+    types = (torch.float32, torch.bfloat16)
+    factors = [(torch.ones(rows, width, dtype=each), torch.ones(width, 4 * width, dtype=each)) for each in types]
+    ratios = []
+    for _ in range(rounds + 1):
+        fp32, bf16 = (seconds_of_product(*pair) for pair in factors)
+        ratios.append(fp32 / bf16)
+    return statistics.median(ratios[1:])
+
+
+def seconds_of_product(left: torch.Tensor, right: torch.Tensor) -> float:
+    """Return how long the product of two matrices takes, once."""
+    started = time.perf_counter()
+    left @ right
+    return time.perf_counter() - started
 
 
 @contextlib.contextmanager

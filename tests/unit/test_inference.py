@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from eval.encoding import EncoderSettings, TextEncoder
-from eval.inference import MOST_TOKENS, batches_by_length, predict, softmax
+from eval.inference import MOST_TOKENS, batches_by_length, cheapest_batches, predict, softmax
 from eval.kinds.qa import LONGEST_ANSWER, best_span
 from tests.tiny import tiny_tokenizer
 
@@ -447,6 +447,35 @@ class TestPredict:
     def test_long_inputs_come_in_smaller_batches(self):
         sizes = [len(batch) for batch in batches_by_length([4 * MOST_TOKENS, *[MOST_TOKENS // 3] * 4, *[1] * 40], 32)]
         assert sizes == [1, 3, 3, 32, 6]
+
+    @pytest.mark.parametrize(("call_tokens", "most_tokens", "batch_size"), [(0, 60, None), (7, 60, 3), (100, 25, None)])
+    def test_no_other_batches_cost_less(self, call_tokens, most_tokens, batch_size):
+        lengths = [5, 30, 6, 5, 17, 2, 40, 19]
+
+        def cost(batches):
+            return sum(call_tokens + len(batch) * max(lengths[i] for i in batch) for batch in batches)
+
+        def allowed(batches):
+            sizes = [(len(batch), len(batch) * max(lengths[i] for i in batch)) for batch in batches]
+            return all(rows == 1 or (rows <= (batch_size or 99) and tokens <= most_tokens) for rows, tokens in sizes)
+
+        found = list(cheapest_batches(lengths, most_tokens, call_tokens, batch_size))
+        order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+        assert [i for batch in found for i in batch] == order
+        assert allowed(found)
+        every = []
+        for cuts in itertools.product((False, True), repeat=len(order) - 1):
+            ends = [0, *(place for place, cut in enumerate(cuts, start=1) if cut), len(order)]
+            every.append([order[first:end] for first, end in itertools.pairwise(ends)])
+        assert cost(found) == min(cost(batches) for batches in every if allowed(batches))
+
+    def test_what_a_call_costs_decides_how_many_there_are(self):
+        lengths = [10, 9, 9, 2, 2]
+        assert list(cheapest_batches(lengths, 512, 0)) == [[0], [1, 2], [3, 4]]
+        assert list(cheapest_batches(lengths, 512, 10)) == [[0, 1, 2], [3, 4]]
+        assert list(cheapest_batches(lengths, 512, 1000)) == [[0, 1, 2, 3, 4]]
+        assert list(cheapest_batches([], 512, 10)) == []
+        assert list(cheapest_batches([0, 9000], 512, 10)) == [[1], [0]]
 
     def test_softmax_of_large_values(self):
         probabilities = softmax(np.array([[1000.0, 1000.0], [-1000.0, 0.0]], dtype=np.float32))

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +197,47 @@ def test_a_stream_keeps_the_order_and_holds_one_chunk(made):
     found = [first, *answers]
     assert found == model.predict(examples).answers
     assert list(model.stream([])) == []
+
+
+def test_by_itself_a_stream_holds_two_windows_and_tokenizes_one_beside(made, monkeypatch):
+    folder, _, examples = made["text"]
+    monkeypatch.setattr("compress.export.runtime.answering.WINDOW", 3)
+    monkeypatch.setattr("compress.export.runtime.answering.usable_cores", lambda: 2)
+    model = Runtime(folder, threads=1)
+    wanted = model.predict(examples).answers
+    read, threads, encode = [], set(), model.encoder.encode
+
+    def encoded(held):
+        threads.add(threading.current_thread())
+        return encode(held)
+
+    monkeypatch.setattr(model.encoder, "encode", encoded)
+    answers = model.stream(read.append(item) or item["text"] for item in examples)
+    found = [next(answers)]
+    assert len(read) == 6
+    found += answers
+    assert [answer["label"] for answer in found] == [answer["label"] for answer in wanted]
+    assert [a["probability"] for a in found] == pytest.approx([a["probability"] for a in wanted], abs=1e-6)
+    assert threading.main_thread() not in threads
+    threads.clear()
+    assert len(list(Runtime.stream(model, examples, chunk=5))) == len(examples)
+    assert threads == {threading.main_thread()}
+
+
+def test_texts_of_other_lengths_are_not_padded_to_the_longest(made, monkeypatch):
+    model = Runtime(made["text"][0], threads=1)
+    shapes, forward = [], model.forward_counted
+    monkeypatch.setattr(
+        model, "forward_counted", lambda inputs: shapes.append(inputs["input_ids"].shape) or forward(inputs)
+    )
+    short, long = ["good film"] * 40, ["good film and a sad book in rome " * 3] * 4
+    features = model.encoder.encode([{"text": text} for text in (short[0], long[0])])
+    few, many = (len(feature.ids) for feature in features)
+    model.predict([*short[:20], *long, *short[20:]])
+    assert shapes == [(4, many), (40, few)]
+    shapes.clear()
+    model.predict(short * 10, batch_size=50)
+    assert shapes == [(50, few)] * 8
 
 
 def test_a_bad_example_in_a_stream_is_numbered_and_earlier_answers_came(made):

@@ -18,6 +18,7 @@ from teachers.taskmodel import weights_digest
 from teachers.training.checkpoint import load_checkpoint, random_states, save_checkpoint
 from teachers.training.config import Training
 from teachers.training.loop import train
+from teachers.training.precision import bf16_speedup
 from tests.stopping import StopsAt
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -129,6 +130,27 @@ def test_auto_takes_the_precision_that_accelerate_was_launched_with(task, monkey
         weights.append(torch.cat([p.detach().flatten() for p in student.model.parameters()]))
     assert torch.equal(*weights) is not moved
     assert torch.allclose(*weights, atol=1e-2), "the weights themselves stay in float32"
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_a_history_says_the_number_format(task, precision):
+    student = tiny_taskmodel("bert", task.spec)
+    history = train(student, task.train, training=Training(epochs=1, batch_size=8, precision=precision), seed=3)
+    assert [row.get("precision") for row in history] == ["bf16" if precision == "bf16" else None]
+
+
+def test_products_are_timed_where_there_are_instructions_alone(monkeypatch):
+    assert bf16_speedup(["avx2", "avx512f", "avx512_vnni"]) is None
+    times = iter([9.0, 1.0, 4.0, 2.0, 6.0, 2.0, 2.0, 2.0])
+    shapes = []
+    monkeypatch.setattr(
+        "teachers.training.precision.seconds_of_product",
+        lambda left, right: shapes.append((left.dtype, left.shape, right.shape)) or next(times),
+    )
+    assert bf16_speedup(["avx512_bf16"], rows=2, width=3, rounds=3) == 2.0
+    assert shapes == [(dtype, (2, 3), (3, 12)) for dtype in (torch.float32, torch.bfloat16)] * 4
+    monkeypatch.undo()
+    assert bf16_speedup(["amx_bf16"], rows=2, width=3, rounds=1) > 0
 
 
 def test_a_training_in_bf16_is_scored_in_float32(task, monkeypatch):

@@ -7,26 +7,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from compress.export.runtime.manifest import library_for, read_manifest
+from compress.export.runtime.windows import WINDOW, Window, in_order, windows
 from compress.export.targets.library import Engine, ExportError
-from eval.encoding import Array, Inputs, TextEncoder
+from eval.encoding import Array, Feature, Inputs, TextEncoder
 from eval.files.json_text import JsonError, parse_json
-from eval.inference import Answer, Predictions, predict
+from eval.inference import Answer, Predictions, answered, cheapest_batches, joined
 from eval.kinds.kind_registry import kind_of
 from eval.kinds.reading import Reading
 from eval.one_line import first_line
 
 MOST_THREADS = 1024
-BATCH_TOKENS = 1024
-"""Tokens of a batch: more of them are no faster on a processor, and take more memory."""
-CHUNK = 1024
-"""Examples that ``Runtime.stream`` holds at a time, so that batches are of similar length and memory is bounded."""
+BATCH_TOKENS = 512
+"""Most tokens of a batch for each thread: with more, what a layer passes on no longer fits into a core's cache."""
+CALL_TOKENS = 16
+"""What a call costs beside its tokens, in tokens of a thread: between those of float32 and of int8 products."""
 
 
 class Runtime:
@@ -37,7 +38,8 @@ class Runtime:
         threads: Threads of one product; by default ``OMP_NUM_THREADS``, else what ``--tune`` found, else the physical
             cores that this process may use.
         name: What reports call it; by default the name in the folder.
-        spinning: Let idle threads wait actively: fastest for one model alone, slower beside other busy sessions.
+        spinning: Let idle threads wait actively and stay on their core: fastest for one model alone, slower beside
+            other busy sessions.
         speed: For a model with early exits, the uncertainty up to which an input leaves, 0 to 1; 0 runs every layer.
             By default that of the export.
         engine: What runs the network in the place of the library that the export was made for.
@@ -120,31 +122,62 @@ class Runtime:
         logits = np.stack(list(found.values()), axis=-1) if len(found) > 1 else next(iter(found.values()))
         return np.asarray(logits, dtype=np.float32), layers
 
-    def predict(self, examples: Iterable[str | Mapping[str, Any]], batch_size: int = 32) -> Predictions:
+    def predict(self, examples: Iterable[str | Mapping[str, Any]], batch_size: int | None = None) -> Predictions:
         """Answer examples, or lines as ``example`` reads them; answers come in the same order.
+
+        Args:
+            examples: Any number of them, as they come: batches are made of texts of similar length.
+            batch_size: Most inputs of a batch; by default as many as are fastest.
 
         Raises:
             ExportError: If an example lacks a field or is no text; all such examples at once.
         """
-        return predict(self, self._examples(examples, 1), batch_size, BATCH_TOKENS)
+        held = self._examples(examples, 1)
+        return joined(self.by_window(windows(held, WINDOW), batch_size, self._cores_are_free))
 
     def stream(
-        self, examples: Iterable[str | Mapping[str, Any]], chunk: int = CHUNK, batch_size: int = 32
+        self, examples: Iterable[str | Mapping[str, Any]], chunk: int | None = None, batch_size: int | None = None
     ) -> Iterator[Answer]:
         """Answer any number of examples or lines in bounded memory, in the same order.
 
         Args:
-            examples: Read ``chunk`` at a time.
-            chunk: How many are held at once.
-            batch_size: Inputs of a batch.
+            examples: Read a window at a time.
+            chunk: Examples that are read before the first of them is answered. By default as many as is fastest; and
+                where cores are free the next ones are read and tokenized beside.
+            batch_size: Most inputs of a batch; by default as many as are fastest.
 
         Raises:
             ExportError: If an example lacks a field or is no text; its number is counted from 1.
         """
-        source, first = iter(examples), 1
-        while held := list(islice(source, chunk)):
-            yield from predict(self, self._examples(held, first), batch_size, BATCH_TOKENS).answers
-            first += len(held)
+        beside = chunk is None and self._cores_are_free
+        for part in self.by_window(windows(examples, chunk or WINDOW), batch_size, beside):
+            yield from part.answers
+
+    def by_window(
+        self, parts: Iterable[Window], batch_size: int | None = None, beside: bool = False
+    ) -> Iterator[Predictions]:
+        """Answer windows, each in those batches that are fastest.
+
+        Args:
+            parts: The windows.
+            batch_size: Most inputs of a batch.
+            beside: Whether the next window is tokenized in another thread meanwhile.
+        """
+
+        def encoded(window: Window) -> tuple[list[dict[str, Any]], list[Feature]]:
+            held = self._examples(window.items, window.first)
+            return held, self.encoder.encode(held)
+
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            for held, features in in_order(thread, encoded, parts, 1) if beside else map(encoded, parts):
+                lengths = [len(feature.ids) for feature in features]
+                at_once = self.threads or 1
+                batches = cheapest_batches(lengths, BATCH_TOKENS * at_once, CALL_TOKENS * at_once, batch_size)
+                yield answered(self, held, features, batches)
+
+    @property
+    def _cores_are_free(self) -> bool:
+        return 0 < (self.threads or 0) < usable_cores()
 
     def _examples(self, items: Iterable[str | Mapping[str, Any]], first: int) -> list[dict[str, Any]]:
         settings = self.encoder.settings
@@ -230,6 +263,11 @@ def default_threads() -> int:
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isascii() and given.isdecimal() and len(given) < 6 and 0 < int(given) <= MOST_THREADS:
         return int(given)
+    return usable_cores()
+
+
+def usable_cores() -> int:
+    """Return how many physical cores this process may use; 0 where the system does not tell."""
     try:
         cores = set()
         for cpu in os.sched_getaffinity(0):

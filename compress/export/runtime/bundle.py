@@ -29,7 +29,9 @@ PARTS = (
     "eval.inference",
     "compress.export.targets.library",
     "compress.export.runtime.manifest",
+    "compress.export.runtime.windows",
     "compress.export.runtime.answering",
+    "compress.export.runtime.processes",
     "compress.export.runtime.program",
 )
 """Modules that ``predict.py`` consists of beside that of its kind of task, in the order of their needs."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
-from compress.export.runtime.answering import Runtime
+from compress.export.runtime.processes import json_lines, process_count
 from compress.export.targets.library import ExportError
 from eval.files.full_disk import full_disk
 from eval.files.streams import guard_streams
@@ -35,19 +35,21 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Answer texts: one JSON object a line, in the order of the texts.")
     parser.add_argument("text", nargs="*", help="a line (see README.md); without any, standard input is read")
     parser.add_argument("--file", type=Path, help="a UTF-8 file with one line a text")
-    parser.add_argument("--batch-size", type=_count, default=32, help="inputs of a batch (32)")
+    parser.add_argument("--batch-size", type=_count, default=None, help="most inputs of a batch (as many as are fast)")
     parser.add_argument("--threads", type=_count, default=None, help="threads (the physical cores)")
+    parser.add_argument("--processes", type=_processes, default=1, help="of one thread each; auto: one a core (1)")
     parser.add_argument("--speed", type=float, default=None, help="early exits: 0 runs all layers, 1 one (as exported)")
     given = parser.parse_args(arguments)
     if given.text and given.file:
         parser.error("give texts or --file, not both")
+    if given.threads and given.processes > 1:
+        parser.error("give --threads or --processes, not both: each process has one thread")
     try:
-        model = Runtime(folder, given.threads, speed=given.speed)
-        if given.file:
-            with given.file.open("rb") as stream:
-                _write(model, read_lines(stream), given.batch_size)
-        else:
-            _write(model, given.text or read_lines(sys.stdin.buffer), given.batch_size)
+        with given.file.open("rb") if given.file else nullcontext(sys.stdin.buffer) as stream:
+            lines = given.text or read_lines(stream)
+            settings = {"threads": given.threads, "batch_size": given.batch_size, "speed": given.speed}
+            sys.stdout.buffer.writelines(json_lines(folder, lines, given.processes, **settings))
+            sys.stdout.buffer.flush()
         return 0
     except BrokenPipeError:  # whoever read the output has gone
         return 1
@@ -66,6 +68,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _processes(text: str) -> int:
+    try:
+        return process_count(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def read_lines(stream: BinaryIO) -> Iterator[str]:
     r"""Yield the lines of UTF-8 text; only ``\n`` and ``\r\n`` end a line.
 
@@ -77,9 +86,3 @@ def read_lines(stream: BinaryIO) -> Iterator[str]:
             yield raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise ExportError(f"line {number}: not UTF-8 text (byte 0x{raw[error.start]:02x})") from error
-
-
-def _write(model: Runtime, lines: Iterable[str], batch_size: int) -> None:
-    for answer in model.stream(lines, batch_size=batch_size):
-        sys.stdout.buffer.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
-    sys.stdout.buffer.flush()

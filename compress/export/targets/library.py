@@ -49,7 +49,8 @@ class Library:
         name: What messages call it.
         package: What has to be installed, as it is imported.
         files: Files of the network; the first is the one that is opened.
-        engine: Opens a file with a number of threads (0: as the library likes), which wait actively or do not.
+        engine: Opens a file with a number of threads (0: as the library likes), which wait actively and stay on their
+            core, or do not.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Library:
         Args:
             folder: Where it lies.
             threads: Threads of one product; 0 leaves it to the library.
-            spinning: Whether idle threads wait actively, for ONNX Runtime.
+            spinning: Whether idle threads wait actively (ONNX Runtime) and stay on their core (OpenVINO).
 
         Raises:
             ExportError: If the library is not installed or refuses the file.

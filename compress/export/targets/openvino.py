@@ -26,8 +26,9 @@ class OpenVinoEngine:
     def __init__(self, file: Path, threads: int, spinning: bool) -> None:
         import openvino
 
-        del spinning
         settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+        if not spinning:  # or several processes would take the same core
+            settings["ENABLE_CPU_PINNING"] = False
         if threads:
             settings["INFERENCE_NUM_THREADS"] = threads
         core = openvino.Core()

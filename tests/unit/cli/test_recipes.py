@@ -136,6 +136,7 @@ class TestPlan:
         assert 4 < distil["tokens"] < 12
         assert prune["updates"] == 0
         assert 0 < found["seconds"] < 60
+        assert "bf16_speedup" in found
         assert found["seconds"] == pytest.approx(sum(step["seconds"] for step in found["steps"]))
 
     def test_it_says_when_int8_will_hardly_be_faster(self):
@@ -149,6 +150,31 @@ class TestPlan:
             assert slow_int8(recipe, ["avx2", "avx512f", "avx512_vnni"]) == ""
             assert "hardly faster on this processor (no VNNI" in slow_int8(recipe, ["avx2"])
         assert slow_int8(Recipe(student={"from": "x", "layers": 2}), ["avx2"]) == ""
+
+    @pytest.mark.parametrize(
+        ("features", "flags", "speedup"),
+        [
+            (("avx2",), (), None),
+            (("avx2", "avx512_bf16"), (), 2.5),
+            (("amx_bf16",), (), 1.1),
+            (("amx_bf16",), ("--set", "training.precision=bf16"), None),
+        ],
+    )
+    def test_it_says_what_bf16_would_bring(self, call, place, monkeypatch, features, flags, speedup):
+        import torch
+
+        from teachers.training import precision
+
+        seconds = {torch.float32: 1.0, torch.bfloat16: 1.0 / (speedup or 9)}
+        monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+        monkeypatch.setattr("compress.engine.cost_plan.cpu_features", lambda: features)
+        monkeypatch.setattr(precision, "seconds_of_product", lambda left, _: seconds[left.dtype])
+        monkeypatch.setattr("compress.engine.cost_plan.MEASURED_SECONDS", 0)
+        code, out, _ = call("plan", place / "recipe.yaml", *flags)
+        assert code == 0
+        said = "this processor multiplies 2.5 x as fast in bf16 as in float32, timed here; training: {precision: bf16} "
+        assert (said in out) is (speedup == 2.5)
+        assert (" in bf16 " in out) is (speedup == 2.5)
 
     def test_as_a_table(self, call, place):
         code, out, _ = call("plan", place / "recipe.yaml")

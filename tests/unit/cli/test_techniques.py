@@ -66,6 +66,7 @@ class TestDoctor:
         assert (code, err) == (0, "")
         assert cells(out, "processor")[1].endswith("cores usable)")
         assert "int8" in cells(out, "advice")[1]
+        assert "threads" in cells(out, "OpenMP")[1] or "as you set it" in cells(out, "OpenMP")[1]
         assert cells(out, "GPU")[1]
         assert str(tmp_path / "home") in out
         import torch
@@ -74,7 +75,7 @@ class TestDoctor:
 
     def test_json(self, call):
         found = json.loads(call("doctor", "--json")[1])
-        assert set(found) == {"machine", "advice", "extras", "home", "version"}
+        assert set(found) == {"machine", "advice", "openmp", "extras", "home", "version"}
         assert found["extras"]["dev"]["installed"] is True
         assert found["extras"]["structured"]["install"] == "pip install 'nlp-compress[structured]'"
 

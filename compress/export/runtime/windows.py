@@ -1,0 +1,74 @@
+"""Any number of examples in bounded memory: a window at a time, in order, with work on later windows beside."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
+
+WINDOW = 4096
+"""Examples of a window: with so many of them, batches of similar length have hardly any padding."""
+WINDOW_CHARACTERS = 4_000_000
+"""Characters of a window; the example that reaches them is its last."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Neighbouring examples.
+
+    Attributes:
+        first: Number of the first among all examples, from 1.
+        items: Lines, or examples as mappings.
+    """
+
+    first: int
+    items: list[str | Mapping[str, Any]]
+
+
+def windows(items: Iterable[str | Mapping[str, Any]], most: int) -> Iterator[Window]:
+    """Cut examples into windows of at most ``most``, less where they are long; each is read when it is asked for."""
+    first, held, characters = 1, [], 0
+    for item in items:
+        held.append(item)
+        characters += _characters(item)
+        if len(held) == most or characters >= WINDOW_CHARACTERS:
+            yield Window(first, held)
+            first, held, characters = first + len(held), [], 0
+    if held:
+        yield Window(first, held)
+
+
+def _characters(item: Any) -> int:
+    parts = item.values() if isinstance(item, Mapping) else [item]
+    return sum(len(part) for part in parts if isinstance(part, (str, list)))
+
+
+def in_order(pool: Executor, make: Callable[[Window], Made], source: Iterable[Window], ahead: int) -> Iterator[Made]:
+    """Yield what is made of each window, in order, while the pool works on later ones.
+
+    Windows are read in the caller's thread. An error comes in its turn, after what was made before.
+
+    Args:
+        pool: Threads or processes.
+        make: What they do with a window.
+        source: The windows.
+        ahead: How many windows are read beyond the one that is waited for.
+    """
+    unread, waiting = iter(source), deque[Future[Made]]()
+    while True:
+        while unread is not None and len(waiting) <= ahead:
+            try:
+                waiting.append(pool.submit(make, next(unread)))
+            except StopIteration:
+                unread = None
+            except Exception as error:
+                waiting.append(Future())
+                waiting[-1].set_exception(error)
+                unread = None
+        if not waiting:
+            return
+        yield waiting.popleft().result()
