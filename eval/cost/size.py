@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -143,29 +142,23 @@ def macs(module: torch.nn.Module, batch: int = 1, length: int = MACS_LENGTH) -> 
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
+
+    from eval.cost.product_count import ProductCount
 
     device = next(module.parameters()).device
-    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops})
+    counter = ProductCount()
     training = module.training
     module.eval()
     # The standard head for multiple choice reads [examples, choices, tokens].
     shape = (batch, 1, length) if type(module).__name__.endswith("ForMultipleChoice") else (batch, length)
     try:
         # The fused attention kernel of the CPU is not counted by torch, the plain one is: two matrix products.
-        # The counter's own hooks fail on models that pass parameters to sub-modules unless gradients are on.
+        # With gradients on, torch itself takes most composite operators apart.
         with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
             module(input_ids=torch.full(shape, UNKNOWN_TOKEN, device=device))
     finally:
         module.train(training)
-    return int(counter.get_total_flops()) // 2
-
-
-def _recurrent_flops(
-    tokens: tuple[int, ...], from_input: tuple[int, ...], from_state: tuple[int, ...], *_: Any, **__: Any
-) -> int:
-    """Return what an LSTM or GRU of oneDNN computes, which torch leaves out: ``[L, B, d]`` times both its matrices."""
-    return 2 * math.prod(tokens[:2]) * (math.prod(from_input) + math.prod(from_state))
+    return counter.flops // 2
 
 
 def file_bytes(folder: str | Path, patterns: tuple[str, ...] = MODEL_FILES) -> int:
