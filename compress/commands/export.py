@@ -36,7 +36,10 @@ def export(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Data on which the export has to agree with the model; without it, synthetic text."),
+        typer.Option(
+            help="Data on which the export has to agree with the model, and from which 8 bits take their ranges; "
+            "without it, synthetic text, and ranges found at run time."
+        ),
     ] = None,
     tune: Annotated[
         str | None,
@@ -45,7 +48,10 @@ def export(
     agreement: Annotated[
         float | None,
         typer.Option(
-            min=0.0, max=1.0, callback=finite, help="Least share of equal predictions of 8 bits; 0.97, tuning 0.98."
+            min=0.0,
+            max=1.0,
+            callback=finite,
+            help="Least share of equal predictions of 8 bits, for which forms are tried; 0.97, tuning 0.98.",
         ),
     ] = None,
     least_score: Annotated[
@@ -87,11 +93,11 @@ def export(
             _show(found)
         report = found.report
     else:
+        from compress.export.default_int8 import calibrating
         from compress.export.folder import export as write
 
-        examples = () if task is None else task.select
-        least: dict[str, Any] = {} if agreement is None else {"agreement": agreement}
-        report = write(artifact, out, to or FIRST_TARGET, int8=int8, examples=examples, options=own, **least)
+        given = {} if task is None else {"examples": task.select, "calibration": calibrating(task)}
+        report = write(artifact, out, to or FIRST_TARGET, int8=int8, agreement=agreement, options=own, **given)
     if json:
         figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}
         gate = report.gate.to_dict()

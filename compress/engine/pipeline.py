@@ -39,7 +39,6 @@ from teachers.training.processes import how_many
 if TYPE_CHECKING:
     from compress.engine.preview import Preview
     from eval.inference import Predictor
-    from eval.task import Task
 
 
 logger = logging.getLogger("compress.engine.pipeline")
@@ -94,7 +93,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps", dry_run_first=False)
     artifact = replace(artifact, name=recipe.name, folder=out / MODEL)
     save_result(artifact, out)
-    exports = _export(recipe, artifact, prepared.task, out)
+    exports = _export(recipe, artifact, prepared, out)
     results: tuple[Result, ...] = ()
     page = None
     notes: list[str] = []
@@ -130,7 +129,7 @@ def _runs(export: Path) -> bool:
     return library_of(export.name.removesuffix("-int8")) is not None
 
 
-def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) -> dict[str, Path]:
+def _export(recipe: Recipe, artifact: Artifact, prepared: Prepared, out: Path) -> dict[str, Path]:
     """Write every export that the recipe asks for, unless it is there and was made from the same model, data, settings.
 
     An export has to agree with its model on the examples that choose. The model lies in ``out`` too. int8 stands beside
@@ -139,6 +138,7 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
     from compress.export.folder import export, in_8_bits
 
     exports: dict[str, Path] = {}
+    task, calibration = prepared.task, prepared.inputs.calibration
     examples = task.select if task is not None and len(task.select) else None
     content = content_of(out / MODEL)
     for block in recipe.export:
@@ -152,9 +152,14 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
             how: dict[str, Any] = {"int8": int8, "name": f"{recipe.name} {name}", "agreement": settings.agreement}
             own: dict[str, Any] = {"options": settings.own()} if settings.own() else {}
             seen = None if examples is None else examples.digest
-            made_from = json_digest({"model": content, "examples": seen, "says": "chosen_on", **how, **own})
+            ranges = {} if calibration is None or not int8 else {"calibration": calibration.digest}
+            said = {"model": content, "examples": seen, "says": "chosen_on", **ranges, **how, **own}
+            made_from = json_digest(said)
             if export_made_from(folder) != made_from:
-                export(artifact, folder, target, examples=examples or (), made_from=made_from, **how, **own)
+                given = {"examples": examples or (), "calibration": calibration or ()}
+                report = export(artifact, folder, target, made_from=made_from, **given, **how, **own)
+                for note in report.notes:
+                    logger.info("%s: %s", name, note)
     return exports
 
 
@@ -171,7 +176,7 @@ def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predic
             notes.append(f"The recipe {ablation.name} cannot run: {ablation.reason}.")
             continue
         models.append(ablation.artifact)
-        exports = _export(recipe, ablation.artifact, prepared.task, ablation.folder)
+        exports = _export(recipe, ablation.artifact, prepared, ablation.folder)
         runnable = {name: at for name, at in exports.items() if _runs(at)}
         threads = torch.get_num_threads()
         models += [
@@ -225,7 +230,11 @@ def evaluate(
     plan, own = None, ReferenceExports()
     if block.latency is not None:
         plan = LatencyPlan(batch=block.latency.batch, lengths=(block.latency.lengths,))
-        own = reference_exports(reference, runnable, threads) if block.reference_exports else own
+        own = (
+            reference_exports(reference, runnable, threads, prepared.inputs.calibration)
+            if block.reference_exports
+            else own
+        )
         models += own.models.values()
     examples, claim = scored_examples(task, roles.report), ""
     if reference is not None:

@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
+from compress.export.default_int8 import calibrating, default_forms
 from compress.export.folder import ExportReport, export, write_manifest
 from compress.export.runtime.answering import Runtime, default_threads
 from compress.export.runtime.manifest import MANIFEST
@@ -21,7 +20,6 @@ from compress.export.targets.target import Target
 from compress.export.targets.target_registry import get_target, tuned_targets
 from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of
-from compress.technique import Inputs
 from eval.cost.latency import latency, stream
 from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.json_text import read_json
@@ -31,8 +29,6 @@ from eval.task import SELECT, Examples, Task
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("compress.export")
-CALIBRATION = 256
-"""Training examples that static ranges are taken from."""
 TIMED = 256
 """Examples that are timed."""
 
@@ -247,15 +243,12 @@ def _by_tensor(model: TaskModel, task: Task) -> Choice:
 
 
 def _fixed(model: TaskModel, task: Task) -> Choice:
-    from compress.registry import get
-
     if _is_bound(model):
         return "the model has ranges of its own"
     if not len(task.train):
         return "there are no training examples to take ranges from"
-    inputs = Inputs(calibration=task.train[:CALIBRATION])
-    outcome = get("quantize.static")().apply(model, inputs, torch.Generator())
-    return Int8.model_validate(outcome.export_scheme)
+    form = next(default_forms(model, ("static",), calibrating(task)), None)
+    return "it has no layers for them" if form is None or form.scheme is None else form.scheme
 
 
 def _is_bound(model: TaskModel) -> bool:

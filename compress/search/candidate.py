@@ -193,7 +193,13 @@ def untrained(recipe: Recipe, student: Artifact, inputs: Inputs) -> Artifact:
 
 
 def exported(
-    recipe: Recipe, artifact: Artifact, folder: Path, examples: Sequence[Any] = (), *, checked: bool = True
+    recipe: Recipe,
+    artifact: Artifact,
+    folder: Path,
+    examples: Sequence[Any] = (),
+    *,
+    calibration: Sequence[Any] | None = None,
+    checked: bool = True,
 ) -> Path:
     """Write the first export that a recipe asks for: in 8 bits where ``compress run`` writes one.
 
@@ -202,6 +208,7 @@ def exported(
         artifact: What is exported.
         folder: Where to.
         examples: For the gate.
+        calibration: For static ranges of 8 bits.
         checked: Whether it must answer as the model does, as closely as the recipe asks for.
     """
     block = recipe.export[0] if recipe.export else None
@@ -209,7 +216,8 @@ def exported(
     int8 = in_8_bits(target, artifact, block is not None and block.settings.int8)
     agreement = 0.0 if not checked else 0.98 if block is None else block.settings.agreement
     options = {} if block is None else block.settings.own()
-    export(artifact, folder, target, int8=int8, examples=examples, agreement=agreement, options=options)
+    given = {"examples": examples, "calibration": calibration or ()}
+    export(artifact, folder, target, int8=int8, agreement=agreement, options=options, **given)
     return folder
 
 
@@ -247,6 +255,7 @@ def shape_costs(candidate: Candidate, prepared: Prepared, budget: Budget, split:
     student = student_of(candidate, prepared)
     model = untrained(candidate.recipe, student, prepared.inputs)
     assert prepared.task is not None
+    seen = None if prepared.inputs.calibration is None else prepared.inputs.calibration[:FEW]
     with tempfile.TemporaryDirectory() as temporary:
-        folder = exported(candidate.recipe, model, Path(temporary) / "export", checked=False)
+        folder = exported(candidate.recipe, model, Path(temporary) / "export", calibration=seen, checked=False)
         return costs_of(folder, model, budget, prepared.task, split, trained=False)
