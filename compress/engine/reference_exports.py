@@ -50,7 +50,7 @@ class ReferenceExports:
 
 def reference_exports(
     reference: Predictor | None,
-    exports: Collection[str],
+    exports: Collection[str] | Mapping[str, str],
     threads: int | None = None,
     calibration: Examples | None = None,
 ) -> ReferenceExports:
@@ -60,7 +60,8 @@ def reference_exports(
 
     Args:
         reference: What results are compared with.
-        exports: Names of the exports of the recipe that run on this machine, such as ``openvino-int8``.
+        exports: Names of the exports of the recipe that run on this machine, such as ``openvino-int8``; where one says
+            less than its target and number format, name -> these.
         threads: Threads of one product.
         calibration: Examples that 8-bit exports take their ranges from, as those of the compressed model do.
 
@@ -76,9 +77,10 @@ def reference_exports(
     if not isinstance(reference, TaskModel):
         return ReferenceExports(notes=(f"{reference.name} is no single network, so it has no export of its own.",))
     models, notes = {}, []
-    for name in dict.fromkeys((*ALWAYS, *exports)):
+    forms = dict(exports) if isinstance(exports, Mapping) else {name: name for name in exports}
+    for name, form in ({name: name for name in ALWAYS} | forms).items():
         try:
-            folder = _exported(reference, name, calibration)
+            folder = _exported(reference, form, calibration)
             models[name] = Runtime(folder, threads, name=f"{reference.name}, {name}", spinning=False)
         except (UserError, CompressError, ExportError) as error:
             notes.append(f"No speed is told against {reference.name}'s own {name} export: {error}.")

@@ -20,7 +20,7 @@ from compress.export.targets.library import FIRST_TARGET, ExportError, Library
 from compress.export.targets.onnx import OnnxTarget
 from compress.export.targets.target import Target, Written
 from compress.export.targets.target_options import TargetBlock
-from compress.export.targets.target_registry import get_target
+from compress.export.targets.target_registry import FASTEST, get_target
 from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of, unmatched
 from eval.cost.machine import machine
@@ -300,6 +300,8 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _library(target: Target) -> Library:
+    if target.name == FASTEST:
+        raise UserError("target 'fastest': is measured with examples; call compress.export.tune.tune")
     if target.library is None:
         raise UserError(f"target {target.name!r}: nothing runs what it writes, so it cannot be compared with the model")
     return target.library

@@ -100,6 +100,7 @@ def tune(
     least_score: float | None = None,
     seconds: float = 2.0,
     name: str | None = None,
+    made_from: str | None = None,
 ) -> Tuned:
     """Write the fastest of the sensible exports that agrees well enough; ``export.json`` keeps the table.
 
@@ -114,6 +115,7 @@ def tune(
         least_score: Least score, in units of the task's metric; None asks for none.
         seconds: How long each variant is timed.
         name: What reports call the export.
+        made_from: Digest of all that decides the export, which its manifest keeps.
 
     Raises:
         UserError: If the goal is not known, there are no examples, or no labels for a score.
@@ -137,7 +139,12 @@ def tune(
         for target, variant, scheme in _candidates(model, task, [get_target(name) for name in targets or measured]):
             place = Path(temporary) / Trial(target, variant, 0).place
             try:
-                how: dict[str, Any] = {"examples": examples, "name": name, "agreement": agreement}
+                how: dict[str, Any] = {
+                    "examples": examples,
+                    "name": name,
+                    "agreement": agreement,
+                    "made_from": made_from,
+                }
                 report = export(model, place, target, int8=scheme, **how)
             except CompressError as error:
                 reason = (str(error).partition("model does: ")[2] or str(error)).partition(";")[0]

@@ -15,6 +15,7 @@ from compress.engine.steps import DRY_RUN_EXAMPLES, apply_step, problems, with_r
 from compress.export.folder import export, in_8_bits
 from compress.export.runtime.answering import Runtime
 from compress.export.runtime.manifest import read_manifest
+from compress.export.targets.target_registry import FASTEST, FIRST_TARGET
 from compress.recipe.from_yaml import recipe_from_plain
 from compress.search.ranges import RANGE, is_range, resolve
 from compress.surgery import Surgery
@@ -212,10 +213,11 @@ def exported(
         checked: Whether it must answer as the model does, as closely as the recipe asks for.
     """
     block = recipe.export[0] if recipe.export else None
-    target = "onnx" if block is None else block.target
-    int8 = in_8_bits(target, artifact, block is not None and block.settings.int8)
+    chosen = block is not None and block.target == FASTEST  # which one it will be is not known yet
+    target = FIRST_TARGET if block is None or chosen else block.target
+    int8 = in_8_bits(target, artifact, chosen or (block is not None and block.settings.int8))
     agreement = 0.0 if not checked else 0.98 if block is None else block.settings.agreement
-    options = {} if block is None else block.settings.own()
+    options = {} if block is None or chosen else block.settings.own()
     given = {"examples": examples, "calibration": calibration or ()}
     export(artifact, folder, target, int8=int8, agreement=agreement, options=options, **given)
     return folder
