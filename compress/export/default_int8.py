@@ -16,7 +16,7 @@ CALIBRATION = 256
 """Most examples that static ranges are taken from."""
 SMOOTH = 0.8
 """Share of the outliers of activations that moves to the weights where ranges are static."""
-OUTLIER = 6.0
+OUTLIER = 3.5
 """Inputs whose largest channel is this many times their median one are smoothed; each costs a product at run time."""
 IN_FLOAT = (1, 2, 4, 8)
 """How many layers stay in float32, try by try; at most half of them."""
@@ -35,10 +35,12 @@ class Form:
     Attributes:
         scheme: How it becomes 8-bit; None for float32.
         name: What notes call it.
+        options: What is asked of the target.
     """
 
     scheme: Int8 | None
     name: str
+    options: Any = None
 
 
 def calibrating(task: Task) -> Examples:
@@ -77,7 +79,7 @@ def _static(model: TaskModel, examples: Any) -> Iterator[Form]:
     from compress.quantize.static import StaticQuantization
 
     calibration = Calibration.of(model, examples)
-    scheme = StaticQuantization(smooth=SMOOTH, keep_float="none").scheme_from(calibration, OUTLIER)
+    scheme = StaticQuantization(method="min_max", smooth=SMOOTH, keep_float="none").scheme_from(calibration, OUTLIER)
     if not scheme.ranges:
         return  # it has no linear layers that are worth 8 bits
     yield Form(scheme, STATIC)

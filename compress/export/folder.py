@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,7 @@ def export(
     seconds = time.perf_counter() - start
     written = made.written
     found = (manifest["scheme"], written.exporter, size, written.float_bytes, written.quantized or {}, gate, seconds)
-    notes = [tried.note(limits.wanted) for tried in tries if tried.form is not made.form]
+    notes = [tried.note(limits.wanted) for tried in tries if tried.form != made.form]
     return ExportReport(folder, *found, (*notes, *target.notes(manifest)))
 
 
@@ -209,7 +209,7 @@ class _Writer:
     def first_good(self, forms: Iterable[Form]) -> tuple[_Made, list[_Try]]:
         """Write the first form that is good enough, or else the one that agrees most; return all that were tried."""
         tries: list[_Try] = []
-        for form in forms:
+        for form in self._in_each_precision(forms):
             made = self._write(form)
             tries.append(_Try(form, made.gate))
             if made.gate.passed and made.gate.agreement >= self.limits.wanted:
@@ -219,12 +219,17 @@ class _Writer:
             raise CompressError(_refusal(self.model.name, best.gate, best.form.scheme))
         return (made if best is tries[-1] else self._write(best.form)), tries
 
+    def _in_each_precision(self, forms: Iterable[Form]) -> Iterator[Form]:
+        for form in forms:
+            for name, options in self.target.precisions(self.asked).items():
+                yield Form(form.scheme, f"{form.name}{name}", options)
+
     def _write(self, form: Form) -> _Made:
         for file in _library(self.target).files:
             (self.beside / file).unlink(missing_ok=True)  # OpenVINO may still read the file of an earlier form
-        written = self.target.write(self.model, self.beside, form.scheme, self.asked)
+        written = self.target.write(self.model, self.beside, form.scheme, form.options)
         manifest = _write_rest(self.model, self.beside, self.target, form.scheme, self.name, written)
-        exact = form.scheme is None and not rounds(self.model.model)
+        exact = form.scheme is None and written.is_float32 and not rounds(self.model.model)
         agreement = {"tolerance": None, "agreement": self.limits.agreement}
         try:
             exported = Runtime(self.beside)
@@ -324,6 +329,7 @@ def _write_rest(
         "scheme": "fp32" if scheme is None else "int8",
         "int8": None if scheme is None else scheme.model_dump(mode="json"),
         "quantized": written.quantized,
+        "precision": written.precision,
         "exporter": written.exporter,
         "opset": written.opset,
         "max_tokens": max_tokens(model.model.config),

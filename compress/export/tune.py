@@ -136,7 +136,9 @@ def tune(
     with tempfile.TemporaryDirectory() as temporary:
         reports: dict[str, ExportReport] = {}
         trials: list[Trial] = []
-        for target, variant, scheme in _candidates(model, task, [get_target(name) for name in targets or measured]):
+        for target, variant, scheme, options in _candidates(
+            model, task, [get_target(name) for name in targets or measured]
+        ):
             place = Path(temporary) / Trial(target, variant, 0).place
             try:
                 how: dict[str, Any] = {
@@ -144,6 +146,7 @@ def tune(
                     "name": name,
                     "agreement": agreement,
                     "made_from": made_from,
+                    "options": options,
                 }
                 report = export(model, place, target, int8=scheme, **how)
             except CompressError as error:
@@ -167,8 +170,8 @@ def tune(
 
 def _candidates(
     model: TaskModel, task: Task, targets: Sequence[Target]
-) -> Iterator[tuple[str, str, Int8 | Literal[False]]]:
-    """Yield target, name and scheme of what is tried; say why the rest is not."""
+) -> Iterator[tuple[str, str, Int8 | Literal[False], dict[str, Any]]]:
+    """Yield target, name, scheme and options of what is tried; say why the rest is not."""
     schemes = {}
     for variant, make in VARIANTS.items():
         scheme = make(model, task)
@@ -182,7 +185,8 @@ def _candidates(
             continue
         for variant, scheme in schemes.items():
             if not scheme or scheme.activations in target.activations:
-                yield target.name, variant, scheme
+                for precision, options in target.precisions(target.read_options({})).items():
+                    yield target.name, f"{variant}{precision}", scheme, options.own()
 
 
 def _threads() -> list[int]:

@@ -26,12 +26,19 @@ class Written:
         float_bytes: What the network would be in float32.
         opset: Version of the ONNX operators, if it went through ONNX.
         quantized: For int8, what became 8-bit.
+        precision: What it computes in, if the target knows several: ``f32`` or ``bf16``.
     """
 
     exporter: str
     float_bytes: int
     opset: int | None = None
     quantized: Mapping[str, Any] | None = None
+    precision: str | None = None
+
+    @property
+    def is_float32(self) -> bool:
+        """Whether all that is not 8-bit is computed in float32."""
+        return self.precision in (None, "f32")
 
 
 class Target:
@@ -109,6 +116,14 @@ class Target:
         """
         del model, options
         return []
+
+    def precisions(self, options: TargetBlock) -> Mapping[str, TargetBlock]:
+        """Return the options under which an export is tried, the fastest first, by what notes add to its name.
+
+        Args:
+            options: What is asked.
+        """
+        return {"": options}
 
     def write(self, model: TaskModel, beside: Path, scheme: Int8 | None, options: TargetBlock) -> Written:
         """Write the files of ``library`` into a folder.

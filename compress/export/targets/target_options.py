@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -32,3 +32,14 @@ class TargetBlock(BaseModel):
         """Return what was asked beside the options of every target, as plain JSON."""
         given = self.model_dump(mode="json", exclude_unset=True)
         return {key: value for key, value in given.items() if key not in TargetBlock.model_fields}
+
+
+class OpenVinoBlock(TargetBlock):
+    """What may be asked of OpenVINO.
+
+    Attributes:
+        precision: What is not 8-bit is computed in this: ``auto`` is bfloat16 where the processor has it and the gate
+            passes, float32 otherwise.
+    """
+
+    precision: Literal["auto", "bf16", "f32"] = "auto"
