@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ from compress.commands.models import AcceptIncomplete, choosing, is_export, spec
 from compress.commands.options import finite
 from compress.commands.output import megabytes, table, write_json
 from compress.commands.run import Json
-from compress.export.targets.target_registry import BUILT_IN, FIRST_TARGET, get_target, tuned_targets
+from compress.export.targets.target_registry import BUILT_IN, FASTEST, FIRST_TARGET, get_target, tuned_targets
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from compress.export.tune import Tuned
 
 
+FIRST_GOAL = "latency"
+"""What ``--to fastest`` measures where ``--tune`` does not say it."""
+
+
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An artifact, or a transformers folder or hub name.")],
     out: Annotated[Path, typer.Option(help="Folder to write; an earlier export is replaced.")],
@@ -28,7 +33,7 @@ def export(
         str | None,
         typer.Option(
             help=f"Target: {', '.join(BUILT_IN)}, or that of an installed package; by default {FIRST_TARGET}, and with "
-            "--tune the fastest installed."
+            f"--tune the fastest installed. {FASTEST} is --tune {FIRST_GOAL}."
         ),
     ] = None,
     int8: Annotated[
@@ -36,7 +41,10 @@ def export(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Data on which the export has to agree with the model; without it, synthetic text."),
+        typer.Option(
+            help="Data on which the export has to agree with the model, and from which 8 bits take their ranges; "
+            "without it, synthetic text, and ranges found at run time."
+        ),
     ] = None,
     tune: Annotated[
         str | None,
@@ -45,7 +53,10 @@ def export(
     agreement: Annotated[
         float | None,
         typer.Option(
-            min=0.0, max=1.0, callback=finite, help="Least share of equal predictions of 8 bits; 0.97, tuning 0.98."
+            min=0.0,
+            max=1.0,
+            callback=finite,
+            help="Least share of equal predictions of 8 bits, for which forms are tried; 0.97, tuning 0.98.",
         ),
     ] = None,
     least_score: Annotated[
@@ -61,6 +72,8 @@ def export(
     json: Json = False,
 ) -> None:
     """Export a model, compare the export with the model on the same inputs, and refuse it if they disagree."""
+    if to == FASTEST:
+        to, tune = None, tune or FIRST_GOAL
     problems, own = _own_options(to or FIRST_TARGET, assets, option or ())
     if tune is not None:
         problems += ["--option: is of one export; leave it out with --tune"] if option else []
@@ -87,11 +100,15 @@ def export(
             _show(found)
         report = found.report
     else:
+        from compress.export.default_int8 import calibrating
+        from compress.export.faster import faster
         from compress.export.folder import export as write
 
-        examples = () if task is None else task.select
-        least: dict[str, Any] = {} if agreement is None else {"agreement": agreement}
-        report = write(artifact, out, to or FIRST_TARGET, int8=int8, examples=examples, options=own, **least)
+        given = {} if task is None else {"examples": task.select, "calibration": calibrating(task)}
+        report = write(artifact, out, to or FIRST_TARGET, int8=int8, agreement=agreement, options=own, **given)
+        if (to or FIRST_TARGET) in tuned_targets():
+            note = faster(artifact, report, **given)
+            report = replace(report, notes=(*report.notes, *filter(None, [note])))
     if json:
         figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}
         gate = report.gate.to_dict()

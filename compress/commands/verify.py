@@ -86,4 +86,8 @@ def _row(each: Verified) -> tuple[str, ...]:
     if not each.ran:
         return (each.runtime, each.version or "-", "", "", "", "", "", each.problems[0])
     figures = (f"{each.rows}", f"{each.largest:.2g}", f"{each.limit:.2g}", f"{each.agreement:.2%}", f"{each.torch:.2%}")
-    return (each.runtime, each.version or "-", *figures, "agrees" if each.passed else "DISAGREES")
+    return (each.runtime, each.version or "-", *figures, _result(each))
+
+
+def _result(each: Verified) -> str:
+    return ", ".join(filter(None, ["agrees" if each.passed else "DISAGREES", each.remark]))

@@ -25,10 +25,13 @@ from compress.engine.provenance import content_of, export_made_from
 from compress.engine.reference_exports import ReferenceExports, reference_exports
 from compress.engine.run_folder import MODEL, PAGE, RESULTS, RESULTS_FILE, refuse_other_run, save_result, take
 from compress.engine.steps import run
+from compress.export.runtime.manifest import MANIFEST, target_of
 from compress.recipe import Recipe
 from eval.comparison import measure_together
 from eval.cost.latency import LatencyPlan
+from eval.cost.machine import cpu_name
 from eval.errors import UserError
+from eval.files.json_text import read_json
 from eval.files.typed_json import json_digest
 from eval.files.writing import atomic_write
 from eval.measurement import scored_examples
@@ -94,7 +97,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps", dry_run_first=False)
     artifact = replace(artifact, name=recipe.name, folder=out / MODEL)
     save_result(artifact, out)
-    exports = _export(recipe, artifact, prepared.task, out)
+    exports = _export(recipe, artifact, prepared, out)
     results: tuple[Result, ...] = ()
     page = None
     notes: list[str] = []
@@ -127,22 +130,33 @@ def _runs(export: Path) -> bool:
     """Whether an export answers on this machine; what is made for the browser does so there."""
     from compress.export.targets.target_registry import library_of
 
-    return library_of(export.name.removesuffix("-int8")) is not None
+    return library_of(target_of(read_json(export / MANIFEST))) is not None
 
 
-def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) -> dict[str, Path]:
+def _form(export: Path) -> str:
+    """Return target and number format of an export, such as ``onnx-int8``."""
+    manifest = read_json(export / MANIFEST)
+    return f"{target_of(manifest)}{'-int8' if manifest['scheme'] == 'int8' else ''}"
+
+
+def _export(recipe: Recipe, artifact: Artifact, prepared: Prepared, out: Path) -> dict[str, Path]:
     """Write every export that the recipe asks for, unless it is there and was made from the same model, data, settings.
 
     An export has to agree with its model on the examples that choose. The model lies in ``out`` too. int8 stands beside
     fp32, so that the two can be compared.
     """
     from compress.export.folder import export, in_8_bits
+    from compress.export.targets.target_registry import FASTEST
 
     exports: dict[str, Path] = {}
+    task, calibration = prepared.task, prepared.inputs.calibration
     examples = task.select if task is not None and len(task.select) else None
     content = content_of(out / MODEL)
     for block in recipe.export:
         target, settings = block.target, block.settings
+        if target == FASTEST and task is not None:
+            exports[target] = _fastest(recipe, artifact, task, settings, out / target)
+            continue
         quantized = in_8_bits(target, artifact, settings.int8)
         wanted = {target: False} | ({f"{target}-int8": True} if quantized else {})
         for name, int8 in wanted.items():
@@ -152,10 +166,29 @@ def _export(recipe: Recipe, artifact: Artifact, task: Task | None, out: Path) ->
             how: dict[str, Any] = {"int8": int8, "name": f"{recipe.name} {name}", "agreement": settings.agreement}
             own: dict[str, Any] = {"options": settings.own()} if settings.own() else {}
             seen = None if examples is None else examples.digest
-            made_from = json_digest({"model": content, "examples": seen, "says": "chosen_on", **how, **own})
+            ranges = {} if calibration is None or not int8 else {"calibration": calibration.digest}
+            said = {"model": content, "examples": seen, "says": "chosen_on", **ranges, **how, **own}
+            made_from = json_digest(said)
             if export_made_from(folder) != made_from:
-                export(artifact, folder, target, examples=examples or (), made_from=made_from, **how, **own)
+                given = {"examples": examples or (), "calibration": calibration or ()}
+                report = export(artifact, folder, target, made_from=made_from, **given, **how, **own)
+                for note in report.notes:
+                    logger.info("%s: %s", name, note)
     return exports
+
+
+def _fastest(recipe: Recipe, artifact: Artifact, task: Task, settings: Any, folder: Path) -> Path:
+    """Write the fastest export for this machine, unless it is there and was chosen by the same data and settings."""
+    from compress.export.tune import tune
+
+    how = {"goal": settings.goal, "name": f"{recipe.name} {folder.name}"}
+    how |= {} if settings.agreement is None else {"agreement": settings.agreement}
+    data = {"select": task.select.digest, "train": task.train.digest}
+    made_from = json_digest({"model": content_of(folder.parent / MODEL), "machine": cpu_name(), **data, **how})
+    if export_made_from(folder) != made_from:
+        chosen = tune(artifact, folder, task, made_from=made_from, **how).chosen
+        logger.info("%s: %s", folder.name, chosen.place)
+    return folder
 
 
 def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predictor], list[str]]:
@@ -171,7 +204,7 @@ def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predic
             notes.append(f"The recipe {ablation.name} cannot run: {ablation.reason}.")
             continue
         models.append(ablation.artifact)
-        exports = _export(recipe, ablation.artifact, prepared.task, ablation.folder)
+        exports = _export(recipe, ablation.artifact, prepared, ablation.folder)
         runnable = {name: at for name, at in exports.items() if _runs(at)}
         threads = torch.get_num_threads()
         models += [
@@ -225,7 +258,13 @@ def evaluate(
     plan, own = None, ReferenceExports()
     if block.latency is not None:
         plan = LatencyPlan(batch=block.latency.batch, lengths=(block.latency.lengths,))
-        own = reference_exports(reference, runnable, threads) if block.reference_exports else own
+        own = (
+            reference_exports(
+                reference, {name: _form(at) for name, at in runnable.items()}, threads, prepared.inputs.calibration
+            )
+            if block.reference_exports
+            else own
+        )
         models += own.models.values()
     examples, claim = scored_examples(task, roles.report), ""
     if reference is not None:

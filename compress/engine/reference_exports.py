@@ -21,6 +21,7 @@ from teachers.home import home
 if TYPE_CHECKING:
     from compress.export.runtime.answering import Runtime
     from eval.inference import Predictor
+    from eval.task import Examples
     from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("compress.engine.reference_exports")
@@ -48,7 +49,10 @@ class ReferenceExports:
 
 
 def reference_exports(
-    reference: Predictor | None, exports: Collection[str], threads: int | None = None
+    reference: Predictor | None,
+    exports: Collection[str] | Mapping[str, str],
+    threads: int | None = None,
+    calibration: Examples | None = None,
 ) -> ReferenceExports:
     """Export the reference as it is, in every form that a compressed model is exported to, and ``ALWAYS``.
 
@@ -56,8 +60,10 @@ def reference_exports(
 
     Args:
         reference: What results are compared with.
-        exports: Names of the exports of the recipe that run on this machine, such as ``openvino-int8``.
+        exports: Names of the exports of the recipe that run on this machine, such as ``openvino-int8``; where one says
+            less than its target and number format, name -> these.
         threads: Threads of one product.
+        calibration: Examples that 8-bit exports take their ranges from, as those of the compressed model do.
 
     Raises:
         CompressError: If the disk refuses.
@@ -71,9 +77,10 @@ def reference_exports(
     if not isinstance(reference, TaskModel):
         return ReferenceExports(notes=(f"{reference.name} is no single network, so it has no export of its own.",))
     models, notes = {}, []
-    for name in dict.fromkeys((*ALWAYS, *exports)):
+    forms = dict(exports) if isinstance(exports, Mapping) else {name: name for name in exports}
+    for name, form in ({name: name for name in ALWAYS} | forms).items():
         try:
-            folder = _exported(reference, name)
+            folder = _exported(reference, form, calibration)
             models[name] = Runtime(folder, threads, name=f"{reference.name}, {name}", spinning=False)
         except (UserError, CompressError, ExportError) as error:
             notes.append(f"No speed is told against {reference.name}'s own {name} export: {error}.")
@@ -81,18 +88,20 @@ def reference_exports(
     return ReferenceExports(models, tuple(notes))
 
 
-def _exported(reference: TaskModel, name: str) -> Path:
+def _exported(reference: TaskModel, name: str, calibration: Examples | None) -> Path:
     """Return the folder of an export; its predictions are measured with the rest, so no agreement is asked of it."""
     from compress.export.folder import export
     from teachers.signals.model_teacher import ModelTeacher
 
     target, int8 = name.removesuffix("-int8"), name.endswith("-int8")
-    made_from = json_digest({"model": ModelTeacher(reference).digest, "target": target, "int8": int8})
+    ranges = {} if calibration is None or not int8 else {"calibration": calibration.digest}
+    made_from = json_digest({"model": ModelTeacher(reference).digest, "target": target, "int8": int8, **ranges})
     folder = home() / "reference-exports" / made_from[:32] / name
     if export_made_from(folder) != made_from:
         with exclusive(folder):
             if export_made_from(folder) != made_from:
-                export(reference, folder, target, int8=int8, agreement=0.0, made_from=made_from, name=name)
+                how = {"int8": int8, "agreement": 0.0, "made_from": made_from, "name": name}
+                export(reference, folder, target, calibration=calibration or (), **how)
     return folder
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compress.export.check.gate import TOLERANCE, GateReport, compare
+from compress.export.check.gate import TOLERANCE, GateReport, Remembered, compare
 from compress.export.check.golden_vectors import FILE as GOLDEN
 from compress.export.check.golden_vectors import write_golden_vectors
+from compress.export.default_int8 import Form, default_forms, scheme_name
 from compress.export.runtime.answering import Runtime
 from compress.export.runtime.bundle import predict_program, readme
 from compress.export.runtime.manifest import FILES, FORMAT, MANIFEST, sha256, with_digest
@@ -19,7 +20,7 @@ from compress.export.targets.library import FIRST_TARGET, ExportError, Library
 from compress.export.targets.onnx import OnnxTarget
 from compress.export.targets.target import Target, Written
 from compress.export.targets.target_options import TargetBlock
-from compress.export.targets.target_registry import get_target
+from compress.export.targets.target_registry import FASTEST, get_target
 from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of, unmatched
 from eval.cost.machine import machine
@@ -31,6 +32,8 @@ from teachers.taskmodel import TaskModel
 
 AGREEMENT = 0.97
 """Least share of predictions that an int8 export must share with its model."""
+GOOD_ENOUGH = 0.995
+"""Share of predictions that ends the search for a form of an export, where nothing else is asked for."""
 GATE_EXAMPLES = 256
 """Most examples the gate looks at; evenly spread over those given."""
 BESIDE = ("config.json", "predict.py")
@@ -78,9 +81,10 @@ def export(
     *,
     int8: bool | Int8 | None = None,
     examples: Sequence[Mapping[str, Any]] = (),
+    calibration: Sequence[Mapping[str, Any]] = (),
     name: str | None = None,
     tolerance: float = TOLERANCE,
-    agreement: float = AGREEMENT,
+    agreement: float | None = None,
     made_from: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> ExportReport:
@@ -93,12 +97,15 @@ def export(
         model: A model with its tokenizer and task, or an artifact.
         folder: A new or empty folder, or an earlier export.
         to: What it is exported to: the name of a target, or a target.
-        int8: 8-bit or not; True takes the scheme in the artifact's lineage or the default one, None is True only if
-            the lineage holds one.
+        int8: 8-bit or not; True takes the scheme in the artifact's lineage or else ``default_forms``, None is True
+            only if the lineage holds one.
         examples: Real inputs for the gate; without any it makes up texts.
+        calibration: Examples that ``default_forms`` takes ranges from.
         name: What reports call the export; by default the model's name.
         tolerance: For float32, the largest difference of a logit relative to the largest logit.
         agreement: For int8, and for a network that rounds activations itself, the least share of equal predictions.
+            Forms are tried until one has it. By default until one has ``GOOD_ENOUGH``; if none does, the one with most
+            is kept, which must have ``AGREEMENT``.
         made_from: Digest of all that decides the export, which its manifest keeps.
         options: What the target takes beside these.
 
@@ -111,28 +118,25 @@ def export(
     folder = Path(folder)
     target = get_target(to) if isinstance(to, str) else to
     asked = target.read_options(options or {})
-    scheme = _scheme(model, int8)
+    basis = get_target(target.basis) if target.basis else target
+    scheme, is_own = _scheme(model, int8, basis)
     if problems := [*occupied(folder), *export_problems(target, model, scheme, asked)]:
         raise UserError(*problems)
-    basis = get_target(target.basis) if target.basis else target
     library = _library(basis)
+    forms = default_forms(model, basis.activations, calibration) if is_own else [Form(scheme, scheme_name(scheme))]
+    least, wanted = (AGREEMENT, GOOD_ENOUGH) if agreement is None else (agreement, agreement)
+    limits = _Limits(tolerance, least, wanted)
     with atomic_folder(folder, "the export") as beside:
-        written = basis.write(model, beside, scheme, asked)
-        manifest = _write_rest(model, beside, basis, scheme, name or model.name, written)
+        writer = _Writer(model, beside, basis, asked, name or model.name, _spread(examples), limits)
+        made, tries = writer.first_good(forms)
+        manifest, gate = made.manifest, made.gate
         manifest["source"]["made_from"] = made_from
-        manifest["chosen_on"] = model.chosen_on | _gated_on(examples)
-        exact = scheme is None and not rounds(model.model)
-        limits = {"tolerance": tolerance} if exact else {"tolerance": None, "agreement": agreement}
-        try:
-            exported = Runtime(beside)
-            gate = compare(exported, model, _spread(examples), **limits)
-            if not gate.passed:
-                raise CompressError(_refusal(model.name, gate, scheme))
-            write_golden_vectors(beside, exported, model, examples, exact)
-        except ExportError as error:
-            raise CompressError(f"{model.name}: the export does not run: {error}; nothing was written") from error
+        ranges = calibration if is_own and made.form.scheme and made.form.scheme.ranges else ()
+        manifest["chosen_on"] = model.chosen_on | _used("export gate", examples) | _used("export ranges", ranges)
+        write_golden_vectors(beside, made.exported, writer.reference, examples, made.exact)
         size = sum(manifest["files"][file]["bytes"] for file in library.files)
-        manifest |= {"gate": gate.to_dict(), "files": manifest["files"] | {GOLDEN: _known(beside / GOLDEN)}}
+        manifest |= {"gate": gate.to_dict(), "tries": [tried.to_dict() for tried in tries]}
+        manifest["files"] |= {GOLDEN: _known(beside / GOLDEN)}
         if target is not basis:
             (beside / MANIFEST).unlink()
             arranged = target.arrange(model, beside, manifest, asked)
@@ -141,9 +145,99 @@ def export(
         page = target.page(model, manifest) or readme(manifest, library)
         (beside / "README.md").write_text(page, encoding="utf-8")
     seconds = time.perf_counter() - start
-    quantized = written.quantized or {}
-    found = (manifest["scheme"], written.exporter, size, written.float_bytes, quantized, gate, seconds)
-    return ExportReport(folder, *found, target.notes(manifest))
+    written = made.written
+    found = (manifest["scheme"], written.exporter, size, written.float_bytes, written.quantized or {}, gate, seconds)
+    notes = [tried.note(limits.wanted) for tried in tries if tried.form != made.form]
+    return ExportReport(folder, *found, (*notes, *target.notes(manifest)))
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What the gate asks for; ``agreement`` is the least, ``wanted`` ends the search."""
+
+    tolerance: float
+    agreement: float
+    wanted: float
+
+
+@dataclass(frozen=True)
+class _Try:
+    """One form, and what the gate said of it."""
+
+    form: Form
+    gate: GateReport
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {"form": self.form.name, "agreement": self.gate.agreement, "passed": self.gate.passed}
+
+    def note(self, wanted: float) -> str:
+        """Return a sentence on a form that was not kept."""
+        share = f"{self.gate.agreement:.2%} of the predictions are those of the model, wanted are {wanted:.2%}"
+        return f"tried {self.form.name}: {share}"
+
+
+@dataclass(frozen=True)
+class _Made:
+    """An export as it lies in its folder."""
+
+    form: Form
+    written: Written
+    manifest: dict[str, Any]
+    exported: Runtime
+    gate: GateReport
+    exact: bool
+
+
+class _Writer:
+    """Writes forms of one export into the same folder, until one answers as the model does."""
+
+    def __init__(
+        self,
+        model: TaskModel,
+        beside: Path,
+        target: Target,
+        asked: TargetBlock,
+        name: str,
+        examples: Sequence[Mapping[str, Any]],
+        limits: _Limits,
+    ) -> None:
+        self.model, self.beside, self.target, self.asked = model, beside, target, asked
+        self.name, self.examples, self.limits = name, examples, limits
+        self.reference = Remembered(model)
+
+    def first_good(self, forms: Iterable[Form]) -> tuple[_Made, list[_Try]]:
+        """Write the first form that is good enough, or else the one that agrees most; return all that were tried."""
+        tries: list[_Try] = []
+        for form in self._in_each_precision(forms):
+            made = self._write(form)
+            tries.append(_Try(form, made.gate))
+            if made.gate.passed and made.gate.agreement >= self.limits.wanted:
+                return made, tries
+        best = max(tries, key=lambda tried: (tried.gate.passed, tried.gate.agreement))
+        if not best.gate.passed:
+            raise CompressError(_refusal(self.model.name, best.gate, best.form.scheme))
+        return (made if best is tries[-1] else self._write(best.form)), tries
+
+    def _in_each_precision(self, forms: Iterable[Form]) -> Iterator[Form]:
+        for form in forms:
+            for name, options in self.target.precisions(self.asked).items():
+                yield Form(form.scheme, f"{form.name}{name}", options)
+
+    def _write(self, form: Form) -> _Made:
+        for file in _library(self.target).files:
+            (self.beside / file).unlink(missing_ok=True)  # OpenVINO may still read the file of an earlier form
+        written = self.target.write(self.model, self.beside, form.scheme, form.options)
+        manifest = _write_rest(self.model, self.beside, self.target, form.scheme, self.name, written)
+        exact = form.scheme is None and written.is_float32 and not rounds(self.model.model)
+        agreement = {"tolerance": None, "agreement": self.limits.agreement}
+        try:
+            exported = Runtime(self.beside)
+            given = {"tolerance": self.limits.tolerance} if exact else agreement
+            gate = compare(exported, self.reference, self.examples, **given)
+        except ExportError as error:
+            raise CompressError(f"{self.model.name}: the export does not run: {error}; nothing was written") from error
+        return _Made(form, written, manifest, exported, gate, exact)
 
 
 def export_onnx(model: TaskModel, folder: str | Path, *, opset: int | None = None, **how: Any) -> ExportReport:
@@ -211,6 +305,8 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _library(target: Target) -> Library:
+    if target.name == FASTEST:
+        raise UserError("target 'fastest': is measured with examples; call compress.export.tune.tune")
     if target.library is None:
         raise UserError(f"target {target.name!r}: nothing runs what it writes, so it cannot be compared with the model")
     return target.library
@@ -235,6 +331,7 @@ def _write_rest(
         "quantized": written.quantized,
         "one_token": list(written.one_token),
         "every_token": written.every_token,
+        "precision": written.precision,
         "exporter": written.exporter,
         "opset": written.opset,
         "max_tokens": max_tokens(model.model.config),
@@ -258,20 +355,21 @@ def _listed(folder: Path) -> dict[str, Any]:
     return {path.relative_to(folder).as_posix(): _known(path) for path in found}
 
 
-def _scheme(model: TaskModel, int8: bool | Int8 | None) -> Int8 | None:
+def _scheme(model: TaskModel, int8: bool | Int8 | None, target: Target) -> tuple[Int8 | None, bool]:
+    """Return the scheme that is asked for, and whether ``default_forms`` take its place since none is."""
     if isinstance(int8, Int8):
-        return int8
+        return int8, False
     recorded = scheme_of(getattr(model, "lineage", ()))
-    if int8 is None:
-        return recorded
-    return (recorded or Int8()) if int8 else None
+    if int8 and recorded is None:
+        return Int8(), bool(target.activations)
+    return (recorded if int8 or int8 is None else None), False
 
 
-def _gated_on(examples: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the digest of the examples that the gate sees some of, by what it decides."""
+def _used(what: str, examples: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what examples decided -> their digest."""
     if not len(examples):
         return {}
-    return {"export gate": (examples if isinstance(examples, Examples) else Examples(examples)).digest}
+    return {what: (examples if isinstance(examples, Examples) else Examples(examples)).digest}
 
 
 def _spread(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

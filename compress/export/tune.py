@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
+from compress.export.default_int8 import calibrating, default_forms
 from compress.export.folder import ExportReport, export, write_manifest
 from compress.export.runtime.answering import Runtime, default_threads
 from compress.export.runtime.manifest import MANIFEST
@@ -21,7 +20,6 @@ from compress.export.targets.target import Target
 from compress.export.targets.target_registry import get_target, tuned_targets
 from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of
-from compress.technique import Inputs
 from eval.cost.latency import latency, stream
 from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.json_text import read_json
@@ -31,8 +29,6 @@ from eval.task import SELECT, Examples, Task
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("compress.export")
-CALIBRATION = 256
-"""Training examples that static ranges are taken from."""
 TIMED = 256
 """Examples that are timed."""
 
@@ -104,6 +100,7 @@ def tune(
     least_score: float | None = None,
     seconds: float = 2.0,
     name: str | None = None,
+    made_from: str | None = None,
 ) -> Tuned:
     """Write the fastest of the sensible exports that agrees well enough; ``export.json`` keeps the table.
 
@@ -118,6 +115,7 @@ def tune(
         least_score: Least score, in units of the task's metric; None asks for none.
         seconds: How long each variant is timed.
         name: What reports call the export.
+        made_from: Digest of all that decides the export, which its manifest keeps.
 
     Raises:
         UserError: If the goal is not known, there are no examples, or no labels for a score.
@@ -138,10 +136,18 @@ def tune(
     with tempfile.TemporaryDirectory() as temporary:
         reports: dict[str, ExportReport] = {}
         trials: list[Trial] = []
-        for target, variant, scheme in _candidates(model, task, [get_target(name) for name in targets or measured]):
+        for target, variant, scheme, options in _candidates(
+            model, task, [get_target(name) for name in targets or measured]
+        ):
             place = Path(temporary) / Trial(target, variant, 0).place
             try:
-                how: dict[str, Any] = {"examples": examples, "name": name, "agreement": agreement}
+                how: dict[str, Any] = {
+                    "examples": examples,
+                    "name": name,
+                    "agreement": agreement,
+                    "made_from": made_from,
+                    "options": options,
+                }
                 report = export(model, place, target, int8=scheme, **how)
             except CompressError as error:
                 reason = (str(error).partition("model does: ")[2] or str(error)).partition(";")[0]
@@ -164,8 +170,8 @@ def tune(
 
 def _candidates(
     model: TaskModel, task: Task, targets: Sequence[Target]
-) -> Iterator[tuple[str, str, Int8 | Literal[False]]]:
-    """Yield target, name and scheme of what is tried; say why the rest is not."""
+) -> Iterator[tuple[str, str, Int8 | Literal[False], dict[str, Any]]]:
+    """Yield target, name, scheme and options of what is tried; say why the rest is not."""
     schemes = {}
     for variant, make in VARIANTS.items():
         scheme = make(model, task)
@@ -179,7 +185,8 @@ def _candidates(
             continue
         for variant, scheme in schemes.items():
             if not scheme or scheme.activations in target.activations:
-                yield target.name, variant, scheme
+                for precision, options in target.precisions(target.read_options({})).items():
+                    yield target.name, f"{variant}{precision}", scheme, options.own()
 
 
 def _threads() -> list[int]:
@@ -247,15 +254,12 @@ def _by_tensor(model: TaskModel, task: Task) -> Choice:
 
 
 def _fixed(model: TaskModel, task: Task) -> Choice:
-    from compress.registry import get
-
     if _is_bound(model):
         return "the model has ranges of its own"
     if not len(task.train):
         return "there are no training examples to take ranges from"
-    inputs = Inputs(calibration=task.train[:CALIBRATION])
-    outcome = get("quantize.static")().apply(model, inputs, torch.Generator())
-    return Int8.model_validate(outcome.export_scheme)
+    form = next(default_forms(model, ("static",), calibrating(task)), None)
+    return "it has no layers for them" if form is None or form.scheme is None else form.scheme
 
 
 def _is_bound(model: TaskModel) -> bool:

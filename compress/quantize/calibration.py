@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel
 
 Array = NDArray[Any]
+Answers = tuple[list[Feature], Array]
+"""A batch with its logits."""
 logger = logging.getLogger("compress.quantize")
 BATCH = 16
 JUDGED = 128
@@ -59,8 +61,16 @@ class Calibration:
         found = linear_nodes(self.graph)
         return {node.name: (node.input[0], w) for node, w in found if not is_excluded(module_of(node), exclude)}
 
-    def smoothings(self, linear: Mapping[str, tuple[str, Array]], strength: float) -> dict[str, Array]:
-        """Return for each node what its input is divided by; layers with the same input share it."""
+    def smoothings(
+        self, linear: Mapping[str, tuple[str, Array]], strength: float, outlier: float = 0.0
+    ) -> dict[str, Array]:
+        """Return for each node what its input is divided by; layers with the same input share it.
+
+        Args:
+            linear: What ``linear`` returned.
+            strength: The share of the difficulty that moves to the weights.
+            outlier: Inputs whose largest channel is less than so many times their median one are left alone.
+        """
         largest: dict[str, Array] = {}
         for name, x in self._inputs(linear):
             found = np.abs(x).max(axis=0)
@@ -68,7 +78,11 @@ class Calibration:
         rows: dict[str, Array] = defaultdict(lambda: np.zeros(1))
         for tensor, matrix in linear.values():
             rows[tensor] = np.maximum(rows[tensor], np.abs(matrix).max(axis=1))
-        return {node: smoothing(largest[node], rows[tensor], strength) for node, (tensor, _) in linear.items()}
+        return {
+            node: smoothing(largest[node], rows[tensor], strength)
+            for node, (tensor, _) in linear.items()
+            if largest[node].max() >= outlier * np.median(largest[node])
+        }
 
     def ranges(
         self,
@@ -110,6 +124,23 @@ class Calibration:
             same = by_length[length]
             yield from (same[start : start + BATCH] for start in range(0, len(same), BATCH))
 
+    def spread(self, count: int) -> Calibration:
+        """Return the same graph with at most ``count`` of its examples, spread evenly."""
+        count = min(count, len(self.features))
+        return replace(self, features=[self.features[i * len(self.features) // count] for i in range(count)])
+
+    def by_harm(self, scheme: Int8, expected: Sequence[Answers] | None = None) -> dict[str, float]:
+        """Return layer -> mean change of the logits where it alone is in 8 bits, the largest change first.
+
+        Args:
+            scheme: All layers in 8 bits.
+            expected: Answers of the float graph, if they are known.
+        """
+        expected = self._answers(self.graph) if expected is None else expected
+        every = list(scheme.ranges) or list(dict.fromkeys(map(_module, self.linear(scheme.exclude))))
+        alone = {layer: self._loss(only(scheme, [layer], every), expected)[1] for layer in every}
+        return dict(sorted(alone.items(), key=lambda one: -one[1]))
+
     def kept_in_float(self, scheme: Int8, budget: float) -> tuple[dict[str, float], float]:
         """Return the layers that must stay in float, and the agreement of the 8-bit graph that is left.
 
@@ -124,8 +155,7 @@ class Calibration:
             Layer -> mean change of the logits by it alone; and the agreement. Layers are named by their node where
             ranges are static, and by their module otherwise.
         """
-        count = min(JUDGED, len(self.features))
-        some = replace(self, features=[self.features[i * len(self.features) // count] for i in range(count)])
+        some = self.spread(JUDGED)
         expected = some._answers(self.graph)
         agreement = some._loss(scheme, expected)[0]
         if agreement >= 1 - budget:
@@ -133,20 +163,19 @@ class Calibration:
         logger.info(
             "%.1f%% of the predictions stay with all layers in 8 bits; looking for layers to keep", 100 * agreement
         )
-        every = list(scheme.ranges) or list(dict.fromkeys(map(_module, self.linear(scheme.exclude))))
-        alone = {layer: some._loss(_only(scheme, [layer], every), expected)[1] for layer in every}
-        order = sorted(alone, key=lambda layer: -alone[layer])
+        alone = some.by_harm(scheme, expected)
+        every = order = list(alone)
         least, most = 0, len(order)
         while most - least > 1:
             middle = (least + most) // 2
-            found = some._loss(_only(scheme, order[middle:], every), expected)[0]
+            found = some._loss(only(scheme, order[middle:], every), expected)[0]
             least, most = (least, middle) if found >= 1 - budget else (middle, most)
         kept = {layer: alone[layer] for layer in order[:most]}
         for layer, loss in kept.items():
             logger.info("%s stays in float: alone it moves the logits by %.3g", _module(layer), loss)
-        return kept, some._loss(_only(scheme, order[most:], every), expected)[0]
+        return kept, some._loss(only(scheme, order[most:], every), expected)[0]
 
-    def _answers(self, graph: Model) -> list[tuple[list[Feature], Array]]:
+    def _answers(self, graph: Model) -> list[Answers]:
         """Return batches of features with their logits; the two of qa are stacked."""
         session = _session(graph)
         answers = []
@@ -156,7 +185,7 @@ class Calibration:
             answers.append((batch, found[0] if len(found) == 1 else np.stack(found, axis=-1)))
         return answers
 
-    def _loss(self, scheme: Int8, expected: Sequence[tuple[list[Feature], Array]]) -> tuple[float, float]:
+    def _loss(self, scheme: Int8, expected: Sequence[Answers]) -> tuple[float, float]:
         """Return the agreement of an 8-bit graph with the float one, and the mean change of its logits."""
         graph = onnx.ModelProto()
         graph.CopyFrom(self.graph)
@@ -172,7 +201,7 @@ def _module(layer: str) -> str:
     return layer.rpartition("/")[0] or layer
 
 
-def _only(scheme: Int8, layers: Sequence[str], every: Sequence[str]) -> Int8:
+def only(scheme: Int8, layers: Sequence[str], every: Sequence[str]) -> Int8:
     """Return a scheme in which these layers alone are 8-bit."""
     if not scheme.ranges:
         return scheme.model_copy(update={"exclude": (*scheme.exclude, *(x for x in every if x not in set(layers)))})

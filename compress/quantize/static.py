@@ -93,7 +93,7 @@ class StaticQuantization(Technique):
 
         del generator
         calibration = Calibration.of(student, inputs.calibration or ())
-        scheme = self._scheme(calibration)
+        scheme = self.scheme_from(calibration)
         kept: dict[str, float] = {}
         facts: dict[str, Any] = {"calibrated": len(calibration.features)}
         if self.keep_float == "auto":
@@ -105,13 +105,19 @@ class StaticQuantization(Technique):
         facts["linear"] = len(recorded["ranges"])
         return Outcome(student, facts, recorded)
 
-    def _scheme(self, calibration: Any) -> Int8:
+    def scheme_from(self, calibration: Any, outlier: float = 0.0) -> Int8:
+        """Return the scheme that a calibration gives, with no layer in float but those of ``exclude``.
+
+        Args:
+            calibration: A ``compress.quantize.calibration.Calibration``.
+            outlier: Inputs whose largest channel is less than so many times their median one are not smoothed.
+        """
         import numpy as np
 
         from compress.modules.int8_scheme import Int8
 
         linear = calibration.linear(self.exclude)
-        smooth = {} if self.smooth is None else calibration.smoothings(linear, self.smooth)
+        smooth = {} if self.smooth is None else calibration.smoothings(linear, self.smooth, outlier)
         # Four digits are plenty, and the same ones are used from here on.
         smooth = {node: np.array([float(f"{v:.4g}") for v in values]) for node, values in smooth.items()}
         return Int8(

@@ -15,6 +15,7 @@ from compress.engine.steps import DRY_RUN_EXAMPLES, apply_step, problems, with_r
 from compress.export.folder import export, in_8_bits
 from compress.export.runtime.answering import Runtime
 from compress.export.runtime.manifest import read_manifest
+from compress.export.targets.target_registry import FASTEST, FIRST_TARGET
 from compress.recipe.from_yaml import recipe_from_plain
 from compress.search.ranges import RANGE, is_range, resolve
 from compress.surgery import Surgery
@@ -193,7 +194,13 @@ def untrained(recipe: Recipe, student: Artifact, inputs: Inputs) -> Artifact:
 
 
 def exported(
-    recipe: Recipe, artifact: Artifact, folder: Path, examples: Sequence[Any] = (), *, checked: bool = True
+    recipe: Recipe,
+    artifact: Artifact,
+    folder: Path,
+    examples: Sequence[Any] = (),
+    *,
+    calibration: Sequence[Any] | None = None,
+    checked: bool = True,
 ) -> Path:
     """Write the first export that a recipe asks for: in 8 bits where ``compress run`` writes one.
 
@@ -202,14 +209,17 @@ def exported(
         artifact: What is exported.
         folder: Where to.
         examples: For the gate.
+        calibration: For static ranges of 8 bits.
         checked: Whether it must answer as the model does, as closely as the recipe asks for.
     """
     block = recipe.export[0] if recipe.export else None
-    target = "onnx" if block is None else block.target
-    int8 = in_8_bits(target, artifact, block is not None and block.settings.int8)
+    chosen = block is not None and block.target == FASTEST  # which one it will be is not known yet
+    target = FIRST_TARGET if block is None or chosen else block.target
+    int8 = in_8_bits(target, artifact, chosen or (block is not None and block.settings.int8))
     agreement = 0.0 if not checked else 0.98 if block is None else block.settings.agreement
-    options = {} if block is None else block.settings.own()
-    export(artifact, folder, target, int8=int8, examples=examples, agreement=agreement, options=options)
+    options = {} if block is None or chosen else block.settings.own()
+    given = {"examples": examples, "calibration": calibration or ()}
+    export(artifact, folder, target, int8=int8, agreement=agreement, options=options, **given)
     return folder
 
 
@@ -247,6 +257,7 @@ def shape_costs(candidate: Candidate, prepared: Prepared, budget: Budget, split:
     student = student_of(candidate, prepared)
     model = untrained(candidate.recipe, student, prepared.inputs)
     assert prepared.task is not None
+    seen = None if prepared.inputs.calibration is None else prepared.inputs.calibration[:FEW]
     with tempfile.TemporaryDirectory() as temporary:
-        folder = exported(candidate.recipe, model, Path(temporary) / "export", checked=False)
+        folder = exported(candidate.recipe, model, Path(temporary) / "export", calibration=seen, checked=False)
         return costs_of(folder, model, budget, prepared.task, split, trained=False)

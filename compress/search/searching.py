@@ -187,7 +187,8 @@ class _Searching:
             student = student_of(candidate, self.prepared)
             artifact, places = run_shared(recipe, student, inputs, self.out / STORE)
             with tempfile.TemporaryDirectory() as temporary:
-                folder = exported(recipe, artifact, Path(temporary) / "export", task.splits[self.split])
+                place, examples = Path(temporary) / "export", task.splits[self.split]
+                folder = exported(recipe, artifact, place, examples, calibration=inputs.calibration)
                 costs = costs_of(folder, artifact, self.budget, task, self.split, trained=True)
                 result = measure(Runtime(folder, name=candidate.key, spinning=False), task, split=self.split)
         except CompressError as error:

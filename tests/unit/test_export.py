@@ -73,7 +73,7 @@ def test_the_manifest_says_what_how_and_where(bert, examples, tmp_path):
     assert manifest["task"] == bert.task.model_dump(mode="json")
     assert manifest["source"] == {"name": "model", "weights": bert.digest, "made_from": None}
     assert (manifest["scheme"], manifest["exporter"], manifest["opset"]) == ("int8", "tracer", 17)
-    assert manifest["int8"] == Int8().model_dump(mode="json")
+    assert manifest["int8"] == Int8(activations="tensor").model_dump(mode="json")
     assert manifest["quantized"] == {"linear": 19, "tables": 2, "float": ["classifier"]}
     assert manifest["gate"]["passed"] is True
     assert manifest["gate"]["examples"] == len(examples)
@@ -168,7 +168,8 @@ def test_shared_layers_are_stored_once(tmp_path):
 
 
 def test_int8_holds_int8_weights_and_agrees(bert, examples, tmp_path):
-    report = export_onnx(bert, tmp_path / "out", int8=True, examples=examples, agreement=0.95)
+    given = {"examples": examples, "calibration": tiny_task().train[:8]}
+    report = export_onnx(bert, tmp_path / "out", int8=True, agreement=0.95, **given)
     weights = {w.name: numpy_helper.to_array(w) for w in graph_of(tmp_path / "out").initializer}
     whole = sum(weight.numel() for weight in bert.model.parameters())
     narrow = sum(array.size for array in weights.values() if array.dtype == np.int8)
@@ -222,7 +223,7 @@ def test_the_lineage_chooses_the_scheme(bert, examples, tmp_path):
         (records, Int8(), "token"),
         (records, False, None),
         ((), None, None),
-        ((), True, "token"),
+        ((), True, "tensor"),
     ):
         Known.lineage = lineage
         report = export_onnx(model, tmp_path / "out", int8=asked, examples=examples, agreement=0.8)

@@ -149,12 +149,92 @@ def test_fixed_ranges_come_along_to_openvino(tmp_path):
     assert np.abs(found["openvino"] - found["onnx"]).mean() < 0.5 * np.abs(found["onnx"] - exact).mean()
 
 
+# ---- precision
+
+
+def with_bf16(monkeypatch):
+    """Let OpenVINO say that the processor has bfloat16; where it has none, all is computed in float32 as before."""
+    import openvino
+
+    class Core(openvino.Core):
+        def get_property(self, device, name):
+            return [*super().get_property(device, name), "BF16"]
+
+    monkeypatch.setattr(openvino, "Core", Core)
+
+
+@needs_openvino
+def test_openvino_states_bf16_where_it_is_and_a_moved_folder_answers_in_float32(tmp_path, monkeypatch):
+    import openvino
+
+    from compress.export.check.verification import verify
+
+    with monkeypatch.context() as processor:
+        with_bf16(processor)
+        _, _, report = written("openvino", tmp_path / "out", int8=False, agreement=0.9)
+        runtime = Runtime(tmp_path / "out")
+        assert (runtime.manifest["precision"], runtime.engine.precision) == ("bf16", "bf16")
+        assert report.gate.limit is None  # predictions are compared, not logits
+        assert runtime.manifest["tries"] == [{"form": "float32 with bf16", "agreement": 1.0, "passed": True}]
+        [found] = verify(tmp_path / "out")
+        assert (found.problems, found.remark) == ((), "")
+    if "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        return
+    with pytest.warns(UserWarning, match="runs in float32, for this processor has no bfloat16"):
+        [found] = verify(tmp_path / "out")
+    assert (found.problems, found.remark) == ((), "in float32, for bf16 does not run here")
+    with pytest.warns(UserWarning, match="runs in float32"):
+        moved = Runtime(tmp_path / "out")
+    assert (moved.engine.stated, moved.engine.precision) == ("bf16", "f32")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "out" / "predict.py"), "a line"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "runs in float32" in done.stderr) == (0, True)
+    manifest = json.loads((tmp_path / "out" / "export.json").read_text())
+    (tmp_path / "out" / "export.json").write_text(json.dumps(with_digest(manifest | {"precision": "f32"})))
+    with pytest.warns(UserWarning, match="runs in float32"):
+        [found] = verify(tmp_path / "out")
+    assert found.problems == ("the network says bf16, export.json f32",)
+
+
+@needs_openvino
+def test_what_bf16_answers_too_badly_is_written_in_float32(tmp_path, monkeypatch):
+    from compress.export import folder
+
+    shares = iter((0.9, 1.0))
+    compare = folder.compare
+    known = lambda gate: folder.GateReport(**{**vars(gate), "agreement": next(shares)})  # noqa: E731
+    monkeypatch.setattr(folder, "compare", lambda *given, **limits: known(compare(*given, **limits)))
+    with_bf16(monkeypatch)
+    _, _, report = written("openvino", tmp_path / "out", int8=False)
+    manifest = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert (manifest["precision"], report.gate.limit is None) == ("f32", False)
+    assert [tried["form"] for tried in manifest["tries"]] == ["float32 with bf16", "float32"]
+    assert Runtime(tmp_path / "out").engine.stated == "f32"
+
+
+@needs_openvino
+def test_precision_is_an_option(tmp_path, monkeypatch):
+    from compress.export.targets import openvino as module
+
+    target = get_target("openvino")
+    monkeypatch.setattr(module, "has_bf16", lambda: True)
+    assert list(target.precisions(target.read_options({}))) == [" with bf16", ""]
+    assert list(target.precisions(target.read_options({"precision": "f32"}))) == [""]
+    monkeypatch.setattr(module, "has_bf16", lambda: False)
+    assert list(target.precisions(target.read_options({}))) == [""]
+    with pytest.raises(UserError, match="this processor has no bfloat16; export it on one that has"):
+        written("openvino", tmp_path / "out", options={"precision": "bf16"})
+    with pytest.raises(UserError, match="precision: "):
+        target.read_options({"precision": "f16"})
+
+
 # ---- refusals
 
 
 def test_targets_are_known_and_unknown_ones_refused():
     assert set(BUILT_IN) <= set(target_names())
-    assert {name for name in BUILT_IN if library_of(name) is None} == {"web"}
+    assert {name for name in BUILT_IN if library_of(name) is None} == {"web", "fastest"}
     with pytest.raises(UserError, match="--to: unknown target 'openvno'; did you mean 'openvino'"):
         get_target("openvno")
 

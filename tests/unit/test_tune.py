@@ -7,6 +7,8 @@ import pytest
 
 from compress.export import tune as module
 from compress.export.runtime.answering import Runtime, default_threads
+from compress.export.targets.target_options import TargetBlock
+from compress.export.targets.target_registry import get_target
 from compress.export.tune import tune
 from compress.quantize.static import StaticQuantization
 from compress.recipe import Recipe
@@ -53,6 +55,16 @@ def test_openvino_competes_where_it_is_installed(model_and_task, tmp_path):
     assert tried == (expected if find_spec("openvino") else set())
     with pytest.raises(UserError, match="variants for web are not measured, those for onnx and openvino are"):
         tune(model, tmp_path / "y", task, targets=("web",))
+
+
+def test_every_precision_of_a_target_is_a_variant(model_and_task, monkeypatch):
+    model, task = model_and_task
+    target = get_target("onnx")
+    both = {" with bf16": TargetBlock(agreement=0.5), "": TargetBlock()}
+    monkeypatch.setattr(type(target), "precisions", lambda self, options: both)
+    monkeypatch.setattr(module, "VARIANTS", {"fp32": module._float})
+    found = [(variant, options) for _, variant, _, options in module._candidates(model, task, [target])]
+    assert found == [("fp32 with bf16", {}), ("fp32", {})]
 
 
 def test_throughput_is_another_goal(model_and_task, tmp_path):

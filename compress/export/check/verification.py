@@ -52,6 +52,7 @@ class Verified:
         torch: Share that are those of the torch model.
         batch: Largest difference of a row in a batch of mixed lengths from the same row alone.
         problems: What is wrong, one sentence each; why it was not run, if it was not.
+        remark: How it ran otherwise than the export states, where that is right.
     """
 
     runtime: str
@@ -63,6 +64,7 @@ class Verified:
     torch: float = 0.0
     batch: float = 0.0
     problems: tuple[str, ...] = ()
+    remark: str = ""
 
     @property
     def ran(self) -> bool:
@@ -97,8 +99,9 @@ def verify(folder: str | Path) -> list[Verified]:
     if library.is_onnx and (wrong := _for_every_token(export)):
         raise ExportError(f"{folder}: computes {', '.join(wrong)} for every token, not for one as {MANIFEST} says")
     known = _read(export.folder)
-    engines = ENGINES if library.is_onnx else {library.name: (library.package, _own)}
-    return [_verified(name, package, engine, export, known) for name, (package, engine) in engines.items()]
+    if not library.is_onnx:
+        return [_in_its_precision(_verified(library.name, library.package, _own, export, known), export)]
+    return [_verified(name, package, engine, export, known) for name, (package, engine) in ENGINES.items()]
 
 
 def against_model(folder: str | Path, model: TaskModel, examples: Sequence[Mapping[str, Any]] = ()) -> Verified:
@@ -154,6 +157,17 @@ def _verified(
         return _compared(Verified(name, version, limit=known.limit), load(export), export, known.rows)
     except Exception as error:  # every runtime has its own kinds
         return Verified(name, version, problems=(f"cannot run it: {first_line(error)}",))
+
+
+def _in_its_precision(found: Verified, export: Runtime) -> Verified:
+    """Return a result with a problem if the library computes in another precision than the manifest states."""
+    stated = export.manifest.get("precision")
+    if not found.ran or stated is None:
+        return found
+    ran: Any = export.engine.open()  # type: ignore[attr-defined]
+    if ran.stated != stated:
+        return replace(found, problems=(*found.problems, f"the network says {ran.stated}, export.json {stated}"))
+    return replace(found, remark="" if ran.precision == stated else f"in float32, for {stated} does not run here")
 
 
 def _compared(blank: Verified, engine: Engine, export: Runtime, rows: Sequence[GoldenVector]) -> Verified:

@@ -29,6 +29,8 @@ KINDS: dict[str, tuple[type, ...]] = {
     "gate": (dict,),
     "tuned": (dict,),
     "chosen_on": (dict,),
+    "precision": (str,),
+    "tries": (list,),
     "speed": (int, float),
     "one_token": (list,),
     "max_tokens": (int,),

@@ -28,6 +28,7 @@ class Written:
         quantized: For int8, what became 8-bit.
         one_token: Products that are computed for the one token that the head reads, by their names in the graph.
         every_token: Why others of the last layer are computed for every token.
+        precision: What it computes in, if the target knows several: ``f32`` or ``bf16``.
     """
 
     exporter: str
@@ -36,6 +37,12 @@ class Written:
     quantized: Mapping[str, Any] | None = None
     one_token: tuple[str, ...] = ()
     every_token: str = "the target computes the model as it is"
+    precision: str | None = None
+
+    @property
+    def is_float32(self) -> bool:
+        """Whether all that is not 8-bit is computed in float32."""
+        return self.precision in (None, "f32")
 
 
 class Target:
@@ -113,6 +120,14 @@ class Target:
         """
         del model, options
         return []
+
+    def precisions(self, options: TargetBlock) -> Mapping[str, TargetBlock]:
+        """Return the options under which an export is tried, the fastest first, by what notes add to its name.
+
+        Args:
+            options: What is asked.
+        """
+        return {"": options}
 
     def write(self, model: TaskModel, beside: Path, scheme: Int8 | None, options: TargetBlock) -> Written:
         """Write the files of ``library`` into a folder.

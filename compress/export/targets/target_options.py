@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -11,15 +11,16 @@ class TargetBlock(BaseModel):
     """What may be asked of every target; those with options of their own extend it.
 
     Attributes:
-        int8: Whether weights become int8, with activations quantized dynamically; a step ``quantize.dynamic`` asks
-            for the same.
-        agreement: Least share of predictions that an int8 export must share with its model; below it is refused.
+        int8: Whether weights become int8, as a step of ``quantize`` recorded it, or else with ranges of activations
+            from training examples.
+        agreement: Least share of predictions that an int8 export must share with its model; forms are tried until one
+            has it. By default until one has 0.995, and 0.97 must be reached.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     int8: bool = False
-    agreement: float = Field(default=0.97, ge=0, le=1)
+    agreement: float | None = Field(default=None, ge=0, le=1)
 
     @model_validator(mode="before")
     @classmethod
@@ -31,3 +32,14 @@ class TargetBlock(BaseModel):
         """Return what was asked beside the options of every target, as plain JSON."""
         given = self.model_dump(mode="json", exclude_unset=True)
         return {key: value for key, value in given.items() if key not in TargetBlock.model_fields}
+
+
+class OpenVinoBlock(TargetBlock):
+    """What may be asked of OpenVINO.
+
+    Attributes:
+        precision: What is not 8-bit is computed in this: ``auto`` is bfloat16 where the processor has it and the gate
+            passes, float32 otherwise.
+    """
+
+    precision: Literal["auto", "bf16", "f32"] = "auto"

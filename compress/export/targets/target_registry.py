@@ -10,7 +10,16 @@ from compress.export.targets.library import FIRST_TARGET, Library
 from compress.export.targets.target import Target
 from eval.plugins import Registry, subclass_of
 
-__all__ = ["BUILT_IN", "FIRST_TARGET", "REGISTRY", "get_target", "library_of", "target_names", "tuned_targets"]
+__all__ = [
+    "BUILT_IN",
+    "FASTEST",
+    "FIRST_TARGET",
+    "REGISTRY",
+    "get_target",
+    "library_of",
+    "target_names",
+    "tuned_targets",
+]
 
 BUILT_IN: dict[str, str] = {
     "onnx": "compress.export.targets.onnx:OnnxTarget",
@@ -18,8 +27,11 @@ BUILT_IN: dict[str, str] = {
     "openvino": "compress.export.targets.openvino:OpenVinoTarget",
     "executorch": "compress.export.targets.executorch:ExecutorchTarget",
     "web": "compress.export.targets.web:WebTarget",
+    "fastest": "compress.export.targets.fastest:FastestTarget",
 }
 """Every target of this package by the name that ``compress export --to`` and recipes give it."""
+FASTEST = "fastest"
+"""The one that is no target of its own: ``tune`` chooses one."""
 REGISTRY: Registry[Target] = Registry(
     "target", "compress.targets", BUILT_IN, subclass_of("compress.export.Target"), instances=True
 )

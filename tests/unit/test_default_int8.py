@@ -1,0 +1,124 @@
+"""The form that an 8-bit export takes by itself: static ranges, and what is tried where the gate asks for it."""
+
+import json
+
+import pytest
+
+from compress.export import default_int8, export
+from compress.export.check.gate import Remembered
+from compress.export.default_int8 import default_forms
+from compress.quantize.calibration import Calibration
+from eval.errors import CompressError
+from tests.tiny import tiny_task, tiny_taskmodel
+
+STATIC = "static quantization"
+DYNAMIC = ["per-tensor dynamic quantization", "per-token dynamic quantization"]
+
+
+@pytest.fixture(scope="module")
+def task():
+    return tiny_task()
+
+
+@pytest.fixture(scope="module")
+def bert(task):
+    return tiny_taskmodel("bert", task.spec)
+
+
+def manifest_of(report):
+    return json.loads((report.folder / "export.json").read_text(encoding="utf-8"))
+
+
+def test_examples_give_static_ranges_and_none_give_the_faster_dynamic_form(bert, task, tmp_path):
+    given = {"int8": True, "examples": task.validation, "agreement": 0.0}
+    known = manifest_of(export(bert, tmp_path / "static", calibration=task.train[:8], **given))
+    assert (known["int8"]["activations"], len(known["int8"]["ranges"])) == ("static", 19)
+    assert known["chosen_on"]["export ranges"] == task.train[:8].digest
+    assert [tried["form"] for tried in known["tries"]] == [STATIC]
+    known = manifest_of(export(bert, tmp_path / "dynamic", **given))
+    assert known["int8"]["activations"] == "tensor"
+    assert "export ranges" not in known["chosen_on"]
+
+
+def test_layers_fall_back_by_the_change_of_the_logits_and_then_the_whole(bert, task, monkeypatch):
+    harm = {f"layer {number}": float(number) for number in range(4)}
+    monkeypatch.setattr(Calibration, "by_harm", lambda self, scheme: dict(sorted(harm.items(), reverse=True)))
+    forms = list(default_forms(bert, ("static", "token"), task.train[:8]))
+    assert [form.name for form in forms] == [
+        STATIC,
+        f"{STATIC}, 1 layer in float32",
+        f"{STATIC}, 2 layers in float32",
+        DYNAMIC[1],
+    ]
+
+
+def test_the_layer_that_moves_the_logits_most_stays_in_float_first(bert, task):
+    examples = task.train[:8]
+    static, fewer, *_ = default_forms(bert, ("static",), examples)
+    [kept] = set(static.scheme.ranges) - set(fewer.scheme.ranges)
+    alone = Calibration.of(bert, examples).by_harm(static.scheme)
+    assert kept == max(alone, key=alone.get)
+    assert list(alone.values()) == sorted(alone.values(), reverse=True)
+
+
+def test_the_first_form_that_is_good_enough_is_kept_and_the_tries_are_told(bert, task, tmp_path, monkeypatch):
+    from compress.export import folder as module
+
+    shares = iter((0.98, 0.96, 0.999, 1.0))
+    compare = module.compare
+
+    def compared(*given, agreement=1.0, **limits):
+        share = next(shares)
+        gate = compare(*given, agreement=0.0, **limits)
+        problems = () if share >= agreement else ("too few",)
+        return module.GateReport(**{**vars(gate), "agreement": share, "problems": problems})
+
+    monkeypatch.setattr(module, "compare", compared)
+    report = export(bert, tmp_path / "x", int8=True, examples=task.validation, calibration=task.train[:8])
+    known = manifest_of(report)
+    assert known["quantized"]["linear"] == 17
+    assert known["tries"] == [
+        {"form": STATIC, "agreement": 0.98, "passed": True},
+        {"form": f"{STATIC}, 1 layer in float32", "agreement": 0.96, "passed": False},
+        {"form": f"{STATIC}, 2 layers in float32", "agreement": 0.999, "passed": True},
+    ]
+    assert report.notes == (
+        f"tried {STATIC}: 98.00% of the predictions are those of the model, wanted are 99.50%",
+        f"tried {STATIC}, 1 layer in float32: 96.00% of the predictions are those of the model, wanted are 99.50%",
+    )
+
+
+def test_if_none_is_good_enough_the_one_that_agrees_most_is_kept(bert, task, tmp_path, monkeypatch):
+    from compress.export import folder as module
+
+    shares = iter((0.98, 0.97, 0.98))
+    compare = module.compare
+    changed = lambda gate: module.GateReport(**{**vars(gate), "agreement": next(shares), "problems": ()})  # noqa: E731
+    monkeypatch.setattr(module, "compare", lambda *given, **limits: changed(compare(*given, **limits)))
+    known = manifest_of(export(bert, tmp_path / "x", int8=True, examples=task.validation))
+    assert known["int8"]["activations"] == "tensor"
+    assert [tried["form"] for tried in known["tries"]] == DYNAMIC
+
+
+def test_all_forms_are_tried_before_an_export_is_refused(bert, task, tmp_path, monkeypatch):
+    monkeypatch.setattr(default_int8, "IN_FLOAT", (1,))
+    with pytest.raises(CompressError, match=r"needed are 101\.00%"):
+        export(bert, tmp_path / "x", int8=True, examples=task.validation, calibration=task.train[:8], agreement=1.01)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_remembered_model_answers_the_same_inputs_once(bert, task):
+    calls = []
+
+    class Counted:
+        name, encoder = "counted", bert.encoder
+
+        def forward(self, inputs):
+            calls.append(inputs)
+            return bert.forward(inputs)
+
+    model = Remembered(Counted())
+    one, other = (model.encoder.collate(model.encoder.encode(task.validation[:n])) for n in (1, 2))
+    assert model.forward(one) is model.forward(dict(one))
+    assert model.forward(other).shape == (2, 2)
+    assert len(calls) == 2
