@@ -63,7 +63,9 @@ TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 def expected(name: str, archive: Archive) -> str:
     """Return what must stand between the marks of a study or program; empty where there is no data."""
     file = archive.folder / f"{name}.json"
-    report = inference_report.report if name.startswith("inference-") else REPORTS.get(name)
+    if name == inference_report.NAME:
+        return inference_report.sections(archive.folder)
+    report = REPORTS.get(name)
     if report is not None:
         return report(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else ""
     if name not in archive.studies():
@@ -216,7 +218,9 @@ def write_all(archive: Archive) -> None:
     """Write every table that has data, and every listed figure that has."""
     for page in sorted(DOCS.glob("*.md")):
         for name in blocks(page):
-            if name in archive.studies():
+            if name == inference_report.NAME:
+                inference_report.write(archive.folder, DOCS)
+            elif name in archive.studies():
                 write(Study.read(HERE / "studies" / f"{name}.yaml"), page, archive)
             elif text := expected(name, archive):
                 fill(page, name, text)
