@@ -22,6 +22,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -35,32 +36,31 @@ from benchmarks.distillation_step import base
 from benchmarks.engines.catalogue import ENGINES, REFERENCE
 from benchmarks.engines.engine import Array, Engine, Files
 from benchmarks.engines.environment import EngineError
-from benchmarks.engines.process import Process, start
+from benchmarks.engines.process import Process, prepare, start
 from benchmarks.inference_report import CASES, RATED, SHAPES, STREAMS, Measured, gigaflops, record_name, report
 from compress.artifact.artifact import Artifact
-from eval.cost.machine import load_average, machine
+from eval.cost.machine import load_average, machine, usable_cores
 from eval.cost.timing import interleave
 from eval.data.loading import load_task
 from eval.files.writing import atomic_write
 from eval.task import Examples, Task
 
 BATCH = 16
-STREAMED = 256
-"""Sentences of a stream."""
 GIVEN = 256
 """Training examples for calibration, and as many others for the gate of an export."""
 COMPARED = "compared"
 """The case of the sentences whose labels are compared; they are those of the validation split."""
 
 
-def write_files(files: Files, model: Artifact, task: Task, compared: int = 1000) -> None:
+def write_files(files: Files, model: Artifact, task: Task, streamed: int = 128, compared: int = 1000) -> None:
     """Write what all engines start from: the model, its plain graph, texts and batches.
 
     Args:
         files: A folder.
         model: What is measured.
         task: Training examples for streams, calibration and gates; validation examples whose labels are compared.
-        compared: Most of these.
+        streamed: Sentences of a stream.
+        compared: Most validation examples.
     """
     model.save(files.model)
     write_graph(files)
@@ -70,11 +70,10 @@ def write_files(files: Files, model: Artifact, task: Task, compared: int = 1000)
     for name, (rows, length) in SHAPES.items():
         ids = chance.integers(tokens // 30, min(20000, tokens), (rows, length))
         files.write_batches(name, [{"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}])
-    streamed = model.encoder.encode(task.train.sample(STREAMED, seed=14))
-    others = model.encoder.encode(task.validation[:compared])
-    ordered = [sorted(features, key=lambda feature: len(feature.ids)) for features in (streamed, others)]
+    stream, others = map(model.encoder.encode, (task.train.sample(streamed, seed=14), task.validation[:compared]))
+    ordered = [sorted(features, key=lambda feature: len(feature.ids)) for features in (stream, others)]
     given = model.encoder.encode(files.texts("calibration"))
-    for name, features in zip((*STREAMS, COMPARED, "calibration"), (streamed, *ordered, given), strict=True):
+    for name, features in zip((*STREAMS, COMPARED, "calibration"), (stream, *ordered, given), strict=True):
         parts = [features[start : start + BATCH] for start in range(0, len(features), BATCH)]
         files.write_batches(name, [dict(model.encoder.collate(part)) for part in parts])
 
@@ -128,8 +127,12 @@ def compare(
     found: dict[str, Measured] = {}
     reasons: dict[str, str] = {}
     labels: Array | None = None
-    for engine in (kind() for kind in engines):
+    made = [kind() for kind in engines]
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        prepared = [pool.submit(prepare, engine, files) for engine in made]
+    for engine, preparation in zip(made, prepared, strict=True):
         try:
+            preparation.result()
             process, loaded = start(engine, files, threads)
             own = process.logits(COMPARED).argmax(-1)
             for case in SHAPES:
@@ -261,6 +264,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=["minilm", "base"], default="minilm")
     parser.add_argument("--seconds", type=float, default=1.0, help="per engine and case")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--sentences", type=int, default=128, help="sentences of the streams")
     parser.add_argument("--compared", type=int, default=1000, help="most sentences whose labels are compared")
     parser.add_argument("--only", default="", help="engines whose name contains this, and torch")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
@@ -280,8 +284,9 @@ def main() -> None:
         files = Files((given.work or Path(temporary)).resolve())
         files.folder.mkdir(parents=True, exist_ok=True)
         if not files.graph.exists():
-            write_files(files, model, task, given.compared)
-        found = {"commit": commit(), "machine": machine(), "threads": given.threads, "sentences": STREAMED}
+            write_files(files, model, task, given.sentences, given.compared)
+        found = {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "weights": model.digest, "machine": machine()}
+        found |= {"threads": given.threads, "sentences": given.sentences, "compared": given.compared}
         found |= compare(files, engines, given.cases, given.threads, given.seconds)
     found |= {"rates": rates(model.model.config, given.threads)}
     found |= {"billions": gigaflops(model.model.config, *SHAPES[RATED])}

@@ -27,7 +27,11 @@ CASES = (*SHAPES, *STREAMS)
 RATED = "16 x 128"
 """The case that is compared with the peak rates of the machine."""
 OURS, BY_DEFAULT = "ours", "ours, int8"
-DRAWN = {"1 x 32": "one text of 32 tokens", RATED: "16 texts of 128 tokens", STREAMS[0]: "a stream of sentences, unsorted"}
+DRAWN = {
+    "1 x 32": "one text of 32 tokens",
+    RATED: "16 texts of 128 tokens",
+    STREAMS[0]: "a stream of sentences, unsorted",
+}
 """Cases of the picture, and their titles."""
 LEAST_AGREEMENT = 0.99
 """Prediction agreement below which the table marks an engine."""
@@ -220,14 +224,15 @@ def share(measured: Sequence[Measured], rates: Mapping[str, Mapping[str, float]]
 def circumstances(found: Mapping[str, Any], measured: Sequence[Measured]) -> str:
     """Say what the record was measured on, and how."""
     rounds = [len(times) for row in measured for times in row.seconds.values()]
-    words = [f"{found['threads']} threads of {in_one_line(found['machine'])}"]
-    own = {name: version for row in measured for name, version in row.versions.items()}
+    words = [f"{found['threads']} thread{'s' if found['threads'] != 1 else ''} of {in_one_line(found['machine'])}"]
     shown = found["machine"]["versions"]
-    words += [f"{name} {version}" for name, version in own.items() if shown.get(name) != version]
-    text = ", ".join(words) + f"; rounds: {min(rounds)} to {max(rounds)}"
+    for row in measured:
+        others = {name: version for name, version in row.versions.items() if shown.get(name) != version}
+        words += [f"{name} {said}{f' for {tool_of(row.name)}' * (name in shown)}" for name, said in others.items()]
+    text = ", ".join(dict.fromkeys(words)) + f"; rounds: {min(rounds)} to {max(rounds)}"
     if load := [value for value in found.get("load", {}).values() if value is not None]:
-        text += f"; processes at work on average {min(load):.1f} to {max(load):.1f}"
-    return f"{text}."
+        text += f"; load {min(load):.1f} to {max(load):.1f}"
+    return f"{text}{', measured ' + found['date'] if 'date' in found else ''}."
 
 
 def bars(found: Mapping[str, Any]) -> Any:

@@ -33,7 +33,7 @@ class Process:
         python = engine.environment.python()
         command = [python, "-W", "ignore", "-m", "benchmarks.engines.worker", path_of(engine), str(files.folder)]
         number = [] if threads is None else [str(threads)]
-        settings = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads or os.cpu_count()), "HF_HUB_OFFLINE": "1"}
+        settings = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads or 1), "HF_HUB_OFFLINE": "1"}
         self.log = files.folder / f"{engine.name}.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -90,15 +90,24 @@ class Process:
         return EngineError(": ".join([f"its process ended with {self.process.returncode}", *last]))
 
 
-def start(engine: Engine, files: Files, threads: int) -> tuple[Process, float]:
-    """Prepare an engine's files and load them; return its process, and the seconds from start to first prediction.
+def prepare(engine: Engine, files: Files) -> None:
+    """Install an engine's packages and write its files, as far as they are not there.
 
     Raises:
-        EngineError: If there is no sense in it here, or it cannot be installed, prepared or loaded.
+        EngineError: If there is no sense in it on this processor, or it cannot be installed or prepared.
     """
     if reason := engine.absent():
         raise EngineError(reason)
+    engine.environment.python()
     if type(engine).prepare is not Engine.prepare:
         Process(engine, files).close()
+
+
+def start(engine: Engine, files: Files, threads: int) -> tuple[Process, float]:
+    """Load an engine that was prepared; return its process, and the seconds from start to first prediction.
+
+    Raises:
+        EngineError: If it cannot be loaded.
+    """
     begun = time.perf_counter()
     return Process(engine, files, threads), time.perf_counter() - begun

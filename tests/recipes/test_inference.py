@@ -193,6 +193,7 @@ def test_every_engine_predicts_as_torch_does(engine, prepared):
     """It runs where it is measured; the first run installs the packages of peers."""
     if reason := engine().absent():
         pytest.skip(reason)
+    process.prepare(engine(), prepared)
     running, _ = process.start(engine(), prepared, 1)
     try:
         found = running.logits(inference.COMPARED)
