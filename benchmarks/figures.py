@@ -66,10 +66,11 @@ TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 def expected(name: str, archive: Archive) -> str:
     """Return what must stand between the marks of a study or program."""
     file = archive.folder / f"{name}.json"
-    program = "inference" if name.startswith("inference-") else name.replace("-", "_")
-    report = inference_report.report if program == "inference" else REPORTS.get(name)
+    if name == inference_report.NAME:
+        return inference_report.sections(archive.folder)
+    report = REPORTS.get(name)
     if report is not None:
-        made = f"*Being measured: `python -m benchmarks.{program}`.*"
+        made = f"*Being measured: `python -m benchmarks.{name.replace('-', '_')}`.*"
         return report(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else made
     study = Study.read(HERE / "studies" / f"{name}.yaml")
     return block(study, outcomes(study, archive))
@@ -215,7 +216,9 @@ def write_all(archive: Archive) -> None:
     """Write every table, and every listed figure that has data."""
     for page in sorted(DOCS.glob("*.md")):
         for name in blocks(page):
-            if (HERE / "studies" / f"{name}.yaml").is_file():
+            if name == inference_report.NAME:
+                inference_report.write(archive.folder, DOCS)
+            elif (HERE / "studies" / f"{name}.yaml").is_file():
                 write(Study.read(HERE / "studies" / f"{name}.yaml"), page, archive)
             else:
                 fill(page, name, expected(name, archive))

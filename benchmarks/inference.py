@@ -1,12 +1,16 @@
-"""Latency and throughput of a model on this processor: current tools and this one, timed alternately in one run.
+"""Latency and throughput of a model on this processor: every engine a user could pick, and this project's exports.
 
-    python -m benchmarks.inference [--model FOLDER] [--seconds 10] [--threads 2] [--cases …]
+    COMPRESS_DATA=… python -m benchmarks.inference --model TEACHER --fill      # the record of this processor, the page
+    python -m benchmarks.inference [--model FOLDER] [--seconds 1] [--threads 2] [--only NAME] [--cases …]
 
-Every engine runs in its own process, with the same number of threads, and they take turns in a random order, round
-after round until rounds agree (``eval.cost.timing``), so that other load on the machine slows all of them; figures are
-medians over rounds, ratios are medians of the rounds' ratios with their interval of order statistics.
-The model is MiniLM-L6 with a new head, a fine-tuned artifact (``--model``), or ``--shape base``: the shape of BERT-base
-with random weights. Sentences are SST-2's if COMPRESS_DATA is set, else synthetic with similar lengths.
+Every engine (``benchmarks.engines``) runs in its own process, in an environment of its own where its packages do not go
+with the project's, and with the same number of threads. They take turns in a random order, round after round until
+rounds agree (``eval.cost.timing``), so that other load on the machine slows all of them; each process measures its own
+seconds. Figures are medians over rounds, ratios are medians of the rounds' ratios with their interval of order
+statistics. An engine that cannot be installed or run is listed with the reason, and the run goes on.
+
+The model is MiniLM-L6 with a new head, a fine-tuned one (``--model``), or ``--shape base``: the shape of BERT-base with
+random weights. Sentences are SST-2's if COMPRESS_DATA is set, else synthetic with similar lengths.
 """
 
 from __future__ import annotations
@@ -14,11 +18,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,152 +30,142 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.archive import commit
+from benchmarks import inference_report
+from benchmarks.archive import RESULTS, commit
 from benchmarks.distillation_step import base
-from benchmarks.engines import ENGINES, Array, Engine, peers
-from benchmarks.inference_report import (
-    CASES,
-    RATED,
-    REFERENCE,
-    SHAPES,
-    STREAMED,
-    STREAMS,
-    Measured,
-    bars,
-    gigaflops,
-    report,
-)
-from benchmarks.results import DOCS, fill
+from benchmarks.engines.catalogue import ENGINES, REFERENCE
+from benchmarks.engines.engine import Array, Engine, Files
+from benchmarks.engines.environment import EngineError
+from benchmarks.engines.process import Process, prepare, start
+from benchmarks.inference_report import CASES, RATED, SHAPES, STREAMS, Measured, gigaflops, record_name, report
 from compress.artifact.artifact import Artifact
-from compress.export import export, export_onnx
-from compress.modules.int8_scheme import Int8
-from compress.technique import Inputs as TechniqueInputs
-from eval.cost.machine import load_average, machine
+from eval.cost.machine import load_average, machine, usable_cores
 from eval.cost.timing import interleave
 from eval.data.loading import load_task
-from eval.report.plots import render, write_themes
+from eval.files.writing import atomic_write
 from eval.task import Examples, Task
 
 BATCH = 16
+GIVEN = 256
+"""Training examples for calibration, and as many others for the gate of an export."""
 COMPARED = "compared"
-"""Sentences whose labels are compared: more than for throughput, because engines differ on a few in a thousand."""
+"""The case of the sentences whose labels are compared; they are those of the validation split."""
 
 
-class Process:
-    """An engine in its own process.
+def write_files(files: Files, model: Artifact, task: Task, streamed: int = 128, compared: int = 1000) -> None:
+    """Write what all engines start from: the model, its plain graph, texts and batches.
 
-    Attributes:
-        load_seconds: From its start to its first prediction.
-        megabytes: Its peak memory so far.
+    Args:
+        files: A folder.
+        model: What is measured.
+        task: Training examples for streams, calibration and gates; validation examples whose labels are compared.
+        streamed: Sentences of a stream.
+        compared: Most validation examples.
     """
-
-    def __init__(self, engine: Engine, folder: Path, threads: int) -> None:
-        start = time.perf_counter()
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.engines", engine.name, str(folder), str(threads)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.megabytes = 0.0
-        self._read()
-        self.load_seconds = time.perf_counter() - start
-
-    def run(self, case: str, repeat: int) -> float:
-        """Return the seconds that the case takes; with ``repeat`` 0 it only writes its logits."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([case, repeat]) + "\n")
-        self.process.stdin.flush()
-        return self._read()
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.communicate()
-
-    def _read(self) -> float:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise EngineError(f"ended with {self.process.wait()}")
-        found = json.loads(line)
-        self.megabytes = found["megabytes"]
-        return float(found["seconds"])
-
-
-class EngineError(Exception):
-    """An engine that cannot load or run the model."""
-
-
-def write_batches(folder: Path, model: Artifact, train: Examples, compared: int) -> None:
-    """Write the batches that all engines run."""
-    chance = np.random.default_rng(13)
+    model.save(files.model)
+    write_graph(files)
+    for number, use in enumerate(("calibration", "gate")):
+        files.write_texts(use, task.train.sample(2 * GIVEN, seed=13)[number * GIVEN : (number + 1) * GIVEN])
+    chance, tokens = np.random.default_rng(13), model.model.config.vocab_size
     for name, (rows, length) in SHAPES.items():
-        ids = chance.integers(1000, min(20000, model.model.config.vocab_size), (rows, length))
-        _save(folder / f"{name}.npz", [{"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}])
-    streamed, others = (model.encoder.encode(train.sample(count, seed=13)) for count in (STREAMED, compared))
-    by_length = [sorted(features, key=lambda feature: len(feature.ids)) for features in (streamed, others)]
-    for name, ordered in zip((*STREAMS, COMPARED), (streamed, *by_length), strict=True):
-        parts = [ordered[start : start + BATCH] for start in range(0, len(ordered), BATCH)]
-        _save(folder / f"{name}.npz", [dict(model.encoder.collate(part)) for part in parts])
+        ids = chance.integers(tokens // 30, min(20000, tokens), (rows, length))
+        files.write_batches(name, [{"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}])
+    stream, others = map(model.encoder.encode, (task.train.sample(streamed, seed=14), task.validation[:compared]))
+    ordered = [sorted(features, key=lambda feature: len(feature.ids)) for features in (stream, others)]
+    given = model.encoder.encode(files.texts("calibration"))
+    for name, features in zip((*STREAMS, COMPARED, "calibration"), (stream, *ordered, given), strict=True):
+        parts = [features[start : start + BATCH] for start in range(0, len(features), BATCH)]
+        files.write_batches(name, [dict(model.encoder.collate(part)) for part in parts])
 
 
-def _save(file: Path, batches: Sequence[dict[str, Array]]) -> None:
-    np.savez(file, **{f"{number}/{key}": array for number, batch in enumerate(batches) for key, array in batch.items()})
+def write_graph(files: Files) -> None:
+    """Write the model as torch's exporter does, without anything of this project: what a user's peers start from."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
 
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = AutoModelForSequenceClassification.from_pretrained(files.model)
 
-def prepare(folder: Path, model: Artifact, task: Task, engines: Sequence[Engine], compared: int) -> None:
-    """Write every file that the engines load, and the batches; the labels of ``compared`` sentences are compared."""
-    from compress.quantize.static import StaticQuantization
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
+            found = self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+            return found.logits
 
-    model.save(folder / "model")
-    examples = task.validation
-    write_batches(folder, model, task.train, compared)
-    inputs = TechniqueInputs(calibration=task.train[:256])
-    ranges = StaticQuantization(keep_float="none").apply(model, inputs, None)  # type: ignore[arg-type]
-    static = Int8.model_validate(ranges.export_scheme)
-    schemes = {"token": Int8(), "tensor": Int8(activations="tensor"), "static": static}
-    export_onnx(model, folder / "ours-fp32", int8=False, examples=examples)
-    (folder / "plain.onnx").write_bytes((folder / "ours-fp32" / "model.onnx").read_bytes())
-    for name, scheme in schemes.items():
-        export_onnx(model, folder / f"ours-{name}", int8=scheme, examples=examples, agreement=0.0)
-        if name != "tensor" and any(engine.file.startswith("ours-openvino") for engine in engines):
-            place = folder / f"ours-openvino-{name}"
-            export(model, place, "openvino", int8=scheme, examples=examples, agreement=0.0)
-    peers(folder, model.model.config)
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    ids = torch.arange(32).reshape(2, 16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is called legacy, and is the one whose graphs ONNX Runtime's tools fuse
+        torch.onnx.export(
+            Logits().eval(),
+            (ids, torch.ones_like(ids), torch.zeros_like(ids)),
+            str(files.graph),
+            input_names=names,
+            output_names=("logits",),
+            dynamic_axes={name: {0: "batch", 1: "length"} for name in names},
+            opset_version=17,
+            dynamo=False,
+        )
 
 
 def compare(
-    folder: Path, engines: Sequence[Engine], cases: Sequence[str], threads: int, seconds: float
-) -> list[Measured]:
-    """Run every engine on every case, alternately, for so many seconds or more each."""
+    files: Files, engines: Sequence[type[Engine]], cases: Sequence[str], threads: int, seconds: float
+) -> dict[str, Any]:
+    """Run every engine on every case, alternately; the first engine is the one whose labels are the reference.
+
+    Args:
+        files: What ``write_files`` wrote.
+        engines: What is measured.
+        cases: What it is measured on.
+        threads: Threads of each.
+        seconds: For each engine and case, at least.
+
+    Returns:
+        The parts of a record that were measured: ``engines``, ``not_measured`` and ``load``, by case.
+    """
     running: dict[str, Process] = {}
     found: dict[str, Measured] = {}
-    for engine in engines:
+    reasons: dict[str, str] = {}
+    labels: Array | None = None
+    made = [kind() for kind in engines]
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        prepared = [pool.submit(prepare, engine, files) for engine in made]
+    for engine, preparation in zip(made, prepared, strict=True):
         try:
-            process = Process(engine, folder, threads)
-            process.run(COMPARED, 0)
+            preparation.result()
+            process, loaded = start(engine, files, threads)
+            own = process.logits(COMPARED).argmax(-1)
+            for case in SHAPES:
+                process.run(case)
         except EngineError as error:
-            print(f"{engine.name}: not measured, {error}")
+            reasons[engine.name] = str(error)
+            print(f"{engine.name}: not measured: {error}", flush=True)
             continue
+        labels = own if labels is None else labels
         running[engine.name] = process
-        size = (folder / engine.file).stat().st_size if engine.file else 0
-        agreement = float((_labels(folder, engine.name) == _labels(folder, REFERENCE)).mean())
-        found[engine.name] = Measured(engine.name, size / 1e6, process.load_seconds, process.megabytes, agreement)
+        row = Measured(engine.name, process.told["bytes"] / 1e6, round(loaded, 2))
+        row.agreement, row.versions = float((own == labels).mean()), process.told["versions"]
+        found[engine.name] = row
+        print(f"{engine.name}: loaded in {loaded:.1f} s, agreement {row.agreement:.1%}", flush=True)
+    if engines[0].name not in found:
+        raise SystemExit(f"{engines[0].name}, which all others are compared with, cannot be measured")
+    load = {}
     for case in cases:
-        times = interleave({name: partial(_run, process, case) for name, process in running.items()}, seconds)
-        for name, taken in times.items():
+        runs = {name: partial(_run, process, case) for name, process in running.items()}
+        for name, taken in interleave(runs, seconds).items():
             found[name].seconds[case] = np.median(taken, axis=1).tolist()
-        print(f"{case}: {len(next(iter(times.values())))} rounds, load {load_average()}", flush=True)
-    for process in running.values():
+        load[case] = load_average()
+        print(f"{case}: {len(found[engines[0].name].seconds[case])} rounds, load {load[case]}", flush=True)
+    for name, process in running.items():
+        found[name].resident_megabytes = process.megabytes
         process.close()
-    return list(found.values())
+    return {"engines": [asdict(row) for row in found.values()], "not_measured": reasons, "load": load}
 
 
 def _run(process: Process, case: str, number: int) -> float:
     """Return the seconds that the process itself measured, without the time of the pipe."""
     del number
-    return process.run(case, 1)
-
-
-def _labels(folder: Path, name: str) -> Array:
-    with np.load(folder / f"{name}.npz") as file:
-        return np.concatenate([file[key].argmax(-1) for key in file])
+    return process.run(case)
 
 
 def rates(config: Any, threads: int, seconds: float = 0.5) -> dict[str, dict[str, float]]:
@@ -268,44 +262,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", help="an artifact that classifies; by default MiniLM-L6 with a new head")
     parser.add_argument("--shape", choices=["minilm", "base"], default="minilm")
-    parser.add_argument("--seconds", type=float, default=10.0, help="per engine and case")
+    parser.add_argument("--seconds", type=float, default=1.0, help="per engine and case")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--compared", type=int, default=2048, help="sentences whose labels are compared")
+    parser.add_argument("--sentences", type=int, default=128, help="sentences of the streams")
+    parser.add_argument("--compared", type=int, default=1000, help="most sentences whose labels are compared")
     parser.add_argument("--only", default="", help="engines whose name contains this, and torch")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--fill", action="store_true", help="put the tables into docs/results/inference.md")
+    parser.add_argument(
+        "--fill", action="store_true", help="keep the record in benchmarks/results, write the page anew"
+    )
     parser.add_argument("--work", type=Path, help="keep the prepared files here")
-    parser.add_argument("--processor", help="name of this processor, for tables beside another's")
     given = parser.parse_args()
-    if given.fill and len(set(given.cases)) < len(CASES):
-        parser.error("--fill: the page shows all cases; leave --cases out")
+    if given.fill and (set(given.cases) != set(CASES) or given.only or not (given.model or given.shape == "base")):
+        parser.error("--fill: the page shows all engines and cases of a fine-tuned model or of the shape of BERT-base")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ["OMP_NUM_THREADS"] = str(given.threads)
     task = the_task()
     model = the_model(given, task)
-    engines = [e for e in ENGINES if e.installed and (given.only in e.name or e.name == REFERENCE)]
+    engines = [engine for engine in ENGINES if given.only in engine.name or engine is REFERENCE]
     with tempfile.TemporaryDirectory() as temporary:
-        folder = given.work or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / "fused-reduced.onnx").exists():
-            prepare(folder, model, task, engines, given.compared)
-        measured = compare(folder, engines, given.cases, given.threads, given.seconds)
-    name = "fine-tuned" if given.model else given.shape
-    if len(measured[0].seconds) < len(CASES):  # beside the full result, not in its place
-        name = "-".join([name, *(case.replace(" ", "") for case in measured[0].seconds)])
-    name = f"{name}-{given.processor}" if given.processor else name
-    found = {"commit": commit(), "machine": machine(), "threads": given.threads}
-    found["rates"] = rates(model.model.config, given.threads)
-    given.out.mkdir(parents=True, exist_ok=True)
-    found |= {"billions": gigaflops(model.model.config, *SHAPES[RATED]), "engines": [asdict(row) for row in measured]}
-    (given.out / f"inference-{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    tables = report(found)
-    print(tables)
+        files = Files((given.work or Path(temporary)).resolve())
+        files.folder.mkdir(parents=True, exist_ok=True)
+        if not files.graph.exists():
+            write_files(files, model, task, given.sentences, given.compared)
+        found = {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "weights": model.digest, "machine": machine()}
+        found |= {"threads": given.threads, "sentences": given.sentences, "compared": given.compared}
+        found |= compare(files, engines, given.cases, given.threads, given.seconds)
+    found |= {"rates": rates(model.model.config, given.threads)}
+    found |= {"billions": gigaflops(model.model.config, *SHAPES[RATED])}
+    print(report(found))
     if given.fill:
-        fill(DOCS / "inference.md", f"inference-{name}", tables)
-        picture = render(bars(measured, engines), width=9.6, height=4.6)
-        write_themes(DOCS / "plots", f"inference-{name}", picture)
+        name = record_name("fine-tuned" if given.model else given.shape, found["machine"])
+        atomic_write(RESULTS / f"{name}.json", (json.dumps(found, indent=1) + "\n").encode("utf-8"))
+        inference_report.write()
 
 
 if __name__ == "__main__":

@@ -1,25 +1,45 @@
-"""Tables and plot of the measurements of ``benchmarks.inference``."""
+"""Sections, tables and pictures of the records of ``benchmarks.inference``: one record a processor.
+
+Everything here is made from the records alone: ``python -m benchmarks.figures`` compares the page with them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.engines import ENGINES, Engine
-from eval.cost.machine import in_one_line
-from eval.cost.timing import paired_ratio
+from benchmarks.archive import RESULTS
+from benchmarks.engines.catalogue import ENGINES, REFERENCE
+from benchmarks.engines.engine import tool_of
+from benchmarks.results import DOCS, fill
+from eval.cost.machine import VNNI, in_one_line
+from eval.cost.timing import Median, paired_ratio
 
+NAME = "inference"
+"""Name of the part of docs/results/inference.md that is made here, and the beginning of the records' names."""
 SHAPES = {"1 x 32": (1, 32), "1 x 128": (1, 128), "16 x 128": (16, 128)}
 STREAMS = ("throughput, unsorted", "throughput, length-sorted")
 CASES = (*SHAPES, *STREAMS)
 RATED = "16 x 128"
 """The case that is compared with the peak rates of the machine."""
-STREAMED = 512
-REFERENCE = "torch, eager"
-DRAWN = ("1 x 32", RATED, "throughput, unsorted")
-"""Cases of the plot."""
+OURS, BY_DEFAULT = "ours", "ours, int8"
+DRAWN = {
+    "1 x 32": "one text of 32 tokens",
+    RATED: "16 texts of 128 tokens",
+    STREAMS[0]: "a stream of sentences, unsorted",
+}
+"""Cases of the picture, and their titles."""
+LEAST_AGREEMENT = 0.99
+"""Prediction agreement below which the table marks an engine."""
+MODELS = {"fine-tuned": "MiniLM-L6, fine-tuned on SST-2", "base": "the shape of BERT-base, random weights"}
+"""Names of models in the names of records, and what the page calls them, in its order."""
+SATURATING = {engine.name for engine in ENGINES if engine.saturates}
+STREAMED_BEFORE = 512
+"""Sentences of the streams in records from before they said it."""
 
 
 @dataclass
@@ -28,10 +48,11 @@ class Measured:
 
     Attributes:
         name: The engine.
-        megabytes: Size of what is loaded.
-        load_seconds: From the start of the process to the first prediction.
+        megabytes: Size of what is loaded; 0 if that exists in memory alone.
+        load_seconds: From the start of the process to the first prediction, compilation included.
         resident_megabytes: Peak memory of its process, including the sentences whose labels are compared.
         agreement: Prediction agreement with torch in float32, 0 to 1.
+        versions: Package -> its version.
         seconds: Case -> seconds of each round.
     """
 
@@ -40,7 +61,13 @@ class Measured:
     load_seconds: float = 0.0
     resident_megabytes: float = 0.0
     agreement: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is part of this project."""
+        return tool_of(self.name) == OURS
 
 
 def gigaflops(config: Any, rows: int, length: int) -> float:
@@ -50,105 +77,203 @@ def gigaflops(config: Any, rows: int, length: int) -> float:
     return 2e-9 * rows * length * token
 
 
+def kind_of_processor(features: Sequence[str]) -> tuple[str, str]:
+    """Return what decides how fast 8 bits are on a processor: short for names of files, and in words.
+
+    Example:
+        >>> kind_of_processor(["avx2"])
+        ('avx2', 'AVX2 alone')
+    """
+    present = set(features)
+    kinds = (
+        ({"amx_int8"}, "amx", "AMX"),
+        (VNNI, "vnni", "VNNI"),
+        ({"avx512f"}, "avx512", "AVX-512 without VNNI"),
+        ({"avx2"}, "avx2", "AVX2 alone"),
+        ({"asimddp"}, "arm", "Arm dot products"),
+    )
+    return next(((short, words) for marks, short, words in kinds if marks & present), ("other", "no 8-bit products"))
+
+
+def record_name(model: str, machine: Mapping[str, Any]) -> str:
+    """Return the name of a record without its ending."""
+    return f"{NAME}-{model}-{kind_of_processor(machine['features'])[0]}"
+
+
+def records(folder: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield name, model and content of the records of the page: those with all peers first."""
+    found = []
+    for place, model in enumerate(MODELS):
+        for file in sorted(folder.glob(f"{NAME}-{model}-*.json")):
+            record = json.loads(file.read_text(encoding="utf-8"))
+            found.append((place, len(unknown_to(record)), file.stem, model, record))
+    for *_, name, model, record in sorted(found, key=lambda one: one[:3]):
+        yield name, model, record
+
+
+def unknown_to(record: Mapping[str, Any]) -> list[str]:
+    """Return the peers that were not yet in the bench when a record was made."""
+    known = {row["name"] for row in record["engines"]} | set(record.get("not_measured", ()))
+    return [engine.name for engine in ENGINES if tool_of(engine.name) != OURS and engine.name not in known]
+
+
+def sections(folder: Path) -> str:
+    """Return the part of the page that records make: a section each, with picture and tables."""
+    parts = []
+    for name, model, record in records(folder):
+        cpu = record["machine"]["cpu"].replace("(R)", "").removesuffix(" Processor")
+        kind = kind_of_processor(record["machine"]["features"])[1]
+        parts.append(f"## {cpu} with {kind}: {MODELS[model]}")
+        if missing := unknown_to(record):
+            parts.append(f"*Measured with fewer peers, before these were in the bench: {'; '.join(missing)}.*")
+        picture = f"plots/{name}.svg"
+        parts += [f"![Texts a second, tool by tool, {cpu} with {kind}]({picture})", report(record)]
+    return "\n\n".join(parts)
+
+
+def write(folder: Path = RESULTS, pages: Path = DOCS) -> None:
+    """Write the page's part and the pictures anew."""
+    from eval.report.plots import render, write_themes
+
+    fill(pages / f"{NAME}.md", NAME, sections(folder))
+    for name, _, record in records(folder):
+        write_themes(pages / "plots", name, render(bars(record), width=9.6, height=3.0))
+
+
 def report(found: Mapping[str, Any]) -> str:
-    """Return all tables of a measurement, from what ``benchmarks.inference`` writes to benchmarks/results."""
+    """Return all tables of a record."""
     measured = [Measured(**row) for row in found["engines"]]
     rates, billions = found.get("rates"), found.get("billions")
-    return "\n\n".join(
-        [
-            table(measured, ENGINES),
-            "¹ u8 x s8 sums of this engine saturate on processors with AVX2 and without VNNI.",
-            against_peers(measured, ENGINES),
-            *([shares(measured, rates, billions)] if rates and RATED in measured[0].seconds else []),
-            f"{found['threads']} threads of {in_one_line(found['machine'])}",
-        ]
-    )
+    parts = [against_peers(measured), table(measured, found.get("sentences", STREAMED_BEFORE))]
+    if any(row.name in SATURATING for row in measured):
+        parts.append("¹ u8 x s8 sums of this engine saturate on processors with AVX2 and without VNNI.")
+    if any(row.agreement < LEAST_AGREEMENT for row in measured):
+        parts.append(f"² It agrees with torch in float32 on fewer than {LEAST_AGREEMENT:.0%} of the sentences.")
+    if reasons := found.get("not_measured"):
+        parts.append("\n".join(["Not measured:", "", *(f"- {name}: {reason}" for name, reason in reasons.items())]))
+    if rates and RATED in measured[0].seconds:
+        parts.append(share(measured, rates, billions))
+    parts.append(circumstances(found, measured))
+    return "\n\n".join(parts)
 
 
-def table(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
-    """Return the Markdown table of the measurements."""
-    reference = next(row for row in measured if row.name == REFERENCE)
+def best(measured: Sequence[Measured], case: str, ours: bool) -> Measured:
+    """Return the fastest of ours, or of the peers."""
+    return min((row for row in measured if row.ours == ours), key=lambda row: median(row.seconds[case]))
+
+
+def against_peers(measured: Sequence[Measured]) -> str:
+    """Return the speedup of our engines over the fastest peer, case by case; bold is the fastest of ours."""
+    ours = [row for row in measured if row.ours]
+    lines = ["| case | best peer | " + " | ".join(row.name for row in ours) + " |", "|---|---|" + "---|" * len(ours)]
+    coverage = 1.0
+    for case in measured[0].seconds:
+        peer = best(measured, case, ours=False)
+        cells = []
+        for row in ours:
+            found = ratio(peer, row, case)
+            text = f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+            cells.append(f"**{text}**" if row is best(measured, case, ours=True) else text)
+            coverage = min(coverage, found.coverage)
+        lines.append(f"| {case} | {peer.name}, agreement {peer.agreement:.1%} | {' | '.join(cells)} |")
+    told = f"intervals hold the median of the rounds' ratios in {coverage:.1%} of cases."
+    return "\n".join([*lines, "", f"How many times as fast as the best peer ours are; bold: the fastest; {told}"])
+
+
+def ratio(slower: Measured, faster: Measured, case: str) -> Median:
+    """Return how many times as fast one engine is as another, from the same rounds."""
+    return paired_ratio(slower.seconds[case], faster.seconds[case])
+
+
+def table(measured: Sequence[Measured], sentences: int) -> str:
+    """Return the table of all engines: times, and speedups over torch in eager mode in parentheses."""
+    reference = next(row for row in measured if row.name == REFERENCE.name)
     heads = ["engine", "MB", "load s", "resident MB", "agreement"]
     heads += [f"{name}, {'ms' if name in SHAPES else 'sentences/s'}" for name in reference.seconds]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    exact = {engine.name: engine.exact for engine in engines}
     for row in measured:
+        marks = ("¹" if row.name in SATURATING else "") + ("²" if row.agreement < LEAST_AGREEMENT else "")
         cells = [
-            row.name + ("" if exact[row.name] else " ¹"),
+            f"{row.name} {marks}".strip(),
             f"{row.megabytes:.1f}" if row.megabytes else "",
             f"{row.load_seconds:.1f}",
+            f"{row.resident_megabytes:.0f}",
+            f"{row.agreement:.1%}",
         ]
-        cells += [f"{row.resident_megabytes:.0f}", f"{row.agreement:.1%}"]
-        for name in reference.seconds:
-            value, times = median(row.seconds[name]), median(reference.seconds[name]) / median(row.seconds[name])
-            cells.append(
-                f"{1000 * value:.2f} ({times:.2f})" if name in SHAPES else f"{STREAMED / value:.0f} ({times:.2f})"
-            )
+        for case in reference.seconds:
+            value = median(row.seconds[case])
+            figure = f"{1000 * value:.2f}" if case in SHAPES else f"{sentences / value:.0f}"
+            cells.append(f"{figure} ({median(reference.seconds[case]) / value:.2f})")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def against_peers(measured: Sequence[Measured], engines: Sequence[Engine]) -> str:
-    """Return the speedup of our engines over the fastest peer that is exact everywhere, case by case."""
-    known = {engine.name: engine for engine in engines}
-    rows = {row.name: row for row in measured}
-    ours = [name for name in rows if known[name].ours]
-    others = [name for name in rows if not known[name].ours and known[name].exact]
-    lines = ["| case | best peer | " + " | ".join(ours) + " |", "|---|---|" + "---|" * len(ours)]
-    coverage = 1.0
-    for case in rows[REFERENCE].seconds:
-        best = min(others, key=lambda name: median(rows[name].seconds[case]))
-        cells = []
-        for name in ours:
-            found = paired_ratio(rows[best].seconds[case], rows[name].seconds[case])
-            cells.append(f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]")
-            coverage = min(coverage, found.coverage)
-        lines.append(f"| {case} | {best}, agreement {rows[best].agreement:.1%} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"Intervals hold the median of the rounds' ratios in {coverage:.1%} of cases."])
+def share(measured: Sequence[Measured], rates: Mapping[str, Mapping[str, float]], billions: float) -> str:
+    """Say what share of the processor's rate of 8-bit products the fastest of ours and the best peer reach."""
+    peak = sum(rate["u8 x s8"] for rate in rates.values()) / len(rates)
+    reached = []
+    for row in (best(measured, RATED, ours=True), best(measured, RATED, ours=False)):
+        rate = billions / median(row.seconds[RATED])
+        reached.append(f"{row.name}: {rate:.0f}, {rate / peak:.0%}")
+    return (
+        f"{RATED} is {billions:.1f} x 10^9 operations. 8-bit products alone run at {peak:.0f} x 10^9 a second at these "
+        f"shapes; all of it runs at so many, and this share: {'; '.join(reached)}."
+    )
 
 
-def shares(measured: Sequence[Measured], known: Mapping[str, Mapping[str, float]], billions: float) -> str:
-    """Return the machine's rates at the model's shapes, and the share of them that each engine reaches."""
-    kinds = next(iter(known.values()))
-    best = {kind: sum(rate[kind] for rate in known.values()) / len(known) for kind in kinds}
-    lines = ["| product | " + " | ".join(f"{kind}, 10^9 operations/s" for kind in kinds) + " |", "|---|---|---|"]
-    lines += [f"| {shape} | {' | '.join(f'{rate[kind]:.0f}' for kind in kinds)} |" for shape, rate in known.items()]
-    lines += [
-        "",
-        f"{RATED} is {billions:.1f} x 10^9 operations. Share of the mean of these rates that it reaches there:",
-    ]
-    lines += [
-        "",
-        "| engine | 10^9 operations/s | " + " | ".join(f"of {kind}" for kind in kinds) + " |",
-        "|---|---|---|---|",
-    ]
+def circumstances(found: Mapping[str, Any], measured: Sequence[Measured]) -> str:
+    """Say what the record was measured on, and how."""
+    rounds = [len(times) for row in measured for times in row.seconds.values()]
+    words = [f"{found['threads']} thread{'s' if found['threads'] != 1 else ''} of {in_one_line(found['machine'])}"]
+    shown = found["machine"]["versions"]
     for row in measured:
-        reached = billions / median(row.seconds[RATED])
-        lines.append(f"| {row.name} | {reached:.0f} | {' | '.join(f'{reached / best[kind]:.0%}' for kind in kinds)} |")
-    return "\n".join(lines)
+        others = {name: version for name, version in row.versions.items() if shown.get(name) != version}
+        words += [f"{name} {said}{f' for {tool_of(row.name)}' * (name in shown)}" for name, said in others.items()]
+    text = ", ".join(dict.fromkeys(words)) + f"; rounds: {min(rounds)} to {max(rounds)}"
+    if load := [value for value in found.get("load", {}).values() if value is not None]:
+        text += f"; load {min(load):.1f} to {max(load):.1f}"
+    return f"{text}{', measured ' + found['date'] if 'date' in found else ''}."
 
 
-def bars(measured: Sequence[Measured], engines: Sequence[Engine]) -> Any:
-    """Return a function that draws the speedup of each engine over torch, one panel per case.
+def bars(found: Mapping[str, Any]) -> Any:
+    """Return a function that draws texts a second: the fastest engine of each tool, ours above."""
+    measured = [Measured(**row) for row in found["engines"]]
+    cases = [case for case in DRAWN if case in measured[0].seconds]
+    sentences = found.get("sentences", STREAMED_BEFORE)
+    peers = "fewer peers" if unknown_to(found) else "the peers"
+    tools: dict[str, list[Measured]] = {}
+    for row in measured:
+        tools.setdefault(row.name if row.name == REFERENCE.name else tool_of(row.name), []).append(row)
 
-    Ours are coloured; of the others, those that are exact on every processor are filled.
-    """
-    known = {engine.name: engine for engine in engines}
-    rows = {row.name: row for row in measured}
-    names = [name for name in rows if name != REFERENCE][::-1]
+    def speed(tool: str, case: str) -> float:
+        texts = SHAPES[case][0] if case in SHAPES else sentences
+        return max(texts / median(row.seconds[case]) for row in tools[tool])
+
+    order = sorted(tools, key=lambda tool: (tool == OURS, speed(tool, cases[-1])))
 
     def draw(figure: Any, theme: Any) -> None:
-        panels = figure.subplots(1, len(DRAWN), sharey=True)
-        for axes, case in zip(panels, DRAWN, strict=True):
-            found = [paired_ratio(rows[REFERENCE].seconds[case], rows[name].seconds[case]) for name in names]
-            for place, (name, speed) in enumerate(zip(names, found, strict=True)):
-                colour = theme.series[0] if known[name].ours else theme.muted
-                face = colour if known[name].exact else "none"
-                axes.barh(place, speed.value, height=0.62, color=face, edgecolor=colour, linewidth=1)
-                axes.plot([speed.low, speed.high], [place, place], color=theme.ink, linewidth=1.2)
-            axes.axvline(1.0, color=theme.ink, linewidth=0.8)
-            axes.set_yticks(range(len(names)), names)
-            axes.set_xlabel(case)
-        figure.suptitle("speedup over torch in eager mode", color=theme.ink, fontsize=10)
+        panels = figure.subplots(1, len(cases), sharey=True, squeeze=False)[0]
+        for axes, case in zip(panels, cases, strict=True):
+            speeds = [speed(tool, case) for tool in order]
+            first = max(value for tool, value in zip(order, speeds, strict=True) if tool != OURS)
+            for place, (tool, value) in enumerate(zip(order, speeds, strict=True)):
+                colour = theme.series[0] if tool == OURS else theme.muted if value == first else theme.grid
+                axes.barh(place, value, height=0.68, color=colour)
+                beside = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 8.5}
+                axes.annotate(f"{value:,.0f}", (value, place), color=theme.ink, **beside)
+            axes.set_yticks(range(len(order)), order)
+            axes.set_xticks([])
+            axes.set_xlim(0, max(speeds) * 1.18)
+            axes.set_title(f"{DRAWN[case]}\n", fontsize=9.5, color=theme.ink, loc="left")
+            times = ratio(best(measured, case, ours=False), best(measured, case, ours=True), case).value
+            told = {"xytext": (0, 5), "textcoords": "offset points", "fontsize": 9.5, "fontweight": "bold"}
+            axes.annotate(
+                f"ours {times:.2f} \u00d7 the best of {peers}",
+                (0, 1),
+                xycoords="axes fraction",
+                color=theme.series[0],
+                **told,
+            )
+        figure.suptitle("texts per second, longer is better", color=theme.muted, fontsize=9.5, x=0.01, ha="left")
 
     return draw
