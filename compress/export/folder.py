@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ def export(
             write_golden_vectors(beside, exported, model, examples, exact)
         except ExportError as error:
             raise CompressError(f"{model.name}: the export does not run: {error}; nothing was written") from error
-        size = sum(manifest["files"][file]["bytes"] for file in library.files)
+        size = sum(manifest["files"][file]["bytes"] for file in library.files_of(manifest["files"]))
         manifest |= {"gate": gate.to_dict(), "files": manifest["files"] | {GOLDEN: _known(beside / GOLDEN)}}
         if target is not basis:
             (beside / MANIFEST).unlink()
@@ -238,7 +239,7 @@ def _write_rest(
         "max_tokens": max_tokens(model.model.config),
         "speed": getattr(model.model.config, "speed", None) if target.speed_is_input else None,
         "source": {"name": model.name, "weights": model.digest},
-        "files": {file: _known(beside / file) for file in (*library.files, *FILES)},
+        "files": {file: _known(beside / file) for file in (*library.files_of(os.listdir(beside)), *FILES)},
         "beside": {file: _known(beside / file) for file in BESIDE},
         "machine": machine(),
     }
