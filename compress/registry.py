@@ -19,6 +19,7 @@ TECHNIQUES: dict[str, str] = {
     "prune.layerdrop": "compress.prune.layerdrop:LayerDrop",
     "prune.magnitude": "compress.prune.magnitude:MagnitudePruning",
     "prune.movement": "compress.prune.movement:MovementPruning",
+    "prune.tokens": "compress.prune.tokens:TokenPruning",
     "distill.labels": "compress.distill.labels:LabelTraining",
     "distill.logits": "compress.distill.logits:LogitDistillation",
     "distill.distilbert": "compress.distill.distilbert:DistilBertDistillation",

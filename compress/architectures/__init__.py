@@ -22,6 +22,7 @@ ARCHITECTURES: dict[str, str] = {
     "compress-bilstm": "compress.architectures.bilstm_network",
     "compress-early-exit": "compress.architectures.early_exit_network",
     "compress-static": "compress.architectures.static_network",
+    "compress-token-pruning": "compress.architectures.token_pruning_network",
 }
 """Model type in ``config.json`` -> the module that defines it."""
 

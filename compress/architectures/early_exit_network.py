@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from compress.architectures.wrapped_encoder import AroundConfig, register_around
+from compress.architectures.wrapped_encoder import AroundConfig, added, named_inputs, register_around
 from teachers.anatomy.encoder import layer_count
 from teachers.anatomy.segments import run_layers
 
@@ -146,7 +146,7 @@ class EarlyExitForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
 
         Gradients of a training reach the branches alone.
         """
-        inputs = _inputs(input_ids, attention_mask, token_type_ids)
+        inputs = named_inputs(input_ids, attention_mask, token_type_ids)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.training):
             found = self.inner(**inputs, output_hidden_states=output_hidden_states or self.training, **kwargs)
         outputs = EarlyExitOutput(logits=found.logits, hidden_states=found.hidden_states)
@@ -158,7 +158,7 @@ class EarlyExitForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Return the logits of all classifiers ``[B, exits + 1, C]``, of the branches first; every layer runs."""
-        inputs = _inputs(input_ids, attention_mask, token_type_ids)
+        inputs = named_inputs(input_ids, attention_mask, token_type_ids)
         found = self.inner(**inputs, output_hidden_states=True)
         return torch.cat([self._exits(found.hidden_states, inputs["attention_mask"]), found.logits[:, None]], dim=1)
 
@@ -199,7 +199,7 @@ class EarlyExitForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
 
         Rows that have left are taken out of the batch; what remains goes on.
         """
-        inputs = _inputs(input_ids, attention_mask, token_type_ids)
+        inputs = named_inputs(input_ids, attention_mask, token_type_ids)
         mask = added(inputs["attention_mask"], self.dtype)
         rows, hidden = torch.arange(len(input_ids), device=input_ids.device), None
         logits = torch.empty(len(rows), self.config.num_labels, device=rows.device, dtype=self.dtype)
@@ -228,22 +228,6 @@ def uncertainty(logits: Tensor) -> Tensor:
 def goes_on(logits: Tensor, speed: float | Tensor) -> Tensor:
     """Return which rows are not certain enough to leave, boolean ``[B]``: ``u > speed``, and all where speed is 0."""
     return (uncertainty(logits) > speed) | (torch.as_tensor(speed) <= 0)
-
-
-def added(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what is added to attention scores, ``[B, 1, L]``: 0 for real tokens, very little for padding.
-
-    Args:
-        mask: 1 for real tokens, ``[B, L]``.
-        dtype: Of the scores.
-    """
-    return (1 - mask[:, None].to(dtype)) * (torch.finfo(dtype).min / 2)
-
-
-def _inputs(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> dict[str, Tensor]:
-    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-    inputs = {"input_ids": input_ids, "attention_mask": mask}
-    return inputs if token_type_ids is None else {**inputs, "token_type_ids": token_type_ids}
 
 
 register_around(EarlyExitConfig, {AutoModelForSequenceClassification: EarlyExitForSequenceClassification})

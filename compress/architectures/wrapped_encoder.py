@@ -1,10 +1,12 @@
-"""What custom architectures around a standard network share: a config that holds its config, and their registration."""
+"""What custom architectures around a standard network share: its config within theirs, its inputs, registration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig
 
 from compress.architectures.registration import register
@@ -55,3 +57,20 @@ def register_around(config: type[AroundConfig], classes: Mapping[Any, Any]) -> N
     """
     dimensions = {name: name for name in ("hidden_size", "vocab_size")} | {"max_positions": "max_position_embeddings"}
     register(config, classes, base="inner", dimensions=dimensions)
+
+
+def added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what is added to attention scores, ``[B, 1, L]``: 0 for real tokens, very little for padding.
+
+    Args:
+        mask: 1 for real tokens, ``[B, L]``.
+        dtype: Of the scores.
+    """
+    return (1 - mask[:, None].to(dtype)) * (torch.finfo(dtype).min / 2)
+
+
+def named_inputs(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> dict[str, Tensor]:
+    """Return what the standard network is called with: a mask always, token types if they are given."""
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    inputs = {"input_ids": input_ids, "attention_mask": mask}
+    return inputs if token_type_ids is None else {**inputs, "token_type_ids": token_type_ids}

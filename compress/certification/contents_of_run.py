@@ -134,7 +134,7 @@ def _patterns(folder: Path) -> tuple[str, ...]:
     if not (folder / MANIFEST).is_file():
         return MODEL_FILES
     library = library_of(str(read_json(folder / MANIFEST).get("target", "onnx")))
-    return MODEL_FILES if library is None else library.files
+    return MODEL_FILES if library is None else tuple(filter(None, (*library.files, library.more)))
 
 
 def _others(looked: Looked) -> Iterator[Model]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ def export(
         ranges = calibration if is_own and made.form.scheme and made.form.scheme.ranges else ()
         manifest["chosen_on"] = model.chosen_on | _used("export gate", examples) | _used("export ranges", ranges)
         write_golden_vectors(beside, made.exported, writer.reference, examples, made.exact)
-        size = sum(manifest["files"][file]["bytes"] for file in library.files)
+        size = sum(manifest["files"][file]["bytes"] for file in library.files_of(manifest["files"]))
         manifest |= {"gate": gate.to_dict(), "tries": [tried.to_dict() for tried in tries]}
         manifest["files"] |= {GOLDEN: _known(beside / GOLDEN)}
         if target is not basis:
@@ -337,7 +338,7 @@ def _write_rest(
         "max_tokens": max_tokens(model.model.config),
         "speed": getattr(model.model.config, "speed", None) if target.speed_is_input else None,
         "source": {"name": model.name, "weights": model.digest},
-        "files": {file: _known(beside / file) for file in (*library.files, *FILES)},
+        "files": {file: _known(beside / file) for file in (*library.files_of(os.listdir(beside)), *FILES)},
         "beside": {file: _known(beside / file) for file in BESIDE},
         "machine": machine(),
     }

@@ -25,6 +25,7 @@ class OnnxGraph:
 
     Attributes:
         graph: The ONNX model.
+        parts: What it was joined of: a graph for each early exit, as ``trace_exits`` returns them, else it alone.
         exporter: What traced it: ``tracer`` or ``dynamo``.
         float_bytes: What it would be in float32.
         opset: Version of its operators.
@@ -34,6 +35,7 @@ class OnnxGraph:
     """
 
     graph: Any
+    parts: tuple[Any, ...]
     exporter: str
     float_bytes: int
     opset: int
@@ -70,4 +72,5 @@ def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None) 
     graph = joined(parts)
     onnx.checker.check_model(graph)
     used = max(entry.version for entry in graph.opset_import if entry.domain in ("", "ai.onnx"))
-    return OnnxGraph(graph, exporter, float_bytes, used, quantized, one_token, every_token(model, one_token))
+    narrowed = one_token, every_token(model, one_token)
+    return OnnxGraph(graph, tuple(parts), exporter, float_bytes, used, quantized, *narrowed)

@@ -17,9 +17,10 @@ import torch
 from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 
-from compress.architectures.early_exit_network import added, uncertainty
-from compress.onnx_graph.rewrites import Model, Node, module_of, reads
-from compress.onnx_graph.tracing import AXES, distinct_inputs, ready, traced
+from compress.architectures.early_exit_network import uncertainty
+from compress.architectures.wrapped_encoder import added
+from compress.onnx_graph.rewrites import Model, Node, reads
+from compress.onnx_graph.tracing import AXES, distinct_inputs, name_by_network, ready, traced
 from eval.errors import CompressError
 from teachers.anatomy.encoder import family_of
 from teachers.taskmodel import TaskModel
@@ -54,7 +55,7 @@ def trace_exits(model: TaskModel, opset: int) -> tuple[list[Model], str]:
             if exit_ < len(network.config.exits):
                 outputs |= {"states": AXES, "uncertainty": AXES[:1]}
             graph, exporter = traced(_ToExit(network, exit_, tuple(given)), given, outputs, opset, model.name)
-            _name_by_network(graph, network)
+            name_by_network(graph, network)
             parts.append(graph)
             exporters.add(exporter)
             with torch.no_grad():
@@ -82,17 +83,6 @@ class _ToExit(torch.nn.Module):
             inputs["attention_mask"] = mask[:, None]
         states, logits = self.model.run_to(self.exit, inputs, mask, hidden)
         return logits if states is None else (logits, states, uncertainty(logits))
-
-
-def _name_by_network(graph: Model, network: Any) -> None:
-    """Let the names of nodes begin at the network, not at the part of it that was called."""
-    modules = {name for name, _ in network.named_modules()}
-    words = f"inner.{family_of(network.inner).base}.{family_of(network.inner).layers}".split(".")
-    roots = [".".join(words[:length]) for length in range(len(words), 0, -1)]
-    for node in graph.graph.node:
-        module = module_of(node)
-        whole = next((name for root in roots if (name := f"{root}.{module}") in modules), module)
-        node.name = f"{whole}/{node.name.rpartition('/')[2]}"
 
 
 def join_exits(parts: Sequence[Model], stops: Sequence[int], speed: float) -> Model:

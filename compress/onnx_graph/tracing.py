@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import itertools
 import logging
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -72,7 +74,9 @@ def trace(model: TaskModel, opset: int = OPSET) -> tuple[Model, str]:
         with torch.no_grad():
             if kind.vectors and isinstance(module(*inputs.values()), tuple):
                 outputs[STATES] = AXES
-        return traced(module, inputs, outputs, opset, model.name)
+        graph, exporter = traced(module, inputs, outputs, opset, model.name)
+        name_by_network(graph, network)
+        return graph, exporter
 
 
 def traced(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int, name: str) -> tuple[Model, str]:
@@ -106,6 +110,31 @@ def traced(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int
         settle_shapes(graph, {key: tensor.numpy() for key, tensor in inputs.items()})
         return graph, exporter
     raise CompressError(f"{name}: cannot be exported to ONNX ({'; '.join(failures)})")
+
+
+def name_by_network(graph: Model, network: Any) -> None:
+    """Let the names of nodes, in place, begin at the network, where only parts of the one inside of it were called.
+
+    What runs again gets names that end in _1, _2 and so on.
+
+    Args:
+        graph: What was traced.
+        network: The network; one without another one inside calls all of its parts itself.
+    """
+    inner = getattr(network, "inner", None)
+    if inner is None:
+        return
+    modules = {name for name, _ in network.named_modules()}
+    words = f"inner.{family_of(inner).base}.{family_of(inner).layers}".split(".")
+    roots = ["", *(".".join(words[:length]) + "." for length in range(len(words), 0, -1))]
+    taken: set[str] = set()
+    for node in graph.graph.node:
+        module, _, operator = node.name.rpartition("/")
+        said = dict.fromkeys((module, re.sub(r"_\d+$", "", module)))
+        whole = next((name for one in said for root in roots if (name := root + one) in modules), module)
+        runs = (f"{whole}_{run}/{operator}" if run else f"{whole}/{operator}" for run in itertools.count())
+        node.name = next(name for name in runs if name not in taken)
+        taken.add(node.name)
 
 
 class Logits(torch.nn.Module):

@@ -58,8 +58,17 @@ def exchanged(module: Any, path: str, new: nn.Module) -> Any:
     old = getattr(module, name, None)
     if old is None:
         return module
-    twin = copy.copy(module)
+    twin = twin_of(module)
     twin._modules = {**module._modules, name: exchanged(old, rest, new) if rest else new}
+    return twin
+
+
+def twin_of(module: Any) -> Any:
+    """Return a shallow copy of a module; where it is traced to ONNX, its operators are named like the original's."""
+    twin = copy.copy(module)
+    names = torch.jit._trace._trace_module_map  # type: ignore[attr-defined]
+    if names is not None and module in names:
+        names[twin] = names[module]
     return twin
 
 

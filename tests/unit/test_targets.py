@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from compress.export import export
+from compress.export.check.verification import verify
 from compress.export.runtime.answering import ExportError, Runtime
 from compress.export.runtime.manifest import sha256, with_digest
 from compress.export.targets.target_registry import BUILT_IN, get_target, library_of, target_names
@@ -21,7 +22,7 @@ from compress.technique import Inputs
 from eval.cost.size import file_bytes
 from eval.errors import CompressError, UserError
 from eval.inference import predict
-from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
+from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 HAS_OPENVINO = find_spec("openvino") is not None
 WITHOUT_OPENVINO = "openvino is not installed: pip install 'nlp-compress[openvino]'"
@@ -333,11 +334,51 @@ def test_weights_outside_of_the_listed_files_are_refused(location, there, tmp_pa
 
 
 @needs_openvino
-def test_the_speed_of_early_exits_is_fixed_in_openvino(tmp_path):
+@pytest.mark.parametrize("family", at_first(FAMILIES, "bert", "xlnet"))
+def test_openvino_leaves_where_the_model_leaves(family, tmp_path):
+    from tests.parity.test_distill_early_exit import with_exits
+
+    model, examples = with_exits(family, speed=0.4), tiny_task().validation
+    report = export(model, tmp_path / "out", "openvino", examples=examples)
+    files = [
+        f"openvino_model{part}" for part in (".bin", ".exit2.bin", ".exit2.xml", ".exit3.bin", ".exit3.xml", ".xml")
+    ]
+    assert sorted(path.name for path in (tmp_path / "out").glob("openvino_model*")) == files
+    assert (
+        report.bytes == file_bytes(tmp_path / "out") == sum((tmp_path / "out" / file).stat().st_size for file in files)
+    )
+    assert sorted(Runtime(tmp_path / "out").weight_files) == files
+    depths = set()
+    for speed in (None, 0.0, 0.2, 0.6, 1.0):
+        model.model.config.speed = 0.4 if speed is None else speed
+        runtime, expected = Runtime(tmp_path / "out", speed=speed), predict(model, examples)
+        for batch_size in (1, 7, 32):
+            found = predict(runtime, examples, batch_size)
+            assert found.layers == expected.layers
+            np.testing.assert_allclose(found.logits, expected.logits, atol=1e-4)
+        depths |= set(expected.layers)
+    assert depths == {1, 2, 3}
+    assert [(each.runtime, each.passed) for each in verify(tmp_path / "out")] == [("OpenVINO", True)]
+
+
+@needs_openvino
+def test_early_exits_in_openvino_run_by_themselves_in_8_bits_and_are_checked(tmp_path):
     from tests.parity.test_distill_early_exit import with_exits
 
     model, examples = with_exits("bert", speed=0.4), tiny_task().validation
-    export(model, tmp_path / "out", "openvino", examples=examples)
-    assert Runtime(tmp_path / "out").predict(examples).layers == predict(model, examples).layers
-    with pytest.raises(ExportError, match="no early exits whose speed can be set"):
-        Runtime(tmp_path / "out", speed=0.5)
+    out = tmp_path / "out"
+    export(model, out, "openvino", examples=examples, int8=True, agreement=0.8)
+    texts = [example["text"] for example in examples[:6]]
+    program = subprocess.run(
+        [sys.executable, str(out / "predict.py"), "--speed", "1", *texts], check=True, capture_output=True, text=True
+    )
+    answers = Runtime(out, speed=1.0).predict(texts).answers
+    assert [json.loads(line)["label"] for line in program.stdout.splitlines()] == [a["label"] for a in answers]
+    assert "network of their own" in (out / "README.md").read_text()
+    (out / "openvino_model.exit4.xml").write_text("")
+    with pytest.raises(ExportError, match=r"does not list openvino_model\.exit4\.xml"):
+        Runtime(out)
+    (out / "openvino_model.exit4.xml").unlink()
+    (out / "openvino_model.exit3.bin").unlink()
+    with pytest.raises(ExportError, match=r"openvino_model\.exit3\.bin is missing"):
+        Runtime(out)

@@ -87,7 +87,7 @@ class Runtime:
             raise ExportError(f"speed: got {speed}, allowed are 0 (every layer) to 1 (the first exit)")
         self.settings: Inputs = {} if speed is None else {"speed": np.array(speed, dtype=np.float32)}
         library = library_for(self.folder, self.manifest)
-        self.weight_files = library.files
+        self.weight_files = library.files_of(self.manifest["files"])
         self.max_tokens: int | None = self.manifest.get("max_tokens")
         asked = threads or self._threads()
         self.threads: int | None = asked or None

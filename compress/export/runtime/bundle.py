@@ -119,10 +119,11 @@ def _engine(library: Library) -> list[str]:
 
 def _list(target: str, library: Library) -> str:
     """Return what takes the place of the list of targets."""
+    values = f"{library.name!r}, {library.package!r}, {library.files!r}"
     return f'''
 def library_of(target: str) -> Library | None:
     """Return what runs the export beside this program."""
-    found = Library({library.name!r}, {library.package!r}, {library.files!r}, {library.engine.__name__})
+    found = Library({values}, {library.engine.__name__}, {library.more!r})
     return found if target == {target!r} else None
 
 '''
@@ -163,7 +164,7 @@ def readme(manifest: dict[str, Any], library: Library) -> str:
     asked = kind_of(task["kind"])
     line, kind = PAIR_LINE if task.get("pair") and asked.pairs else asked.line, asked.named.capitalize()
     labels = labels_line(task.get("labels") or ())
-    names, package = library.files, library.package
+    names, package = library.files_of(manifest["files"]), library.package
     size = sum(manifest["files"][file]["bytes"] for file in names) / 1e6
     opset = f", opset {manifest['opset']}" if manifest["opset"] else ""
     return f"""# {escape(manifest["name"])}
@@ -190,7 +191,7 @@ A line is {line}.
     from predict import Runtime
     model = Runtime(".")
     answers = model.predict(["a line", "another line"]).answers
-{_early(manifest)}
+{_early(manifest, library)}
 To check a runtime elsewhere, run this here with its session in the place of ONNX Runtime's:
 
 {CHECK}
@@ -199,15 +200,20 @@ Before this folder was written, its answers were compared with those of the torc
 """
 
 
-def _early(manifest: dict[str, Any]) -> str:
+def _early(manifest: dict[str, Any], library: Library) -> str:
     if manifest.get("speed") is None:
         return ""
     return f"""
 It leaves early: an input runs through as many layers as it needs to be certain. `Runtime(".", speed=0.3)`, or the
 option `--speed`, changes how certain that is from {manifest["speed"]}; 0 runs every layer, more is faster and less
-exact. To other runtimes `speed` is an input of the graph that may be left out; its output `layers` tells how many
-layers ran.
+exact. {_PARTS if library.more else _ONE_GRAPH}
 """
+
+
+_ONE_GRAPH = """To other runtimes `speed` is an input of the graph that may be left out; its output `layers` tells how
+many layers ran."""
+_PARTS = """The layers up to each exit are a network of their own. Of the rows whose `uncertainty`, an output, is above
+the speed, the next network takes `states` as `hidden`, and the `attention_mask`; the last `logits` of a row count."""
 
 
 def _checked(gate: dict[str, Any]) -> str:

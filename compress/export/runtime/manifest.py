@@ -67,7 +67,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ExportError(f"{file}: {' and '.join(wrong)} missing or of another type; export it again")
     files, library = manifest["files"], library_of(target_of(manifest))
     wanted = () if library is None else (*library.files, *FILES)
-    problems = [f"does not list {name}" for name in wanted if name not in files]
+    found = () if library is None else library.files_of(path.name for path in folder.iterdir())
+    problems = [f"does not list {name}" for name in dict.fromkeys((*wanted, *found)) if name not in files]
     for name, known in files.items():
         problems += wrong_file(folder, name, known, below=library is None)
     if library is not None and not problems:

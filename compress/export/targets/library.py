@@ -5,8 +5,9 @@ Like the other parts of ``predict.py`` it imports no more of the toolkit than ot
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,12 +52,14 @@ class Library:
         files: Files of the network; the first is the one that is opened.
         engine: Opens a file with a number of threads (0: as the library likes), which wait actively and stay on their
             core, or do not.
+        more: Pattern of further files, of a network in several parts.
     """
 
     name: str
     package: str
     files: tuple[str, ...]
     engine: Callable[[Path, int, bool], Engine]
+    more: str = ""
 
     def open(self, folder: Path, threads: int, spinning: bool) -> Engine:
         """Load the network of an export folder.
@@ -77,6 +80,10 @@ class Library:
             raise ExportError(message) from error
         except Exception as error:  # each library has a dozen unrelated error types
             raise ExportError(f"{file}: {self.name} cannot load it ({first_line(error)})") from error
+
+    def files_of(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the files of a network, those of its further parts among ``names`` included."""
+        return (*self.files, *sorted(name for name in names if fnmatchcase(name, self.more)))
 
     @property
     def is_onnx(self) -> bool:

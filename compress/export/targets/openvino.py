@@ -1,4 +1,8 @@
-"""A model in OpenVINO's own form: the graph in ``openvino_model.xml``, its weights in ``openvino_model.bin``."""
+"""A model in OpenVINO's own form: the graph in ``openvino_model.xml``, its weights in ``openvino_model.bin``.
+
+With early exits it is several networks, one for the layers up to each exit: the second one is
+``openvino_model.exit2.xml``.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +32,10 @@ NAMES = {"bf16": " with bf16", "f32": ""}
 class OpenVinoEngine:
     """OpenVINO on the processor, in the precision that the file states: bfloat16 only where the processor has it.
 
+    Networks of early exits run one after another, each on the rows that are not certain enough after the one before.
+
     Attributes:
-        session: OpenVINO's compiled model.
+        session: OpenVINO's compiled model, the first of several.
         stated: The precision that the file states, ``bf16`` or ``f32``; files from before it was stated are ``f32``.
         precision: The precision that it runs in.
     """
@@ -52,18 +58,49 @@ class OpenVinoEngine:
             settings["ENABLE_CPU_PINNING"] = False
         if threads:
             settings["INFERENCE_NUM_THREADS"] = threads
-        self.session = core.compile_model(network, "CPU", settings)
-        self.outputs = [output.get_any_name() for output in self.session.outputs]
-        self.request = self.session.create_infer_request()
+        self.parts, self.layers, self.speed = [], [], 0.0
+        while not self.parts or "states" in self.parts[-1][2]:  # which another network goes on with
+            if self.parts:
+                network = core.read_model(str(file.with_suffix(f".exit{len(self.parts) + 1}{file.suffix}")))
+            if network.has_rt_info("layers"):
+                self.layers.append(int(network.get_rt_info("layers").value))
+                self.speed = float(network.get_rt_info("speed").value)
+            request = core.compile_model(network, "CPU", settings).create_infer_request()
+            takes, gives = ([each.get_any_name() for each in ends] for ends in (network.inputs, network.outputs))
+            self.parts.append((request, takes, gives))
+        self.session = self.parts[0][0].get_compiled_model()
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
-        """Return the outputs by name."""
-        found = self.request.infer(inputs)
-        return {name: np.array(found[place]) for place, name in enumerate(self.outputs)}
+        """Return the outputs by name; with early exits ``logits`` and the ``layers`` that each row ran through."""
+        left = dict(inputs)
+        speed = np.float32(left.pop("speed", self.speed))
+        found = self.infer(0, left)
+        if not self.layers:
+            return {name: np.array(array) for name, array in found.items()}
+        logits, rows = np.array(found["logits"]), np.arange(len(found["logits"]))
+        layers = np.full(len(rows), self.layers[0])
+        for part in range(1, len(self.parts)):
+            on = (found["uncertainty"] > speed) | (speed <= 0)
+            if not on.any():
+                break
+            left["hidden"] = found["states"]
+            if not on.all():
+                rows, left = rows[on], {name: array[on] for name, array in left.items()}
+            found = self.infer(part, left)
+            logits[rows], layers[rows] = found["logits"], self.layers[part]
+        return {"logits": logits, "layers": layers}
+
+    def infer(self, part: int, given: dict[str, Array]) -> dict[str, Array]:
+        """Return what one of the networks gives, until it runs again, for what it takes of what is given."""
+        request, takes, gives = self.parts[part]
+        found = request.infer({name: given[name] for name in takes})
+        return {name: found[place] for place, name in enumerate(gives)}
 
 
 class OpenVinoTarget(Target):
-    """Our ONNX graph, converted.
+    """Our ONNX graph, converted; with early exits, that of each exit by itself, for the engine to run as needed.
+
+    The exits of layers that share their weights, as ALBERT's do, then have a copy each.
 
     OpenVINO has no 8-bit products with per-tensor ranges, so where the scheme asks for them each token gets a range of
     its own.
@@ -74,9 +111,12 @@ class OpenVinoTarget(Target):
     needs = ("onnx", "openvino")
     extra = "openvino"
     adds = "exports for OpenVINO, and their runtime"
-    library = Library("OpenVINO", "openvino", ("openvino_model.xml", "openvino_model.bin"), OpenVinoEngine)
+    library = Library(
+        "OpenVINO", "openvino", ("openvino_model.xml", "openvino_model.bin"), OpenVinoEngine, "openvino_model.exit*"
+    )
     activations = ("token", "static")
     tuned = True
+    speed_is_input = True
 
     def options(self) -> type[OpenVinoBlock]:
         """Return the options of every target, and the precision."""
@@ -100,7 +140,7 @@ class OpenVinoTarget(Target):
         return {NAMES[one]: OpenVinoBlock.model_validate(own | {"precision": one}) for one in wanted}
 
     def write(self, model: TaskModel, beside: Path, scheme: Int8 | None, options: TargetBlock) -> Written:
-        """Write the converted graph."""
+        """Write the converted graph, or graphs."""
         openvino = optional("openvino", "openvino")
         precision = getattr(options, "precision", "f32")
 
@@ -109,13 +149,19 @@ class OpenVinoTarget(Target):
         if scheme is not None and scheme.activations == "tensor":
             scheme = scheme.model_copy(update={"activations": "token"})
         made = onnx_graph(model, scheme)
-        try:
-            network = openvino.Core().read_model(made.graph.SerializeToString())
-        except RuntimeError as error:
-            raise CompressError(f"{model.name}: OpenVINO cannot convert it ({first_line(error)})") from error
-        if precision != "f32":
-            network.set_rt_info(precision, ["compress", "precision"])
-        openvino.save_model(network, str(beside / "openvino_model.xml"), compress_to_fp16=False)
+        stops = getattr(model.model, "stops", [])
+        for number, part in enumerate(made.parts, start=1):
+            try:
+                network = openvino.Core().read_model(part.SerializeToString())
+            except RuntimeError as error:
+                raise CompressError(f"{model.name}: OpenVINO cannot convert it ({first_line(error)})") from error
+            if stops:
+                network.set_rt_info(str(stops[number - 1]), "layers")
+                network.set_rt_info(str(model.model.config.speed), "speed")
+            file = "openvino_model.xml" if number == 1 else f"openvino_model.exit{number}.xml"
+            if precision != "f32":
+                network.set_rt_info(precision, ["compress", "precision"])
+            openvino.save_model(network, str(beside / file), compress_to_fp16=False)
         one_token = made.one_token, made.every_token
         return Written(made.exporter, made.float_bytes, made.opset, made.quantized, *one_token, precision)
 
