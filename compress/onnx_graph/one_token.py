@@ -20,7 +20,7 @@ from compress.onnx_graph.static_shapes import PROBED, constant_target, drop_unus
 from eval.cost.onnx_macs import PRODUCTS, shapes_of
 from eval.encoding import Array
 from eval.kinds.kind_registry import kind_of
-from teachers.anatomy.encoder import family_of
+from teachers.anatomy.encoder import inner_family
 from teachers.taskmodel import TaskModel
 
 Part = tuple[int, int] | None
@@ -56,9 +56,9 @@ def every_token(model: TaskModel, narrowed: Sequence[str]) -> str:
         return "a vector is the mean over all tokens"
     if not narrowed:
         return f"{config.model_type} has no layer of which one token alone is read"
-    family = family_of(getattr(model.model, "inner", model.model))
-    asked = {path for role, path in family.parts.items() if "query" in role and "position" not in role}
-    if any(path in name for path in asked for name in narrowed):
+    family = inner_family(model.model)
+    asked = [path for role, path in family.parts.items() if "query" in role and "position" not in role]
+    if not family.parts or any(path in name for path in asked for name in narrowed):
         return ""
     return f"the queries of {family.model_type} are computed for all tokens, what follows for one"
 
@@ -125,7 +125,7 @@ class _Narrowing:
             return whole
         shapes = self.values.shapes[node.input[0]]
         axis = attributes(node).get("axis", 0) % len(shapes[0])
-        is_token = all(shape[axis] == tokens for shape, (_, tokens) in zip(shapes, PROBED, strict=True))
+        is_token = len({shape[axis] for shape in shapes}) > 1
         return [(axis, int(index.item())), None] if is_token else whole
 
     def is_linear(self, node: Node) -> bool:

@@ -24,8 +24,7 @@ from eval.encoding import EncoderSettings
 from eval.errors import CompressError
 from eval.kinds.kind_registry import kind_of
 from eval.one_line import first_line
-from teachers.anatomy.encoder import base_encoder, family_of
-from teachers.anatomy.families import FAMILIES
+from teachers.anatomy.encoder import base_encoder, inner_family
 from teachers.taskmodel import TaskModel, logits_of
 
 OPSET = 17
@@ -179,9 +178,8 @@ def mask_of_one_row(network: Any) -> Iterator[None]:
     A family's own way from ``attention_mask`` to it has dozens of operators, which a small model notices at a batch of
     one, and ends in a row for every token. Families that take no such mask go their own way.
     """
-    encoder = base_encoder(network)
-    known = getattr(getattr(encoder, "config", None), "model_type", None) in FAMILIES
-    if not known or (family := family_of(encoder)).layers is None or not family.adds_mask:
+    family = inner_family(network)
+    if family.layers is None or not family.adds_mask:
         yield
         return
 
@@ -191,7 +189,7 @@ def mask_of_one_row(network: Any) -> Iterator[None]:
             return args, inputs
         return args, {**inputs, "attention_mask": added(mask, torch.float32)[:, None]}
 
-    hook = encoder.register_forward_pre_hook(ready_made, with_kwargs=True)
+    hook = base_encoder(network).register_forward_pre_hook(ready_made, with_kwargs=True)
     try:
         yield
     finally:

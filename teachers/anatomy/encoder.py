@@ -61,6 +61,12 @@ def family_of(model: Any) -> Family:
     return FAMILIES.get(name)
 
 
+def inner_family(model: Any) -> Family:
+    """Return the family of the encoder inside of a network, or of the network itself if that is of no known one."""
+    config = getattr(base_encoder(model), "config", None)
+    return family_of(config if getattr(config, "model_type", None) in FAMILIES else model)
+
+
 def model_inputs(config: Any) -> tuple[str, ...]:
     """Return the names of the arrays that a model takes, in its own order."""
     family = family_of(config)
