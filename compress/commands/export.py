@@ -104,7 +104,7 @@ def export(
         from compress.export.faster import faster
         from compress.export.folder import export as write
 
-        given = {} if task is None else {"examples": task.select, "calibration": calibrating(task)}
+        given: dict[str, Any] = {} if task is None else {"examples": task.select, "calibration": calibrating(task)}
         report = write(artifact, out, to or FIRST_TARGET, int8=int8, agreement=agreement, options=own, **given)
         if (to or FIRST_TARGET) in tuned_targets():
             note = faster(artifact, report, **given)

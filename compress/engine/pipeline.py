@@ -170,7 +170,7 @@ def _export(recipe: Recipe, artifact: Artifact, prepared: Prepared, out: Path) -
             said = {"model": content, "examples": seen, "says": "chosen_on", **ranges, **how, **own}
             made_from = json_digest(said)
             if export_made_from(folder) != made_from:
-                given = {"examples": examples or (), "calibration": calibration or ()}
+                given: dict[str, Any] = {"examples": examples or (), "calibration": calibration or ()}
                 report = export(artifact, folder, target, made_from=made_from, **given, **how, **own)
                 for note in report.notes:
                     logger.info("%s: %s", name, note)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compress.engine.provenance import export_made_from
 from eval.errors import CompressError, UserError
@@ -100,7 +100,7 @@ def _exported(reference: TaskModel, name: str, calibration: Examples | None) -> 
     if export_made_from(folder) != made_from:
         with exclusive(folder):
             if export_made_from(folder) != made_from:
-                how = {"int8": int8, "agreement": 0.0, "made_from": made_from, "name": name}
+                how: dict[str, Any] = {"int8": int8, "agreement": 0.0, "made_from": made_from, "name": name}
                 export(reference, folder, target, calibration=calibration or (), **how)
     return folder
 

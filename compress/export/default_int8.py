@@ -71,7 +71,7 @@ def default_forms(
     """
     if "static" in activations and len(calibration) and not hasattr(model.model, "stops"):  # early exits
         yield from _static(model, calibration[:CALIBRATION])
-    yield from (Form(Int8(activations=kind), name) for kind, name in DYNAMIC.items() if kind in activations)  # type: ignore[arg-type]
+    yield from (Form(Int8(activations=kind), name) for kind, name in DYNAMIC.items() if kind in activations)
 
 
 def _static(model: TaskModel, examples: Any) -> Iterator[Form]:

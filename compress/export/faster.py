@@ -15,6 +15,7 @@ from compress.export.runtime.manifest import target_of
 from compress.export.targets.target_registry import get_target, tuned_targets
 from eval.cost.latency import latency, speedup
 from eval.errors import CompressError
+from eval.inference import Predictor
 from teachers.taskmodel import TaskModel
 
 WORTH_TELLING = 1.2
@@ -46,11 +47,11 @@ def faster(
     ours = Runtime(report.folder, spinning=False)
     written = target_of(ours.manifest)
     with tempfile.TemporaryDirectory() as temporary:
-        models = {WRITTEN: ours}
+        models: dict[str, Predictor] = {WRITTEN: ours}
         for target, int8 in _others(written, report.scheme == "int8"):
             name = f"{target} in {'8 bits' if int8 else 'float'}"
             try:
-                given = {"examples": examples, "calibration": calibration}
+                given: dict[str, Any] = {"examples": examples, "calibration": calibration}
                 place = export(model, Path(temporary) / name, target, int8=int8, **given).folder
             except CompressError:
                 continue  # it does not answer as the model does

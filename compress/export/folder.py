@@ -231,10 +231,10 @@ class _Writer:
         written = self.target.write(self.model, self.beside, form.scheme, form.options)
         manifest = _write_rest(self.model, self.beside, self.target, form.scheme, self.name, written)
         exact = form.scheme is None and written.is_float32 and not rounds(self.model.model)
-        agreement = {"tolerance": None, "agreement": self.limits.agreement}
+        agreement: dict[str, Any] = {"tolerance": None, "agreement": self.limits.agreement}
         try:
             exported = Runtime(self.beside)
-            given = {"tolerance": self.limits.tolerance} if exact else agreement
+            given: dict[str, Any] = {"tolerance": self.limits.tolerance} if exact else agreement
             gate = compare(exported, self.reference, self.examples, **given)
         except ExportError as error:
             raise CompressError(f"{self.model.name}: the export does not run: {error}; nothing was written") from error

@@ -218,7 +218,7 @@ def exported(
     int8 = in_8_bits(target, artifact, chosen or (block is not None and block.settings.int8))
     agreement = 0.0 if not checked else 0.98 if block is None else block.settings.agreement
     options = {} if block is None or chosen else block.settings.own()
-    given = {"examples": examples, "calibration": calibration or ()}
+    given: dict[str, Any] = {"examples": examples, "calibration": calibration or ()}
     export(artifact, folder, target, int8=int8, agreement=agreement, options=options, **given)
     return folder
 
