@@ -40,7 +40,7 @@ from benchmarks.engines.process import Process, prepare, start
 from benchmarks.inference_report import CASES, RATED, SHAPES, STREAMS, Measured, gigaflops, record_name, report
 from compress.artifact.artifact import Artifact
 from eval.cost.machine import load_average, machine, usable_cores
-from eval.cost.timing import interleave
+from eval.cost.timing import Times, interleave
 from eval.data.loading import load_task
 from eval.files.writing import atomic_write
 from eval.task import Examples, Task
@@ -137,6 +137,9 @@ def compare(
             own = process.logits(COMPARED).argmax(-1)
             for case in SHAPES:
                 process.run(case)
+            if labels is not None and own.shape != labels.shape:
+                process.close()
+                raise EngineError(f"answers with labels {list(own.shape)}, not {list(labels.shape)}")
         except EngineError as error:
             reasons[engine.name] = str(error)
             print(f"{engine.name}: not measured: {error}", flush=True)
@@ -151,21 +154,43 @@ def compare(
         raise SystemExit(f"{engines[0].name}, which all others are compared with, cannot be measured")
     load = {}
     for case in cases:
-        runs = {name: partial(_run, process, case) for name, process in running.items()}
-        for name, taken in interleave(runs, seconds).items():
+        for name, taken in _times(running, reasons, case, seconds).items():
             found[name].seconds[case] = np.median(taken, axis=1).tolist()
         load[case] = load_average()
         print(f"{case}: {len(found[engines[0].name].seconds[case])} rounds, load {load[case]}", flush=True)
     for name, process in running.items():
         found[name].resident_megabytes = process.megabytes
         process.close()
-    return {"engines": [asdict(row) for row in found.values()], "not_measured": reasons, "load": load}
+    return {"engines": [asdict(found[name]) for name in running], "not_measured": reasons, "load": load}
 
 
-def _run(process: Process, case: str, number: int) -> float:
-    """Return the seconds that the process itself measured, without the time of the pipe."""
-    del number
-    return process.run(case)
+def _times(running: dict[str, Process], reasons: dict[str, str], case: str, seconds: float) -> dict[str, Times]:
+    """Return the seconds that the processes measured, without the time of the pipe; what dies is left out from now on.
+
+    Args:
+        running: The processes by name; those that die are removed.
+        reasons: Why engines are not measured; those that die are added.
+        case: What they run.
+        seconds: For each, at least.
+    """
+
+    def run(name: str, number: int) -> float:
+        del number
+        try:
+            return running[name].run(case)
+        except EngineError as error:
+            reasons[name] = f"{case}: {error}"
+            raise
+
+    while True:
+        try:
+            return interleave({name: partial(run, name) for name in running}, seconds)
+        except EngineError:
+            for name in running.keys() & reasons:
+                print(f"{name}: not measured: {reasons[name]}", flush=True)
+                del running[name]
+            if not running:
+                raise
 
 
 def rates(config: Any, threads: int, seconds: float = 0.5) -> dict[str, dict[str, float]]:
@@ -194,13 +219,13 @@ def rates(config: Any, threads: int, seconds: float = 0.5) -> dict[str, dict[str
         session = onnxruntime.InferenceSession(model.SerializeToString(), options)
         u = np.full((rows, inner), 7, np.uint8)
         found[f"{rows} x {inner} x {columns}"] = {
-            "fp32": work_of / min(_times(lambda a=a, b=b: a @ b, seconds)),
-            "u8 x s8": work_of / min(_times(lambda s=session, u=u: s.run(None, {"u": u}), seconds)),
+            "fp32": work_of / min(_passes(lambda a=a, b=b: a @ b, seconds)),
+            "u8 x s8": work_of / min(_passes(lambda s=session, u=u: s.run(None, {"u": u}), seconds)),
         }
     return found
 
 
-def _times(run: Any, seconds: float) -> Iterator[float]:
+def _passes(run: Any, seconds: float) -> Iterator[float]:
     run()
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -26,7 +26,7 @@ STREAMS = ("throughput, unsorted", "throughput, length-sorted")
 CASES = (*SHAPES, *STREAMS)
 RATED = "16 x 128"
 """The case that is compared with the peak rates of the machine."""
-OURS, BY_DEFAULT = "ours", "ours, int8"
+OURS = "ours"
 DRAWN = {
     "1 x 32": "one text of 32 tokens",
     RATED: "16 texts of 128 tokens",
@@ -144,14 +144,16 @@ def report(found: Mapping[str, Any]) -> str:
     """Return all tables of a record."""
     measured = [Measured(**row) for row in found["engines"]]
     rates, billions = found.get("rates"), found.get("billions")
-    parts = [against_peers(measured), table(measured, found.get("sentences", STREAMED_BEFORE))]
+    complete = any(row.ours for row in measured)
+    parts = [against_peers(measured)] if complete else []
+    parts.append(table(measured, found.get("sentences", STREAMED_BEFORE)))
     if any(row.name in SATURATING for row in measured):
         parts.append("¹ u8 x s8 sums of this engine saturate on processors with AVX2 and without VNNI.")
     if any(row.agreement < LEAST_AGREEMENT for row in measured):
         parts.append(f"² It agrees with torch in float32 on fewer than {LEAST_AGREEMENT:.0%} of the sentences.")
     if reasons := found.get("not_measured"):
         parts.append("\n".join(["Not measured:", "", *(f"- {name}: {reason}" for name, reason in reasons.items())]))
-    if rates and RATED in measured[0].seconds:
+    if complete and rates and RATED in measured[0].seconds:
         parts.append(share(measured, rates, billions))
     parts.append(circumstances(found, measured))
     return "\n\n".join(parts)
@@ -229,7 +231,7 @@ def circumstances(found: Mapping[str, Any], measured: Sequence[Measured]) -> str
     for row in measured:
         others = {name: version for name, version in row.versions.items() if shown.get(name) != version}
         words += [f"{name} {said}{f' for {tool_of(row.name)}' * (name in shown)}" for name, said in others.items()]
-    text = ", ".join(dict.fromkeys(words)) + f"; rounds: {min(rounds)} to {max(rounds)}"
+    text = ", ".join(dict.fromkeys(words)) + f"; {' to '.join(map(str, sorted({min(rounds), max(rounds)})))} rounds"
     if load := [value for value in found.get("load", {}).values() if value is not None]:
         text += f"; load {min(load):.1f} to {max(load):.1f}"
     return f"{text}{', measured ' + found['date'] if 'date' in found else ''}."

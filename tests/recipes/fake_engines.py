@@ -72,6 +72,15 @@ class Dying(Fake):
         os._exit(7)
 
 
+class DyingLater(Fake):
+    name = "OpenVINO, dies at its first stream"
+
+    def answer(self, run, batches):
+        if len(batches) > 2:
+            os._exit(9)
+        return super().answer(run, batches)
+
+
 class Hanging(Fake):
     name = "torch, hangs"
 
