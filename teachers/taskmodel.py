@@ -114,14 +114,16 @@ def logits_of(outputs: Any, config: Any = None, mask: torch.Tensor | None = None
 
 @contextlib.contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Switch dropout and gradients off for a while."""
-    training = model.training
-    model.eval()
+    """Switch dropout and gradients off for a while; what was switched off before stays so."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
     try:
         with torch.inference_mode():
             yield
     finally:
-        model.train(training)
+        for module in training:
+            module.training = True
 
 
 def weights_digest(model: torch.nn.Module) -> str:
@@ -245,8 +247,7 @@ def load_taskmodel(
         UserError: If the model is missing, damaged or incomplete, of an unsupported family, would run code of its own,
             or does not answer the task.
     """
-    source = str(source)
-    where = Path(source)
+    source, where = str(source), Path(source)
     if where.exists() and not (where / "config.json").is_file():
         raise UserError(
             f"{source}: no config.json here; a model folder holds config.json, model.safetensors, tokenizer"
@@ -358,9 +359,8 @@ def _write_stock(network: Any, folder: Path, weights: bool) -> None:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep transformers from reporting each new head and each file; its errors still come through."""
-    logger = logging.getLogger("transformers")
+    logger, bars = logging.getLogger("transformers"), transformers.utils.logging.is_progress_bar_enabled()
     level = logger.level
-    bars = transformers.utils.logging.is_progress_bar_enabled()
     logger.setLevel(logging.ERROR)
     transformers.utils.logging.disable_progress_bar()
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -35,8 +36,9 @@ def structure_of(network: Any) -> Structure:
         return {}  # standard transformers knows what bitsandbytes made of it
     if form_of(network.config) == "module":
         return {}  # a module of somebody else's program, which only that program builds
-    with torch.device("meta"):
-        stock = _blank(type(network), network.config)
+    if not isinstance(network, transformers.PreTrainedModel):
+        raise TypeError(f"{type(network).__name__} is no transformers model")
+    stock = _blank(_Kind(network))
     _compare(network, stock, "", found, {})
     own, usual = _tied(network), _tied(stock)
     for name, first in own.items():
@@ -91,11 +93,26 @@ def _kept(module: nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in {**module._parameters, **buffers}.items() if tensor is not None}
 
 
-def _blank(cls: Any, config: Any) -> Any:
-    if not issubclass(cls, transformers.PreTrainedModel):
-        raise TypeError(f"{cls.__name__} is no transformers model")
-    network = cls._from_config(copy.deepcopy(config))
-    network.tie_weights()
+class _Kind:
+    """Class and config of a network, as the key of a cache: equal if all that they say is equal."""
+
+    def __init__(self, network: Any) -> None:
+        self.cls, self.config = type(network), network.config
+        self._said = (self.cls, self.config.to_json_string(use_diff=False), self.config._attn_implementation)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kind) and other._said == self._said
+
+    def __hash__(self) -> int:
+        return hash(self._said)
+
+
+@lru_cache(maxsize=4)
+def _blank(kind: _Kind) -> Any:
+    """Return a standard network without weights; it is only looked at, so one serves all calls."""
+    with torch.device("meta"):
+        network = kind.cls._from_config(copy.deepcopy(kind.config))
+        network.tie_weights()
     return network
 
 

@@ -161,13 +161,16 @@ def in_one_line(here: dict[str, Any]) -> str:
 
 def versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
     """Return the installed versions of libraries without importing them; absent ones are left out."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    found = {name: _version(name) for name in names}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+@cache
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def usable_cores() -> int:

@@ -37,9 +37,10 @@ def test_every_ordered_pair_runs_or_is_refused(first, second, signals):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "bert"])
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda name: str(name))
-def test_every_ordered_pair_on_every_family(first, second, family, signals):
-    check_pair(first, second, family, signals)
+@pytest.mark.parametrize("first", names())
+def test_every_ordered_pair_on_every_family(first, family, signals):
+    for second in names():  # a test each would be 9,000 to collect whenever any test is run
+        check_pair(first, second, family, signals)
 
 
 def test_the_square_in_the_docs_is_this_one():

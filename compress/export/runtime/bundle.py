@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from functools import cache
 from importlib import import_module
 from inspect import getmro, getsource
 from itertools import chain
@@ -100,10 +101,10 @@ def predict_program(target: str, library: Library, kind: str = "classification")
         UserError: The file of a kind of another package hides what another part defines.
     """
     parts = [*PARTS, *kind_parts(kind)]
-    sources = [Path(str(import_module(part).__file__)).read_text(encoding="utf-8") for part in parts]
-    if twice := [name for name, count in Counter(chain(*map(_defined, sources))).items() if count > 1]:
+    read = [_read(Path(str(import_module(part).__file__)).read_text(encoding="utf-8")) for part in parts]
+    if twice := [name for name, count in Counter(chain(*(defined for defined, _ in read))).items() if count > 1]:
         raise UserError(f"kind {kind}: its file defines {', '.join(twice)}, as another part of predict.py does; rename")
-    bodies = [_body(source) for source in sources]
+    bodies = [body for _, body in read]
     place = PARTS.index(LIST) + 1
     bodies[place:place] = [*_engine(library), _list(target, library)]
     lookup = LOOKUP.replace("KIND", kind).replace("CLASS", type(kind_of(kind)).__name__)
@@ -114,7 +115,11 @@ def predict_program(target: str, library: Library, kind: str = "classification")
 def _engine(library: Library) -> list[str]:
     """Return the source of the class that runs an export, after those that it is derived from."""
     classes = [each for each in getmro(cast("type", library.engine)) if each.__module__ != "builtins"]
-    return [f"{getsource(each)}\n" for each in reversed(classes)]
+    return [f"{_source(each)}\n" for each in reversed(classes)]
+
+
+_source = cache(getsource)
+"""It parses the whole file of a class each time."""
 
 
 def _list(target: str, library: Library) -> str:
@@ -135,22 +140,18 @@ def kind_parts(kind: str) -> list[str]:
     return [module for module in dict.fromkeys(found) if module not in (*PARTS, "builtins")]
 
 
-def _defined(source: str) -> list[str]:
-    """Return the names of the functions and classes of a module."""
-    nodes = ast.parse(source).body
-    return [node.name for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
-
-
-def _body(source: str) -> str:
-    """Return a module without its docstring, its future imports and its imports from the toolkit."""
-    dropped: set[int] = set()
-    for place, node in enumerate(ast.parse(source).body):
+@cache
+def _read(source: str) -> tuple[tuple[str, ...], str]:
+    """Return the names of the functions and classes of a module, and it without docstring, future and own imports."""
+    nodes, dropped = ast.parse(source).body, set[int]()
+    for place, node in enumerate(nodes):
         is_docstring = place == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         package = (node.module or "").partition(".")[0] if isinstance(node, ast.ImportFrom) else ""
         if is_docstring or package in ("__future__", *TOOLKIT):
             dropped |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     kept = [line for number, line in enumerate(source.splitlines(), start=1) if number not in dropped]
-    return "\n".join(kept).strip("\n") + "\n"
+    defined = tuple(node.name for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef)))
+    return defined, "\n".join(kept).strip("\n") + "\n"
 
 
 def readme(manifest: dict[str, Any], library: Library) -> str:
