@@ -25,6 +25,7 @@ from eval.errors import CompressError
 from eval.kinds.kind_registry import kind_of
 from eval.one_line import first_line
 from teachers.anatomy.encoder import base_encoder, inner_family
+from teachers.anatomy.encoder import family_of
 from teachers.taskmodel import TaskModel, logits_of
 
 OPSET = 17
