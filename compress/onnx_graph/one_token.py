@@ -37,9 +37,10 @@ def narrow_to_one_token(model: Model) -> tuple[str, ...]:
         The names of the products with a weight that are now computed for one token; none where every token is read.
     """
     narrowing = _Narrowing(model)
+    found = tuple(node.name for node in model.graph.node if node.name in narrowing.parts and narrowing.is_linear(node))
     if narrowing.parts:
         narrowing.rewrite()
-    return tuple(node.name for node in model.graph.node if node.name in narrowing.parts and narrowing.is_linear(node))
+    return found
 
 
 def every_token(model: TaskModel, narrowed: Sequence[str]) -> str:
@@ -130,7 +131,8 @@ class _Narrowing:
 
     def is_linear(self, node: Node) -> bool:
         """Whether a node is a product with a weight, which has the same shape whatever the inputs are."""
-        return node.op_type in (*PRODUCTS, "Einsum") and len(set(self.values.shapes[node.input[1]])) == 1
+        product = node.op_type in (*PRODUCTS, "Einsum") and len(node.input) > 1
+        return product and len(set(self.values.shapes[node.input[1]])) == 1
 
     def rewrite(self) -> None:
         """Let each node that gives one token read no more than that."""

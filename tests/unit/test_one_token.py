@@ -192,6 +192,7 @@ CONSTANTS = {
     "places": np.array([2, 0]),
     "row": np.arange(8, dtype=np.float32),
     "matrix": np.arange(40, dtype=np.float32).reshape(8, 5) / 40,
+    "square": np.arange(64, dtype=np.float32).reshape(8, 8) / 64,
     "cube": np.arange(24, dtype=np.float32).reshape(3, 2, 4) / 24,
 }
 CASES = {
@@ -204,6 +205,8 @@ CASES = {
     "MatMul of both": [("Transpose", "x", {"perm": [0, 2, 1]}), ("MatMul", "x y0", {})],
     "Gemm": [("Gather", "x zero", {"axis": 0}), ("Gemm", "y0 matrix", {})],
     "Einsum": [("Reshape", "x heads", {}), ("Einsum", "y0 cube", {"equation": "abnd,hnd->abh"})],
+    "Einsum of one": [("Einsum", "x", {"equation": "abc->cba"})],
+    "MatMul from the right": [("Transpose", "x", {"perm": [0, 2, 1]}), ("MatMul", "square y0", {})],
     "Transpose": [("Transpose", "x", {"perm": [2, 1, 0]})],
     "Reshape": [("Reshape", "x heads", {})],
     "Unsqueeze": [("Unsqueeze", "x axis2", {})],
@@ -214,17 +217,19 @@ CASES = {
     "Gather": [("Gather", "x places", {"axis": 2})],
     "GatherElements": [("Cast", "x", {"to": TensorProto.INT64}), ("GatherElements", "x y0", {"axis": 2})],
 }
+READ = {"Gemm": 0, "MatMul from the right": 2}
+"""The axis of the tokens in the end, where it is not 1."""
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_an_operator_gives_one_token_as_it_gave_all(case):
+def chained(case):
+    """Return a graph with the steps of a case, of which one token is read, and the name of what it is read of."""
     steps = CASES[case]
     nodes = [
         helper.make_node(op, given.split(), [f"y{n}", "unread"][: 1 + (op == "Split")], f"m/{n}", **how)
         for n, (op, given, how) in enumerate(steps)
     ]
     last = f"y{len(steps) - 1}"
-    nodes.append(helper.make_node("Gather", [last, "zero"], ["out"], "m/out", axis=0 if case == "Gemm" else 1))
+    nodes.append(helper.make_node("Gather", [last, "zero"], ["out"], "m/out", axis=READ.get(case, 1)))
     graph = helper.make_graph(
         nodes,
         "g",
@@ -232,7 +237,12 @@ def test_an_operator_gives_one_token_as_it_gave_all(case):
         [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
         [onnx.numpy_helper.from_array(value, name) for name, value in CONSTANTS.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), last
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_operator_gives_one_token_as_it_gave_all(case):
+    model, last = chained(case)
     x = np.random.default_rng(0).uniform(0, 4, (4, 9, 8)).astype(np.float32)
     expected, (before,) = session_of(model).run(None, {"x": x})[0], shapes_of(model, [last], [{"x": x}])[0]
     narrow_to_one_token(model)
