@@ -18,8 +18,8 @@ SMOOTH = 0.8
 """Share of the outliers of activations that moves to the weights where ranges are static."""
 OUTLIER = 3.5
 """Inputs whose largest channel is this many times their median one are smoothed; each costs a product at run time."""
-IN_FLOAT = (1, 2, 4, 8)
-"""How many layers stay in float32, try by try; at most half of them."""
+IN_FLOAT = (1, 2)
+"""How many layers stay in float32, try by try; more of them are slower than per-token ranges."""
 JUDGED = 32
 """Calibration examples on which it is measured how much each layer's 8 bits change the logits."""
 DYNAMIC: Mapping[str, str] = {"tensor": "per-tensor dynamic quantization", "token": "per-token dynamic quantization"}

@@ -33,7 +33,7 @@ from teachers.taskmodel import TaskModel
 
 AGREEMENT = 0.97
 """Least share of predictions that an int8 export must share with its model."""
-GOOD_ENOUGH = 0.995
+GOOD_ENOUGH = 0.99
 """Share of predictions that ends the search for a form of an export, where nothing else is asked for."""
 GATE_EXAMPLES = 256
 """Most examples the gate looks at; evenly spread over those given."""

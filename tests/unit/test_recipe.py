@@ -281,12 +281,13 @@ def test_a_recipe_knows_its_lines_which_are_no_part_of_what_it_says():
 
 def test_every_target_is_a_block_of_its_own():
     from compress.export.targets.target_registry import BUILT_IN
+    from compress.export.targets.target_options import OpenVinoBlock
     from compress.recipe.blocks import ExportBlock, TargetBlock
 
     assert set(ExportBlock.model_fields) == set(BUILT_IN)
     recipe = parse_recipe("seed: 1\nteacher: {model: x}\nexport: [{openvino: {int8: true}}, ort]\n")
     assert [(block.target, block.settings) for block in recipe.export] == [
-        ("openvino", TargetBlock(int8=True)),
+        ("openvino", OpenVinoBlock(int8=True)),
         ("ort", TargetBlock()),
     ]
     assert parse_recipe(recipe_to_yaml(recipe)) == recipe

@@ -14,7 +14,7 @@ class TargetBlock(BaseModel):
         int8: Whether weights become int8, as a step of ``quantize`` recorded it, or else with ranges of activations
             from training examples.
         agreement: Least share of predictions that an int8 export must share with its model; forms are tried until one
-            has it. By default until one has 0.995, and 0.97 must be reached.
+            has it. By default until one has 0.99, and 0.97 must be reached.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
