@@ -43,7 +43,7 @@ def predict(
     if texts and file is not None:
         raise UserError("texts and --file were both given; choose one")
 
-    from compress.export.runtime.processes import json_lines, process_count
+    from compress.export.runtime.many_processes import json_lines, process_count
     from compress.export.targets.library import ExportError
 
     try:

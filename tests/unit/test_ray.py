@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -58,9 +57,8 @@ def test_two_workers_of_a_cluster_predict_every_line(tmp_path):
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1] == "2"
-    rows = [
-        json.loads(line) for file in Path(tmp_path / "predictions").iterdir() for line in file.open(encoding="utf-8")
-    ]
+    written = [file.read_text(encoding="utf-8") for file in (tmp_path / "predictions").iterdir()]
+    rows = [json.loads(line) for text in written for line in text.splitlines()]
     found = {row["text"]: (row["label"], row["probability"]) for row in rows}
     assert len(rows) == len(found) == len(texts)
     for text, answer in zip(texts, Runtime(folder).predict(texts).answers, strict=True):

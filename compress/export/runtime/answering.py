@@ -126,7 +126,7 @@ class Runtime:
         """Answer examples, or lines as ``example`` reads them; answers come in the same order.
 
         Args:
-            examples: Any number of them, as they come: batches are made of texts of similar length.
+            examples: Any number of them, in any order: batches are made of texts of similar length.
             batch_size: Most inputs of a batch; by default as many as are fastest.
 
         Raises:

@@ -32,7 +32,7 @@ PARTS = (
     "compress.export.runtime.manifest",
     "compress.export.runtime.windows",
     "compress.export.runtime.answering",
-    "compress.export.runtime.processes",
+    "compress.export.runtime.many_processes",
     "compress.export.runtime.program",
 )
 """Modules that ``predict.py`` consists of beside that of its kind of task, in the order of their needs."""

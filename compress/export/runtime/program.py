@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
-from compress.export.runtime.processes import json_lines, process_count
+from compress.export.runtime.many_processes import json_lines, process_count
 from compress.export.targets.library import ExportError
 from eval.files.full_disk import full_disk
 from eval.files.streams import guard_streams

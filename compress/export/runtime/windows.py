@@ -58,17 +58,16 @@ def in_order(pool: Executor, make: Callable[[Window], Made], source: Iterable[Wi
         source: The windows.
         ahead: How many windows are read beyond the one that is waited for.
     """
-    unread, waiting = iter(source), deque[Future[Made]]()
-    while True:
-        while unread is not None and len(waiting) <= ahead:
+    unread, waiting, more = iter(source), deque[Future[Made]](), True
+    while more or waiting:
+        while more and len(waiting) <= ahead:
             try:
                 waiting.append(pool.submit(make, next(unread)))
             except StopIteration:
-                unread = None
+                more = False
             except Exception as error:
                 waiting.append(Future())
                 waiting[-1].set_exception(error)
-                unread = None
-        if not waiting:
-            return
-        yield waiting.popleft().result()
+                more = False
+        if waiting:
+            yield waiting.popleft().result()

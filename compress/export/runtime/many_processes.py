@@ -8,10 +8,12 @@ import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from compress.export.runtime.answering import Runtime, usable_cores
 from compress.export.runtime.windows import Window, in_order, windows
@@ -67,7 +69,7 @@ def json_lines(
             yield _json_line(answer)
         return
     share = partial(_share_answered, folder, batch_size, speed)
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    pool = _Processes(processes, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
     try:
         yield from in_order(pool, share, windows(lines, SHARE), 2 * processes - 1)
     except BrokenProcessPool as error:
@@ -76,6 +78,27 @@ def json_lines(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+class _Processes(ProcessPoolExecutor):
+    """Processes that start with Ctrl-C held back, or it would end them in the middle of an import, with a traceback."""
+
+    def submit(self, *call: Any, **named: Any) -> Future[Any]:
+        """Give them something to do, which may start one."""
+        with _interrupts_held():
+            return super().submit(*call, **named)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _json_line(answer: Answer) -> bytes:
@@ -96,6 +119,8 @@ def _opened(folder: Path, speed: float | None) -> Runtime:
 def _end_with_parent() -> None:
     """Let Ctrl-C end this process without a word, and so does the end of its parent, whatever ended it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):  # it was held back until here
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread for each process
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 
