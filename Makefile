@@ -1,8 +1,8 @@
 # make demo      install, then compress a small model on generated data and print the result
 # make test      the default tests; make test-slow runs the long ones
 # make lint      format, lint and types, without changing anything
-# make bench     how fast exports answer, beside today's tools (10 minutes); make bench-full adds BERT-base's shape, how
-#                cost grows, what a training step costs
+# make bench     how fast exports answer, beside every engine (10 minutes, and once the time to install peers into
+#                environments of their own); make bench-full adds BERT-base's shape, how cost grows, a training step
 
 PYTHON ?= python3
 VENV ?= .venv
