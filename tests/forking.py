@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.interrupting import Interruption, arm
+from tests.undrawn import blank
 
 ROOT = Path(__file__).parents[1]
 STREAMS = ("stdin", "stdout", "stderr")
@@ -36,8 +37,13 @@ PRELOADED = (
     "compress.export.folder",
     "compress.export.runtime.answering",
     "compress.engine.pipeline",
+    "eval.report.page",
+    "eval.report.plots",
+    "onnx",
+    "onnxruntime",
     "scipy.stats",
     "torch._dynamo",
+    "torch.onnx",
     "transformers.modeling_utils",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
@@ -70,6 +76,7 @@ class Call:
             a pipe that nobody reads.
         interrupt: After so many seconds it gets what Ctrl-C sends.
         interruption: What happens to it when it changes the disk; its clock stands still then.
+        rendered: Whether pictures of reports are rendered.
     """
 
     arguments: Sequence[str]
@@ -82,6 +89,7 @@ class Call:
     streams: Mapping[str, str] | None = None
     interrupt: float | None = None
     interruption: Interruption | None = None
+    rendered: bool = True
 
 
 @dataclass(frozen=True)
@@ -160,6 +168,7 @@ class Forker:
                     "fresh": call.fresh,
                     "interrupt": call.interrupt,
                     "interruption": call.interruption and asdict(call.interruption),
+                    "rendered": call.rendered,
                     **names,
                     **(call.streams or {}),
                 }
@@ -299,6 +308,10 @@ def _command(request: dict[str, Any]) -> int:
         return _program(request["arguments"])
     from compress.cli import main
 
+    if not request["rendered"]:
+        from eval.report import pictures
+
+        pictures.render = blank
     if request["interruption"]:
         arm(Interruption(**request["interruption"]))
     return main(request["arguments"])

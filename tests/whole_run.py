@@ -60,19 +60,11 @@ class WholeRun:
     changes: tuple[str, ...]
 
     @classmethod
-    def of(cls, folder: Path, forker: Forker) -> WholeRun:
-        """Make the scene and run the recipe in a copy of it without interruption."""
-        scene, place, log = folder / "scene", folder / "whole", folder / "changes.txt"
-        write_data(tiny_task("classification", examples=16), scene / "data")
-        (scene / "text").mkdir()
-        for split in ("train", "validation"):
-            (scene / "text" / f"{split}.txt").write_text(TEXT, encoding="utf-8")
-        (scene / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
-        shutil.copytree(scene, place)
-        ending = forker.run_together([call(place, Interruption(log=str(log)))])[0]
-        assert ending.code == 0, ending.err
-        made = contents(place / "out", place / "home")
-        return cls(scene, forker, made, ending.seconds, tuple(log.read_text("utf-8").splitlines()))
+    def made_in(cls, folder: Path, forker: Forker) -> WholeRun:
+        """Return the run that ``make`` made in a folder."""
+        made = contents(folder / "whole" / "out", folder / "whole" / "home")
+        seconds, changes = ((folder / name).read_text("utf-8") for name in ("seconds.txt", "changes.txt"))
+        return cls(folder / "scene", forker, made, float(seconds), tuple(changes.splitlines()))
 
     def copy(self, place: Path) -> Path:
         """Return a new folder in which the recipe can be run."""
@@ -85,9 +77,24 @@ class WholeRun:
         return self.forker.run_together([call(place, interruption, seconds=seconds)])[0]
 
 
+def make(folder: Path, forker: Forker) -> None:
+    """Make the scene and run the recipe in a copy of it without interruption."""
+    scene, place = folder / "scene", folder / "whole"
+    write_data(tiny_task("classification", examples=16), scene / "data")
+    (scene / "text").mkdir()
+    for split in ("train", "validation"):
+        (scene / "text" / f"{split}.txt").write_text(TEXT, encoding="utf-8")
+    (scene / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    shutil.copytree(scene, place)
+    ending = forker.run_together([call(place, Interruption(log=str(folder / "changes.txt")), seconds=300)])[0]
+    assert ending.code == 0, ending.err
+    (folder / "seconds.txt").write_text(str(ending.seconds))
+
+
 def call(
     place: Path, interruption: Interruption = STEADY, *, out: str = "out", home: str = "home", seconds: float = 120
 ) -> Call:
     """Return the command that starts the run in a folder, or goes on with it."""
     arguments = ["run", "recipe.yaml", "--out", out, "--resume"]
-    return Call(arguments, place, {"COMPRESS_HOME": str(place / home)}, seconds=seconds, interruption=interruption)
+    home_of_run = {"COMPRESS_HOME": str(place / home)}
+    return Call(arguments, place, home_of_run, seconds=seconds, interruption=interruption, rendered=False)

@@ -35,13 +35,13 @@ def process(outside):
 
 @pytest.mark.slow
 def test_techniques_keep_their_rules_on_it(process):
-    ran = json.loads(process.run("-c", CHECKED).splitlines()[-1])
+    ran = json.loads(process.run(CHECKED).splitlines()[-1])
     for name, more in (("prune.heads", set()), ("distill.logits", {"trains_in_bf16"})):
         assert {check for check in ran[name] if ":" in check} == {f"acme-former: {check}" for check in SHARED | more}
         assert ran[name][-2:] == ["claims_of_files_hold", "reload_in_a_fresh_process"]
 
 
 def test_a_student_of_it_loads_in_a_fresh_process(process, tmp_path):
-    process.run("-c", SAVED, tmp_path / "student")
-    loaded = json.loads(process.run("-c", LOADED, tmp_path / "student").splitlines()[-1])
+    process.run(SAVED, tmp_path / "student")
+    loaded = json.loads(process.run(LOADED, tmp_path / "student").splitlines()[-1])
     assert loaded == ["acme_former", 2, "acme-former", 2]

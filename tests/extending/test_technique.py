@@ -67,11 +67,13 @@ def test_a_recipe_runs_and_its_result_loads_in_a_fresh_process(example, place):
     structure = json.loads((place / "run" / "model" / "structure.json").read_text(encoding="utf-8"))
     assert {part["kind"] for part in structure["modules"].values()} == {"acme.half_linear"}
     assert len(structure["modules"]) == 2 * 6 + 1
-    kinds, records, logits = json.loads(example.run("-c", LOADED, place / "run" / "model"))
+    kinds, records, logits = json.loads(example.run(LOADED, place / "run" / "model"))
     assert kinds == ["acme_half"]
     assert records == [["source", ""], ["student", ""], ["acme.half", "acme-half 1.0"]]
     assert len(logits[0]) == 2
 
 
 def test_its_own_test_passes(example):
-    example.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", EXAMPLE, EXAMPLE / "test_acme_half.py")
+    example.run_fresh(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", EXAMPLE, EXAMPLE / "test_acme_half.py"
+    )

@@ -2,10 +2,13 @@
 
 import pytest
 
-from tests.whole_run import WholeRun
+from tests.undrawn import undrawn
+from tests.whole_run import WholeRun, make
+
+__all__ = ["undrawn", "whole"]
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory, forker):
+def whole(made_once, forker):
     """The run without interruption."""
-    return WholeRun.of(tmp_path_factory.mktemp("whole"), forker)
+    return WholeRun.made_in(made_once("whole", lambda folder: make(folder, forker)), forker)

@@ -1,11 +1,7 @@
 """What a run keeps is found again only while what it was made from is the same; what trains nothing may change."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +15,6 @@ from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task, tiny_taskmodel
 
-ROOT = Path(__file__).parents[2]
 RECIPE = """\
 name: small
 task: {kind: classification, data: data, max_length: 32}
@@ -33,9 +28,12 @@ evaluate: {latency: null, baseline: true}
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(made_once):
     """A folder with data, a teacher, a recipe, and its whole run in ``out``."""
-    scene = tmp_path_factory.mktemp("finished")
+    return made_once("finished", finish)
+
+
+def finish(scene):
     task = tiny_task("classification")
     write_data(task, scene / "data")
     (scene / "teacher").mkdir()
@@ -45,7 +43,6 @@ def finished(tmp_path_factory):
         patch.chdir(scene)
         patch.setenv("COMPRESS_HOME", str(scene / "home"))
         assert main(["run", "recipe.yaml", "--out", "out"]) == 0
-    return scene
 
 
 @pytest.fixture
@@ -229,40 +226,44 @@ main(["run", "recipe.yaml", "--out", "out", *sys.argv[2:]])
 """Kills itself once a file of a name is written, before it or its folder gets its place."""
 
 
-def killed(scene, while_writing, *more):
-    """Run the recipe until a file of this name is written, and not yet in its place; there it is killed."""
-    command = [sys.executable, "-c", KILLED, while_writing, *more]
-    done = subprocess.run(
-        command, cwd=scene, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False
-    )
-    assert done.returncode == -9, done.stderr
+@pytest.fixture
+def killed(scene, forker):
+    """Return what runs the recipe until a file of a name is written, and not yet in its place; there it is killed."""
+
+    def run(while_writing, *more):
+        program = scene.parent / "killed.py"
+        program.write_text(KILLED)
+        ending = forker.run([str(program), while_writing, *more], cwd=scene, env={"COMPRESS_HOME": str(scene / "home")})
+        assert ending.code == -9, ending.err
+
+    return run
 
 
-def test_killed_while_the_recipe_is_written_first(scene):
+def test_killed_while_the_recipe_is_written_first(scene, killed):
     shutil.rmtree(scene / "out")
-    killed(scene, "recipe.yaml")
+    killed("recipe.yaml")
     assert [path.name for path in (scene / "out").iterdir() if not path.name.startswith(".")] == []
     for recipe in (RECIPE.replace("export: [onnx: {int8: true, agreement: 0.0}]\n", ""),):
         assert resume(scene, recipe) == 0
     assert not list((scene / "out").glob(".*"))
 
 
-def test_killed_while_the_recipe_is_written_on_resume(scene, monkeypatch):
+def test_killed_while_the_recipe_is_written_on_resume(scene, killed, monkeypatch):
     before = (scene / "out" / "recipe.yaml").read_text()
     changed = RECIPE.replace("agreement: 0.0", "agreement: 0.1")
     (scene / "recipe.yaml").write_text(changed)
-    killed(scene, "recipe.yaml", "--resume")
+    killed("recipe.yaml", "--resume")
     assert (scene / "out" / "recipe.yaml").read_text() == before
     monkeypatch.setattr("compress.engine.steps.apply_step", lambda *_: pytest.fail("a step ran again"))
     assert resume(scene, changed) == 0
     assert not list((scene / "out").glob(".*"))
 
 
-def test_killed_while_an_export_is_written_anew(scene):
+def test_killed_while_an_export_is_written_anew(scene, killed):
     before = manifests(scene)
     changed = RECIPE.replace("agreement: 0.0", "agreement: 0.1")
     (scene / "recipe.yaml").write_text(changed)
-    killed(scene, "predict.py", "--resume")
+    killed("predict.py", "--resume")
     assert manifests(scene) == before
     assert resume(scene, changed) == 0
     assert manifests(scene)["onnx"]["source"]["made_from"] != before["onnx"]["source"]["made_from"]

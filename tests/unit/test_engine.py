@@ -2,10 +2,7 @@
 
 import copy
 import json
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +23,6 @@ from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel
 from tests.tiny import tiny_task, tiny_taskmodel
 
-ROOT = Path(__file__).parents[2]
 CUT_AND_DISTIL = (LayerPruning(keep=(0, 2)), LogitDistillation(temperature=2.0, alpha=0.9, epochs=1))
 
 
@@ -150,7 +146,7 @@ def test_a_changed_file_is_another_run(teacher, inputs, tmp_path):
         run(recipe, teacher, inputs, folder=tmp_path / "run")
 
 
-def test_a_saved_artifact_reloads_bit_for_bit_in_a_fresh_process(teacher, inputs, task, tmp_path):
+def test_a_saved_artifact_reloads_bit_for_bit_in_a_fresh_process(teacher, inputs, task, forker, tmp_path):
     result = run(Recipe(steps=CUT_AND_DISTIL), teacher, inputs)
     folder = result.save(tmp_path / "small")
     assert load(folder).lineage == result.lineage
@@ -161,8 +157,7 @@ def test_a_saved_artifact_reloads_bit_for_bit_in_a_fresh_process(teacher, inputs
         "np.save(sys.argv[1] + '/out.npy', np.stack(predict(a, texts).logits))"
     )
     texts = [example["text"] for example in task.validation[:5]]
-    run_python = [sys.executable, "-c", code, str(folder), *texts]
-    printed = subprocess.run(run_python, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    printed = forker.program(code, str(folder), *texts, cwd=tmp_path)
     assert printed.strip() == result.digest
     from eval.inference import predict
 

@@ -7,11 +7,15 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertForSequenceClassification, DebertaV2Config, DebertaV2ForSequenceClassification
 
 from eval.cost.onnx_macs import onnx_macs
 from eval.cost.size import Size, file_bytes, folder_bytes, macs, model_size, onnx_size
 from eval.errors import UserError
+from teachers.taskmodel import evaluating
+from tests.tiny import FAMILIES, tiny_taskmodel
 
 HIDDEN, INNER, LAYERS, WORDS, LABELS, LENGTH = 8, 16, 2, 30, 3, 10
 
@@ -47,6 +51,24 @@ def bert_parameters():
 def test_macs_of_bert_by_hand(attention, device):
     assert macs(bert(attention, device), length=LENGTH) == bert_macs(LENGTH)
     assert macs(bert(attention, device), batch=3, length=LENGTH) == 3 * bert_macs(LENGTH)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_macs_are_those_of_torchs_own_counter(family):
+    model = tiny_taskmodel(family).model
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(input_ids=torch.full((1, LENGTH), 2))
+    assert macs(model, length=LENGTH) == counter.get_total_flops() // 2
+
+
+def test_what_was_switched_off_before_an_answer_stays_so():
+    model = bert().train()
+    model.bert.encoder.layer[0].eval()
+    before = [module.training for module in model.modules()]
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+    assert [module.training for module in model.modules()] == before
+    assert len(set(before)) == 2
 
 
 def test_macs_leave_the_model_as_it_was():

@@ -12,6 +12,9 @@ import pytest
 
 from compress.cli import main
 from tests.tiny import tiny_task, tiny_taskmodel
+from tests.undrawn import undrawn
+
+__all__ = ["call", "cells", "home", "place", "ran", "undrawn"]
 
 ROOT = Path(__file__).parents[3]
 RECIPE = """\
