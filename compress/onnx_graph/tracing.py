@@ -24,8 +24,7 @@ from eval.encoding import EncoderSettings
 from eval.errors import CompressError
 from eval.kinds.kind_registry import kind_of
 from eval.one_line import first_line
-from teachers.anatomy.encoder import base_encoder, inner_family
-from teachers.anatomy.encoder import family_of
+from teachers.anatomy.encoder import base_encoder, family_of, inner_family
 from teachers.taskmodel import TaskModel, logits_of
 
 OPSET = 17
