@@ -280,8 +280,8 @@ def test_a_recipe_knows_its_lines_which_are_no_part_of_what_it_says():
 
 
 def test_every_target_is_a_block_of_its_own():
-    from compress.export.targets.target_registry import BUILT_IN
     from compress.export.targets.target_options import OpenVinoBlock
+    from compress.export.targets.target_registry import BUILT_IN
     from compress.recipe.blocks import ExportBlock, TargetBlock
 
     assert set(ExportBlock.model_fields) == set(BUILT_IN)
