@@ -25,11 +25,14 @@ evaluate: {against: teacher, latency: null}
 
 
 @pytest.fixture(scope="session")
-def pristine(tmp_path_factory, forker):
+def pristine(made_once, forker):
     """A scene in which all is well."""
+    return made_once("pristine", lambda scene: fill(scene, forker))
+
+
+def fill(scene, forker):
     from teachers.taskmodel import save_taskmodel
 
-    scene = tmp_path_factory.mktemp("hostile") / "scene"
     task = tiny_task("classification")
     for name in ("data", "model", "home"):
         (scene / name).mkdir(parents=True)
@@ -47,4 +50,3 @@ def pristine(tmp_path_factory, forker):
     for name in ("made", "home"):
         shutil.rmtree(scene / name)
     (scene / "home").mkdir()
-    return scene
