@@ -16,7 +16,7 @@ CALIBRATION = 256
 """Most examples that static ranges are taken from."""
 SMOOTH = 0.8
 """Share of the outliers of activations that moves to the weights where ranges are static."""
-OUTLIER = 3.5
+OUTLIER = 6.0
 """Inputs whose largest channel is this many times their median one are smoothed; each costs a product at run time."""
 IN_FLOAT = (1, 2)
 """How many layers stay in float32, try by try; more of them are slower than per-token ranges."""
