@@ -37,7 +37,8 @@ class OpenVinoEngine:
         settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
         if threads:
             settings["INFERENCE_NUM_THREADS"] = threads
-        core, self.parts, self.layers, self.speed = openvino.Core(), [], [], 0.0
+        core, self.layers, self.speed = openvino.Core(), [], 0.0
+        self.parts: list[tuple[Any, list[str], list[str]]] = []
         while not self.parts or "states" in self.parts[-1][2]:  # which another network goes on with
             part = file.with_suffix(f".exit{len(self.parts) + 1}{file.suffix}") if self.parts else file
             network = core.read_model(str(part))
