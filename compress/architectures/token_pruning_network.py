@@ -110,7 +110,8 @@ class TokenPruningForSequenceClassification(PreTrainedModel):  # type: ignore[mi
         labels = {"id2label": network.config.id2label, "label2id": network.config.label2id}
         made = cls(TokenPruningConfig(network.config, keep, problem_type=network.config.problem_type, **labels))
         made.inner = network
-        return made.train(network.training)
+        made.train(network.training)
+        return made
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the standard network's table of word embeddings."""

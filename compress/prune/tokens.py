@@ -166,7 +166,7 @@ class RetentionPenalty(nn.Module):
         penalty: Value of the term where all tokens are kept.
     """
 
-    def __init__(self, retention: nn.Module, penalty: float) -> None:
+    def __init__(self, retention: Any, penalty: float) -> None:
         super().__init__()
         self.watched, self.penalty = [retention], penalty  # a plain list: the network has this module
 

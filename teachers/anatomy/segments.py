@@ -66,7 +66,7 @@ def exchanged(module: Any, path: str, new: nn.Module) -> Any:
 def twin_of(module: Any) -> Any:
     """Return a shallow copy of a module; where it is traced to ONNX, its operators are named like the original's."""
     twin = copy.copy(module)
-    names = torch.jit._trace._trace_module_map  # type: ignore[attr-defined]
+    names = torch.jit._trace._trace_module_map
     if names is not None and module in names:
         names[twin] = names[module]
     return twin

@@ -213,7 +213,7 @@ exact. {_PARTS if library.more else _ONE_GRAPH}
 
 _ONE_GRAPH = """To other runtimes `speed` is an input of the graph that may be left out; its output `layers` tells how
 many layers ran."""
-_PARTS = """The layers up to each exit are a network of their own. Of the rows whose `uncertainty`, an output, is above
+_PARTS = """The layers up to each exit stand in separate files. Of the rows whose `uncertainty`, an output, is above
 the speed, the next network takes `states` as `hidden`, and the `attention_mask`; the last `logits` of a row count."""
 
 

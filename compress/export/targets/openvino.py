@@ -58,7 +58,8 @@ class OpenVinoEngine:
             settings["ENABLE_CPU_PINNING"] = False
         if threads:
             settings["INFERENCE_NUM_THREADS"] = threads
-        self.parts, self.layers, self.speed = [], [], 0.0
+        self.layers, self.speed = [], 0.0
+        self.parts: list[tuple[Any, list[str], list[str]]] = []
         while not self.parts or "states" in self.parts[-1][2]:  # which another network goes on with
             if self.parts:
                 network = core.read_model(str(file.with_suffix(f".exit{len(self.parts) + 1}{file.suffix}")))
