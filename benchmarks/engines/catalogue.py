@@ -29,8 +29,6 @@ ENGINES: tuple[type[Engine], ...] = (
     ours.Ours,
     ours.OursInt8,
     ours.OursPerTensor,
-    ours.OursStatic,
     ours.OursOpenVino,
     ours.OursOpenVinoInt8,
-    ours.OursOpenVinoStatic,
 )

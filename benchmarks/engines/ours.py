@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.engines.engine import Engine, Files, Run
 from benchmarks.engines.openvino import OPENVINO
@@ -27,7 +27,8 @@ class Ours(Engine):
 
         model = load(files.model)
         scheme = self.scheme(model, files)
-        export(model, place / "export", self.target, int8=scheme, examples=files.texts("gate"))
+        known = {"examples": files.texts("gate"), "calibration": files.texts("calibration")}
+        export(model, place / "export", self.target, int8=scheme, **known)
 
     def scheme(self, model: TaskModel, files: Files) -> bool | Int8:
         """Return what is exported in 8 bits, and how."""
@@ -42,7 +43,7 @@ class Ours(Engine):
 
 
 class OursInt8(Ours):
-    """What ``--int8`` gives without a further word."""
+    """What ``--int8`` gives with ``--data`` and without a further word."""
 
     name = "ours, int8"
 
@@ -63,22 +64,6 @@ class OursPerTensor(Ours):
         return Int8(activations="tensor")
 
 
-class OursStatic(Ours):
-    """Static quantization, ``quantize.static`` with calibration texts."""
-
-    name = "ours, int8, static"
-
-    def scheme(self, model: TaskModel, files: Files) -> bool | Int8:
-        """Ranges from the calibration texts."""
-        from compress.modules.int8_scheme import Int8
-        from compress.quantize.static import StaticQuantization
-        from compress.technique import Inputs
-
-        given: Any = Inputs(calibration=files.texts("calibration"))
-        outcome = StaticQuantization(keep_float="none").apply(model, given, None)  # type: ignore[arg-type]
-        return Int8.model_validate(outcome.export_scheme)
-
-
 class OursOpenVino(Ours):
     """``--to openvino --fp32``."""
 
@@ -92,9 +77,3 @@ class OursOpenVinoInt8(OursOpenVino, OursInt8):
     """``--to openvino --int8``."""
 
     name = "ours, OpenVINO, int8"
-
-
-class OursOpenVinoStatic(OursOpenVino, OursStatic):
-    """The same with static quantization."""
-
-    name = "ours, OpenVINO, int8, static"
