@@ -226,7 +226,8 @@ class _Writer:
                 yield Form(form.scheme, f"{form.name}{name}", options)
 
     def _write(self, form: Form) -> _Made:
-        for file in _library(self.target).files:
+        library = _library(self.target)
+        for file in library.files_of([file.name for file in self.beside.iterdir()]):
             (self.beside / file).unlink(missing_ok=True)  # OpenVINO may still read the file of an earlier form
         written = self.target.write(self.model, self.beside, form.scheme, form.options)
         manifest = _write_rest(self.model, self.beside, self.target, form.scheme, self.name, written)

@@ -121,15 +121,21 @@ class _Narrowing:
         return self.asked[node.name]
 
     def _read_by(self, node: Node) -> list[Part]:
-        """Return what a node that is computed as it stands reads: all, but for a Gather of one token."""
+        """Return what a node that is computed as it stands reads: all, but for a Gather or Slice of one token."""
         whole: list[Part] = [None] * len(node.input)
-        index = self.values.constants.get(node.input[1]) if node.op_type == "Gather" else None
-        if index is None or index.size != 1:
+        known = [self.values.constants.get(name) for name in node.input[1:4]]
+        if node.op_type not in ("Gather", "Slice") or any(array is None or array.size != 1 for array in known):
+            return whole
+        places = [int(array.item()) for array in known if array is not None]
+        if node.op_type == "Gather":
+            place, axis = places[0], attributes(node).get("axis", 0)
+        elif len(places) == 3 and places[:2] == [0, 1]:
+            place, axis = 0, places[2]
+        else:
             return whole
         shapes = self.values.shapes[node.input[0]]
-        axis = attributes(node).get("axis", 0) % len(shapes[0])
-        is_token = len({shape[axis] for shape in shapes}) > 1
-        return [(axis, int(index.item())), None] if is_token else whole
+        axis %= len(shapes[0])
+        return [(axis, place), *whole[1:]] if len({shape[axis] for shape in shapes}) > 1 else whole
 
     def is_linear(self, node: Node) -> bool:
         """Whether a node is a product with a weight, which has the same shape whatever the inputs are."""

@@ -86,6 +86,10 @@ def _product(node: Node, axis: int, values: Values) -> Axes | None:
     return [values.rank(left) - 2, None] if from_end == 2 else [None, values.rank(right) - 1]
 
 
+def _packed_product(node: Node, axis: int, values: Values) -> Axes | None:
+    return [axis, *_whole(node)] if axis < values.rank(node.output[0]) - 1 else None
+
+
 def _gemm(node: Node, axis: int, values: Values) -> Axes | None:
     bias = [values.aligned(name, 2) for name in node.input[2:]]
     return [attributes(node).get("transA", 0), None, *bias] if axis == 0 else None
@@ -177,6 +181,7 @@ RULES: dict[str, Callable[[Node, int, Values], Axes | None]] = {
     "Split": _beside(0),
     "LayerNormalization": _normalized,
     "MatMul": _product,
+    "MatMulNBits": _packed_product,
     "Gemm": _gemm,
     "Einsum": _einsum,
     "Transpose": _transpose,

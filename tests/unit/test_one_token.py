@@ -267,4 +267,5 @@ def test_an_operator_gives_one_token_as_it_gave_all(case):
 
 def test_every_rule_that_is_more_than_elementwise_is_tried():
     elementwise = {name for name, rule in RULES.items() if rule is RULES["Add"]}
-    assert set(RULES) - elementwise <= {case.split()[0] for case in CASES}
+    packed = {"MatMulNBits"}  # tests/parity/test_quantize_weights.py: its multiply-accumulates are those of MatMul
+    assert set(RULES) - elementwise - packed <= {case.split()[0] for case in CASES}
