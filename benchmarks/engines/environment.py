@@ -9,7 +9,7 @@ import subprocess
 import sys
 import venv
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib import metadata
 from pathlib import Path
 
 LONGEST = 900
@@ -57,7 +57,8 @@ class Environment:
     def _make(self, folder: Path) -> None:
         print(f"installing {', '.join(self.requirements)}", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
-        venv.create(folder, with_pip=find_spec("pip") is None)  # else that of the project is found
+        has_pip = any(metadata.distributions(name="pip"))  # of the project, which is then found here too
+        venv.create(folder, with_pip=not has_pip)
         purelib = next(folder.glob("lib/python*/site-packages"), folder / "Lib" / "site-packages")
         (purelib / "project.pth").write_text("\n".join(site.getsitepackages()), encoding="utf-8")
         command = [str(_interpreter(folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
