@@ -17,7 +17,7 @@ from typing import Any
 import onnx
 import torch
 
-from compress.architectures.early_exit_network import added
+from compress.architectures.wrapped_encoder import added
 from compress.onnx_graph.rewrites import Model, tidy
 from compress.onnx_graph.static_shapes import settle_shapes
 from eval.encoding import EncoderSettings
