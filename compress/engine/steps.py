@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import logging
 import shutil
+import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,7 +121,7 @@ def lacking_of(model: TaskModel) -> Handover:
 def dry_run(
     recipe: Recipe, artifact: Artifact, inputs: Inputs, left_out: Collection[int] = ()
 ) -> tuple[Artifact, list[tuple[int, str]]]:
-    """Run the steps on a few examples with one optimizer step each, as a dry run.
+    """Run the steps on a few examples with one optimizer step each, as a dry run; nothing of it stays on disk.
 
     Args:
         recipe: Its steps and seed.
@@ -135,27 +137,35 @@ def dry_run(
         CompressError: If a step gives a model that is not sound.
     """
     logger.info("dry run of %d steps", len(recipe.steps))
-    train, calibration = (
-        None if split is None else split[:DRY_RUN_EXAMPLES] for split in (inputs.train, inputs.calibration)
-    )
-    small = Inputs(train=train, calibration=calibration, teacher=inputs.teacher)
     found: list[tuple[int, str]] = []
-    for index, step in enumerate(recipe.steps):
-        if index in left_out:
-            continue
-        where = f"step {index + 1}, {step.name} (in the dry run)"
-        try:
-            outcome = apply_step(step.for_dry_run(), artifact, small, recipe.seed + index)
-            _verify(step, outcome.model, inputs)
-        except UserError as error:
-            found += [(index, f"{where}: {sentence}") for sentence in error.problems]
-            continue
-        except CompressError as error:
-            raise type(error)(f"{where}: {error}") from error
-        config = recorded(step)
-        record = Record(technique=step.name, config=config, export_scheme=outcome.export_scheme, weights_after="")
-        artifact = with_record(artifact, outcome.model, record)
+    with _few_examples(inputs) as few:
+        for index, step in enumerate(recipe.steps):
+            if index in left_out:
+                continue
+            where = f"step {index + 1}, {step.name} (in the dry run)"
+            try:
+                outcome = apply_step(step.for_dry_run(), artifact, few, recipe.seed + index)
+                _verify(step, outcome.model, inputs)
+            except UserError as error:
+                found += [(index, f"{where}: {sentence}") for sentence in error.problems]
+                continue
+            except CompressError as error:
+                raise type(error)(f"{where}: {error}") from error
+            config = recorded(step)
+            record = Record(technique=step.name, config=config, export_scheme=outcome.export_scheme, weights_after="")
+            artifact = with_record(artifact, outcome.model, record)
     return artifact, found
+
+
+@contextlib.contextmanager
+def _few_examples(inputs: Inputs) -> Iterator[Inputs]:
+    """Give what a dry run sees: a few examples, and the teacher with its signals in a folder of their own."""
+    with tempfile.TemporaryDirectory() as signals:
+        yield Inputs(
+            train=None if inputs.train is None else inputs.train[:DRY_RUN_EXAMPLES],
+            calibration=None if inputs.calibration is None else inputs.calibration[:DRY_RUN_EXAMPLES],
+            teacher=None if inputs.teacher is None else inputs.teacher.kept_in(Path(signals)),
+        )
 
 
 def with_record(artifact: Artifact, made: TaskModel, record: Record) -> Artifact:

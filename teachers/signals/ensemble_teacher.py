@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -71,6 +72,10 @@ class EnsembleTeacher:
     def of(cls, models: Sequence[TaskModel]) -> EnsembleTeacher:
         """Return the ensemble of these models, all weighing alike."""
         return cls(tuple(ModelTeacher(model) for model in models))
+
+    def kept_in(self, cache: Path) -> EnsembleTeacher:
+        """Return the same ensemble, whose members' signals are kept in a folder of the caller's."""
+        return replace(self, teachers=tuple(teacher.kept_in(cache) for teacher in self.teachers))
 
     @property
     def _models(self) -> list[TaskModel]:

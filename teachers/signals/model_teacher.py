@@ -93,6 +93,10 @@ class TeacherSource(Protocol):
         """
         ...
 
+    def kept_in(self, cache: Path) -> TeacherSource:
+        """Return the same teacher, whose signals are kept in a folder of the caller's."""
+        ...
+
 
 @dataclass(frozen=True)
 class ModelTeacher:
@@ -176,6 +180,10 @@ class ModelTeacher:
             logger.info("outputs of %s would take %.1f GB: running it live", self.model.name, predicted / 2**30)
             return live
         return self._cached(own, wanted, predicted)
+
+    def kept_in(self, cache: Path) -> ModelTeacher:
+        """Return the same teacher, whose signals are kept in a folder of the caller's."""
+        return replace(self, cache=cache)
 
     def _cached(self, rows: EncodedDataset, wanted: SignalSpec, predicted: int) -> CachedReader:
         words = [self.digest, rows.examples.digest, str(wanted), str(VERSION)]

@@ -13,12 +13,13 @@ from compress.artifact.artifact import Artifact, load
 from compress.distill.distilbert import DistilBertDistillation
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
-from compress.engine.steps import run
+from compress.engine.steps import dry_run, run
 from compress.prune.layers import LayerPruning
 from compress.prune.vocabulary import VocabularyPruning
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import CompressError, UserError
+from teachers.signals.ensemble_teacher import EnsembleTeacher
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel
 from tests.tiny import tiny_task, tiny_taskmodel
@@ -93,6 +94,15 @@ def test_a_failure_shows_in_the_rehearsal(teacher, inputs):
         broken.model.classifier.bias.fill_(float("inf"))
     with pytest.raises(CompressError, match=r"step 1, prune.layers \(in the dry run\): .*no longer finite"):
         run(Recipe(steps=CUT_AND_DISTIL), broken, inputs)
+
+
+@pytest.mark.parametrize("teachers", [1, 2])
+def test_a_dry_run_leaves_nothing_in_the_cache(teacher, task, tmp_path, teachers):
+    cache = tmp_path / "signals"
+    members = tuple(ModelTeacher(teacher, cache=cache) for _ in range(teachers))
+    source = members[0] if teachers == 1 else EnsembleTeacher(members)
+    dry_run(Recipe(steps=CUT_AND_DISTIL), Artifact.from_model(teacher), Inputs(train=task.train, teacher=source))
+    assert not cache.exists()
 
 
 def test_finished_steps_are_not_run_again(teacher, inputs, tmp_path, monkeypatch):
