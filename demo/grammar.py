@@ -12,7 +12,7 @@ from pathlib import Path
 
 LABELS = ("negative", "positive")
 UNLABELLED = "unlabelled.txt"
-SENTENCES = {"test": 3_000, "validation": 300, "train": 500, UNLABELLED: 4_000}
+SENTENCES = {"test": 2_000, "validation": 200, "train": 500, UNLABELLED: 2_500}
 """How many sentences there are of each kind: few labels, as most have them; a margin needs thousands to be shown."""
 
 

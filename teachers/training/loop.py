@@ -51,6 +51,9 @@ from teachers.training.training_task import BoundTask, Learnable, TrainingTask
 
 logger = logging.getLogger("teachers.training.loop")
 
+CHECKPOINT_SHARE = 0.05
+"""Checkpoints at the ends of epochs take at most this share of the time, so that short epochs are not all kept."""
+
 
 @dataclass
 class TrainState:
@@ -204,7 +207,7 @@ class _Loop:
         return self.train_state.history
 
     def _steps(self) -> None:
-        saved = time.perf_counter()
+        saved, cost = time.perf_counter(), 0.0
         for step, training_task, indices, last_of_epoch in self._schedule():
             started = time.perf_counter()
             self.scheduled.at_step(step, self.total)
@@ -215,11 +218,14 @@ class _Loop:
             if last_of_epoch or self.train_state.step == self.total or (every and self.train_state.step % every == 0):
                 if self._end_of_epoch():
                     return
+                due = saved + min(cost / CHECKPOINT_SHARE, self.training.checkpoint_seconds)
+            else:
+                due = saved + self.training.checkpoint_seconds
+            now = time.perf_counter()
+            if self._over_all(float(now >= due)):
                 self._checkpoint()
                 saved = time.perf_counter()
-            elif self._over_all(float(time.perf_counter() - saved >= self.training.checkpoint_seconds)):
-                self._checkpoint()
-                saved = time.perf_counter()
+                cost = saved - now
 
     def _schedule(self) -> Iterator[tuple[int, BoundTask, list[int], bool]]:
         """Yield (step, lesson, rows, whether the epoch ends), from the current step to the last."""
