@@ -257,7 +257,7 @@ def evaluate(
         reference = replace(reference, name=f"{reference.name} (reference)")
     plan, own = None, ReferenceExports()
     if block.latency is not None:
-        plan = LatencyPlan(batch=block.latency.batch, lengths=(block.latency.lengths,))
+        plan = LatencyPlan(**block.latency.model_dump())
         own = (
             reference_exports(
                 reference, {name: _form(at) for name, at in runnable.items()}, threads, prepared.inputs.calibration

@@ -330,10 +330,12 @@ class LatencyBlock(Block):
     Attributes:
         batch: Batch sizes.
         lengths: Tokens of each input, or ``data`` for the lengths of the data itself.
+        seconds: Time for each model at each batch size; twice as much if the rounds do not agree by then.
     """
 
     batch: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 8, 32), min_length=1)
     lengths: Literal["data"] | Annotated[int, Field(ge=1)] = "data"
+    seconds: float = Field(default=2.0, gt=0)
 
 
 class EvaluateBlock(Block):

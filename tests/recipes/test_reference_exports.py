@@ -1,15 +1,13 @@
 """A recipe measures the teacher's own exports beside what it makes, and the memory of each model."""
 
 import json
-from functools import partial
 
 import pytest
 
-from compress.engine import model_memory, pipeline
+from compress.engine import model_memory
 from compress.engine.pipeline import run_recipe
 from compress.engine.reference_exports import reference_exports
 from compress.recipe import parse_recipe
-from eval.cost.latency import LatencyPlan
 from eval.cost.memory import PeakMemory
 from eval.errors import UserError
 from eval.result import Result
@@ -25,7 +23,7 @@ teacher: {model: teacher}
 student: {from: teacher, layers: [0]}
 steps: [{prune.vocabulary: {}}]
 export: [{onnx: {int8: true, agreement: 0.0}}]
-evaluate: {latency: {batch: [1]}}
+evaluate: {latency: {batch: [1], seconds: 0.005}}
 """
 
 
@@ -36,7 +34,6 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "teacher").mkdir()
     save_taskmodel(tiny_taskmodel("bert", task.spec), tmp_path / "teacher")
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(pipeline, "LatencyPlan", partial(LatencyPlan, seconds=0.005))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -71,9 +68,9 @@ def test_the_teachers_own_exports_are_measured_and_named(place, monkeypatch):
 
 def test_they_can_be_switched_off_and_are_left_out_without_latency(place, monkeypatch):
     monkeypatch.setattr(model_memory, "peak_of", lambda *_: pytest.fail("memory was measured"))
-    off = RECIPE.replace("batch: [1]}", "batch: [1]}, reference_exports: false, memory: false")
+    off = RECIPE.replace("{latency", "{reference_exports: false, memory: false, latency")
     assert [result.name for result in run_recipe(parse_recipe(off), "off").results][2:] == ["onnx", "onnx-int8"]
-    without = RECIPE.replace("latency: {batch: [1]}", "latency: null")
+    without = RECIPE.replace("{batch: [1], seconds: 0.005}", "null")
     results = run_recipe(parse_recipe(without), "without").results
     assert len(results) == 4
     assert {result.memory for result in results} == {None}
