@@ -112,7 +112,7 @@ class ObjectiveBlock(BaseModel):
     def make(self, inputs: Inputs) -> Objective:
         """Return the sum with the teacher in ``inputs``, which is run once for all terms."""
         from compress.weighted_sum import WeightedSum
-        from teachers.signals.model_teacher import SharedTeacher
+        from teachers.signals.shared_teacher import SharedTeacher
 
         if inputs.teacher is not None:
             inputs = replace(inputs, teacher=SharedTeacher(inputs.teacher))

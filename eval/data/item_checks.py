@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from eval.data.columns import matched_columns
 from eval.files.rows import Row
 from eval.kinds.kind_registry import kind_of
 from eval.kinds.values import SHOWN_LABELS, LabelReader, plain_text, shown
@@ -21,13 +22,17 @@ class Checker:
 
     Attributes:
         kind: The kind.
+        named: ``columns`` as it was given.
+        columns: The same with those that ``match`` found for the file that is being read.
+        found: All that it found in any file.
         pair: Whether texts come in pairs, as in the first good item; None before it. For embedding only items with a
             label count.
     """
 
     def __init__(self, kind: str, columns: Mapping[str, str], label_map: Mapping[str, str]) -> None:
         self.kind = kind_of(kind)
-        self.columns = columns
+        self.named = self.columns = columns
+        self.found: dict[str, str] = {}
         self.reader = LabelReader(label_map)
         self.pair: bool | None = None
 
@@ -39,6 +44,15 @@ class Checker:
     @labels.setter
     def labels(self, labels: Sequence[str] | None) -> None:
         self.reader.allowed = labels
+
+    def match(self, names: Collection[str], labelled: bool, alone: bool) -> None:
+        """Find the columns of a file whose fields have other names than ours; arguments as for ``matched_columns``.
+
+        What was found in an earlier file of the data set is looked for first.
+        """
+        earlier = {field: name for field, name in self.found.items() if field not in names and name in names}
+        self.columns = matched_columns(self.kind, names, {**earlier, **self.named}, labelled, alone)
+        self.found |= {field: name for field, name in self.columns.items() if field not in self.named}
 
     def has_truth(self, row: Row) -> bool:
         """Whether a row holds the truth, whatever its form."""
@@ -69,9 +83,9 @@ class Checker:
             values = {name: self.kind.parsed(name, value, values) for name, value in values.items()}
         truth = self.kind.truth
         fields = [*self.kind.inputs(values), *([truth] if labelled and truth else [])]
-        for name in fields:
-            if name not in values:
-                raise BadItemError(self._missing(name, row))
+        missing = [name for name in fields if name not in values]
+        if missing:
+            raise BadItemError(self._missing(missing, row))
         example: dict[str, Any] = {}
         for name in fields:
             if name == truth:
@@ -86,7 +100,7 @@ class Checker:
         """Return the group that a row names, under our name, a mapped one or one that is usual; else the kind's own."""
         own = self.columns.get("group")
         if own is not None and own not in row.values:
-            raise BadItemError(self._missing("group", row))
+            raise BadItemError(self._missing(["group"], row))
         usual = ("group", *self.kind.group_columns) if own is None else (own,)
         names = [name for name in usual if name in row.values]
         value = row.values[names[0]] if names else None
@@ -96,12 +110,19 @@ class Checker:
             raise BadItemError(f"{names[0]!r} must name a group by a text or a whole number, not {shown(value)}")
         return plain_text(names[0], str(value))
 
-    def _missing(self, name: str, row: Row) -> str:
-        column = self.columns.get(name, name)
-        there = ", ".join(map(repr, list(row.values)[:SHOWN_LABELS])) or "no fields"
-        if column in row.values:
-            return f"the field {column!r} is empty"
-        return f"the field {column!r} is missing; there are {there}; name its column with columns: {{{name}: ...}}"
+    def _missing(self, names: Sequence[str], row: Row) -> str:
+        """Say which fields an item lacks, all of them at once, and which columns there are."""
+        columns = {name: self.columns.get(name, name) for name in names}
+        found = [f"the field {column!r} is empty" for column in columns.values() if column in row.values]
+        absent = {name: column for name, column in columns.items() if column not in row.values}
+        if absent:
+            there = ", ".join(map(repr, list(row.values)[:SHOWN_LABELS])) or "no fields"
+            shown = " and ".join(map(repr, absent.values()))
+            which = f"the field {shown} is missing" if len(absent) == 1 else f"the fields {shown} are missing"
+            named = ", ".join(f"{name}: ..." for name in absent)
+            its = "its column" if len(absent) == 1 else "their columns"
+            found.append(f"{which}; there are {there}; name {its} with columns: {{{named}}}")
+        return "; ".join(found)
 
     def _input(self, name: str, value: Any) -> Any:
         if name == "id" and isinstance(value, int):

@@ -6,12 +6,13 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from eval.data.arguments import Weights, specification, wrong_arguments
 from eval.data.item_checks import BadItemError, Checker
-from eval.data.sources import Source, find_sources
+from eval.data.sources import Source, find_sources, in_memory
 from eval.errors import UserError, did_you_mean
 from eval.kinds.kind import Kind
 from eval.kinds.kind_registry import kind_of
@@ -26,7 +27,7 @@ SHOWN = 20
 
 def load_task(
     kind: str,
-    data: str | Path | None = None,
+    data: Any = None,
     *,
     metric: str | None = None,
     labels: Sequence[str] | None = None,
@@ -52,7 +53,9 @@ def load_task(
             rows of SWAG and RACE (see ``eval.kinds.choice_formats``), or one of another package (``eval.kinds``).
         data: A folder with a file a split (``train``, ``validation``, ``test``, ``unlabeled``; .jsonl, .json, .csv,
             .tsv, .parquet, .txt, also with .gz), one file (``validation``, unless it is called after another split), a
-            folder written by ``datasets.save_to_disk``, or a hub name ``owner/name[:config]``.
+            folder written by ``datasets.save_to_disk``, or a hub name ``owner/name[:config]``; or a table in memory: a
+            pandas ``DataFrame``, a ``datasets.Dataset`` or a list of dicts, alone (``validation``) or by split
+            (``{"train": ..., "test": ...}``, ``datasets.DatasetDict``).
         metric: The primary metric; by default accuracy, spearman, entity_f1, f1 or masked_accuracy, for
             multiple-choice accuracy, and for embedding spearman (pairs) or nearest (single texts).
         labels: Labels in the order of their ids; by default those of the train split (or else of the first split that
@@ -70,7 +73,8 @@ def load_task(
             where others weigh 1.
         on_bad: Whether bad items refuse the data (``refuse``) or are left out and counted (``skip``).
         files: The file of a split, or the data set's own name of a split.
-        columns: The file's column for each of our fields, such as ``{"text": "sentence"}``.
+        columns: The file's column for each of our fields, such as ``{"text": "sentence"}``; usual names are found by
+            themselves (``eval.data.columns``), and told.
         limit: Most examples of a split; a sample is drawn.
         seed: Draws the samples.
         keep_labels: For embedding: whether ``train`` keeps its labels, to learn from them without a teacher.
@@ -115,6 +119,9 @@ def load_task(
     checker = Checker(kind, columns, {str(old): str(new) for old, new in label_map.items()})
     checker.labels = None if labels is None else [str(label) for label in labels]
     splits = _read(sources, checker, on_bad, keep_labels)
+    if checker.found:
+        found = ", ".join(f"{field} = {column}" for field, column in checker.found.items())
+        logger.info("data: found %s; columns: says otherwise", found)
     spec = spec.model_copy(update=_found(spec, checker, metric))
     spec = spec.model_copy(update={"class_weights": _weights(spec, class_weights, splits.get("train", ()))})
     misfit = unfit(spec.metric, spec)
@@ -123,7 +130,13 @@ def load_task(
     splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
     if checker.kind.vectors:
         splits = _texts_together(splits)
-    source = str(data) if data is not None else ", ".join(str(file) for file in (files or {}).values())
+    source = (
+        ""
+        if in_memory(data)
+        else str(data)
+        if data is not None
+        else ", ".join(str(file) for file in (files or {}).values())
+    )
     return Task(spec, splits, source)
 
 
@@ -164,14 +177,20 @@ def _read(
             continue
         if wrong and on_bad == "skip":
             logger.warning(
-                "%s: left out %d bad items of %d: %s", source.name, len(wrong), len(items) + len(wrong), wrong[0]
+                "%s: left out %d bad items of %d: %s: %s",
+                source.name,
+                len(wrong),
+                len(items) + len(wrong),
+                *wrong[0],
             )
         elif wrong:
-            bad += wrong
+            bad += _lines(source.name, items, wrong)
         if not items and not wrong:
             problems.append(f"{source.name}: is empty; put items into it, or take the file away")
         elif not items and on_bad == "skip":
-            problems.append(f"{source.name}: nothing is left of it; all {len(wrong)} items are bad, such as {wrong[0]}")
+            problems.append(
+                f"{source.name}: nothing is left of it; all {len(wrong)} items are bad, such as {': '.join(wrong[0])}"
+            )
         if checker.labels is None:
             checker.labels = _labels(checker.kind, items)
             if checker.kind.one_label and checker.labels is not None and len(checker.labels) < 2:
@@ -186,22 +205,36 @@ def _read(
     return splits
 
 
+def _lines(name: str, items: Sequence[Example], bad: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a line for each bad item; one for all if all have the same problem, as when columns have other names."""
+    if not items and len(bad) > SHOWN and len({problem for _, problem in bad}) == 1:
+        return [f"{name}: all {len(bad):,} items: {bad[0][1]}"]
+    return [f"{where}: {problem}" for where, problem in bad]
+
+
 def _read_split(
     name: str, source: Source, checker: Checker, keep_labels: bool = False
-) -> tuple[list[Example], list[str]]:
+) -> tuple[list[Example], list[tuple[str, str]]]:
+    """Return the items of a split, and the place and the problem of each bad one."""
     items: list[Example] = []
-    bad: list[str] = []
+    bad: list[tuple[str, str]] = []
     of_texts = checker.kind.vectors
     labelled = name != "unlabeled" and (keep_labels or not (of_texts and name == "train"))
     may_lack = labelled and (of_texts or name == "test")
-    rows = source.rows() if checker.columns else checker.kind.rows(source.rows())
-    for number, row in enumerate(rows):
+    rows = iter(source.rows() if checker.named else checker.kind.rows(source.rows()))
+    head = []
+    for row in rows:
+        head.append(row)
+        if not row.problem:  # its columns are those of the file
+            checker.match(row.values, labelled, alone=labelled and not may_lack)
+            break
+    for number, row in enumerate(chain(head, rows)):
         if number == 0 and may_lack:
             labelled = bool(row.problem) or checker.has_truth(row)
         try:
             items.append(checker.check(row, labelled))
         except BadItemError as error:
-            bad.append(f"{row.where}: {error}")
+            bad.append((row.where, str(error)))
     return items, bad
 
 

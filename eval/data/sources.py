@@ -1,9 +1,9 @@
-"""Where the splits of a data set are: files of a folder, one file, a saved ``datasets`` folder, or the hub."""
+"""Where the splits of a data set are: files of a folder, one file, a saved ``datasets`` folder, the hub, or memory."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,11 +40,12 @@ class Source:
         return cls(str(file), partial(read, file), file)
 
 
-def find_sources(data: str | Path | None, files: Mapping[str, str | Path]) -> dict[str, Source]:
+def find_sources(data: Any, files: Mapping[str, str | Path]) -> dict[str, Source]:
     """Return what can be read, by split; ``train`` first.
 
     Args:
-        data: A folder, a file, a saved ``datasets`` folder or a hub name; None if ``files`` says all.
+        data: A folder, a file, a saved ``datasets`` folder or a hub name; what ``in_memory`` knows; None if ``files``
+            says all.
         files: The file of a split (beside ``data``, or anywhere), or the data set's own name of a split.
 
     Raises:
@@ -52,8 +53,10 @@ def find_sources(data: str | Path | None, files: Mapping[str, str | Path]) -> di
     """
     if data is None and not files:
         raise UserError("load_task: say where the data is: data (a folder, a file or a hub name) or files, one a split")
-    path = None if data is None else user_path(data)
-    if path is not None and not path.exists():
+    path = user_path(data) if isinstance(data, str | Path) else None
+    if data is not None and path is None:
+        found = _in_memory(data, files)
+    elif path is not None and not path.exists():
         found = _dataset_sources(_from_hub(str(data)), str(data), files)
     elif path is not None and any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
         found = _dataset_sources(_from_disk(path), str(data), files)
@@ -61,6 +64,54 @@ def find_sources(data: str | Path | None, files: Mapping[str, str | Path]) -> di
         found = _file_sources(path, files)
     order = [*SPLITS, *found]
     return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
+
+
+def in_memory(data: Any) -> bool:
+    """Whether data is a table in memory, or several by split: a pandas DataFrame, rows as dicts, a ``datasets`` one."""
+    return data is not None and not isinstance(data, str | Path)
+
+
+def _in_memory(data: Any, files: Mapping[str, str | Path]) -> dict[str, Source]:
+    if isinstance(data, Mapping) and not hasattr(data, "save_to_disk"):
+        tables = {str(split): table for split, table in data.items()}
+    elif hasattr(data, "save_to_disk"):
+        return _dataset_sources(data, "data", files)
+    else:
+        tables = {"validation": data}
+    rows = {split: _rows(table) for split, table in tables.items()}
+    wrong = [
+        f"data: {split}: got {type(tables[split]).__name__}; give a pandas DataFrame, a datasets.Dataset or a list of "
+        "dicts, alone or by split ({'train': ..., 'test': ...})"
+        for split, found in rows.items()
+        if found is None
+    ]
+    if files:
+        wrong.append("files: belongs to data on disk; give the splits as {'train': ..., 'test': ...}")
+    if wrong or not tables:
+        raise UserError(*wrong or ["data: has no split"])
+    return {split: Source(split, found) for split, found in rows.items() if found is not None}
+
+
+def _rows(table: Any) -> Callable[[], Iterator[Row]] | None:
+    """Return what reads a table in memory, or None if it is none."""
+    if hasattr(table, "save_to_disk"):
+        return partial(read_dataset, table, "data")
+    if hasattr(table, "to_dict") and hasattr(table, "columns"):
+        return partial(_plain_rows, table.to_dict("records"))
+    if isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
+        return partial(_plain_rows, table)
+    return None
+
+
+def _plain_rows(rows: Sequence[Mapping[Any, Any]]) -> Iterator[Row]:
+    for number, row in enumerate(rows, start=1):
+        values = {str(name): None if _is_nan(value) else value for name, value in row.items()}
+        yield Row(f"row {number}", values)
+
+
+def _is_nan(value: Any) -> bool:
+    """Whether a value is what pandas writes where there is none."""
+    return isinstance(value, float) and value != value
 
 
 def _file_sources(path: Path | None, files: Mapping[str, str | Path]) -> dict[str, Source]:

@@ -20,7 +20,8 @@ from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec
-from teachers.signals.model_teacher import ModelTeacher, Reader, SharedTeacher, TeacherSource, cuts_alike, reads_alike
+from teachers.signals.model_teacher import ModelTeacher, Reader, TeacherSource, cuts_alike, reads_alike
+from teachers.signals.shared_teacher import SharedTeacher
 from teachers.taskmodel import TaskModel
 
 

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -194,49 +194,6 @@ class ModelTeacher:
                 logger.info("computing outputs of %s over %d rows (%.1f MB)", self.model.name, len(rows), size)
                 _write_cache(folder, self.model, rows, wanted)
         return CachedReader(folder, rows, wanted)
-
-
-@dataclass
-class SharedTeacher:
-    """One teacher read by several losses at once: what any of them wants is computed together, once a batch.
-
-    Attributes:
-        teacher: The teacher itself.
-    """
-
-    teacher: TeacherSource
-    _shares: list[_Share] = field(default_factory=list)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.teacher, name)
-
-    def read(self, rows: EncodedDataset, wanted: SignalSpec = NOTHING) -> Reader:
-        """Return a reader that also gives what the other losses want of the same rows."""
-        share = next((share for share in self._shares if share.rows is rows), None)
-        if share is None:
-            share = _Share(self.teacher, rows, wanted)
-            self._shares.append(share)
-        share.wanted |= wanted
-        return share
-
-
-@dataclass
-class _Share:
-    """What several losses want of one teacher and the same rows."""
-
-    teacher: TeacherSource
-    rows: EncodedDataset
-    wanted: SignalSpec
-    reader: Reader | None = None
-    last: tuple[Batch, Signals] | None = None
-
-    def __call__(self, batch: Batch) -> Signals:
-        """Return all that is wanted, computed once a batch."""
-        if self.reader is None:
-            self.reader = self.teacher.read(self.rows, self.wanted)
-        if self.last is None or self.last[0] is not batch:
-            self.last = (batch, self.reader(batch))
-        return self.last[1]
 
 
 def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: SignalSpec) -> int:

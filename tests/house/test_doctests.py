@@ -30,6 +30,7 @@ MODULES = (
     "eval.certificate.canonical",
     "eval.cost.size",
     "eval.cost.timing",
+    "eval.data.columns",
     "eval.data.loading",
     "eval.data.roles",
     "eval.files.typed_json",

@@ -312,10 +312,13 @@ class TestHub:
         assert asked == [("nyu-mll/glue", "sst2"), ("owner/na.me", None)]
 
     def test_places_and_unknown_splits(self, data, tmp_path):
+        for split in data:
+            named = data[split].rename_column("sentence", "said")
+            data[split] = named.add_column("who", ["Ann"] * len(named))
         data.save_to_disk(tmp_path / "data")
         wrong = refused("classification", tmp_path / "data")
         assert wrong[0] == (
-            f"{tmp_path}/data (train): row 1: the field 'text' is missing; there are 'sentence', 'label'; "
+            f"{tmp_path}/data (train): row 1: the field 'text' is missing; there are 'said', 'label', 'who'; "
             "name its column with columns: {text: ...}"
         )
         assert refused("classification", tmp_path / "data", files={"validation": "validation_match"}) == [
@@ -416,7 +419,11 @@ class TestBadItems:
         [
             ("classification", {"label": "x"}, "the field 'text' is missing; there are 'label'; name its column with "),
             ("classification", {"text": None, "label": "positive"}, "the field 'text' is empty"),
-            ("classification", {}, "the field 'text' is missing; there are no fields; name its column with"),
+            (
+                "classification",
+                {},
+                "the fields 'text' and 'label' are missing; there are no fields; name their columns",
+            ),
             ("classification", {"text": 3, "label": "positive"}, "'text' must hold text, not 3"),
             ("classification", PAIRS[0], "unknown label 'same'; allowed: negative, positive"),
             (

@@ -1,0 +1,77 @@
+"""Which column of somebody's table holds what: usual names are known, and what is left over is taken if it is alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from eval.examples import TEXT, TEXTS
+from eval.kinds.kind import Kind
+
+PAIRS = (
+    *(("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("sentence_a", "sentence_b"), ("text1", "text2")),
+    *(("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("question", "passage")),
+    *(("query", "passage"), ("query", "document"), ("query", "text"), ("anchor", "positive")),
+    *(("title", "body"), ("title", "content"), ("title", "description"), ("headline", "body")),
+)
+"""Columns that hold the two texts of a pair, where both are there."""
+USUAL: Mapping[str, Sequence[str]] = {
+    "text": (
+        *("sentence", "review", "comment", "content", "body", "message", "tweet", "utterance", "document"),
+        *("question", "query", "headline", "title", "description", "input"),
+    ),
+    "label": (
+        *("labels", "target", "class", "category", "sentiment", "intent", "emotion", "topic", "polarity"),
+        *("score", "rating", "similarity", "similarity_score", "relatedness", "output", "answer", "y"),
+    ),
+    "tokens": ("words",),
+    "tags": ("ner_tags", "pos_tags", "labels", "ner", "label"),
+    "context": ("passage", "paragraph"),
+}
+"""Usual names of the columns for our fields, the likeliest first."""
+NUMBERS = ("", "id", "idx", "index", "uid", "guid", "group", "unnamed: 0")
+"""Columns that number or group rows, and say nothing of them."""
+
+
+def matched_columns(
+    kind: Kind, names: Iterable[str], given: Mapping[str, str], labelled: bool, alone: bool = True
+) -> dict[str, str]:
+    """Return the column of each field that does not stand in a table under our own name.
+
+    Args:
+        kind: Kind of task.
+        names: Columns of the table.
+        given: Columns that were named; they are kept.
+        labelled: Whether the truth is wanted.
+        alone: Whether a single column that is left over is taken for a single field that is.
+
+    Examples:
+        >>> from eval.kinds.kind_registry import kind_of
+        >>> matched_columns(kind_of("classification"), ["Review", "stars"], {}, labelled=True)
+        {'text': 'Review', 'label': 'stars'}
+    """
+    there = {name.strip().lower(): name for name in names}
+    found = dict(given)
+    fields = {field: found.get(field, field) for field in kind.fields}
+    wanted = kind.inputs({field: column for field, column in fields.items() if column in there.values()})
+    lacking = [field for field in wanted if fields[field] not in there.values() and field not in given]
+
+    def free(name: str) -> bool:
+        return name in there and there[name] not in found.values()
+
+    if lacking == list(TEXT) and set(TEXTS) <= set(kind.fields):
+        pair = next((pair for pair in PAIRS if all(map(free, pair))), None)
+        if pair is not None:
+            found |= {field: there[name] for field, name in zip(TEXTS, pair, strict=True)}
+            lacking = []
+    if labelled and kind.truth is not None and kind.truth not in given and kind.truth not in there.values():
+        lacking.append(kind.truth)
+    for field in list(lacking):
+        name = next(filter(free, USUAL.get(field, ())), None)
+        if name is not None:
+            found[field] = there[name]
+            lacking.remove(field)
+    told = {*found.values(), *kind.fields, *kind.group_columns}
+    rest = [own for name, own in there.items() if own not in told and name not in NUMBERS]
+    if alone and len(lacking) == len(rest) == 1:
+        found[lacking[0]] = rest[0]
+    return found
