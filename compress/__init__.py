@@ -18,6 +18,7 @@ _PUBLIC = {
     "UserError": "eval.errors",
     "certify": "compress.certification.certifying",
     "load": "compress.artifact.artifact",
+    "optimize": "compress.optimizing",
     "read_recipe": "compress.recipe",
     "recheck": "compress.certification.replaying",
     "recipe_to_yaml": "compress.recipe",

@@ -1,4 +1,4 @@
-"""The command line: eighteen commands; nothing heavy is imported before a command needs it."""
+"""The command line: nineteen commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from compress.commands import (
     evaluate,
     export,
     init,
+    optimize,
     plan,
     predict,
     run,
-    schema,
     search,
     teach,
     techniques,
@@ -59,13 +59,14 @@ def options(
     del debug, version
 
 
+app.command("optimize", cls=Command)(optimize.optimize)
 app.command("run", cls=Command)(run.run)
 app.command("check", cls=Command)(check.check)
 app.command("plan", cls=Command)(plan.plan)
 app.command("list", cls=Command)(techniques.list_techniques)
 app.command("show", cls=Command)(techniques.show_technique)
 app.command("init", cls=Command)(init.init)
-app.command("schema", cls=Command)(schema.schema)
+app.command("schema", cls=Command)(techniques.schema)
 app.command("search", cls=Command)(search.search)
 app.command("teach", cls=Command)(teach.teach)
 app.command("augment", cls=Command)(augment.augment)

@@ -1,15 +1,17 @@
-"""``compress list`` and ``compress show``: what there is, and what it takes."""
+"""``compress list``, ``show`` and ``schema``: what there is, what it takes, and what a recipe may say."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from compress.commands.output import table, write_json
+from compress.commands.output import as_json, table, write_json
 from compress.commands.run import Json
 from eval.errors import UserError
+from eval.files.writing import atomic_write
 
 
 def list_techniques(
@@ -67,3 +69,26 @@ def show_technique(
     typer.echo(f"source: {found.source}")
     if found.package:
         typer.echo(f"package: {found.package}")
+
+
+def schema(
+    out: Annotated[Path | None, typer.Option(help="File to write; without it the schema is printed.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+) -> None:
+    """Show the JSON Schema of recipes: every field of every technique, with its meaning, type, range and default.
+
+    An editor with a YAML language server (VS Code, Neovim …) completes and checks a recipe whose first line is
+    '# yaml-language-server: $schema=recipe.schema.json'.
+    """
+    from compress.recipe.json_schema import recipe_json_schema
+
+    if out is not None and out.exists() and not force:
+        raise UserError(f"{out}: is there already; --force replaces it, --out names another file")
+    text = as_json(recipe_json_schema())
+    if out is None:
+        typer.echo(text)
+        return
+    if not out.parent.is_dir():
+        raise UserError(f"{out}: its folder does not exist")
+    atomic_write(out, f"{text}\n".encode())
+    typer.echo(f"wrote {out}; first line of a recipe: # yaml-language-server: $schema={out}")

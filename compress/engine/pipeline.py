@@ -22,7 +22,7 @@ from compress.engine.model_memory import with_memory
 from compress.engine.preflight import foresee, result_name
 from compress.engine.preparation import Prepared, prepare, refuse_several
 from compress.engine.provenance import content_of, export_made_from
-from compress.engine.reference_exports import ReferenceExports, reference_exports
+from compress.engine.reference_exports import ALWAYS, ReferenceExports, reference_exports
 from compress.engine.run_folder import MODEL, PAGE, RESULTS, RESULTS_FILE, refuse_other_run, save_result, take
 from compress.engine.steps import run
 from compress.export.runtime.manifest import MANIFEST, target_of
@@ -37,6 +37,7 @@ from eval.files.writing import atomic_write
 from eval.measurement import scored_examples
 from eval.naming import public_name
 from eval.result import RESULT_FILE, Result
+from teachers.taskmodel import TaskModel
 from teachers.training.processes import how_many
 
 if TYPE_CHECKING:
@@ -130,13 +131,16 @@ def _runs(export: Path) -> bool:
     """Whether an export answers on this machine; what is made for the browser does so there."""
     from compress.export.targets.target_registry import library_of
 
-    return library_of(target_of(read_json(export / MANIFEST))) is not None
+    return library_of(_target(export)) is not None
+
+
+def _target(export: Path) -> str:
+    return target_of(read_json(export / MANIFEST))
 
 
 def _form(export: Path) -> str:
     """Return target and number format of an export, such as ``onnx-int8``."""
-    manifest = read_json(export / MANIFEST)
-    return f"{target_of(manifest)}{'-int8' if manifest['scheme'] == 'int8' else ''}"
+    return f"{_target(export)}{'-int8' if read_json(export / MANIFEST)['scheme'] == 'int8' else ''}"
 
 
 def _export(recipe: Recipe, artifact: Artifact, prepared: Prepared, out: Path) -> dict[str, Path]:
@@ -247,7 +251,8 @@ def evaluate(
         reference = prepared.reference
     elif block.against != "none":
         reference = load_model(block.against, task.spec, new_head=False)
-    models: list[Predictor] = [artifact]
+    unchanged = isinstance(reference, TaskModel) and reference.digest == artifact.digest
+    models: list[Predictor] = [] if unchanged else [artifact]  # of the same model one row is enough
     if block.baseline:
         models.append(replace(_baseline(recipe, prepared, out), name=BASELINE))
     threads, runnable = torch.get_num_threads(), {name: at for name, at in exports.items() if _runs(at)}
@@ -258,14 +263,16 @@ def evaluate(
     plan, own = None, ReferenceExports()
     if block.latency is not None:
         plan = LatencyPlan(**block.latency.model_dump())
+        # The unchanged model in the same form would be held against itself, so its float32 stands there.
+        forms = {name: _target(at) if unchanged else _form(at) for name, at in runnable.items()}
         own = (
             reference_exports(
-                reference, {name: _form(at) for name, at in runnable.items()}, threads, prepared.inputs.calibration
+                reference, forms, threads, prepared.inputs.calibration, ("onnx",) if unchanged else ALWAYS
             )
             if block.reference_exports
             else own
         )
-        models += own.models.values()
+        models += dict.fromkeys(own.models.values())
     examples, claim = scored_examples(task, roles.report), ""
     if reference is not None:
         asked = claim_of(task.spec, examples, roles.report, block.margin, recipe.seed)

@@ -53,8 +53,9 @@ def reference_exports(
     exports: Collection[str] | Mapping[str, str],
     threads: int | None = None,
     calibration: Examples | None = None,
+    always: Collection[str] = ALWAYS,
 ) -> ReferenceExports:
-    """Export the reference as it is, in every form that a compressed model is exported to, and ``ALWAYS``.
+    """Export the reference as it is, in every form that a compressed model is exported to, and ``always``.
 
     Each is written once, under ``COMPRESS_HOME``, and found again by the content of the reference.
 
@@ -64,6 +65,7 @@ def reference_exports(
             less than its target and number format, name -> these.
         threads: Threads of one product.
         calibration: Examples that 8-bit exports take their ranges from, as those of the compressed model do.
+        always: Exports that are made whatever the recipe exports.
 
     Raises:
         CompressError: If the disk refuses.
@@ -78,10 +80,13 @@ def reference_exports(
         return ReferenceExports(notes=(f"{reference.name} is no single network, so it has no export of its own.",))
     models, notes = {}, []
     forms = dict(exports) if isinstance(exports, Mapping) else {name: name for name in exports}
-    for name, form in ({name: name for name in ALWAYS} | forms).items():
+    known: dict[str, Runtime] = {}
+    for name, form in ({name: name for name in always} | forms).items():
         try:
-            folder = _exported(reference, form, calibration)
-            models[name] = Runtime(folder, threads, name=f"{reference.name}, {name}", spinning=False)
+            if form not in known:
+                folder = _exported(reference, form, calibration)
+                known[form] = Runtime(folder, threads, name=f"{reference.name}, {name}", spinning=False)
+            models[name] = known[form]
         except (UserError, CompressError, ExportError) as error:
             notes.append(f"No speed is told against {reference.name}'s own {name} export: {error}.")
             logger.warning("%s", notes[-1])

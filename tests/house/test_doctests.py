@@ -31,6 +31,7 @@ MODULES = (
     "eval.cost.size",
     "eval.cost.timing",
     "eval.data.columns",
+    "eval.data.judging",
     "eval.data.loading",
     "eval.data.roles",
     "eval.files.typed_json",

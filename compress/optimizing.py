@@ -1,0 +1,219 @@
+"""A finished model made as fast as this machine allows, without training: from a model and a table to a checked export.
+
+It is a recipe without steps, written beside its results, so whatever it does can be read, changed and run again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compress.artifact.artifact import Artifact
+from compress.certification.certifying import certify
+from compress.engine.pipeline import run_recipe
+from compress.export.check.probes import synthetic_examples
+from compress.export.targets.target_registry import FASTEST
+from compress.recipe.from_yaml import recipe_from_plain
+from eval.data.judging import label_names, with_test
+from eval.data.loading import load_task
+from eval.errors import CompressError, UserError
+from eval.files.writing import atomic_folder
+from eval.kinds.kind_registry import kind_of
+from eval.task import Examples, Task, TaskSpec
+
+if TYPE_CHECKING:
+    from compress.export.tune import Trial
+    from eval.result import Result
+
+logger = logging.getLogger("compress.optimizing")
+
+SYNTHETIC = 300
+"""Synthetic texts on which variants have to agree with the model where no data was given."""
+SECONDS = 2.0
+"""Time for each row of the report."""
+CERTIFICATE = "model.cert"
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """What came of it.
+
+    Attributes:
+        export: Folder of the export, for ``compress predict``, ``compress.load`` or its own library.
+        chosen: The variant that was kept, with its times and its agreement.
+        results: Measurements on the examples that report; none without data.
+        page: The report, likewise.
+        certificate: What it shows, likewise.
+        notes: What was found, assumed or divided, and what is recommended, a sentence each.
+    """
+
+    export: Path
+    chosen: Trial
+    results: tuple[Result, ...] = ()
+    page: Path | None = None
+    certificate: Path | None = None
+    notes: tuple[str, ...] = ()
+
+
+def optimize(
+    model: str | Path,
+    data: Any = None,
+    *,
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+    out: str | Path | None = None,
+    margin: float = 0.01,
+    agreement: float | None = None,
+) -> Optimized:
+    """Export a model in the fastest way that answers as it does, and show what that costs.
+
+    Float32, 8-bit and bfloat16 forms are written for every runtime that is installed; they are timed alternately on
+    examples that choose, and the fastest that agrees is measured against the model on others.
+
+    Args:
+        model: A model folder that answers a task, or a hub name.
+        data: Whatever ``eval.data.loading.load_task`` takes: a file, a folder, a DataFrame, ...; without any, variants
+            are compared on synthetic texts, and nothing is certified.
+        text: The column with the text; two for a pair. By default usual names are looked for.
+        label: The column with the label, likewise.
+        out: Folder to write; by default ``runs/NAME-optimized``. What an earlier call left there is gone on with.
+        margin: Loss of the score that still counts as no worse.
+        agreement: Least share of equal predictions; by default 0.98.
+
+    Raises:
+        UserError: If the model or the data cannot be used, with every reason.
+        CompressError: If no variant answers as the model does, or the disk refuses.
+    """
+    artifact = Artifact.from_pretrained(str(model))
+    name = Path(model).name or "model"
+    folder = Path(out) if out is not None else Path("runs") / f"{name}-optimized"
+    if data is None:
+        if text is not None or label is not None:
+            raise UserError("text, label: name columns of data; give data, or leave them out")
+        return _on_synthetic_texts(artifact, folder, agreement)
+    task, notes = _task(artifact.task, data, _columns(artifact.task.kind, text, label))
+    for note in notes:
+        logger.info("%s", note)
+    _keep(task, folder / "data")
+    recipe = recipe_from_plain(_recipe(str(model), name, folder / "data", task.spec, margin, agreement), name)
+    done = run_recipe(recipe, folder / "run", resume=(folder / "run").exists())
+    certified = certify(folder / "run", folder / CERTIFICATE, model=FASTEST)
+    found = next(result for result in done.results if result.name == FASTEST)
+    chosen = _chosen(done.exports[FASTEST])
+    said = (
+        *notes,
+        *done.notes,
+        f"{certified.sentence}.",
+        *_recommended(found, chosen, done.exports[FASTEST], artifact),
+    )
+    return Optimized(done.exports[FASTEST], chosen, done.results, done.page, certified.file, said)
+
+
+def _columns(kind: str, text: str | Sequence[str] | None, label: str | None) -> dict[str, str]:
+    """Return the columns that were named, by our fields."""
+    asked = kind_of(kind)
+    texts = [text] if isinstance(text, str) else list(text or ())
+    fields = asked.given(pair=len(texts) == 2)
+    if texts and len(fields) != len(texts):
+        raise UserError(f"text: {asked.named} task reads {' and '.join(fields)}; name {len(fields)} columns")
+    found = dict(zip(fields, texts, strict=True)) if texts else {}
+    if label is not None:
+        if asked.truth is None:
+            raise UserError(f"label: {asked.named} task has no labels; leave it out")
+        found[asked.truth] = label
+    return found
+
+
+def _task(spec: TaskSpec, data: Any, columns: Mapping[str, str]) -> tuple[Task, list[str]]:
+    """Return the data with the labels of the model, divided so that other examples report than those that choose."""
+    how: dict[str, Any] = {"columns": columns, "max_length": spec.max_length, "stride": spec.stride}
+    how |= {"truncation": spec.truncation, "truncation_side": spec.truncation_side}
+    if kind_of(spec.kind).vectors:
+        how |= {"pooling": spec.pooling, "normalize": spec.normalize}
+    else:
+        how |= {"metric": spec.metric}
+    if not kind_of(spec.kind).labelled:
+        task, note = with_test(load_task(spec.kind, data, **how))
+        return task, [note] if note else []
+    found = load_task(spec.kind, data, **how)
+    names, assumed = label_names(found.spec.labels, spec.labels)
+    task, note = with_test(load_task(spec.kind, data, labels=spec.labels, label_map=names, **how))
+    return task, [said for said in (assumed, note) if said]
+
+
+def _keep(task: Task, folder: Path) -> None:
+    """Write the splits as JSON lines, unless they are there."""
+    if folder.is_dir():
+        return
+    with atomic_folder(folder, "the data") as beside:
+        for name, split in task.splits.items():
+            lines = (json.dumps(dict(example), ensure_ascii=False) + "\n" for example in split)
+            (beside / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def _recipe(
+    model: str, name: str, data: Path, spec: TaskSpec, margin: float, agreement: float | None
+) -> dict[str, Any]:
+    """Return the recipe, which has no steps: the model itself is exported."""
+    task: dict[str, Any] = {"kind": spec.kind, "data": str(data.resolve()), "max_length": spec.max_length}
+    if spec.labels:
+        task["labels"] = list(spec.labels)
+    settings = {} if agreement is None else {"agreement": agreement}
+    return {
+        "name": name,
+        "task": task,
+        "teacher": {"model": model},
+        "student": {"from": "teacher"},
+        "export": [{FASTEST: settings}],
+        "evaluate": {"margin": margin, "memory": False, "latency": {"batch": [1], "seconds": SECONDS}},
+    }
+
+
+def _on_synthetic_texts(artifact: Artifact, folder: Path, agreement: float | None) -> Optimized:
+    from compress.export.tune import AGREEMENT, tune
+
+    texts = Examples(synthetic_examples(artifact.encoder, SYNTHETIC), "validation")
+    found = tune(
+        artifact,
+        folder / FASTEST,
+        Task(artifact.task, {"validation": texts}),
+        agreement=AGREEMENT if agreement is None else agreement,
+    )
+    notes = (
+        f"Without data the variants were compared on {SYNTHETIC} synthetic texts, and no score was measured; give "
+        "data to choose and to certify on real ones.",
+        f"Use {found.report.folder}: {found.chosen.place}, {found.chosen.agreement:.1%} of these predictions are the "
+        "model's own.",
+    )
+    return Optimized(found.report.folder, found.chosen, notes=notes)
+
+
+def _chosen(export: Path) -> Trial:
+    """Return the variant that an export was chosen as, with its figures."""
+    from compress.export.runtime.manifest import read_manifest
+    from compress.export.tune import Trial
+
+    tuned = read_manifest(export).get("tuned") or {}
+    if not tuned.get("trials"):
+        raise CompressError(f"{export}: does not say what it was chosen from; remove it and run again")
+    return Trial(**tuned["trials"][0])
+
+
+def _recommended(found: Result, chosen: Trial, export: Path, artifact: Artifact) -> list[str]:
+    """Return which file to use and why, and what would come next."""
+    from teachers.anatomy.encoder import layer_count
+
+    ratios = [(found.speed_over(found.comparison.reference), "eager torch")] if found.comparison else []
+    if found.same_engine and not chosen.variant.startswith("fp32"):
+        ratios.append((found.speed_over(found.same_engine), "its own float32 export"))
+    faster = " and ".join(f"{ratio.value:.1f} times as fast as {what}" for ratio, what in ratios if ratio is not None)
+    smaller = found.shrinkage()
+    size = "" if smaller is None or smaller < 1.05 else f", {smaller:.1f} times smaller"
+    use = f"Use {export}: {chosen.place}, {faster or 'not timed'} at one text a time{size}."
+    layers = layer_count(artifact.model)
+    then = f"For about twice the speed again, train a student of half its {layers} layers; see compress init."
+    return [use, *([then] if layers > 1 else [])]

@@ -1,0 +1,91 @@
+"""Somebody's data made ready to judge a finished model: its splits, and the model's names of its labels."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from eval.data.roles import LEAST, MOST, assign_roles, group_of
+from eval.errors import UserError
+from eval.task import Example, Examples, Task
+
+UNNAMED = re.compile(r"LABEL_\d+")
+"""What transformers calls the labels of a model that nobody named."""
+RANGES = 512
+"""Examples that 8 bits take their ranges from, where they are carved from the only split."""
+
+
+def with_test(task: Task) -> tuple[Task, str]:
+    """Return a task in which other examples report than those that choose, and what was carved for it.
+
+    Where one split alone has labels, whatever its name, a tenth of it (at most 512 examples) gives ranges, three tenths
+    (at most 2,000) choose, and the rest reports; drawn by a hash of each example's group, as ``carve`` does.
+
+    Raises:
+        UserError: There are too few examples.
+    """
+    roles = assign_roles(task)
+    chosen, reports = roles.task.select, task.splits.get(roles.report, Examples((), roles.report))
+    if len(reports) and len(chosen) and chosen.digest != reports.digest:
+        return task, ""
+    if len(reports) and len(task.train):  # nothing is trained, so all of it may choose
+        chosen = Examples(task.train.items, "validation", task.train.skipped)
+        splits = {**task.splits, "validation": chosen, "test": Examples(reports.items, "test", reports.skipped)}
+        return replace(task, splits=splits), f"train has too few examples to divide, so all {len(chosen):,} choose."
+    name, pool = next((name, split) for name, split in task.splits.items() if name != "unlabeled")
+    if len(pool) < 3 * LEAST:
+        raise UserError(
+            f"{task.source or 'data'}: has {len(pool):,} examples, too few to choose on some and to report on others; "
+            f"give at least {3 * LEAST}"
+        )
+    groups: dict[str, list[Example]] = defaultdict(list)
+    for example in pool:
+        groups[group_of(task.spec.kind, example)].append(example)
+    wanted = {"train": min(RANGES, len(pool) // 10), "validation": min(MOST, 3 * len(pool) // 10), "test": len(pool)}
+    parts: dict[str, list[Example]] = {split: [] for split in wanted}
+    for group in sorted(groups, key=lambda group: hashlib.sha256(f"judging\n{group}".encode()).hexdigest()):
+        split = next(split for split in wanted if len(parts[split]) < wanted[split])
+        parts[split] += groups[group]
+    counts = ", ".join(f"{len(part):,} {does}" for part, does in zip(parts.values(), DOES, strict=True))
+    splits = {split: Examples(part, split) for split, part in parts.items()}
+    return replace(task, splits=splits), f"{name} is the only split with labels, so it was divided: {counts}."
+
+
+DOES = ("give ranges", "choose", "report")
+
+
+def label_names(found: Sequence[str], own: Sequence[str]) -> tuple[dict[str, str], str]:
+    """Return the model's name of each label in the data where they differ, and what was assumed.
+
+    Args:
+        found: Labels of the data.
+        own: Labels of the model, in the order of its outputs.
+
+    Raises:
+        UserError: They cannot be matched.
+
+    Examples:
+        >>> label_names(["0", "1"], ["negative", "positive"])
+        ({'0': 'negative', '1': 'positive'}, 'labels: 0 = negative, 1 = positive')
+    """
+    if set(found) <= set(own):
+        return {}, ""
+    plain = {name.casefold(): name for name in own}
+    if all(name.casefold() in plain for name in found):
+        names, why = {name: plain[name.casefold()] for name in found}, ""
+    elif all(name.isdecimal() and int(name) < len(own) for name in found):
+        names, why = {name: own[int(name)] for name in found}, ""
+    elif all(map(UNNAMED.fullmatch, own)) and len(found) == len(own):
+        names, why = dict(zip(sorted(found), own, strict=True)), " (in alphabetical order; the model names none)"
+    else:
+        raise UserError(
+            f"labels: the model answers {_few(own)}, the data has {_few(sorted(found))}; rename those of the data"
+        )
+    return names, "labels: " + ", ".join(f"{name} = {given}" for name, given in sorted(names.items())) + why
+
+
+def _few(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")

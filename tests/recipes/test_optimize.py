@@ -1,0 +1,121 @@
+"""From a finished model and data as users have it to a checked export, in one command or call."""
+
+import json
+import logging
+
+import datasets
+import pandas
+import pytest
+
+import compress.optimizing as module
+from compress import optimize, recheck
+from compress.cli import main
+from compress.export import tune
+from eval.certificate.findings import Word
+from eval.errors import UserError
+from teachers.taskmodel import save_taskmodel
+from tests.tiny import tiny_task, tiny_taskmodel
+
+COUNT = 60
+
+
+@pytest.fixture(autouse=True)
+def shortly(monkeypatch, tmp_path):
+    """Nothing is timed for long, and every number of threads is one."""
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(module, "SECONDS", 0.01)
+    monkeypatch.setitem(tune.tune.__kwdefaults__, "seconds", 0.01)
+    monkeypatch.setattr(tune, "_threads", lambda: [1])
+    monkeypatch.chdir(tmp_path)
+
+
+def model(folder, kind="classification", family="bert", labels=None):
+    """A tiny model folder, and examples of its task."""
+    task = tiny_task(kind, examples=COUNT)
+    made = tiny_taskmodel(family, task.spec)
+    folder.mkdir()
+    save_taskmodel(made, folder)
+    if labels:
+        for name in ("task.json", "structure.json"):  # as the stock Trainer leaves it
+            (folder / name).unlink(missing_ok=True)
+        config = json.loads((folder / "config.json").read_text())
+        config["id2label"] = dict(enumerate(labels))
+        config["label2id"] = {label: number for number, label in enumerate(labels)}
+        (folder / "config.json").write_text(json.dumps(config))
+    return [dict(example) for split in ("train", "validation", "test") for example in task.splits[split]]
+
+
+def test_a_csv_with_other_names_by_the_command(tmp_path, capsys, caplog):
+    rows = [{"sentence": row["text"], "sentiment": row["label"]} for row in model(tmp_path / "m")]
+    pandas.DataFrame(rows).to_csv("reviews.csv", index=False)
+    with caplog.at_level(logging.INFO):
+        assert main(["optimize", "m", "--data", "reviews.csv", "--agreement", "0.5", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    out = tmp_path / "runs" / "m-optimized"
+    assert told["export"] == "runs/m-optimized/run/fastest"
+    assert "found text = sentence, label = sentiment" in caplog.text
+    assert [result["name"] for result in told["results"]] == ["teacher", "fastest", "teacher, onnx"]
+    assert {result["role"] for result in told["results"]} == {"final"}
+    assert any(note.startswith("validation is the only split with labels") for note in told["notes"])
+    assert any(note.startswith("Use runs/m-optimized/run/fastest: onnx ") for note in told["notes"])
+    assert (out / "run" / "report.html").is_file()
+    assert recheck(out / "model.cert", level=1).word is Word.VALID
+    assert (out / "run" / "fastest" / "README.md").read_text().count("ertified on") == 1
+    assert main(["optimize", "m", "--data", "reviews.csv", "--agreement", "0.5"]) == 0  # nothing is made again
+    assert "certificate: runs/m-optimized/model.cert" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("distilbert", "roberta", "deberta-v2"))],
+)
+def test_a_frame_and_a_model_of_the_stock_trainer(tmp_path, family):
+    rows = model(tmp_path / "m", family=family, labels=["LABEL_0", "LABEL_1"])
+    frame = pandas.DataFrame({"Review": [row["text"] for row in rows], "y": [row["label"] for row in rows]})
+    done = optimize("m", frame, text="Review", out="out", agreement=0.5)
+    assert "labels: bad = LABEL_0, good = LABEL_1 (in alphabetical order; the model names none)" in done.notes
+    assert done.export == tmp_path.__class__("out/run/fastest")
+    assert recheck(done.certificate, level=1).word is Word.VALID
+    assert done.chosen.milliseconds > 0
+
+
+def test_a_saved_folder_with_class_numbers(tmp_path):
+    rows = model(tmp_path / "m")
+    features = datasets.Features(sentence=datasets.Value("string"), label=datasets.ClassLabel(names=["bad", "good"]))
+    columns = {"sentence": [row["text"] for row in rows], "label": [row["label"] for row in rows]}
+    table = datasets.Dataset.from_dict(columns, features=features)
+    datasets.DatasetDict(train=table.select(range(COUNT)), test=table.select(range(COUNT, 2 * COUNT))).save_to_disk("d")
+    assert main(["optimize", "m", "--data", "d", "--out", "out", "--agreement", "0.5"]) == 0
+    assert len((tmp_path / "out" / "data" / "test.jsonl").read_text().splitlines()) == COUNT
+
+
+def test_tags_with_their_class_labels(tmp_path):
+    rows = model(tmp_path / "m", kind="tagging")
+    names = sorted({tag for row in rows for tag in row["tags"]})
+    features = datasets.Features(
+        tokens=datasets.Sequence(datasets.Value("string")),
+        ner_tags=datasets.Sequence(datasets.ClassLabel(names=names)),
+    )
+    columns = {"tokens": [row["tokens"] for row in rows], "ner_tags": [row["tags"] for row in rows]}
+    done = optimize("m", datasets.Dataset.from_dict(columns, features=features), out="out", agreement=0.5)
+    assert done.results[1].metric == "entity_f1"
+    assert recheck(done.certificate, level=1).word is Word.VALID
+
+
+def test_without_data_nothing_is_claimed(tmp_path, capsys):
+    model(tmp_path / "m")
+    assert main(["optimize", "m", "--agreement", "0.5"]) == 0
+    told = capsys.readouterr().out
+    assert "compared on 300 synthetic texts, and no score was measured" in told
+    assert "ertified" not in told
+    assert (tmp_path / "runs" / "m-optimized" / "fastest" / "export.json").is_file()
+
+
+def test_mistakes(tmp_path):
+    model(tmp_path / "m")
+    with pytest.raises(UserError, match="text, label: name columns of data"):
+        optimize("m", text="sentence")
+    with pytest.raises(UserError, match="labels: the model answers bad, good, the data has x, y"):
+        optimize("m", [{"text": str(n), "label": "xy"[n % 2]} for n in range(99)])
+    with pytest.raises(UserError, match="the field 'Review' is missing"):
+        optimize("m", [{"text": "a", "label": "bad"}], text="Review")

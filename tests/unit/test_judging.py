@@ -1,0 +1,79 @@
+"""Somebody's data made ready to judge a finished model."""
+
+import pytest
+
+from eval.data.judging import label_names, with_test
+from eval.data.loading import load_task
+from eval.errors import UserError
+
+ROWS = [{"text": f"film {number}", "label": ("bad", "good")[number % 2]} for number in range(400)]
+
+
+class TestSplits:
+    def test_one_split_is_divided_by_content(self):
+        task, note = with_test(load_task("classification", ROWS))
+        assert {name: len(split) for name, split in task.splits.items()} == {
+            "train": 40,
+            "validation": 120,
+            "test": 240,
+        }
+        assert note == (
+            "validation is the only split with labels, so it was divided: 40 give ranges, 120 choose, 240 report."
+        )
+        texts = [example["text"] for split in task.splits.values() for example in split]
+        assert sorted(texts) == sorted(row["text"] for row in ROWS)
+        again, _ = with_test(load_task("classification", ROWS[::-1]))
+        assert {example["text"] for example in again.test} == {example["text"] for example in task.test}
+
+    def test_a_group_stays_on_one_side(self):
+        rows = [{**row, "group": str(number // 10)} for number, row in enumerate(ROWS)]
+        task, _ = with_test(load_task("classification", rows))
+        sides = [{example["group"] for example in split} for split in task.splits.values()]
+        assert all(not one & other for one in sides for other in sides if one is not other)
+
+    def test_the_training_split_alone_is_divided_too(self):
+        task, note = with_test(load_task("classification", {"train": ROWS}))
+        assert len(task.test) == 240
+        assert note.startswith("train is the only split")
+
+    @pytest.mark.parametrize("splits", [("train", "test"), ("train", "validation"), ("validation", "test")])
+    def test_what_has_both_stays_as_it_is(self, splits):
+        task = load_task("classification", {name: ROWS[200 * n : 200 * n + 200] for n, name in enumerate(splits)})
+        assert with_test(task) == (task, "")
+
+    @pytest.mark.parametrize("reports", ["validation", "test"])
+    def test_a_small_training_split_chooses_whole(self, reports):
+        task, note = with_test(load_task("classification", {"train": ROWS[:60], reports: ROWS[60:100]}))
+        assert note == "train has too few examples to divide, so all 60 choose."
+        assert (task.validation.digest, len(task.test)) == (task.train.digest, 40)
+
+    def test_too_few(self):
+        with pytest.raises(UserError, match="has 59 examples, too few"):
+            with_test(load_task("classification", ROWS[:59]))
+
+
+class TestLabels:
+    @pytest.mark.parametrize(
+        ("found", "own", "names"),
+        [
+            (("bad", "good"), ("good", "bad", "so-so"), {}),
+            (("Bad", "GOOD"), ("bad", "good"), {"Bad": "bad", "GOOD": "good"}),
+            (("0", "1"), ("bad", "good"), {"0": "bad", "1": "good"}),
+            (("0", "1"), ("LABEL_0", "LABEL_1"), {"0": "LABEL_0", "1": "LABEL_1"}),
+            (("good", "bad"), ("LABEL_0", "LABEL_1"), {"bad": "LABEL_0", "good": "LABEL_1"}),
+        ],
+    )
+    def test_they_are_matched(self, found, own, names):
+        assert label_names(found, own)[0] == names
+
+    def test_what_is_assumed_is_told(self):
+        assert label_names(("good", "bad"), ("LABEL_0", "LABEL_1"))[1] == (
+            "labels: bad = LABEL_0, good = LABEL_1 (in alphabetical order; the model names none)"
+        )
+
+    @pytest.mark.parametrize(
+        ("found", "own"), [(("a", "b"), ("x", "y")), (("a", "b", "c"), ("LABEL_0", "LABEL_1")), (("2",), ("x", "y"))]
+    )
+    def test_others_are_refused(self, found, own):
+        with pytest.raises(UserError, match=r"labels: the model answers .*, the data has "):
+            label_names(found, own)
