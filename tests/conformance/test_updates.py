@@ -52,6 +52,7 @@ def test_pieces_of_a_batch_give_its_update(whole, few):
     assert differences(whole, gradients(4, few=few)) == {}
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_update_of_one(whole, few, tmp_path):
     file, only = tmp_path / "gradients.npz", "distill.logits on" if few else ""
     done = subprocess.run(

@@ -73,6 +73,7 @@ def test_a_recipe_runs_and_its_result_loads_in_a_fresh_process(example, place):
     assert len(logits[0]) == 2
 
 
+@pytest.mark.slow
 def test_its_own_test_passes(example):
     example.run_fresh(
         "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", EXAMPLE, EXAMPLE / "test_acme_half.py"

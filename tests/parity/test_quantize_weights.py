@@ -15,7 +15,7 @@ from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.cost.size import onnx_size
 from eval.inference import predict
-from tests.tiny import tiny_task, tiny_taskmodel
+from tests.tiny import in_turn, tiny_task, tiny_taskmodel
 
 
 def packed_row(values, bits, width=16):
@@ -79,8 +79,7 @@ def test_a_shared_layer_stays_shared():
     assert every[2].output.dense is every[0].output.dense
 
 
-@pytest.mark.parametrize("name", ["int4", "int8"])
-@pytest.mark.parametrize("block", [16, 32])
+@pytest.mark.parametrize(("name", "block"), in_turn(["int4", "int8"], [16, 32], 2))
 def test_the_export_packs_the_weights_and_answers_alike(name, block, tmp_path):
     task = tiny_task("classification")
     source = tiny_taskmodel("bert", task.spec)

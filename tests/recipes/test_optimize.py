@@ -79,6 +79,7 @@ def test_a_frame_and_a_model_of_the_stock_trainer(tmp_path, family):
     assert done.chosen.milliseconds > 0
 
 
+@pytest.mark.slow
 def test_a_saved_folder_with_class_numbers(tmp_path):
     rows = model(tmp_path / "m")
     features = datasets.Features(sentence=datasets.Value("string"), label=datasets.ClassLabel(names=["bad", "good"]))
@@ -89,6 +90,7 @@ def test_a_saved_folder_with_class_numbers(tmp_path):
     assert len((tmp_path / "out" / "data" / "test.jsonl").read_text().splitlines()) == COUNT
 
 
+@pytest.mark.slow
 def test_tags_with_their_class_labels(tmp_path):
     rows = model(tmp_path / "m", kind="tagging")
     names = sorted({tag for row in rows for tag in row["tags"]})

@@ -106,6 +106,7 @@ def test_a_search_ends_with_a_winner_within_the_budget(whole):
     assert "allowed is bytes" in page
 
 
+@pytest.mark.slow
 def test_a_search_that_is_killed_three_times_ends_with_the_same_front(whole, tmp_path, forker):
     scene(tmp_path)
     for at in (40, 90, 60):

@@ -12,7 +12,7 @@ from compress.export.check.golden_vectors import FILE
 from compress.export.check.verification import against_model, verify
 from compress.export.runtime.manifest import with_digest
 from eval.errors import UserError
-from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
+from tests.tiny import FAMILIES, in_turn, tiny_task, tiny_taskmodel
 
 
 def exported(tmp_path, family="bert", kind="classification", int8=False):
@@ -26,8 +26,7 @@ def ran(results):
     return {each.runtime: each for each in results if each.ran}
 
 
-@pytest.mark.parametrize("int8", [False, True])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "int8"), in_turn(FAMILIES, [False, True], 2))
 def test_runtimes_agree_on_every_family(family, int8, tmp_path):
     found = ran(verify(exported(tmp_path, family, int8=int8)[0]))
     assert {"ONNX Runtime", "onnx's reference"} <= set(found)
