@@ -1,5 +1,6 @@
 """A run that is killed, at any moment and any number of times, ends with the same bits: weights, exports, report."""
 
+import itertools
 import random
 import re
 import shutil
@@ -13,7 +14,9 @@ from tests.whole_run import STEADY
 KILLS = 200
 QUICK = 2
 DISTANCE = 60
-"""Most changes to the disk that a run makes before it is killed again; the whole run makes some 500."""
+"""Most changes to the disk that a run makes before its first kill; the whole run makes some 500."""
+FARTHER = 10
+"""More of them for each kill: what ends a training is made again whole, and takes more changes than the first kills leave it."""
 
 
 def assert_the_same(whole, place, how):
@@ -47,10 +50,11 @@ def test_kills_at_random_moments(whole, tmp_path, kills):
 @pytest.mark.parametrize("kills", [QUICK, pytest.param(KILLS, marks=pytest.mark.slow)])
 def test_kills_between_two_changes_to_the_disk(whole, tmp_path, kills):
     chance, done, number = random.Random(13), 0, 0
-    most = DISTANCE if kills > QUICK else 4 * DISTANCE
+    first = DISTANCE if kills > QUICK else 4 * DISTANCE
     while done < kills:
         place = whole.copy(tmp_path / str(number))
-        at = lambda: {"interruption": Interruption(at=chance.randint(1, most))}  # noqa: E731
+        most = itertools.count(first, FARTHER)
+        at = lambda: {"interruption": Interruption(at=chance.randint(1, next(most)))}  # noqa: B023, E731
         done += len(killed_until_it_ends(whole, place, at))
         shutil.rmtree(place)
         number += 1
