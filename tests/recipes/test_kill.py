@@ -16,7 +16,7 @@ QUICK = 2
 DISTANCE = 60
 """Most changes to the disk that a run makes before its first kill; the whole run makes some 500."""
 FARTHER = 10
-"""More of them for each kill: what ends a training is made again whole, and takes more changes than the first kills leave it."""
+"""More of them for each kill, for what ends a training is made again whole and takes more changes than the first."""
 
 
 def assert_the_same(whole, place, how):
