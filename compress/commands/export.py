@@ -59,6 +59,13 @@ def export(
             help="Least share of equal predictions of 8 bits, for which forms are tried; 0.97, tuning 0.98.",
         ),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse 8 bits that fall short on synthetic texts too, instead of a note.")
+    ] = False,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Modules that stay in float, such as '*.layer.0'; may be repeated."),
+    ] = None,
     least_score: Annotated[
         float | None, typer.Option(callback=finite, help="For --tune: the least score that a variant may have.")
     ] = None,
@@ -82,6 +89,8 @@ def export(
         problems.append("--least-score: is for --tune; give it, or leave this out")
     if is_export(model):
         problems.append(f"{model}: is an export already; export the model folder it was made from")
+    if exclude and (tune is not None or int8 is False):
+        problems.append("--exclude: is of one 8-bit export; give --int8 with it, and leave --tune and --fp32 out")
     if problems:
         raise UserError(*problems)
 
@@ -103,9 +112,12 @@ def export(
         from compress.export.default_int8 import calibrating
         from compress.export.faster import faster
         from compress.export.folder import export as write
+        from compress.modules.int8_scheme import Int8
 
         given: dict[str, Any] = {} if task is None else {"examples": task.select, "calibration": calibrating(task)}
-        report = write(artifact, out, to or FIRST_TARGET, int8=int8, agreement=agreement, options=own, **given)
+        how: dict[str, Any] = {"agreement": agreement, "strict": strict, "options": own}
+        scheme: bool | Int8 | None = Int8(exclude=tuple(exclude)) if exclude else int8
+        report = write(artifact, out, to or FIRST_TARGET, int8=scheme, **how, **given)
         if (to or FIRST_TARGET) in tuned_targets():
             note = faster(artifact, report, **given)
             report = replace(report, notes=(*report.notes, *filter(None, [note])))

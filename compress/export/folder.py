@@ -33,6 +33,8 @@ from teachers.taskmodel import TaskModel
 
 AGREEMENT = 0.97
 """Least share of predictions that an int8 export must share with its model."""
+UNSEEN = 0.9
+"""What is asked of it on synthetic texts, unless strictness is."""
 GOOD_ENOUGH = 0.99
 """Share of predictions that ends the search for a form of an export, where nothing else is asked for."""
 GATE_EXAMPLES = 256
@@ -86,6 +88,7 @@ def export(
     name: str | None = None,
     tolerance: float = TOLERANCE,
     agreement: float | None = None,
+    strict: bool = False,
     made_from: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> ExportReport:
@@ -107,6 +110,8 @@ def export(
         agreement: For int8, and for a network that rounds activations itself, the least share of equal predictions.
             Forms are tried until one has it. By default until one has ``GOOD_ENOUGH``; if none does, the one with most
             is kept, which must have ``AGREEMENT``.
+        strict: Whether ``AGREEMENT`` is asked for without examples too. By default less is told there, down to
+            ``UNSEEN``: on synthetic texts a classifier is often undecided, and a turned prediction says little.
         made_from: Digest of all that decides the export, which its manifest keeps.
         options: What the target takes beside these.
 
@@ -125,7 +130,8 @@ def export(
         raise UserError(*problems)
     library = _library(basis)
     forms = default_forms(model, basis.activations, calibration) if is_own else [Form(scheme, scheme_name(scheme))]
-    least, wanted = (AGREEMENT, GOOD_ENOUGH) if agreement is None else (agreement, agreement)
+    usual = AGREEMENT if strict or len(examples) else UNSEEN
+    least, wanted = (usual, GOOD_ENOUGH) if agreement is None else (agreement, agreement)
     limits = _Limits(tolerance, least, wanted)
     with atomic_folder(folder, "the export") as beside:
         writer = _Writer(model, beside, basis, asked, name or model.name, _spread(examples), limits)
@@ -149,6 +155,11 @@ def export(
     written = made.written
     found = (manifest["scheme"], written.exporter, size, written.float_bytes, written.quantized or {}, gate, seconds)
     notes = [tried.note(limits.wanted) for tried in tries if tried.form != made.form]
+    if gate.limit is None and agreement is None and gate.agreement < AGREEMENT:
+        notes.append(
+            f"only {gate.agreement:.2%} of the predictions on synthetic texts are those of the model; examples of the "
+            "task (--data) would tell more, and give better ranges"
+        )
     return ExportReport(folder, *found, (*notes, *target.notes(manifest)))
 
 

@@ -382,7 +382,7 @@ def test_scores_agree_when_they_are_close(examples):
 def test_without_examples_the_gate_makes_them_up(bert):
     report = compare(Shifted(bert, lambda logits: -logits), bert, tolerance=None, agreement=0.9)
     assert report.examples == 0
-    assert report.problems[0].endswith("of the predictions on synthetic texts are equal, needed are 90.00%")
+    assert report.problems[0].endswith("of the predictions on 200 synthetic texts are equal, needed are 90.00%")
 
 
 @pytest.mark.parametrize("kind", ["classification", "tagging", "qa", "masked-lm"])
