@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.engines.engine import Engine, Files, Run
+import numpy as np
+
+from benchmarks.engines.engine import Array, Engine, Files, Inputs, Run
 from benchmarks.engines.openvino import OPENVINO
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ class Ours(Engine):
     name = "ours, float32"
     packages: tuple[str, ...] = ("onnxruntime",)
     target = "onnx"
+    threads = 1
 
     def prepare(self, files: Files, place: Path) -> None:
         """Export the model."""
@@ -39,7 +43,26 @@ class Ours(Engine):
         from compress.export.runtime.answering import Runtime
 
         export = Runtime(place / "export", threads, spinning=False)
+        self.threads = export.threads or 1
         return lambda inputs: export.forward(dict(inputs))
+
+    def answer(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
+        """Group the inputs of a stream anew, as ``Runtime.stream`` does for every user."""
+        from compress.export.runtime.answering import BATCH_TOKENS, CALL_TOKENS
+        from eval.inference import cheapest_batches
+
+        if len(batches) == 1:
+            return [run(batch) for batch in batches]
+        rows = [{name: array[row] for name, array in batch.items()} for batch in batches for row in range(count(batch))]
+        lengths = [int(row["attention_mask"].sum()) for row in rows]
+        found: list[Array] = [np.empty(0)] * len(rows)
+        for group in cheapest_batches(lengths, BATCH_TOKENS * self.threads, CALL_TOKENS * self.threads):
+            longest = max(lengths[index] for index in group)  # rows lie in batches that are padded farther
+            inputs = {name: np.stack([padded(rows[index][name], longest) for index in group]) for name in rows[0]}
+            for index, logits in zip(group, run(inputs), strict=True):
+                found[index] = logits
+        ends = np.cumsum([count(batch) for batch in batches])
+        return [np.stack(found[end - count(batch) : end]) for end, batch in zip(ends, batches, strict=True)]
 
 
 class OursInt8(Ours):
@@ -77,3 +100,13 @@ class OursOpenVinoInt8(OursOpenVino, OursInt8):
     """``--to openvino --int8``."""
 
     name = "ours, OpenVINO, int8"
+
+
+def count(batch: Inputs) -> int:
+    """Return how many inputs a batch has."""
+    return len(batch["input_ids"])
+
+
+def padded(row: Array, length: int) -> Array:
+    """Return a row of so many numbers, zeros at its end."""
+    return np.pad(row, (0, max(0, length - len(row))))[:length]

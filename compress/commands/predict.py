@@ -1,4 +1,4 @@
-"""``compress predict``: texts to JSON lines through an export; neither torch nor transformers is loaded."""
+"""``compress predict``: texts to predictions; with an export neither torch nor transformers is loaded."""
 
 from __future__ import annotations
 
@@ -6,19 +6,30 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compress.commands.models import is_export
 from compress.commands.options import finite
 from eval.errors import UserError
 
+if TYPE_CHECKING:
+    from compress.prediction import Answering
+
 
 def predict(
-    export: Annotated[Path, typer.Argument(metavar="EXPORT", help="A folder that 'compress export' wrote.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A folder that 'compress export' wrote, or a model folder (slower).")
+    ],
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Lines to answer.")] = None,
     file: Annotated[
-        Path | None, typer.Option(help="A file of lines; without it and without texts, standard input.")
+        Path | None,
+        typer.Option(help="A file of lines, or a table (.csv, .tsv, .parquet); without it or texts, standard input."),
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="The column of a table with the text; twice for a pair."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write to this file, which is there whole or not at all; else standard output.")
@@ -34,18 +45,22 @@ def predict(
         typer.Option(callback=finite, help="Of a model with early exits: 0 runs every layer, 1 one; as exported."),
     ] = None,
 ) -> None:
-    """Answer lines of text with an export: one JSON object a line, in the order of the lines.
+    """Answer lines of text, or the rows of a table: one JSON object a line, in their order.
 
     A line is a text, two texts with a tab between them (pairs; question and context), words with spaces between them
     (tagging), a text and its choices with tabs between them (multiple-choice), or a JSON object with the fields of the
-    data.
+    data. Of a table every row comes back with its prediction beside; as CSV if --out ends in .csv.
     """
     if texts and file is not None:
         raise UserError("texts and --file were both given; choose one")
 
-    from compress.export.runtime.many_processes import json_lines, process_count
+    from compress import prediction
+    from compress.export.runtime.many_processes import process_count
     from compress.export.targets.library import ExportError
 
+    table = file is not None and (prediction.is_table(file) or bool(text))
+    if text and not table:
+        raise UserError("--text: names a column of a table; give it with --file, or leave it out")
     try:
         count = process_count(processes)
     except ValueError as error:
@@ -53,12 +68,39 @@ def predict(
     # At a terminal every line is answered at once; else many together are faster.
     chunk = 1 if not texts and file is None and out is None and sys.stdin.isatty() else None
     try:
+        (kind, pair), answer = _opened(model, count, chunk=chunk, batch_size=batch_size, speed=speed)
         with ExitStack() as opened:
-            lines = texts or _lines(file, opened)
-            found = json_lines(export, lines, count, chunk=chunk, batch_size=batch_size, speed=speed)
+            if file is not None and table:
+                as_csv = out is not None and out.suffix == ".csv"
+                found = prediction.of_table(file, kind, pair, text or (), answer, as_csv)
+            else:
+                found = answer(texts or _lines(file, opened))
             _write(found, out)
     except ExportError as error:
         raise UserError(*str(error).splitlines()) from error
+
+
+def _opened(model: Path, processes: int, **how: Any) -> tuple[tuple[str, bool], Answering]:
+    """Return what a model reads, kind and whether pairs, and what answers with it."""
+    if is_export(model) or not (model / "config.json").is_file():
+        from compress.export.runtime.manifest import read_manifest
+        from compress.export.runtime.many_processes import json_lines
+
+        task = read_manifest(model)["task"]
+        return (task["kind"], task["pair"]), lambda items: json_lines(model, items, processes, **how)
+    wrong = [
+        ("--processes", processes != 1),
+        ("--batch-size", how["batch_size"]),
+        ("--speed", how["speed"] is not None),
+    ]
+    if any(given for _, given in wrong):
+        names = " and ".join(name for name, given in wrong if given)
+        raise UserError(f"{names}: is for exports, and {model} is a model folder; 'compress export' makes one of it")
+    from compress.artifact.artifact import Artifact
+    from compress.prediction import of_model
+
+    artifact = Artifact.from_pretrained(str(model))
+    return (artifact.task.kind, artifact.task.pair), lambda items: of_model(artifact, items, how["chunk"])
 
 
 def _lines(file: Path | None, opened: ExitStack) -> Iterator[str]:

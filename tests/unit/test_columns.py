@@ -1,6 +1,9 @@
 """Data as users have it: columns with other names, and tables in memory."""
 
+import json
 import logging
+import re
+from pathlib import Path
 
 import datasets
 import pandas
@@ -124,3 +127,21 @@ class TestMemory:
     def test_files_belong_to_the_disk(self):
         with pytest.raises(UserError, match="files: belongs to data on disk"):
             load_task("classification", FRAME, files={"train": "train.csv"})
+
+
+class TestPage:
+    """docs/data.md says what is true."""
+
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+
+    def test_its_code_runs(self):
+        (code,) = re.findall(r"```python\n(.*?)```", self.page, flags=re.DOTALL)
+        exec(compile(code, "docs/data.md", "exec"), {})
+
+    @pytest.mark.parametrize("line", [line for line in page.splitlines() if '| `{"' in line])
+    def test_its_items_are_read(self, line):
+        kind = "classification" if "of pairs" in line else re.findall(r"`([a-z-]+)`", line)[0]
+        item = json.loads(re.findall(r"`(\{.*?\})`", line)[0])
+        labels = {"classification": [item.get("label"), "other"], "tagging": item.get("tags")}.get(kind)
+        task = load_task(kind, [item], labels=labels)
+        assert {**task.validation[0], "group": ""} == {**item, "group": ""}

@@ -385,6 +385,15 @@ def test_without_examples_the_gate_makes_them_up(bert):
     assert report.problems[0].endswith("of the predictions on 200 synthetic texts are equal, needed are 90.00%")
 
 
+def test_what_falls_a_little_short_on_synthetic_texts_is_told(bert, tmp_path, monkeypatch):
+    monkeypatch.setattr("compress.export.check.gate.Seen.agreement", lambda *_: 0.95)
+    report = export_onnx(bert, tmp_path / "out", int8=True)
+    assert report.notes[-1].startswith("only 95.00% of the predictions on synthetic texts are those of the model")
+    for how in ({"strict": True}, {"examples": [{"text": "a film"}]}, {"agreement": 0.97}):
+        with pytest.raises(CompressError, match=r"needed are 97\.00%"):
+            export_onnx(bert, tmp_path / "other", int8=True, **how)
+
+
 @pytest.mark.parametrize("kind", ["classification", "tagging", "qa", "masked-lm"])
 def test_odd_texts_have_every_kind_of_input(kind):
     encoder = tiny_taskmodel("roberta", tiny_spec(kind)).encoder

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -41,7 +41,7 @@ def process_count(asked: str) -> int:
 
 def json_lines(
     folder: Path,
-    lines: Iterable[str],
+    lines: Iterable[str | Mapping[str, Any]],
     processes: int = 1,
     *,
     threads: int | None = None,
@@ -53,7 +53,7 @@ def json_lines(
 
     Args:
         folder: The export.
-        lines: Any number of them, as ``example`` reads them.
+        lines: Any number of them, or examples, as ``example`` reads them.
         processes: With 1 it is this one, with all its threads; more have one thread each, and hold about ``SHARE``
             lines each and as many again that wait for them.
         threads: As of ``Runtime``, of one process.

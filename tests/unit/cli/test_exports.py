@@ -44,6 +44,21 @@ class TestExportAndPredict:
         assert code == 2
         assert "is an export already" in err
 
+    def test_modules_that_stay_in_float(self, call, place, tmp_path):
+        sizes = []
+        for number, flags in enumerate(
+            ((), ("--exclude", "*.layer.0"), ("--exclude", "*.layer.0", "--exclude", "*.layer.1"))
+        ):
+            out = tmp_path / str(number)
+            assert call("export", place / "teacher", "--int8", *flags, "--agreement", "0.5", "--out", out)[0] == 0
+            sizes.append((out / "model.onnx").stat().st_size)
+        assert sizes == sorted(set(sizes))
+        code, _, err = call("export", place / "teacher", "--fp32", "--exclude", "x", "--out", tmp_path / "x")
+        assert (code, err) == (
+            2,
+            "--exclude: is of one 8-bit export; give --int8 with it, and leave --tune and --fp32 out\n",
+        )
+
     def test_tuning(self, call, place, tmp_path, monkeypatch):
         monkeypatch.setitem(tune.__kwdefaults__, "seconds", 0.05)
         out = tmp_path / "x"
@@ -138,7 +153,7 @@ class TestExportAndPredict:
         assert json.loads(done.stdout)["label"] in ("bad", "good")
 
     def test_what_predict_refuses(self, call, place, exported, tmp_path):
-        code, _, err = call("predict", place / "teacher", "a")
+        code, _, err = call("predict", place / "data", "a")
         assert code == 2
         assert "no export.json here" in err
         bad = tmp_path / "bad.txt"

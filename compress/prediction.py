@@ -1,0 +1,119 @@
+"""Predictions for lines of text or rows of a table, from an export or a model folder, as JSON lines or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from compress.export.runtime.windows import windows
+from compress.export.targets.library import ExportError
+from eval.data.columns import matched_columns
+from eval.data.readers import format_of, read
+from eval.errors import UserError
+from eval.kinds.kind_registry import kind_of
+
+Item = str | Mapping[str, Any]
+Answering = Callable[[Iterable[Item]], Iterator[bytes]]
+"""What answers lines or examples: JSON lines, one or many at a time, in their order."""
+TABLES = (".csv", ".tsv", ".parquet")
+PREDICTED = "predicted_"
+"""What stands before the names of a prediction's fields in a table, which may have fields of the same names."""
+AT_ONCE = 256
+"""Examples that a model folder answers together."""
+
+
+def is_table(file: Path) -> bool:
+    """Whether a file has columns: CSV, TSV or parquet."""
+    return format_of(file) in TABLES
+
+
+def of_model(model: Any, items: Iterable[Item], chunk: int | None = None) -> Iterator[bytes]:
+    """Answer lines with a network in torch.
+
+    Args:
+        model: An artifact.
+        items: As ``Runtime.stream`` takes them.
+        chunk: Examples that are read before the first of them is answered.
+
+    Raises:
+        ExportError: If an example lacks a field or is no text; its number is counted from 1.
+    """
+    from compress.export.runtime.answering import example
+    from eval.inference import predict
+    from eval.task import Examples
+
+    spec = model.task
+    if kind_of(spec.kind).masks:
+        raise ExportError(f"a {spec.kind} model gives logits, not answers")
+    for window in windows(items, chunk or AT_ONCE):
+        examples = []
+        for number, item in enumerate(window.items, start=window.first):
+            try:
+                examples.append(example(item, spec.kind, spec.pair))
+            except ExportError as error:
+                raise ExportError(f"example {number}: {error}") from None
+        for answer in predict(model, Examples(examples)).answers:
+            yield json.dumps(answer, ensure_ascii=False).encode() + b"\n"
+
+
+def of_table(
+    file: Path, kind: str, pair: bool, text: Sequence[str], answer: Answering, as_csv: bool
+) -> Iterator[bytes]:
+    """Yield the rows of a table with their predictions beside, one line each; a header first for CSV.
+
+    Args:
+        file: The table.
+        kind: Kind of the model's task.
+        pair: Whether it reads pairs.
+        text: Columns that hold its texts; without any, usual names are looked for.
+        answer: Answers examples.
+        as_csv: Whether the lines are CSV; else they are JSON.
+
+    Raises:
+        UserError: If a row cannot be read, or no column holds a text.
+    """
+    asked = kind_of(kind)
+    fields = asked.given(pair)
+    if text and len(text) != len(fields):
+        raise UserError(f"--text: the model reads {' and '.join(fields)}; name {len(fields)} columns")
+    rows = iter(read(file))
+    first = next(rows, None)
+    if first is None:
+        return
+    columns = matched_columns(asked, first.values, dict(zip(fields, text, strict=False)), labelled=False)
+    columns = {field: columns.get(field, field) for field in fields}
+    if not first.problem and (lacking := [name for name in columns.values() if name not in first.values]):
+        there = ", ".join(map(repr, first.values))
+        raise UserError(f"{file}: there is no column {lacking[0]!r}; there are {there}; name it with --text COLUMN")
+    waiting: deque[Mapping[str, Any]] = deque()
+
+    def examples() -> Iterator[Mapping[str, Any]]:
+        for row in chain([first], rows):
+            if row.problem:
+                raise UserError(f"{row.where}: {row.problem}")
+            waiting.append(row.values)
+            given = {field: row.values[column] for field, column in columns.items()}
+            yield {f: asked.parsed(f, value, given) if row.written else value for f, value in given.items()}
+
+    header = as_csv
+    for lines in answer(examples()):
+        for line in lines.splitlines():
+            predicted = {f"{PREDICTED}{name}": value for name, value in json.loads(line).items()}
+            values = {**waiting.popleft(), **predicted}
+            if header:
+                yield _csv_line(values)
+                header = False
+            yield _csv_line(values.values()) if as_csv else json.dumps(values, ensure_ascii=False).encode() + b"\n"
+
+
+def _csv_line(cells: Iterable[Any]) -> bytes:
+    written = io.StringIO()
+    plain = (json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell for cell in cells)
+    csv.writer(written, lineterminator="\n").writerow(plain)
+    return written.getvalue().encode()

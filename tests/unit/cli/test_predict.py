@@ -1,0 +1,80 @@
+"""Predictions for tables and by model folders; lines through exports are tested with the exports."""
+
+import csv
+import json
+
+import pandas
+import pytest
+
+from compress.cli import main
+
+ROWS = [("a good film", 3, "good"), ("a bad, sad film", 1, "bad"), ("a film", 2, "good")]
+
+
+@pytest.fixture(scope="module")
+def export(place, tmp_path_factory):
+    out = tmp_path_factory.mktemp("predict") / "onnx"
+    assert main(["export", str(place / "teacher"), "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def table(tmp_path):
+    pandas.DataFrame(ROWS, columns=["review", "stars", "label"]).to_csv(tmp_path / "reviews.csv", index=False)
+    return tmp_path / "reviews.csv"
+
+
+def test_every_row_comes_back_with_its_prediction(call, export, table):
+    code, out, err = call("predict", export, "--file", table)
+    assert (code, err) == (0, "")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [(row["review"], row["label"]) for row in found] == [(text, label) for text, _, label in ROWS]
+    assert all(row["predicted_label"] in ("bad", "good") and 0 < row["predicted_probability"] <= 1 for row in found)
+    alone = [json.loads(call("predict", export, text)[1]) for text, *_ in ROWS]
+    assert [row["predicted_label"] for row in found] == [answer["label"] for answer in alone]
+
+
+def test_csv_in_csv_out_and_from_several_processes(call, export, table, tmp_path):
+    flags = ("--text", "review", "--processes", "2", "--out", tmp_path / "out.csv")
+    assert call("predict", export, "--file", table, *flags)[0] == 0
+    with (tmp_path / "out.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert list(found[0]) == ["review", "stars", "label", "predicted_label", "predicted_probability"]
+    assert [row["review"] for row in found] == [text for text, *_ in ROWS]
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".tsv"])
+def test_other_tables(call, export, table, ending, tmp_path):
+    frame = pandas.read_csv(table)
+    other = tmp_path / f"reviews{ending}"
+    frame.to_parquet(other) if ending == ".parquet" else frame.to_csv(other, sep="\t", index=False)
+    assert call("predict", export, "--file", other)[1].count("predicted_label") == len(ROWS)
+
+
+def test_a_model_folder_predicts_as_its_export_does(call, place, export, table):
+    of_model, of_export = (
+        call("predict", model, "--file", table)[1].splitlines() for model in (place / "teacher", export)
+    )
+    for one, other in zip(map(json.loads, of_model), map(json.loads, of_export), strict=True):
+        assert one["predicted_label"] == other["predicted_label"]
+        assert one["predicted_probability"] == pytest.approx(other["predicted_probability"], abs=1e-4)
+    assert json.loads(call("predict", place / "teacher", "a good film")[1])["label"] in ("bad", "good")
+
+
+def test_mistakes(call, place, export, table, tmp_path):
+    code, _, err = call("predict", export, "--file", table, "--text", "said")
+    assert code == 2
+    assert "there is no column 'said'; there are 'review', 'stars', 'label'; name it with --text COLUMN" in err
+    code, _, err = call("predict", export, "a", "--text", "review")
+    assert (code, err) == (2, "--text: names a column of a table; give it with --file, or leave it out\n")
+    code, _, err = call("predict", export, "--file", table, "--text", "a", "--text", "b")
+    assert (code, err) == (2, "--text: the model reads text; name 1 columns\n")
+    code, _, err = call("predict", place / "teacher", "a", "--speed", "0.5", "--processes", "2")
+    assert code == 2
+    assert err.startswith("--processes and --speed: is for exports")
+    (tmp_path / "bad.csv").write_text("review,stars\na\n", encoding="utf-8")
+    code, _, err = call("predict", export, "--file", tmp_path / "bad.csv")
+    assert code == 2
+    assert "bad.csv:2: has 1 cells" in err
+    (tmp_path / "empty.csv").write_text("", encoding="utf-8")
+    assert call("predict", export, "--file", tmp_path / "empty.csv") == (0, "", "")
