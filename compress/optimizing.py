@@ -146,13 +146,24 @@ def _task(spec: TaskSpec, data: Any, columns: Mapping[str, str]) -> tuple[Task, 
 
 
 def _keep(task: Task, folder: Path) -> None:
-    """Write the splits as JSON lines, unless they are there."""
+    """Write the splits as JSON lines, unless they are there.
+
+    Raises:
+        UserError: If others are there.
+        CompressError: If the disk refuses.
+    """
+    files = {
+        f"{name}.jsonl": "".join(json.dumps(dict(example), ensure_ascii=False) + "\n" for example in split)
+        for name, split in task.splits.items()
+    }
     if folder.is_dir():
+        there = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
+        if there != files:
+            raise UserError(f"{folder}: holds other data, from an earlier call; name another folder with out")
         return
     with atomic_folder(folder, "the data") as beside:
-        for name, split in task.splits.items():
-            lines = (json.dumps(dict(example), ensure_ascii=False) + "\n" for example in split)
-            (beside / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+        for name, text in files.items():
+            (beside / name).write_text(text, encoding="utf-8")
 
 
 def _recipe(

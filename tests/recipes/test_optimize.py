@@ -77,6 +77,8 @@ def test_a_frame_and_a_model_of_the_stock_trainer(tmp_path, family):
     assert done.export == tmp_path.__class__("out/run/fastest")
     assert recheck(done.certificate, level=1).word is Word.VALID
     assert done.chosen.milliseconds > 0
+    with pytest.raises(UserError, match="out/data: holds other data, from an earlier call"):
+        optimize("m", frame[:-1], text="Review", out="out", agreement=0.5)
 
 
 @pytest.mark.slow
