@@ -18,6 +18,7 @@ from compress.engine.pipeline import run_recipe
 from compress.export.check.probes import synthetic_examples
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import recipe_from_plain
+from eval.data.arguments import as_made_for
 from eval.data.judging import label_names, with_test
 from eval.data.loading import load_task
 from eval.errors import CompressError, UserError
@@ -130,12 +131,9 @@ def _columns(kind: str, text: str | Sequence[str] | None, label: str | None) -> 
 
 def _task(spec: TaskSpec, data: Any, columns: Mapping[str, str]) -> tuple[Task, list[str]]:
     """Return the data with the labels of the model, divided so that other examples report than those that choose."""
-    how: dict[str, Any] = {"columns": columns, "max_length": spec.max_length, "stride": spec.stride}
-    how |= {"truncation": spec.truncation, "truncation_side": spec.truncation_side}
-    if kind_of(spec.kind).vectors:
-        how |= {"pooling": spec.pooling, "normalize": spec.normalize}
-    else:
-        how |= {"metric": spec.metric}
+    how: dict[str, Any] = {"columns": columns, **as_made_for(spec)}
+    if not kind_of(spec.kind).vectors:
+        how["metric"] = spec.metric
     if not kind_of(spec.kind).labelled:
         task, note = with_test(load_task(spec.kind, data, **how))
         return task, [note] if note else []

@@ -88,6 +88,7 @@ def spec_of(model: Any) -> TaskSpec:
 
 def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | None = None) -> Task:
     """Read data for a model, with the labels and lengths that the model was made with."""
+    from eval.data.arguments import as_made_for
     from eval.data.loading import load_task
     from eval.kinds.kind_registry import kind_of
 
@@ -99,12 +100,7 @@ def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | N
         labels=spec.labels or None if same else None,
         # Vectors are judged by whatever this data knows of them.
         metric=metric or (spec.metric if same and not vectors else None),
-        max_length=spec.max_length,
-        stride=spec.stride,
-        truncation=spec.truncation,
-        truncation_side=spec.truncation_side,
-        pooling=spec.pooling if same and vectors else None,
-        normalize=spec.normalize if same and vectors else None,
+        **as_made_for(spec, kind),
     )
 
 

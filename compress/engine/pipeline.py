@@ -140,7 +140,8 @@ def _target(export: Path) -> str:
 
 def _form(export: Path) -> str:
     """Return target and number format of an export, such as ``onnx-int8``."""
-    return f"{_target(export)}{'-int8' if read_json(export / MANIFEST)['scheme'] == 'int8' else ''}"
+    manifest = read_json(export / MANIFEST)
+    return f"{target_of(manifest)}{'-int8' if manifest['scheme'] == 'int8' else ''}"
 
 
 def _export(recipe: Recipe, artifact: Artifact, prepared: Prepared, out: Path) -> dict[str, Path]:

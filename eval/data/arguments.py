@@ -51,6 +51,24 @@ def specification(kind: str, metric: str | None, **given: Any) -> TaskSpec:
     return spec
 
 
+def as_made_for(spec: TaskSpec, kind: str | None = None) -> dict[str, Any]:
+    """Return the arguments of ``load_task`` by which texts reach a model as it was made to read them.
+
+    Args:
+        spec: The model's task.
+        kind: Kind of the task that the data is of, if it is another.
+    """
+    how: dict[str, Any] = {
+        "max_length": spec.max_length,
+        "stride": spec.stride,
+        "truncation": spec.truncation,
+        "truncation_side": spec.truncation_side,
+    }
+    if kind in (None, spec.kind) and kind_of(spec.kind).vectors:
+        how |= {"pooling": spec.pooling, "normalize": spec.normalize}
+    return how
+
+
 def wrong_arguments(
     kind: str,
     labels: Sequence[str] | None,

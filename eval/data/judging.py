@@ -14,6 +14,8 @@ from eval.task import Example, Examples, Task
 
 UNNAMED = re.compile(r"LABEL_\d+")
 """What transformers calls the labels of a model that nobody named."""
+DOES = ("give ranges", "choose", "report")
+"""What the parts of an only split are for, in their order."""
 RANGES = 512
 """Examples that 8 bits take their ranges from, where they are carved from the only split."""
 
@@ -52,9 +54,6 @@ def with_test(task: Task) -> tuple[Task, str]:
     counts = ", ".join(f"{len(part):,} {does}" for part, does in zip(parts.values(), DOES, strict=True))
     splits = {split: Examples(part, split) for split, part in parts.items()}
     return replace(task, splits=splits), f"{name} is the only split with labels, so it was divided: {counts}."
-
-
-DOES = ("give ranges", "choose", "report")
 
 
 def label_names(found: Sequence[str], own: Sequence[str]) -> tuple[dict[str, str], str]:

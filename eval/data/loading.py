@@ -130,14 +130,8 @@ def load_task(
     splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
     if checker.kind.vectors:
         splits = _texts_together(splits)
-    source = (
-        ""
-        if in_memory(data)
-        else str(data)
-        if data is not None
-        else ", ".join(str(file) for file in (files or {}).values())
-    )
-    return Task(spec, splits, source)
+    named = (files or {}).values() if data is None else [data]
+    return Task(spec, splits, "" if in_memory(data) else ", ".join(map(str, named)))
 
 
 def _found(spec: TaskSpec, checker: Checker, metric: str | None) -> dict[str, Any]:
