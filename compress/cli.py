@@ -26,7 +26,7 @@ from compress.commands import (
     techniques,
     verify,
 )
-from compress.commands.failures import INTERRUPTED, Command, report
+from compress.terminal.failures import INTERRUPTED, Command, report
 from eval.cost.openmp import wait_briefly
 from eval.errors import shortened
 from eval.files.streams import guard_streams

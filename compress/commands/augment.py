@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compress.commands.output import write_json
 from compress.commands.run import Json
+from compress.terminal.output import write_json
 from eval.errors import UserError, did_you_mean
 from eval.kinds.kind_registry import kind_names
 

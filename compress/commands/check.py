@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compress.commands.output import write_json
 from compress.commands.run import Json, Overrides, RecipeFile
+from compress.terminal.output import write_json
 from eval.errors import UserError
 
 if TYPE_CHECKING:

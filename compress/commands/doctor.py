@@ -8,9 +8,9 @@ from typing import Any
 
 import typer
 
-from compress.commands.output import table, write_json
 from compress.commands.run import Json
 from compress.export.targets.target_registry import BUILT_IN, get_target
+from compress.terminal.output import table, write_json
 from eval.cost.openmp import described
 
 OWN_EXTRAS = {

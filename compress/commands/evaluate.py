@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compress.commands.models import AcceptIncomplete, is_export, open_model, spec_of, task_for
-from compress.commands.options import finite
-from compress.commands.output import as_json, plain, write_json
 from compress.commands.run import Json
+from compress.terminal.models import AcceptIncomplete, is_export, open_model, spec_of, task_for
+from compress.terminal.options import finite
+from compress.terminal.output import as_json, plain, write_json
 from eval.errors import UserError, did_you_mean
 from eval.naming import distinct_names, public_name
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compress.commands.models import AcceptIncomplete, choosing, is_export, spec_of, task_for
-from compress.commands.options import finite
-from compress.commands.output import megabytes, table, write_json
 from compress.commands.run import Json
 from compress.export.targets.target_registry import BUILT_IN, FASTEST, FIRST_TARGET, get_target, tuned_targets
+from compress.terminal.models import AcceptIncomplete, choosing, is_export, spec_of, task_for
+from compress.terminal.options import finite
+from compress.terminal.output import megabytes, table, write_json
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from compress.commands.options import finite
-from compress.commands.output import plain, write_json
 from compress.commands.run import Json
+from compress.terminal.options import finite
+from compress.terminal.output import plain, write_json
 
 
 def optimize(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from compress.commands.output import duration, megabytes, table, write_json
 from compress.commands.run import Json, Overrides, RecipeFile
+from compress.terminal.output import duration, megabytes, table, write_json
 from eval.cost.machine import cpu_features, int8_is_fast, int8_note
 
 if TYPE_CHECKING:

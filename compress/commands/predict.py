@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compress.commands.models import is_export
-from compress.commands.options import finite
+from compress.terminal.models import is_export
+from compress.terminal.options import finite
 from eval.errors import UserError
 
 if TYPE_CHECKING:

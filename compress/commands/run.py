@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from compress.commands.output import plain, write_json
+from compress.terminal.output import plain, write_json
 
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A YAML file; 'compress init' writes one.")]
 Overrides = Annotated[

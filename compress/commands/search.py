@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compress.commands.output import write_json
 from compress.commands.run import Json
+from compress.terminal.output import write_json
 
 if TYPE_CHECKING:
     from compress.search.budget import Budget

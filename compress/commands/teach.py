@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compress.commands.output import table
 from compress.commands.run import Overrides
+from compress.terminal.output import table
 from eval.errors import UserError
 from eval.naming import public_name
 from teachers.training.processes import is_first

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from compress.commands.output import as_json, table, write_json
 from compress.commands.run import Json
+from compress.terminal.output import as_json, table, write_json
 from eval.errors import UserError
 from eval.files.writing import atomic_write
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compress.commands.models import is_export, spec_of, task_for
-from compress.commands.output import table, write_json
 from compress.commands.run import Json
+from compress.terminal.models import is_export, spec_of, task_for
+from compress.terminal.output import table, write_json
 from eval.errors import CompressError, UserError
 
 if TYPE_CHECKING:

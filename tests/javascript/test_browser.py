@@ -105,8 +105,8 @@ def test_a_real_model_on_sst2(browse, modules, tmp_path):
     if not place or not data:
         pytest.skip("COMPRESS_TEST_MODEL and COMPRESS_TEST_DATA name no model and data")
     from compress.artifact.artifact import Artifact
-    from compress.commands.models import task_for
     from compress.export import export_onnx
+    from compress.terminal.models import task_for
 
     model = Artifact.from_pretrained(Path(place))
     examples = task_for(model.task, data).validation[:300]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from compress.commands.failures import report
 from compress.student.predicted_cost import predicted_cost
+from compress.terminal.failures import report
 from eval.errors import UserError, did_you_mean, is_out_of_memory
 from teachers.limits import MOST_PARAMETERS, parameters_about, size_problems
 from teachers.taskmodel import build_taskmodel, loaded_part
