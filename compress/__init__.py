@@ -18,12 +18,13 @@ _PUBLIC = {
     "UserError": "eval.errors",
     "certify": "compress.certification.certifying",
     "load": "compress.artifact.artifact",
-    "optimize": "compress.optimizing",
+    "optimize": "compress.shortcuts.optimizing",
     "read_recipe": "compress.recipe",
     "recheck": "compress.certification.replaying",
     "recipe_to_yaml": "compress.recipe",
     "run": "compress.engine.steps",
     "run_recipe": "compress.engine.pipeline",
+    "shrink": "compress.shortcuts.distilling",
 }
 
 __all__ = sorted([*_PUBLIC, "__version__"])

@@ -1,4 +1,4 @@
-"""The command line: nineteen commands; nothing heavy is imported before a command needs it."""
+"""The command line: twenty commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from compress.commands import (
     augment,
     certify,
     check,
+    distill,
     doctor,
     evaluate,
     export,
@@ -60,6 +61,7 @@ def options(
 
 
 app.command("optimize", cls=Command)(optimize.optimize)
+app.command("distill", cls=Command)(distill.distill)
 app.command("run", cls=Command)(run.run)
 app.command("check", cls=Command)(check.check)
 app.command("plan", cls=Command)(plan.plan)

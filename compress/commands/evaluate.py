@@ -77,7 +77,7 @@ def evaluate(
     if html is not None:
         from eval.report.page import write_page
 
-        write_page(html, title=f"{names[0]} on {public_name(data)}", results=results)
+        write_page(html, title=f"{names[0]} on {public_name(data)}", results=results, examples=wanted.splits[split])
     figures = as_json([plain(result) for result in results])
     if str(json) == "-":
         typer.echo(figures)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from compress.commands.questions import Answers, recipe_text, teacher_facts
+from compress.shortcuts.recipe_text import Answers, recipe_text, teacher_facts
 from eval.errors import UserError, did_you_mean
 from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import OWN, all_kinds, kind_names, kind_of
@@ -80,7 +80,7 @@ def _ask(
         raise UserError(f"--layers: got {layers}, must be at least 1")
     if int8 is None:
         int8 = _confirm("Shall the export be quantized to int8 for CPUs?", True)
-    return Answers(task, data, teacher, finetune, layers, int8)
+    return Answers(task, data, teacher, finetune, layers, {"onnx": {"int8": int8}}, facts.get("layers"))
 
 
 def _until_known(question: str, default: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,20 +12,28 @@ from compress.commands.run import Json
 from compress.terminal.options import finite
 from compress.terminal.output import plain, write_json
 
+if TYPE_CHECKING:
+    from eval.result import Result
+
+
+Text = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMN", help="The column with the text; give it twice for a pair.")
+]
+Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column with the label.")]
+Margin = Annotated[
+    float, typer.Option(min=0.0, callback=finite, help="Loss of the score that still counts as no worse.")
+]
+
 
 def optimize(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder that answers a task, or a hub name.")],
     data: Annotated[
         str | None, typer.Option(help="File, folder or hub name with labelled texts; without any, synthetic texts.")
     ] = None,
-    text: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="The column with the text; give it twice for a pair.")
-    ] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column with the label.")] = None,
+    text: Text = None,
+    label: Label = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write; by default runs/NAME-optimized.")] = None,
-    margin: Annotated[
-        float, typer.Option(min=0.0, callback=finite, help="Loss of the score that still counts as no worse.")
-    ] = 0.01,
+    margin: Margin = 0.01,
     agreement: Annotated[
         float | None,
         typer.Option(min=0.0, max=1.0, callback=finite, help="Least share of equal predictions; by default 0.98."),
@@ -32,27 +41,35 @@ def optimize(
     json: Json = False,
 ) -> None:
     """Export a finished model in the fastest way that answers as it does; measure and certify what that costs."""
-    from compress.optimizing import optimize as made_fast
+    from compress.shortcuts.optimizing import optimize as made_fast
 
     done = made_fast(model, data, text=text, label=label, out=out, margin=margin, agreement=agreement)
+    told(
+        {"export": done.export}, done.results, done.notes, done.page, done.certificate, json, variant=done.chosen.place
+    )
+
+
+def told(
+    files: Mapping[str, Path],
+    results: Sequence[Result],
+    notes: Sequence[str],
+    page: Path | None,
+    certificate: Path | None,
+    json: bool,
+    **more: str,
+) -> None:
+    """Print what came of a model and a table: as JSON, or the table, the notes and where things are."""
+    where = {**files, "report": page, "certificate": certificate}
     if json:
-        write_json(
-            {
-                "export": str(done.export),
-                "variant": done.chosen.place,
-                "report": None if done.page is None else str(done.page),
-                "certificate": None if done.certificate is None else str(done.certificate),
-                "results": [plain(result) for result in done.results],
-                "notes": list(done.notes),
-            }
-        )
+        kept = {what: None if path is None else str(path) for what, path in where.items()}
+        write_json({**kept, **more, "results": [plain(result) for result in results], "notes": list(notes)})
         return
-    if done.results:
+    if results:
         from eval.report.console import to_text
 
-        typer.echo(to_text(done.results))
-    for note in done.notes:
+        typer.echo(to_text(results))
+    for note in notes:
         typer.echo(note)
-    for what, path in (("report", done.page), ("certificate", done.certificate)):
+    for what, path in where.items():
         if path is not None:
             typer.echo(f"{what}: {path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ from teachers.training.processes import how_many
 if TYPE_CHECKING:
     from compress.engine.preview import Preview
     from eval.inference import Predictor
-    from eval.task import Task
+    from eval.task import Examples, Task
 
 
 logger = logging.getLogger("compress.engine.pipeline")
@@ -113,7 +113,8 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
             *_baseline_notes(artifact, out),
             told(read_looks(out)),
         ]
-        page = _report(recipe, artifact, results, out, notes)
+        examples = prepared.task.splits[prepared.roles.report] if prepared.roles is not None else None
+        page = _report(recipe, artifact, results, out, notes, exports, examples)
     return Run(artifact, out, exports, results, page, tuple(notes))
 
 
@@ -335,7 +336,13 @@ def _notes(recipe: Recipe, prepared: Prepared) -> list[str]:
 
 
 def _report(
-    recipe: Recipe, artifact: Artifact, results: Sequence[Result], out: Path, notes: Sequence[str] = ()
+    recipe: Recipe,
+    artifact: Artifact,
+    results: Sequence[Result],
+    out: Path,
+    notes: Sequence[str],
+    exports: Collection[str],
+    examples: Examples | None,
 ) -> Path:
     from eval.report.page import write_page
 
@@ -346,7 +353,8 @@ def _report(
         if record.facts.get("history")
     }
     page = out / PAGE
-    write_page(page, title=recipe.name, results=results, curves=curves, lineage=records, notes=notes)
+    shown: dict[str, Any] = {"curves": curves, "lineage": records, "notes": notes}
+    write_page(page, recipe.name, results, exports=exports, examples=examples, **shown)
     figures = [result.model_dump(mode="json", exclude={"kept"}) for result in results]
     atomic_write(out / RESULTS_FILE, (json.dumps(figures, indent=1) + "\n").encode())
     return page

@@ -14,10 +14,11 @@ from compress.engine.preview import Preview, look
 from compress.engine.reference_exports import names_in_results
 from compress.engine.steps import dry_run, problems, step_folders
 from compress.export.folder import export_problems
-from compress.export.targets.target_registry import get_target
+from compress.export.targets.target_registry import FASTEST, get_target
 from compress.modules.int8_scheme import Int8, scheme_of
 from compress.reading.yaml_places import Location
 from eval.cost.latency import length_problems
+from eval.data.roles import LEAST, SHARE
 from eval.errors import UserError
 from eval.measurement import scored_examples
 
@@ -51,7 +52,7 @@ def foresee(recipe: Recipe, steps: Path | None = None) -> Preview:
     made: Artifact | None = None
     if seen.prepared is not None:
         made = _result(recipe, seen.prepared, seen.impossible, steps, found)
-    found += _export_problems(recipe, made)
+    found += _export_problems(recipe, seen.roles, made)
     found += _evaluate_problems(recipe, seen.roles, seen.prepared, made)
     everything = [*seen.problems, *(f"{recipe.where(place)}{sentence}" for place, sentence in found)]
     if everything or seen.prepared is None:
@@ -80,12 +81,18 @@ def _result(
     return None if late or impossible else replace(made, name=recipe.name)
 
 
-def _export_problems(recipe: Recipe, made: Artifact | None) -> Iterator[Found]:
+def _export_problems(recipe: Recipe, roles: Roles | None, made: Artifact | None) -> Iterator[Found]:
     for index, block in enumerate(recipe.export):
         where = f"export {index + 1}, {block.target}"
         target = get_target(block.target)
         for sentence in target.missing():
             yield ("export", index), f"{where}: {sentence}"
+        if block.target == FASTEST and (roles is None or not len(roles.task.select)):
+            yield (
+                ("export", index),
+                f"{where}: there are no examples to choose on; add a validation split beside a test split, or at least "
+                f"{round(LEAST / SHARE)} training examples to carve some from, or export to a target by its name",
+            )
         if made is None:
             continue
         asked = scheme_of(made.lineage)

@@ -1,4 +1,4 @@
-"""Somebody's data made ready to judge a finished model: its splits, and the model's names of its labels."""
+"""Somebody's data made ready for a finished model: its splits, and the model's names of its labels."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ DOES = ("give ranges", "choose", "report")
 """What the parts of an only split are for, in their order."""
 RANGES = 512
 """Examples that 8 bits take their ranges from, where they are carved from the only split."""
+REPORT = 3000
+"""The most examples that report, where the others of the only split train."""
 
 
 def with_test(task: Task) -> tuple[Task, str]:
@@ -37,23 +39,60 @@ def with_test(task: Task) -> tuple[Task, str]:
         chosen = Examples(task.train.items, "validation", task.train.skipped)
         splits = {**task.splits, "validation": chosen, "test": Examples(reports.items, "test", reports.skipped)}
         return replace(task, splits=splits), f"train has too few examples to divide, so all {len(chosen):,} choose."
+    name, pool = _only_split(task)
+    wanted = {"train": min(RANGES, len(pool) // 10), "validation": min(MOST, 3 * len(pool) // 10), "test": len(pool)}
+    parts = _divided(task, pool, wanted)
+    counts = ", ".join(f"{len(part):,} {does}" for part, does in zip(parts.values(), DOES, strict=True))
+    return replace(task, splits=parts), f"{name} is the only split with labels, so it was divided: {counts}."
+
+
+def with_train(task: Task) -> tuple[Task, str]:
+    """Return a task in which some examples train and others report, and what was carved for it.
+
+    Where one split alone has labels, whatever its name, three tenths of it (at most 3,000 examples) report, a tenth (at
+    least 20, at most 2,000) chooses, and the rest trains; drawn by a hash of each example's group.
+
+    Raises:
+        UserError: There are too few examples.
+    """
+    roles = assign_roles(task)
+    if len(task.train) and len(task.splits.get(roles.report, ())):
+        return task, ""
+    name, pool = _only_split(task)
+    chosen = max(LEAST, min(MOST, len(pool) // 10))
+    wanted = {"test": min(REPORT, 3 * len(pool) // 10), "validation": chosen, "train": len(pool)}
+    parts = _divided(task, pool, wanted)
+    rest = {"unlabeled": task.splits["unlabeled"]} if "unlabeled" in task.splits else {}
+    said = f"{name} is the only split with labels, so it was divided: "
+    said += f"{len(parts['train']):,} train, {len(parts['validation']):,} choose, {len(parts['test']):,} report."
+    return replace(task, splits={**{name: parts[name] for name in reversed(parts)}, **rest}), said
+
+
+def _only_split(task: Task) -> tuple[str, Examples]:
+    """Return the split that has to serve for everything.
+
+    Raises:
+        UserError: It has too few examples.
+    """
     name, pool = next((name, split) for name, split in task.splits.items() if name != "unlabeled")
     if len(pool) < 3 * LEAST:
         raise UserError(
-            f"{task.source or 'data'}: has {len(pool):,} examples, too few to choose on some and to report on others; "
-            f"give at least {3 * LEAST}"
+            f"{task.source or 'data'}: has {len(pool):,} examples, too few to learn or choose on some and to report on "
+            f"others; give at least {3 * LEAST}"
         )
+    return name, pool
+
+
+def _divided(task: Task, pool: Examples, wanted: dict[str, int]) -> dict[str, Examples]:
+    """Return new splits of at least so many examples each, filled one after the other by whole groups."""
     groups: dict[str, list[Example]] = defaultdict(list)
     for example in pool:
         groups[group_of(task.spec.kind, example)].append(example)
-    wanted = {"train": min(RANGES, len(pool) // 10), "validation": min(MOST, 3 * len(pool) // 10), "test": len(pool)}
     parts: dict[str, list[Example]] = {split: [] for split in wanted}
     for group in sorted(groups, key=lambda group: hashlib.sha256(f"judging\n{group}".encode()).hexdigest()):
         split = next(split for split in wanted if len(parts[split]) < wanted[split])
         parts[split] += groups[group]
-    counts = ", ".join(f"{len(part):,} {does}" for part, does in zip(parts.values(), DOES, strict=True))
-    splits = {split: Examples(part, split) for split, part in parts.items()}
-    return replace(task, splits=splits), f"{name} is the only split with labels, so it was divided: {counts}."
+    return {split: Examples(part, split) for split, part in parts.items()}
 
 
 def label_names(found: Sequence[str], own: Sequence[str]) -> tuple[dict[str, str], str]:

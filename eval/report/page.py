@@ -1,14 +1,16 @@
-"""The report of measured models as one self-contained HTML page: everything inline, nothing fetched, no script."""
+"""The report of measured models as one self-contained HTML page: everything inline, nothing fetched."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from eval.errors import UserError
+from eval.examples import Example
 from eval.files.writing import atomic_write
+from eval.report.changed import Changed, changed
 from eval.report.page_tables import (
     MOST_SLICES,
     Cell,
@@ -26,7 +28,7 @@ from eval.report.page_tables import (
     tiles,
 )
 from eval.report.pictures import Picture, picture
-from eval.report.plots import Point, tradeoff, training_curves
+from eval.report.plots import Point, loss_by_step, tradeoff, training_curves
 from eval.report.summary import count, family, headline, role_sentences, shipped, verdict, with_reference
 from eval.report.templating import render_template
 from eval.result_values import ResultValues
@@ -66,6 +68,9 @@ def write_page(
     curves: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     lineage: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
+    *,
+    exports: Collection[str] = (),
+    examples: Sequence[Example] | None = None,
 ) -> Path:
     """Write a report that opens in any browser, without a network, in light or dark.
 
@@ -77,13 +82,16 @@ def write_page(
         lineage: Records of the steps, as plain values: technique, version, config, facts, size_before, size_after,
             seconds, seed.
         notes: Paragraphs at the end.
+        exports: Names of the results that are exports of the model (see ``eval.report.summary.shipped``).
+        examples: What was measured on; the page quotes some of those that are answered otherwise.
 
     Raises:
         UserError: There is no result.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, page(title, results, curves, lineage, notes).encode())
+    text = page(title, results, curves, lineage, notes, exports=exports, examples=examples)
+    atomic_write(path, text.encode())
     return path
 
 
@@ -93,13 +101,16 @@ def page(
     curves: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     lineage: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
+    *,
+    exports: Collection[str] = (),
+    examples: Sequence[Example] | None = None,
 ) -> str:
     """Return the text of the page; arguments as for ``write_page``."""
     if not results:
         raise UserError("report: there is no result to show; measure a model first")
     rows = with_reference(results)
     compared = [result for result in results if result.comparison]
-    leading = shipped(results) or results[0]
+    leading = shipped(results, exports) or results[0]
     return render_template(
         "result_page.html.j2",
         title=title,
@@ -112,9 +123,10 @@ def page(
         family=family(results),
         quality=quality_table(rows),
         cost=cost_table(rows),
-        tradeoffs=_tradeoffs(rows),
+        changed=_changed(leading, results, examples),
+        tradeoffs=_tradeoffs(rows, leading),
         curves=_curves(curves or {}),
-        details=list(filter(None, (_part(result, first=result is results[0]) for result in results))),
+        details=list(filter(None, (_part(result, first=result is leading) for result in results))),
         latency=latency_table(results),
         chain=chain(lineage),
         lineage=lineage_table(lineage) if lineage else None,
@@ -129,8 +141,17 @@ def _about(result: ResultValues) -> str:
     return f"{result.task.kind}, {count(result.examples)} examples of {result.split}{source}, {when}"
 
 
-def _tradeoffs(results: Sequence[ResultValues]) -> list[Picture]:
-    points, floor, reference = [], None, None
+def _changed(
+    leading: ResultValues, results: Sequence[ResultValues], examples: Sequence[Example] | None
+) -> Changed | None:
+    """Return what the leading model answers otherwise than its reference, where the answers of both are known."""
+    reference = None if leading.comparison is None else leading.comparison.reference
+    kept = {one.name: one.kept for one in results if one.name in (leading.name, reference) and one.kept is not None}
+    return changed(leading.task, kept, examples) if len(kept) == 2 else None
+
+
+def _tradeoffs(results: Sequence[ResultValues], leading: ResultValues) -> list[Picture]:
+    points, floor, reference = [], None, ""
     for result in results:
         comparison, low, high = result.comparison, None, None
         if comparison is not None:
@@ -146,25 +167,40 @@ def _tradeoffs(results: Sequence[ResultValues]) -> list[Picture]:
     )
     for label, unit, cost in costs:
         drawn = [
-            Point(result.name, float(found), result.score, low, high, result.name == reference)
+            Point(
+                result.name,
+                float(found),
+                result.score,
+                low,
+                high,
+                reference=bool(reference) and result.name.split(", ")[0] == reference,
+                shipped=result is leading,
+            )
             for result, low, high in points
             if (found := cost.get(result.name)) and result.score == result.score
         ]
         if len(drawn) > 1:
-            caption = f"{metric} against {label}; bars are intervals of the difference, the ring is the reference"
+            caption = (
+                f"{metric} against {label}; bars are intervals of the difference, rings are "
+                f"{reference or 'the reference'} and its own exports, the diamond is {leading.name}; the line joins "
+                "what nothing beats in both"
+            )
             pictures.append(picture(tradeoff(drawn, label, metric, unit, floor), caption))
     return pictures
 
 
 def _curves(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Picture]:
+    """Return the losses of each training by itself, for they measure different things, and the scores together."""
     known = {name: [row for row in run if row.get("step") is not None] for name, run in curves.items()}
-    return [
+    losses = {name: loss_by_step(run) for name, run in known.items()}
+    drawn = [
+        picture(training_curves({name: points}, "loss"), f"{name}: training loss by optimizer step")
+        for name, points in losses.items()
+        if points
+    ]
+    return drawn + [
         picture(training_curves(known, key), f"{said} by optimizer step")
-        for key, said in (
-            ("loss", "Training loss"),
-            ("score", "Validation score"),
-            ("agreement", "Agreement with the teacher"),
-        )
+        for key, said in (("score", "Score on the examples that choose"), ("agreement", "Agreement with the teacher"))
         if any(row.get(key) is not None for run in known.values() for row in run)
     ]
 

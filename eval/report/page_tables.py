@@ -9,7 +9,7 @@ from typing import Any
 
 from eval.cost.latency import LatencyRow
 from eval.report.plain_text import plain
-from eval.report.speed import engine_of, speed_interval
+from eval.report.speed import engine_of, references, speed_interval
 from eval.report.summary import count, difference, listed, number, percent, short, times
 from eval.result_values import ResultValues
 from eval.slices import Confusion, Slice
@@ -180,15 +180,19 @@ def tiles(result: ResultValues) -> list[tuple[str, str]]:
     retained = comparison.retention.value
     size, other = result.size, comparison.reference_size
     shown = [
-        (percent(retained), f"of the reference's {comparison.metric} retained") if math.isfinite(retained) else None,
-        *(_speed_tile(result, name) for name in (comparison.reference, result.same_engine) if name),
-        (f"{shrinkage:.1f}\u00d7", f"{short(result.bytes, 'B')} of weights") if shrinkage else None,
+        *(_speed_tile(result, name) for name in references(result)),
+        (percent(retained), f"of {comparison.reference}'s {comparison.metric} retained")
+        if math.isfinite(retained)
+        else None,
+        (f"{shrinkage:.1f}\u00d7", f"smaller than {comparison.reference}: {short(result.bytes, 'B')} of weights")
+        if shrinkage
+        else None,
         (f"{other.macs / size.macs:.1f}\u00d7", "fewer multiply-accumulates")
         if size and other and size.macs and other.macs
         else None,
         (
             percent(next(iter(comparison.agreement.values()))),
-            f"same {next(iter(comparison.agreement))} as the reference",
+            f"same {next(iter(comparison.agreement))} as {comparison.reference}",
         )
         if comparison.agreement
         else None,
@@ -201,7 +205,8 @@ def _speed_tile(result: ResultValues, name: str) -> tuple[str, str] | None:
     if found is None:
         return None
     way = _direction(found.value, "faster", "slower")
-    return f"{found.value:.1f}\u00d7", f"{way} than {engine_of(result, name)} at batch 1"
+    same = "in the same engine, " if name == result.same_engine else ""
+    return f"{found.value:.1f}\u00d7", f"{way} {same}than {engine_of(result, name)} at batch 1"
 
 
 def _direction(ratio: float, more: str, less: str) -> str:

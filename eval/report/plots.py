@@ -66,7 +66,8 @@ class Point:
         y: Score.
         low: Lower end of an interval of the score, or None.
         high: Upper end.
-        reference: Whether it is what the others are held against.
+        reference: Whether it is what the others are held against, or an export of that.
+        shipped: Whether it is the one that stands at the top.
     """
 
     label: str
@@ -75,6 +76,21 @@ class Point:
     low: float | None = None
     high: float | None = None
     reference: bool = False
+    shipped: bool = False
+
+
+def frontier(costs: Sequence[float], scores: Sequence[float]) -> list[int]:
+    """Return the places of the points that no other beats in both cost and score, the cheapest first.
+
+    Examples:
+        >>> frontier([3.0, 1.0, 2.0], [0.9, 0.8, 0.7])
+        [1, 0]
+    """
+    found: list[int] = []
+    for place in sorted(range(len(costs)), key=lambda place: (costs[place], -scores[place])):
+        if not found or scores[place] > scores[found[-1]]:
+            found.append(place)
+    return found
 
 
 def render(draw: Callable[[Figure, Theme], None], width: float = 5.4, height: float = 3.5) -> bytes:
@@ -156,11 +172,17 @@ def tradeoff(points: Sequence[Point], x_label: str, y_label: str, unit: float = 
                 fontsize=8,
                 ha="right",
             )
+        best = frontier(costs, scores)
+        if len(best) > 1:
+            steps = ([costs[place] for place in best], [scores[place] for place in best])
+            axes.plot(*steps, color=theme.muted, linewidth=1, alpha=0.6, drawstyle="steps-post", zorder=1)
         for point, cost in zip(points, costs, strict=True):
             if point.low is not None and point.high is not None:
                 axes.plot([cost, cost], [point.low, point.high], color=theme.series[0], linewidth=1.6, alpha=0.55)
-            face = "none" if point.reference else theme.series[0]
-            axes.scatter([cost], [point.y], s=46, color=face, edgecolors=theme.series[0], linewidths=1.6, zorder=3)
+            colour = theme.series[2 if point.shipped else 0]
+            face = "none" if point.reference else colour
+            mark = {"marker": "D", "s": 64} if point.shipped else {"marker": "o", "s": 46}
+            axes.scatter([cost], [point.y], color=face, edgecolors=colour, linewidths=1.6, zorder=3, **mark)
         _label(axes, points, costs, theme, [] if floor is None else [_margin_box(axes, floor)])
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
@@ -232,6 +254,20 @@ def _overlap(one: Box, other: Box) -> float:
     wide = min(one[2], other[2]) - max(one[0], other[0])
     high = min(one[3], other[3]) - max(one[1], other[1])
     return max(wide, 0.0) * max(high, 0.0)
+
+
+def loss_by_step(history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Return the losses of a training: as often as they were kept, else one an epoch.
+
+    Args:
+        history: An entry an epoch, with ``losses``, pairs of step and loss, or ``step`` and ``loss`` alone.
+    """
+    pairs = [
+        pair
+        for row in history
+        for pair in row.get("losses") or ([(row["step"], row["loss"])] if row.get("loss") is not None else [])
+    ]
+    return [{"step": step, "loss": loss} for step, loss in pairs]
 
 
 def training_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], key: str) -> Any:

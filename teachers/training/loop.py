@@ -51,6 +51,8 @@ from teachers.training.training_task import BoundTask, Learnable, TrainingTask
 
 logger = logging.getLogger("teachers.training.loop")
 
+MOST_LOSSES = 200
+"""Means of the loss that the history of a training keeps, for a plot."""
 CHECKPOINT_SHARE = 0.05
 """Checkpoints at the ends of epochs take at most this share of the time, so that short epochs are not all kept."""
 
@@ -61,11 +63,13 @@ class TrainState:
 
     Attributes:
         step: Updates made.
-        history: One entry an epoch: step, loss, its terms, score, seconds, tokens a second, and the number format of
-            the forward pass if it was not float32.
+        history: One entry an epoch: step, loss, its terms, the losses on the way, score, seconds, tokens a second, and
+            the number format of the forward pass if it was not float32.
         best: Best validation score so far.
         stale: Epochs since then.
         sums: Loss terms added up since the last entry, with ``steps``, ``tokens`` and ``seconds``.
+        losses: Pairs of a step and the mean loss up to there, since the last entry.
+        pending: Losses added up since the last of these.
     """
 
     step: int = 0
@@ -73,6 +77,8 @@ class TrainState:
     best: float | None = None
     stale: int = 0
     sums: dict[str, float] = field(default_factory=dict)
+    losses: list[list[float]] = field(default_factory=list)
+    pending: float = 0.0
 
 
 def train(
@@ -262,10 +268,19 @@ class _Loop:
             self._count(f"loss.{training_task.prefix}{name}", value)
         self._count(f"steps.{training_task.prefix}".rstrip("."), 1)
         self._count("tokens", tokens)
+        self._keep_loss(step + 1, total)
         self.progress.update(step + 1, total, tokens)
 
     def _count(self, name: str, value: float) -> None:
         self.train_state.sums[name] = self.train_state.sums.get(name, 0.0) + value
+
+    def _keep_loss(self, step: int, loss: float) -> None:
+        """Keep the mean loss of every so many steps."""
+        state, every = self.train_state, math.ceil(self.total / MOST_LOSSES)
+        state.pending += loss
+        if step % every == 0:
+            state.losses.append([step, float(f"{state.pending / every:.6g}")])
+            state.pending = 0.0
 
     def _end_of_epoch(self) -> bool:
         """Score, remember the best, and tell whether training stops early."""
@@ -281,12 +296,13 @@ class _Loop:
             "step": train_state.step,
             "loss": sum(losses.values()) / sum(steps.values()),
             "terms": terms,
+            "losses": train_state.losses,
             "seconds": sums["seconds"],
             "tokens_per_second": sums["tokens"] / max(sums["seconds"], 1e-9),
         }
         if self.accelerator.mixed_precision != "no":
             entry["precision"] = self.accelerator.mixed_precision
-        train_state.sums = {}
+        train_state.sums, train_state.losses = {}, []
         with in_float32(self.prepared):
             for watch in self.watches.values():
                 watch.refuse_collapse(train_state.step, self.training.learning_rate)

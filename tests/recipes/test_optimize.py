@@ -7,10 +7,11 @@ import datasets
 import pandas
 import pytest
 
-import compress.optimizing as module
-from compress import optimize, recheck
+import compress.shortcuts.optimizing as module
+from compress import Artifact, optimize, recheck
 from compress.cli import main
 from compress.export import tune
+from compress.shortcuts import recommendation
 from eval.certificate.findings import Word
 from eval.errors import UserError
 from teachers.taskmodel import save_taskmodel
@@ -123,3 +124,22 @@ def test_mistakes(tmp_path):
         optimize("m", [{"text": str(n), "label": "xy"[n % 2]} for n in range(99)])
     with pytest.raises(UserError, match="the field 'Review' is missing"):
         optimize("m", [{"text": "a", "label": "bad"}], text="Review")
+
+
+def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(recommendation, "LEAST_UPDATES", 20)
+    rows = model(tmp_path / "m")
+    table = {"review": [row["text"] for row in rows], "stars": [row["label"] for row in rows]}
+    pandas.DataFrame(table).to_csv("r.csv", index=False)
+    assert main(["distill", "m", "--data", "r.csv", "--layers", "1", "--label", "stars", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    text = (tmp_path / told["recipe"]).read_text()
+    assert "# A third of the layers or fewer: the first ones.\n" in text
+    assert "student: {from: teacher, layers: [0]}" in text
+    assert "loss: mse" in text
+    assert "epochs: 5\n" in text
+    assert {result["role"] for result in told["results"]} == {"final"}
+    assert any("106 train, 20 choose, 54 report" in note for note in told["notes"])
+    assert any(note.startswith("106 examples are few: 5 epochs") for note in told["notes"])
+    assert Artifact.from_pretrained(told["model"]).size().parameters < Artifact.from_pretrained("m").size().parameters
+    assert recheck(told["certificate"], level=1).word is Word.VALID

@@ -87,3 +87,19 @@ def test_a_recipe_asks_for_the_fastest_in_one_word(tmp_path, monkeypatch):
     assert pipeline._runs(tmp_path / "fastest")
     assert pipeline._form(tmp_path / "fastest") == "onnx-int8"
     assert Runtime(tmp_path / "fastest").predict(["a line"]).answers
+
+
+def test_a_recipe_without_examples_to_choose_on_is_refused_before_it_trains(tmp_path):
+    from compress.engine.preflight import _export_problems
+    from compress.recipe.from_yaml import parse_recipe
+    from eval.data.roles import Roles
+    from eval.task import Task
+
+    recipe = parse_recipe("seed: 1\nteacher: {model: x}\nexport: [fastest: {}, onnx: {}]\n")
+    task = tiny_task()
+    nothing = Roles(Task(task.spec, {"train": task.train}))
+    for roles in (None, nothing):
+        ((place, sentence),) = _export_problems(recipe, roles, None)
+        assert place == ("export", 0)
+        assert sentence.startswith("export 1, fastest: there are no examples to choose on; add a validation split")
+    assert list(_export_problems(recipe, Roles(task), None)) == []

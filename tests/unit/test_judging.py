@@ -2,7 +2,7 @@
 
 import pytest
 
-from eval.data.judging import label_names, with_test
+from eval.data.judging import label_names, with_test, with_train
 from eval.data.loading import load_task
 from eval.errors import UserError
 
@@ -50,6 +50,20 @@ class TestSplits:
     def test_too_few(self):
         with pytest.raises(UserError, match="has 59 examples, too few"):
             with_test(load_task("classification", ROWS[:59]))
+
+    def test_one_split_is_divided_to_train_too(self):
+        rows = [{**row, "group": str(number // 10)} for number, row in enumerate(ROWS)]
+        task, note = with_train(load_task("classification", rows))
+        assert note.endswith("so it was divided: 240 train, 40 choose, 120 report.")
+        sides = [{example["group"] for example in task.splits[name]} for name in ("train", "validation", "test")]
+        assert all(not one & other for one in sides for other in sides if one is not other)
+        with pytest.raises(UserError, match="has 59 examples, too few to learn or choose"):
+            with_train(load_task("classification", ROWS[:59]))
+
+    @pytest.mark.parametrize("reports", ["validation", "test"])
+    def test_what_trains_and_reports_stays_as_it_is(self, reports):
+        task = load_task("classification", {"train": ROWS[:300], reports: ROWS[300:]})
+        assert with_train(task) == (task, "")
 
 
 class TestLabels:

@@ -63,5 +63,7 @@ def one_history(stages: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, An
     found: list[dict[str, Any]] = []
     for stage, history in stages.items():
         before = found[-1]["step"] if found else 0
-        found += [{**entry, "stage": stage, "step": before + entry["step"]} for entry in history]
+        for entry in history:
+            losses = [[before + step, loss] for step, loss in entry.get("losses", ())]
+            found.append({**entry, "stage": stage, "step": before + entry["step"], "losses": losses})
     return found

@@ -32,7 +32,7 @@ class TestStart:
         assert code == 0
         commands = re.findall(r"^  ([a-z]+)  ", out, flags=re.MULTILINE)
         assert commands == [
-            *("optimize", "run", "check", "plan", "list", "show", "init", "schema", "search"),
+            *("optimize", "distill", "run", "check", "plan", "list", "show", "init", "schema", "search"),
             *("teach", "augment", "eval", "export", "verify", "certify", "recheck"),
             *("history", "predict", "doctor"),
         ]

@@ -1,4 +1,4 @@
-"""The questions of ``compress init``, and the commented recipe that their answers make."""
+"""A commented recipe for a student of fewer layers, as ``compress init`` and ``compress distill`` write it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compress.shortcuts.recommendation import Recommendation, recommend
 from eval.files.json_text import read_json
 from eval.kinds.kind_registry import kind_of, own_kinds
 
@@ -22,7 +23,15 @@ class Answers:
         teacher: Folder or hub name of the model to compress.
         finetune: Whether that model is a base that still has to learn the task.
         layers: Layers of the student.
-        int8: Whether the export is quantized.
+        export: The target, and what is asked of it.
+        teacher_layers: Layers of the teacher, if they are known.
+        examples: Training examples, with labels and without, if they are known.
+        labels: Class names or tags in the order of the model's outputs; by default those in the data, sorted.
+        max_length: Most tokens of one input; by default the kind's.
+        unlabelled: A file of texts that only the teacher answers.
+        margin: Loss of the score that still counts as no worse.
+        briefly: Whether only what a first look needs is measured: latency of one text a time, and no memory.
+        called: What the recipe's name is made of; by default the data.
     """
 
     kind: str
@@ -30,13 +39,28 @@ class Answers:
     teacher: str
     finetune: bool
     layers: int
-    int8: bool
+    export: dict[str, dict[str, Any]]
+    teacher_layers: int | None = None
+    examples: int | None = None
+    labels: tuple[str, ...] = ()
+    max_length: int | None = None
+    unlabelled: str | None = None
+    margin: float = 0.01
+    briefly: bool = False
+    called: str | None = None
 
     @property
     def name(self) -> str:
         """A name for the recipe, made of the data's name and the number of layers."""
-        stem = re.sub(r"[^A-Za-z0-9.+-]+", "-", Path(self.data.rstrip("/")).name.split("${")[0]).strip("-.+")
-        return f"{stem or 'recipe'}-{self.layers}l{'-int8' if self.int8 else ''}"
+        called = self.called or Path(self.data.rstrip("/")).name.split("${")[0]
+        stem = re.sub(r"[^A-Za-z0-9.+-]+", "-", called).strip("-.+")
+        int8 = any(settings.get("int8") for settings in self.export.values())
+        return f"{stem or 'recipe'}-{self.layers}l{'-int8' if int8 else ''}"
+
+    @property
+    def advice(self) -> Recommendation:
+        """What is recommended for such a student."""
+        return recommend(self.kind, self.layers, self.teacher_layers, self.examples)
 
 
 def teacher_facts(teacher: str) -> dict[str, Any]:
@@ -59,8 +83,8 @@ def recipe_text(answers: Answers, file: str) -> str:
     return "\n".join(blocks)
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _head(answers: Answers, file: str) -> str:
@@ -78,14 +102,15 @@ def _task(answers: Answers) -> str:
     from eval.kinds.kind import Kind
 
     kind = kind_of(answers.kind)
-    lengths = f"  max_length: {kind.max_length}      # tokens of {kind.longer}"
+    lengths = f"  max_length: {answers.max_length or kind.max_length}      # tokens of {kind.longer}"
     if kind.stride != Kind.stride:
         lengths += f"\n  stride: {kind.stride}          # tokens that neighbouring windows share"
+    labels = f"\n  labels: {_quoted(list(answers.labels))}" if answers.labels else ""
     return f"""\
 # {kind.name}: {kind.meaning}.
 task:
   kind: {kind.name}
-  data: {_quoted(answers.data)}
+  data: {_quoted(answers.data)}{labels}
 {lengths}
   on_bad: refuse       # or skip: leave bad lines out and count them
 """
@@ -110,57 +135,75 @@ teacher:
 
 
 def _student(answers: Answers) -> str:
+    advice = answers.advice
+    layers = list(advice.layers) if isinstance(advice.layers, tuple) else advice.layers
+    why = "".join(f"# {sentence[0].upper()}{sentence[1:]}.\n" for sentence in advice.why)
+    more = ""
+    if answers.unlabelled is not None:
+        more = "# The teacher answers these too, and the student learns from it.\n"
+        more += f"augment: {{unlabelled: {_quoted(answers.unlabelled)}}}\n\n"
     return f"""\
 # The student starts from layers of the teacher: a number takes them evenly spread, a list such as [0, 2, 5] names them.
-student: {{from: teacher, layers: {answers.layers}}}
+{why}student: {{from: teacher, layers: {layers}}}
 
-# For every step that trains; a step's own values win.
+{more}# For every step that trains; a step's own values win.
 training:
-  epochs: 3
-  learning_rate: 1.0e-4
-  batch_size: 32
+  epochs: {advice.epochs}
+  learning_rate: {_rate(advice.learning_rate)}
+  batch_size: {advice.batch_size}
   group_by_length: true     # batches of similar length waste less on padding
 """
 
 
+def _rate(value: float) -> str:
+    """Return a learning rate as YAML reads numbers: with a point before the exponent."""
+    digits, _, exponent = f"{value:.1e}".partition("e")
+    return f"{digits}e{int(exponent)}"
+
+
+COMMENTS = {
+    "temperature": "both logits are divided by it",
+    "loss": "squared difference of the logits; kl compares probabilities",
+    "alpha": "weight of the teacher; the rest goes to the labels",
+}
+"""What is said beside a field of the step."""
+
+
 def _steps(answers: Answers) -> str:
-    if kind_of(answers.kind).masks:
-        return """\
-# 'compress list' shows all techniques, 'compress show distill.distilbert' the fields of this one.
+    advice = answers.advice
+    fields = "".join(
+        f"      {name}: {value}" + (f"      # {COMMENTS[name]}\n" if name in COMMENTS else "\n")
+        for name, value in advice.settings.items()
+    )
+    return f"""\
+# 'compress list' shows all techniques, 'compress show {advice.technique}' the fields of this one.
 steps:
-  - distill.distilbert: {temperature: 2.0}
-"""
-    if kind_of(answers.kind).vectors:
-        return """\
-# 'compress list' shows all techniques, 'compress show distill.embedding' the fields of this one.
-steps:
-  - distill.embedding: {mse: 1.0, similarity: 1.0}
-"""
-    return """\
-# 'compress list' shows all techniques, 'compress show distill.logits' the fields of this one.
-steps:
-  - distill.logits:
-      temperature: 2.0      # both logits are divided by it
-      alpha: 0.9            # weight of the teacher; the rest goes to the labels
-"""
+  - {advice.technique}:
+{fields}"""
 
 
 def _export(answers: Answers) -> str:
     return f"""\
 # An export is written only if it answers as the model does.
 export:
-  - onnx: {{int8: {str(answers.int8).lower()}}}
+{"".join(f"  - {name}: {_flow(settings)}" for name, settings in answers.export.items())}
 """
+
+
+def _flow(settings: dict[str, Any]) -> str:
+    return "{" + ", ".join(f"{name}: {_quoted(value)}" for name, value in settings.items()) + "}"
 
 
 def _evaluate(answers: Answers) -> str:
     baseline = """\
   baseline: false           # true also trains the student without the teacher, to see what the teacher brought
 """
+    cost = "  latency: {batch: [1, 8, 32], lengths: data}\n"
+    if answers.briefly:
+        cost = "  latency: {batch: [1], lengths: data}     # more sizes: batch: [1, 8, 32]\n  memory: false\n"
     return f"""\
 evaluate:
   against: teacher
-  margin: 0.01              # loss of the score that still counts as no worse
+  margin: {answers.margin:g}              # loss of the score that still counts as no worse
 {"" if kind_of(answers.kind).vectors else baseline}\
-  latency: {{batch: [1, 8, 32], lengths: data}}
-"""
+{cost}"""

@@ -5,9 +5,8 @@ It is a recipe without steps, written beside its results, so whatever it does ca
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,19 +17,16 @@ from compress.engine.pipeline import run_recipe
 from compress.export.check.probes import synthetic_examples
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import recipe_from_plain
-from eval.data.arguments import as_made_for
-from eval.data.judging import label_names, with_test
-from eval.data.loading import load_task
+from compress.shortcuts.labelled_data import columns_of, keep, task_for_model
+from eval.data.judging import with_test
 from eval.errors import CompressError, UserError
-from eval.files.writing import atomic_folder
-from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, Task, TaskSpec
 
 if TYPE_CHECKING:
     from compress.export.tune import Trial
     from eval.result import Result
 
-logger = logging.getLogger("compress.optimizing")
+logger = logging.getLogger("compress.shortcuts.optimizing")
 
 SYNTHETIC = 300
 """Synthetic texts on which variants have to agree with the model where no data was given."""
@@ -96,10 +92,10 @@ def optimize(
         if text is not None or label is not None:
             raise UserError("text, label: name columns of data; give data, or leave them out")
         return _on_synthetic_texts(artifact, folder, agreement)
-    task, notes = _task(artifact.task, data, _columns(artifact.task.kind, text, label))
+    task, notes = task_for_model(artifact.task, data, columns_of(artifact.task.kind, text, label), with_test)
     for note in notes:
         logger.info("%s", note)
-    _keep(task, folder / "data")
+    keep(task, folder / "data")
     recipe = recipe_from_plain(_recipe(str(model), name, folder / "data", task.spec, margin, agreement), name)
     done = run_recipe(recipe, folder / "run", resume=(folder / "run").exists())
     certified = certify(folder / "run", folder / CERTIFICATE, model=FASTEST)
@@ -112,56 +108,6 @@ def optimize(
         *_recommended(found, chosen, done.exports[FASTEST], artifact),
     )
     return Optimized(done.exports[FASTEST], chosen, done.results, done.page, certified.file, said)
-
-
-def _columns(kind: str, text: str | Sequence[str] | None, label: str | None) -> dict[str, str]:
-    """Return the columns that were named, by our fields."""
-    asked = kind_of(kind)
-    texts = [text] if isinstance(text, str) else list(text or ())
-    fields = asked.given(pair=len(texts) == 2)
-    if texts and len(fields) != len(texts):
-        raise UserError(f"text: {asked.named} task reads {' and '.join(fields)}; name {len(fields)} columns")
-    found = dict(zip(fields, texts, strict=True)) if texts else {}
-    if label is not None:
-        if asked.truth is None:
-            raise UserError(f"label: {asked.named} task has no labels; leave it out")
-        found[asked.truth] = label
-    return found
-
-
-def _task(spec: TaskSpec, data: Any, columns: Mapping[str, str]) -> tuple[Task, list[str]]:
-    """Return the data with the labels of the model, divided so that other examples report than those that choose."""
-    how: dict[str, Any] = {"columns": columns, **as_made_for(spec)}
-    if not kind_of(spec.kind).vectors:
-        how["metric"] = spec.metric
-    if not kind_of(spec.kind).labelled:
-        task, note = with_test(load_task(spec.kind, data, **how))
-        return task, [note] if note else []
-    found = load_task(spec.kind, data, **how)
-    names, assumed = label_names(found.spec.labels, spec.labels)
-    task, note = with_test(load_task(spec.kind, data, labels=spec.labels, label_map=names, **how))
-    return task, [said for said in (assumed, note) if said]
-
-
-def _keep(task: Task, folder: Path) -> None:
-    """Write the splits as JSON lines, unless they are there.
-
-    Raises:
-        UserError: If others are there.
-        CompressError: If the disk refuses.
-    """
-    files = {
-        f"{name}.jsonl": "".join(json.dumps(dict(example), ensure_ascii=False) + "\n" for example in split)
-        for name, split in task.splits.items()
-    }
-    if folder.is_dir():
-        there = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
-        if there != files:
-            raise UserError(f"{folder}: holds other data, from an earlier call; name another folder with out")
-        return
-    with atomic_folder(folder, "the data") as beside:
-        for name, text in files.items():
-            (beside / name).write_text(text, encoding="utf-8")
 
 
 def _recipe(

@@ -1,0 +1,136 @@
+"""A finished model distilled into fewer of its own layers: from a model and a table to a checked, smaller model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compress.artifact.artifact import Artifact
+from compress.certification.certifying import certify
+from compress.engine.pipeline import run_recipe
+from compress.export.targets.target_registry import FASTEST
+from compress.recipe.from_yaml import parse_recipe
+from compress.shortcuts.labelled_data import columns_of, keep, task_for_model
+from compress.shortcuts.recipe_text import Answers, recipe_text
+from eval.data.judging import with_train
+from eval.errors import UserError
+from eval.files.writing import atomic_write
+from eval.kinds.kind_registry import kind_of
+from eval.naming import public_name
+from teachers.anatomy.encoder import layer_count
+
+if TYPE_CHECKING:
+    from eval.result import Result
+
+logger = logging.getLogger("compress.shortcuts.distilling")
+
+CERTIFICATE = "model.cert"
+RECIPE = "recipe.yaml"
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """What came of it.
+
+    Attributes:
+        model: Folder of the student, for ``compress.load`` or transformers.
+        export: Folder of its export.
+        recipe: The recipe that was written and run.
+        results: Measurements on the examples that report.
+        page: The report.
+        certificate: What it shows.
+        notes: What was found, assumed, divided and recommended, a sentence each.
+    """
+
+    model: Path
+    export: Path
+    recipe: Path
+    results: tuple[Result, ...]
+    page: Path | None
+    certificate: Path
+    notes: tuple[str, ...]
+
+
+def shrink(
+    model: str | Path,
+    data: Any,
+    *,
+    layers: int | None = None,
+    unlabelled: str | Path | None = None,
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+    out: str | Path | None = None,
+    margin: float = 0.01,
+) -> Shrunk:
+    """Distil a model into a student of fewer of its layers, export it in its fastest form, and show what that costs.
+
+    The recipe follows ``docs/choosing.md``; it is kept and can be changed and run again.
+
+    Args:
+        model: A model folder that answers a task, or a hub name.
+        data: Whatever ``eval.data.loading.load_task`` takes: a file, a folder, a DataFrame, ...
+        layers: Layers of the student; by default half of the model's.
+        unlabelled: A file of texts, one a line, that only the teacher answers.
+        text: The column with the text; two for a pair. By default usual names are looked for.
+        label: The column with the label, likewise.
+        out: Folder to write; by default ``runs/NAME-Nl``. What an earlier call left there is gone on with.
+        margin: Loss of the score that still counts as no worse.
+
+    Raises:
+        UserError: If the model or the data cannot be used, with every reason.
+        CompressError: If a training fails, no export answers as the student does, or the disk refuses.
+    """
+    artifact = Artifact.from_pretrained(str(model))
+    spec, has = artifact.task, layer_count(artifact.model)
+    wanted = max(1, has // 2) if layers is None else layers
+    problems = (
+        [] if 1 <= wanted < max(2, has) else [f"layers: got {wanted}, the model has {has}; give fewer, at least 1"]
+    )
+    if kind_of(spec.kind).masks:
+        problems.append(f"{model}: predicts masked words; a recipe with a task of its own distils it (compress init)")
+    if unlabelled is not None and not Path(unlabelled).is_file():
+        problems.append(f"unlabelled: there is no file {unlabelled}")
+    if problems:
+        raise UserError(*problems)
+    task, notes = task_for_model(spec, data, columns_of(spec.kind, text, label), with_train)
+    for note in notes:
+        logger.info("%s", note)
+    name = Path(model).name or "model"
+    folder = Path(out) if out is not None else Path("runs") / f"{name}-{wanted}l"
+    keep(task, folder / "data")
+    answers = Answers(
+        kind=spec.kind,
+        data=str((folder / "data").resolve()),
+        teacher=str(model),
+        finetune=False,
+        layers=wanted,
+        export={FASTEST: {}},
+        teacher_layers=has,
+        examples=len(task.train) + _lines(unlabelled),
+        labels=spec.labels,
+        max_length=spec.max_length,
+        unlabelled=None if unlabelled is None else str(Path(unlabelled).resolve()),
+        margin=margin,
+        briefly=True,
+        called=public_name(name),
+    )
+    file = folder / RECIPE
+    atomic_write(file, recipe_text(answers, str(file)).encode())
+    recipe = parse_recipe(file.read_text(encoding="utf-8"), str(file))
+    run = folder / "run"
+    done = run_recipe(recipe, run, resume=run.exists())
+    certified = certify(run, folder / CERTIFICATE, model=FASTEST)
+    use = f"Use {done.exports[FASTEST]}; the recipe is {file}: change it and run it again with compress run."
+    said = (*notes, *answers.advice.why, *done.notes, f"{certified.sentence}.", use)
+    return Shrunk(run / "model", done.exports[FASTEST], file, done.results, done.page, certified.file, said)
+
+
+def _lines(file: str | Path | None) -> int:
+    """Return how many texts a file has."""
+    if file is None:
+        return 0
+    with Path(file).open(encoding="utf-8", errors="replace") as lines:
+        return sum(bool(line.strip()) for line in lines)

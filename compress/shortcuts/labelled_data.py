@@ -1,0 +1,88 @@
+"""Somebody's data in the terms of a finished model: its columns found, its labels matched, kept beside the results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eval.data.arguments import as_made_for
+from eval.data.judging import label_names
+from eval.data.loading import load_task
+from eval.errors import UserError
+from eval.files.writing import atomic_folder
+from eval.kinds.kind_registry import kind_of
+from eval.task import Task, TaskSpec
+
+Divide = Callable[[Task], tuple[Task, str]]
+"""What gives a task the splits that are needed, and says what it did; see ``eval.data.judging``."""
+
+
+def columns_of(kind: str, text: str | Sequence[str] | None, label: str | None) -> dict[str, str]:
+    """Return the columns that were named, by our fields.
+
+    Args:
+        kind: Kind of task.
+        text: The column with the text; two for a pair.
+        label: The column with the label.
+
+    Raises:
+        UserError: The kind reads another number of texts, or has no labels.
+    """
+    asked = kind_of(kind)
+    texts = [text] if isinstance(text, str) else list(text or ())
+    fields = asked.given(pair=len(texts) == 2)
+    if texts and len(fields) != len(texts):
+        raise UserError(f"text: {asked.named} task reads {' and '.join(fields)}; name {len(fields)} columns")
+    found = dict(zip(fields, texts, strict=True)) if texts else {}
+    if label is not None:
+        if asked.truth is None:
+            raise UserError(f"label: {asked.named} task has no labels; leave it out")
+        found[asked.truth] = label
+    return found
+
+
+def task_for_model(spec: TaskSpec, data: Any, columns: Mapping[str, str], divide: Divide) -> tuple[Task, list[str]]:
+    """Return the data with the labels of the model, divided, and what was assumed for it.
+
+    Args:
+        spec: The model's task.
+        data: Whatever ``load_task`` takes.
+        columns: What ``columns_of`` gave.
+        divide: Gives it the splits that are needed.
+
+    Raises:
+        UserError: With every error of the data.
+    """
+    how: dict[str, Any] = {"columns": columns, **as_made_for(spec)}
+    if not kind_of(spec.kind).vectors:
+        how["metric"] = spec.metric
+    if not kind_of(spec.kind).labelled:
+        task, note = divide(load_task(spec.kind, data, **how))
+        return task, [note] if note else []
+    found = load_task(spec.kind, data, **how)
+    names, assumed = label_names(found.spec.labels, spec.labels)
+    task, note = divide(load_task(spec.kind, data, labels=spec.labels, label_map=names, **how))
+    return task, [said for said in (assumed, note) if said]
+
+
+def keep(task: Task, folder: Path) -> None:
+    """Write the splits as JSON lines, unless they are there.
+
+    Raises:
+        UserError: If others are there.
+        CompressError: If the disk refuses.
+    """
+    files = {
+        f"{name}.jsonl": "".join(json.dumps(dict(example), ensure_ascii=False) + "\n" for example in split)
+        for name, split in task.splits.items()
+    }
+    if folder.is_dir():
+        there = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
+        if there != files:
+            raise UserError(f"{folder}: holds other data, from an earlier call; name another folder with out")
+        return
+    with atomic_folder(folder, "the data") as beside:
+        for name, text in files.items():
+            (beside / name).write_text(text, encoding="utf-8")
