@@ -158,6 +158,21 @@ def make_plan(recipe: Recipe) -> Plan:
     return Plan(tuple(sizes), tuple(steps), proof, bf16_speedup(cpu_features()) if timed else None)
 
 
+def distilling_seconds(teacher: TaskModel, layers: int, sample: Examples, examples: int, training: Training) -> float:
+    """Return the rough time to distil a teacher into some of its layers on this machine.
+
+    Args:
+        teacher: The model; a few optimizer steps of its own shape are timed, on a copy.
+        layers: Layers of the student.
+        sample: Examples whose lengths stand for all.
+        examples: How many the student learns from.
+        training: How it learns.
+    """
+    times = examples / max(1, len(sample))
+    learning = _repeated(_work("student", teacher, sample, training), training, times).seconds
+    return learning * layers / layer_count(teacher.model) + _signals(teacher, sample, times).seconds
+
+
 def _trainings(recipe: Recipe) -> Iterator[Training]:
     """Yield the settings of everything that is trained."""
     if recipe.teacher is not None and recipe.teacher.pretrain is not None:

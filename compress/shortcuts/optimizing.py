@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from compress.artifact.artifact import Artifact
@@ -18,8 +19,10 @@ from compress.export.check.probes import synthetic_examples
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import recipe_from_plain
 from compress.shortcuts.labelled_data import columns_of, keep, task_for_model
-from eval.data.judging import with_test
+from compress.terminal.output import duration
+from eval.data.judging import RANGES, with_test
 from eval.errors import CompressError, UserError
+from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, Task, TaskSpec
 
 if TYPE_CHECKING:
@@ -105,7 +108,7 @@ def optimize(
         *notes,
         *done.notes,
         f"{certified.sentence}.",
-        *_recommended(found, chosen, done.exports[FASTEST], artifact),
+        *_recommended(found, chosen, done.exports[FASTEST], _following(str(model), data, artifact, task)),
     )
     return Optimized(done.exports[FASTEST], chosen, done.results, done.page, certified.file, said)
 
@@ -158,10 +161,8 @@ def _chosen(export: Path) -> Trial:
     return Trial(**tuned["trials"][0])
 
 
-def _recommended(found: Result, chosen: Trial, export: Path, artifact: Artifact) -> list[str]:
+def _recommended(found: Result, chosen: Trial, export: Path, following: str) -> list[str]:
     """Return which file to use and why, and what would come next."""
-    from teachers.anatomy.encoder import layer_count
-
     ratios = [(found.speed_over(found.comparison.reference), "eager torch")] if found.comparison else []
     if found.same_engine and not chosen.variant.startswith("fp32"):
         ratios.append((found.speed_over(found.same_engine), "its own float32 export"))
@@ -169,6 +170,24 @@ def _recommended(found: Result, chosen: Trial, export: Path, artifact: Artifact)
     smaller = found.shrinkage()
     size = "" if smaller is None or smaller < 1.05 else f", {smaller:.1f} times smaller"
     use = f"Use {export}: {chosen.place}, {faster or 'not timed'} at one text a time{size}."
-    layers = layer_count(artifact.model)
-    then = f"For about twice the speed again, train a student of half its {layers} layers; see compress init."
-    return [use, *([then] if layers > 1 else [])]
+    return [use, *([following] if following else [])]
+
+
+def _following(model: str, data: Any, artifact: Artifact, task: Task) -> str:
+    """Return what makes the model itself smaller, and how long that would take; nothing for a single layer."""
+    from compress.engine.cost_plan import distilling_seconds
+    from compress.shortcuts.recommendation import recommend
+    from teachers.anatomy.encoder import layer_count
+    from teachers.training.config import Training
+
+    half = layer_count(artifact.model) // 2
+    if not half or kind_of(task.spec.kind).masks:
+        return ""
+    learns = max(len(task.train), 6 * sum(map(len, task.splits.values())) // 10 if len(task.train) <= RANGES else 0)
+    advice = recommend(task.spec.kind, half, 2 * half, learns)
+    training = Training(epochs=advice.epochs, batch_size=advice.batch_size)
+    seconds = distilling_seconds(artifact, half, task.select, learns, training)
+    call = f"compress.shrink({model!r}, data, layers={half})"
+    if isinstance(data, str | Path):
+        call = f"compress distill {quote(model)} --data {quote(str(data))} --layers {half}"
+    return f"Next, for about twice the speed again: {call}, which needs about {duration(seconds)}."

@@ -59,6 +59,10 @@ def test_a_csv_with_other_names_by_the_command(tmp_path, capsys, caplog):
     assert {result["role"] for result in told["results"]} == {"final"}
     assert any(note.startswith("validation is the only split with labels") for note in told["notes"])
     assert any(note.startswith("Use runs/m-optimized/run/fastest: onnx ") for note in told["notes"])
+    following = (
+        "Next, for about twice the speed again: compress distill m --data reviews.csv --layers 1, which needs about"
+    )
+    assert any(note.startswith(following) for note in told["notes"])
     assert (out / "run" / "report.html").is_file()
     assert recheck(out / "model.cert", level=1).word is Word.VALID
     assert (out / "run" / "fastest" / "README.md").read_text().count("ertified on") == 1
