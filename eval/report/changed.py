@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import Any
 
 from eval.examples import Example
 from eval.kinds.kind_registry import kind_of
@@ -19,7 +18,8 @@ MOST = 100
 """Examples that a table lists."""
 LONGEST = 240
 """Characters of a text that a table shows."""
-NOBODY, EVERYBODY = "none", "all"
+NOBODY = "none"
+"""Stands for all models being wrong."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ def changed(spec: TaskSpec, kept: Mapping[str, Kept], examples: Sequence[Example
     share = percent(len(apart) / len(first.answers))
     graded = all(value in (0.0, 1.0) for each in values.values() for value in each.values())
     whose = "right" if graded else "better"
-    said = f"{count(len(apart))} of {count(len(first.answers))} answers differ ({share}); {whose}: {_tally(right, kept)}"
+    said = (
+        f"{count(len(apart))} of {count(len(first.answers))} answers differ ({share}); {whose}: {_tally(right, kept)}"
+    )
     shown = _of_each(right)
     if len(shown) < len(apart):
         said += f". {count(len(shown))} of them are listed, the first of each sort"
@@ -69,32 +71,29 @@ def changed(spec: TaskSpec, kept: Mapping[str, Kept], examples: Sequence[Example
             str(place + 1),
             *([_text(spec, examples[place])] if examples else []),
             *(Cell(text[:LONGEST]) for text in apart[place]),
-            Cell(right[place]),
+            Cell(", ".join(right[place]) or NOBODY),
         ]
         for place in shown
     )
-    table = grid(headings, rows, words=range(1, len(headings)), names=(), sortable=True)
+    table = grid(headings, rows, words=range(1, len(headings)), names=(1,) if examples else (), sortable=True)
     return Changed(said, table, tuple(apart))
 
 
-def _right(values: Mapping[str, float]) -> str:
-    """Return whose answers have the best score; none of several that are equally wrong."""
+def _right(values: Mapping[str, float]) -> tuple[str, ...]:
+    """Return whose answers have the best score; none where all are equally wrong."""
     best = max(values.values())
-    found = [name for name, value in values.items() if value == best]
-    if len(found) < len(values):
-        return ", ".join(found)
-    return EVERYBODY if best >= 1 else NOBODY
+    found = tuple(name for name, value in values.items() if value == best)
+    return () if len(found) == len(values) and best < 1 else found
 
 
-def _tally(right: Mapping[int, str], names: Sequence[str] | Mapping[str, Any]) -> str:
-    found = Counter(right.values())
-    order = dict.fromkeys([*names, *found])
-    return ", ".join(f"{who} {count(found[who])}" for who in order if found[who] or who in names)
+def _tally(right: Mapping[int, tuple[str, ...]], names: Iterable[str]) -> str:
+    found = Counter(name for those in right.values() for name in those or (NOBODY,))
+    return ", ".join(f"{name} {count(found[name])}" for name in (*names, NOBODY))
 
 
-def _of_each(right: Mapping[int, str]) -> list[int]:
+def _of_each(right: Mapping[int, tuple[str, ...]]) -> list[int]:
     """Return up to ``MOST`` places, as evenly from those that each is right in as there are; in order."""
-    sorts = defaultdict(list)
+    sorts: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for place, who in right.items():
         sorts[who].append(place)
     turns = (place for place in chain.from_iterable(zip_longest(*sorts.values())) if place is not None)
