@@ -1,4 +1,4 @@
-"""The command line: twenty commands; nothing heavy is imported before a command needs it."""
+"""The command line: twenty-one commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from compress.commands import (
     augment,
     certify,
     check,
+    compare,
     distill,
     doctor,
     evaluate,
@@ -74,6 +75,7 @@ app.command("teach", cls=Command)(teach.teach)
 app.command("augment", cls=Command)(augment.augment)
 app.command("eval", cls=Command)(evaluate.evaluate)
 app.command("export", cls=Command)(export.export)
+app.command("compare", cls=Command)(compare.compare)
 app.command("verify", cls=Command)(verify.verify)
 app.command("certify", cls=Command)(certify.certify)
 app.command("recheck", cls=Command)(certify.recheck)

@@ -110,6 +110,7 @@ class ResultValues(_Part):
         seed: Seed of the resampling.
         training_seed: Seed that the model was trained with; None if it does not say.
         created: Time of the measurement, UTC.
+        made_from: Digest of all that the measurement depends on, where whoever asked for it keeps results.
         format: Version of this file's form.
         predictions: SHA-256 of ``predictions.jsonl``.
         kept: The content of ``predictions.jsonl``; None if it was not loaded.
@@ -141,6 +142,7 @@ class ResultValues(_Part):
     seed: int = 13
     training_seed: int | None = None
     created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    made_from: str | None = None
     format: Literal[1] = 1
     predictions: str | None = None
     kept: Kept | None = Field(default=None, exclude=True, repr=False)

@@ -62,7 +62,7 @@ def fix_claim(out: Path, claim: Claim, reference: Any, models: Sequence[Any]) ->
         The claim as it was first fixed.
     """
     known = read_claims(out)
-    digests = {model.name: _digest(model) for model in (*models, reference) if folders_of(model)}
+    digests = {model.name: digest_of_files(model) for model in (*models, reference) if folders_of(model)}
     now = Fixed(datetime.now(UTC).isoformat(timespec="seconds"), claim, str(reference.name), digests)
     for earlier in known:
         if replace(earlier, time=now.time) == now:
@@ -96,5 +96,6 @@ def folders_of(model: Any) -> list[Path]:
     return [Path(folder) for folder in folders if folder is not None] if all(folders) else []
 
 
-def _digest(model: Any) -> str:
+def digest_of_files(model: Any) -> str:
+    """Return the digest of all files of a model that lies in folders."""
     return files_digest(model_files(folders_of(model)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +16,14 @@ from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
 from compress.engine.baseline import BASELINE, baseline_differences, without_teacher
 from compress.engine.claim_file import claim_of, fix_claim
+from compress.engine.kept_results import keep_results, kept_results, measured_from
 from compress.engine.looks import look, read_looks, told
 from compress.engine.model_memory import with_memory
 from compress.engine.preflight import foresee, result_name
 from compress.engine.preparation import Prepared, prepare, refuse_several
 from compress.engine.provenance import content_of, export_made_from
 from compress.engine.reference_exports import ALWAYS, ReferenceExports, reference_exports
-from compress.engine.run_folder import MODEL, PAGE, RESULTS, RESULTS_FILE, refuse_other_run, save_result, take
+from compress.engine.run_folder import MODEL, PAGE, RESULTS_FILE, refuse_other_run, save_result, take
 from compress.engine.steps import run
 from compress.export.runtime.manifest import MANIFEST, target_of
 from compress.recipe import Recipe
@@ -36,7 +36,7 @@ from eval.files.typed_json import json_digest
 from eval.files.writing import atomic_write
 from eval.measurement import scored_examples
 from eval.naming import public_name
-from eval.result import RESULT_FILE, Result
+from eval.result import Result
 from teachers.taskmodel import TaskModel
 from teachers.training.processes import how_many
 
@@ -227,7 +227,7 @@ def evaluate(
     out: Path,
     others: Sequence[Predictor] = (),
 ) -> tuple[tuple[Result, ...], tuple[str, ...]]:
-    """Measure everything on the same examples, alternately; keep every result in ``out / "results"``.
+    """Measure everything on the same examples, alternately, unless ``out / "results"`` holds just this measurement.
 
     Every model runs with the threads of torch, so that no ratio mixes two numbers of them.
 
@@ -276,21 +276,29 @@ def evaluate(
         )
         models += dict.fromkeys(own.models.values())
     examples, claim = scored_examples(task, roles.report), ""
+    everything = [*([] if reference is None else [reference]), *models]
+    made_from = measured_from(
+        everything,
+        task=task.spec.model_dump(mode="json"),
+        examples=examples.digest,
+        split=roles.report,
+        margin=block.margin,
+        seed=recipe.seed,
+        latency=None if plan is None else plan.model_dump(mode="json"),
+        memory=block.measures_memory,
+        same_engine=own.same_engine,
+        threads=threads,
+    )
+    if kept := kept_results(out, [model.name for model in everything], made_from):
+        return kept, own.notes
     if reference is not None:
         asked = claim_of(task.spec, examples, roles.report, block.margin, recipe.seed)
         claim = fix_claim(out, asked, reference, models).digest
     look(out, roles.report, examples, models, claim)
     results = measure_together(models, task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
     if block.measures_memory:
-        known = {model.name: model for model in (*models, *([] if reference is None else [reference]))}
-        results = with_memory(results, known, examples)
-    named = {result_name(result.name): result for result in results}
-    for name, result in named.items():
-        result.save(out / RESULTS / name)
-    for left in (out / RESULTS).iterdir():
-        if left.name not in named and (left / RESULT_FILE).is_file():
-            shutil.rmtree(left)  # of a model that the recipe no longer measures
-    return tuple(results), own.notes
+        results = with_memory(results, {model.name: model for model in everything}, examples)
+    return keep_results(out, results, made_from), own.notes
 
 
 def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:

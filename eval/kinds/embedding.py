@@ -41,6 +41,7 @@ class Embedding(Kind):
     pipeline = "sentence-similarity"
     web_example = '{ text_a: "a text", text_b: "another" }'
     no_page = ""
+    unlisted = "its answers are vectors, of which no two are the same"
 
     def inputs(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Take single texts and pairs."""

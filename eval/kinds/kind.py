@@ -59,6 +59,7 @@ class Kind(Reading):
         web_pipeline: That of transformers.js that gives the same predictions, if any.
         web_example: An example in JavaScript.
         no_page: Why the page of the ``web`` export cannot show it; empty if it can.
+        unlisted: Why answers that differ cannot be listed; empty if they can.
     """
 
     fields: tuple[str, ...] = (*TEXT, *TEXTS, "label")
@@ -91,6 +92,7 @@ class Kind(Reading):
     web_pipeline: str | None = None
     web_example: str = '"a text"'
     no_page: str = "its page does not know this kind"
+    unlisted: str = ""
 
     @property
     def head(self) -> str:
@@ -208,6 +210,29 @@ class Kind(Reading):
         """Return predictions with no more than ``values``, ``metrics`` and ``agreement`` read: what a record keeps."""
         del spec, examples
         return [{name: value for name, value in answer.items() if name not in self.unscored} for answer in answers]
+
+    def told_apart(
+        self, gold: Sequence[Example], answers: Sequence[Sequence[Answer]], examples: Sequence[Example] | None
+    ) -> dict[int, list[str]]:
+        """Return where models answer differently: the place of an example -> the truth and each answer in words.
+
+        Args:
+            gold: The truth of each example (see ``gold``).
+            answers: Of each model, one an example.
+            examples: The examples, where they are known.
+        """
+        found = {}
+        for place, (truth, *given) in enumerate(zip(gold, *answers, strict=True)):
+            example = examples[place] if examples else {}
+            said = [self.said(answer, example) for answer in given]
+            if len(set(said)) > 1:
+                found[place] = [self.said({"truth": truth.get(self.truth or "")}, example), *said]
+        return found
+
+    def said(self, answer: Answer, example: Example) -> str:
+        """Return an answer in words: what scores read of it. A truth comes as the only value."""
+        del example
+        return ", ".join(str(value) for name, value in answer.items() if name not in self.unscored)
 
     # ---- training
 

@@ -35,6 +35,7 @@ class MaskedLanguage(Kind):
     longer = "a window; longer paragraphs are cut into windows"
     pipeline = "fill-mask"
     no_page = "it has no answer to show"
+    unlisted = "it answers what is hidden, which is drawn by chance"
 
     def form(self, example: Example) -> None:
         """Return None: there is one form alone."""

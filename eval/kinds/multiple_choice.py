@@ -123,6 +123,11 @@ class MultipleChoice(Kind):
         """Return ``labels``, the share of equal choices."""
         return {"labels": scorers.share(a["label"] == b["label"] for a, b in pairs)}
 
+    def said(self, answer: Answer, example: Example) -> str:
+        """Return the place of a choice, with its text where that is known."""
+        place = int(super().said(answer, example))
+        return f"{place}: {example['choices'][place]}" if example else str(place)
+
     def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> Any:
         """Return the place of the right choice, ``IGNORED`` without one."""
         del spec, feature, left

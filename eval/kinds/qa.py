@@ -137,6 +137,12 @@ class QuestionAnswering(Kind):
         """Return ``texts``, the share of equal answer texts."""
         return {"texts": scorers.share(a["text"] == b["text"] for a, b in pairs)}
 
+    def said(self, answer: Answer, example: Example) -> str:
+        """Return the text of an answer, or those that are expected."""
+        expected = answer.get("truth")
+        texts = [answer["text"]] if expected is None else [one["text"] for one in expected]
+        return " / ".join(dict.fromkeys(texts)) or "(nothing)"
+
     def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> tuple[int, int]:
         """Return first and last token of the answer, the classifier token's place if it is not in this window."""
         del spec

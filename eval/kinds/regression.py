@@ -86,6 +86,18 @@ class Regression(Kind):
         largest = max((abs(x - y) for x, y in zip(first, second, strict=True)), default=float("nan"))
         return {"pearson": pearson(first, second), "largest_difference": float(largest)}
 
+    def told_apart(
+        self, gold: Sequence[Example], answers: Sequence[Sequence[Answer]], examples: Sequence[Example] | None
+    ) -> dict[int, list[str]]:
+        """Return where numbers differ by more than ``SCORE_MARGIN`` of the largest."""
+        del examples
+        numbers = np.array([[answer["score"] for answer in given] for given in answers])
+        differ = np.ptp(numbers, axis=0) > self.tie(float(np.abs(numbers).max(initial=0.0)))
+        return {
+            int(place): [f"{value:.3f}" for value in (gold[place]["label"], *numbers[:, place])]
+            for place in np.flatnonzero(differ)
+        }
+
     def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> float:
         """Return the number, NaN without one."""
         del spec, feature, left

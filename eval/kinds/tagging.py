@@ -158,6 +158,21 @@ class Tagging(Kind):
         words = (x == y for a, b in pairs for x, y in zip(a["tags"], b["tags"], strict=True))
         return {"words": scorers.share(words), "sentences": scorers.share(a["tags"] == b["tags"] for a, b in pairs)}
 
+    def told_apart(
+        self, gold: Sequence[Example], answers: Sequence[Sequence[Answer]], examples: Sequence[Example] | None
+    ) -> dict[int, list[str]]:
+        """Return the tags of the words of a sentence that are not tagged alike; a word that is not known, by number."""
+        found = {}
+        for place, (truth, *given) in enumerate(zip(gold, *answers, strict=True)):
+            tags = [answer["tags"] for answer in given]
+            differ = [word for word, several in enumerate(zip(*tags, strict=True)) if len(set(several)) > 1]
+            words = examples[place]["tokens"] if examples else [str(word + 1) for word in range(len(truth["tags"]))]
+            if differ:
+                found[place] = [
+                    ", ".join(f"{words[word]} {side[word]}" for word in differ) for side in (truth["tags"], *tags)
+                ]
+        return found
+
     def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> list[int]:
         """Return the ids of the tags, ``IGNORED`` on all but the first token of a word."""
         del left

@@ -36,6 +36,7 @@ class Cell:
         colour: Colour of a label: good, bad or unsure.
         bar: Length of a bar in percent.
         mark: Place of a mark on the bar in percent.
+        value: What a sortable table sorts by, where that is not the text.
     """
 
     text: str = ""
@@ -43,6 +44,7 @@ class Cell:
     colour: str = ""
     bar: str | None = None
     mark: str | None = None
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,12 @@ class Grid:
     Attributes:
         columns: Heading and kind of each: name, facts (words) or n (aligned numbers).
         rows: A cell for each column.
+        sortable: Whether a click on a heading sorts the rows, where scripts run.
     """
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[Cell, ...], ...]
+    sortable: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,19 @@ class HeatMap:
     wide: bool
 
 
-def grid(headings: Sequence[str], rows: Iterable[Sequence[Cell | str]], words: Sequence[int] = (0,)) -> Grid:
-    """Return a table; the columns in ``words`` hold text, the others aligned numbers."""
-    kinds = ["name" if column == 0 else "facts" if column in words else "n" for column in range(len(headings))]
+def grid(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[Cell | str]],
+    words: Sequence[int] = (0,),
+    *,
+    names: Sequence[int] = (0,),
+    sortable: bool = False,
+) -> Grid:
+    """Return a table; the columns in ``names`` and ``words`` hold text, the others aligned numbers."""
+    columns = range(len(headings))
+    kinds = ["name" if column in names else "facts" if column in words else "n" for column in columns]
     cells = (tuple(_brief(cell) for cell in row) for row in rows)
-    return Grid(tuple(zip(headings, kinds, strict=True)), tuple(cells))
+    return Grid(tuple(zip(headings, kinds, strict=True)), tuple(cells), sortable)
 
 
 def _brief(cell: Cell | str) -> Cell:

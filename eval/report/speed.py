@@ -9,14 +9,14 @@ from eval.result_values import ResultValues
 def speed_sentence(result: ResultValues, batch: int = 1) -> str:
     """Return the speedup over each reference, or why there is none; empty if nothing was timed beside the model.
 
-    The references are what the model was compared with, and that model's own export for the same engine and number
-    format, which shows what compression brings apart from the engine.
+    The references are the own export, for the same engine and number format, of what the model was compared with, and
+    that model itself. The first shows what compression brings apart from the engine.
     """
-    known = [(name, found) for name in _references(result) if (found := result.speed_over(name, batch))]
+    known = [(name, found) for name in references(result) if (found := result.speed_over(name, batch))]
     if known:
         said = " and ".join(f"{found.value:.1f} over {engine_of(result, name)}" for name, found in known)
         return f"speedup {said} at batch size {batch}"
-    for name in _references(result):
+    for name in references(result):
         threads = [row.threads for row in result.latency if row.batch == batch and row.name in (result.name, name)]
         if len(set(threads)) > 1 and None not in threads:
             return f"no speedup over {name}, which ran with another number of threads"
@@ -34,6 +34,7 @@ def speed_interval(found: Median) -> str:
     return f"{found.low:.2f} to {found.high:.2f} ({100 * found.coverage:.0f}%)" if found.coverage else ""
 
 
-def _references(result: ResultValues) -> list[str]:
-    compared = [] if result.comparison is None else [result.comparison.reference]
-    return [*compared, *([result.same_engine] if result.same_engine else [])]
+def references(result: ResultValues) -> list[str]:
+    """Return what the model is held against, the reference in the same engine first."""
+    compared = None if result.comparison is None else result.comparison.reference
+    return [name for name in (result.same_engine, compared) if name]

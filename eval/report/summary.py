@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from eval.proof.many_comparisons import holm
@@ -103,11 +103,27 @@ def family(results: Sequence[ResultValues]) -> str:
     )
 
 
-def shipped(results: Sequence[ResultValues]) -> ResultValues | None:
-    """Return the compared result that stands at the top: the last export that is made of the model, else the first."""
+def shipped(results: Sequence[ResultValues], exports: Collection[str] = ()) -> ResultValues | None:
+    """Return the compared result that stands at the top: that of the file that a user puts to work.
+
+    It is the fastest export at batch size 1; of exports that were not timed, the smallest. Without any export it is the
+    first compared model. No score is looked at, so nothing is chosen on the examples that report.
+
+    Args:
+        results: What ``measure`` returned.
+        exports: Names of the exports of the model that is reported; a result with an export of its reference to be held
+            against is one as well.
+    """
     compared = [result for result in results if result.comparison]
-    exports = [result for result in compared if result.same_engine]
-    return exports[-1] if exports else next(iter(compared), None)
+    made = [result for result in compared if result.same_engine or result.name in exports]
+    timed = all(result.row() for result in made)
+    dear = _milliseconds if timed else lambda result: result.bytes or math.inf
+    return min(made, key=dear, default=next(iter(compared), None))
+
+
+def _milliseconds(result: ResultValues) -> float:
+    row = result.row()
+    return math.inf if row is None else row.p50_ms
 
 
 def role_sentences(results: Sequence[ResultValues]) -> list[str]:

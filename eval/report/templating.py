@@ -2,12 +2,14 @@
 
 Whatever a template shows is escaped unless it is ``Markup``, which only templates and our own code make: for HTML in
 ``*.html.j2``, for Markdown in ``*.md.j2``. It is also made one clean line of at most 300 characters;
-``text | upto(1000)`` shows more of a long one.
+``text | upto(1000)`` shows more of a long one. A page that has a script names its digest, so no other script runs.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 from collections.abc import Callable
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -40,6 +42,11 @@ def _markdown(text: object, longest: int = LONGEST) -> Markup:
     return Markup(escape_markdown(text, longest))
 
 
+def _digest(script: str) -> Markup:
+    """Return the name of a script in a content security policy."""
+    return Markup("sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode())
+
+
 SHOWN: dict[str, Callable[..., Markup]] = {"html": _html, "md": _markdown}
 """How a text is shown, by the form of the template."""
 
@@ -57,4 +64,5 @@ def _environment(package: str, form: str) -> Environment:
         finalize=lambda value: value if isinstance(value, Markup) else show(value),
     )
     environment.filters["upto"] = show
+    environment.filters["digest"] = _digest
     return environment

@@ -9,6 +9,7 @@ from compress.artifact.artifact import load
 from compress.cli import main
 from compress.engine.pipeline import run_recipe
 from compress.recipe import parse_recipe
+from eval.comparison import measure_together
 from eval.data.loading import load_task
 from eval.result import Result
 from teachers.taskmodel import save_taskmodel
@@ -144,6 +145,41 @@ def test_where_nothing_changed_nothing_is_made_anew(scene, monkeypatch):
     monkeypatch.setattr("compress.engine.steps.apply_step", lambda *_: pytest.fail("a step ran again"))
     assert resume(scene) == 0
     assert untouched(scene) == before
+
+
+def test_a_finished_measurement_keeps_its_figures(scene, monkeypatch, caplog):
+    timed = RECIPE.replace("latency: null, baseline: true", "memory: false, latency: {batch: [1], seconds: 0.005}")
+    assert resume(scene, timed) == 0
+    files = [scene / "out" / name for name in ("results.json", "report.html", "looks.json", "claim.json")]
+    before = [file.read_bytes() for file in files]
+    assert json.loads(before[0])[0]["latency"]
+    with monkeypatch.context() as patch:
+        patch.setattr("compress.engine.pipeline.measure_together", lambda *_: pytest.fail("measured again"))
+        assert resume(scene, timed) == 0
+    assert [file.read_bytes() for file in files] == before
+    assert "and nothing has changed since; remove out/results to measure again" in caplog.text
+    shutil.rmtree(scene / "out" / "results")
+    assert resume(scene, timed) == 0
+    assert len(json.loads(files[2].read_text())) == 1 + len(json.loads(before[2]))
+
+
+@pytest.mark.parametrize("change", ["margin: 0.02, ", "another processor", "an export", "predictions"])
+def test_a_measurement_of_something_else_is_made_anew(scene, monkeypatch, change):
+    measured = []
+    together = "compress.engine.pipeline.measure_together"
+    monkeypatch.setattr(together, lambda *how: measured.append(1) or measure_together(*how))
+    recipe = RECIPE
+    if change == "an export":
+        recipe = RECIPE.replace("agreement: 0.0", "agreement: 0.1")
+    elif change == "predictions":
+        (scene / "out" / "results" / "onnx" / "predictions.jsonl").write_text("")
+    elif change == "another processor":
+        monkeypatch.setattr("compress.engine.kept_results.cpu_name", lambda: "another processor")
+    else:
+        recipe = RECIPE.replace("evaluate: {", "evaluate: {" + change)
+    assert resume(scene, recipe) == 0
+    assert resume(scene, recipe) == 0
+    assert measured == [1]
 
 
 @pytest.mark.parametrize("old", ["export: [onnx: {int8: true, agreement: 0.0}]"])

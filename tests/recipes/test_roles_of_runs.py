@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -112,6 +113,7 @@ def test_the_same_candidates_are_counted_once(scene, tmp_path):
     scene("train", "validation")
     recipe = read_recipe(tmp_path / "recipe.yaml")
     run_recipe(recipe, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "results")
     again = run_recipe(recipe, tmp_path / "out", resume=True)
     assert again.notes[-1] == "The split validation was opened 2 times, for 4 candidates."
     looks = read_looks(tmp_path / "out")
