@@ -10,7 +10,7 @@ from eval.kinds.kind_registry import kind_of
 
 EPOCHS, LEARNING_RATE, BATCH_SIZE = 4, 2.0e-4, 32
 """The best setting for students of two and three layers on SST-2 in our comparisons."""
-LEAST_UPDATES, MOST_EPOCHS = 600, 40
+LEAST_UPDATES, MOST_EPOCHS = 300, 20
 """Optimizer steps that few examples are repeated for, and the most repetitions."""
 
 
@@ -50,7 +50,7 @@ def recommend(kind: str, layers: int, teacher_layers: int | None = None, example
         >>> recommend("classification", 3, teacher_layers=6).layers, recommend("classification", 2, 6).layers
         (3, (0, 1))
         >>> recommend("classification", 3, 6, examples=60_000).epochs, recommend("classification", 3, 6, 500).epochs
-        (4, 38)
+        (4, 19)
     """
     first = teacher_layers is not None and 3 * layers <= teacher_layers
     updates = None if not examples else math.ceil(examples / BATCH_SIZE)

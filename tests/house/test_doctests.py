@@ -24,6 +24,7 @@ MODULES = (
     "compress.search.default_space",
     "compress.search.limit",
     "compress.search.ranges",
+    "compress.shortcuts.recommendation",
     "compress.student.student",
     "compress.testing",
     "compress.testing.battery",
