@@ -18,7 +18,7 @@ CODE = """
 import json
 from pathlib import Path
 from compress.cli import main
-from tests.tiny import tiny_task, tiny_taskmodel
+from compress.testing.tiny import tiny_task, tiny_taskmodel
 from teachers.taskmodel import save_taskmodel
 
 task = tiny_task("classification", examples=16)
