@@ -87,6 +87,20 @@ class OursPerTensor(Ours):
         return Int8(activations="tensor")
 
 
+class OptimizedWithoutData(Ours):
+    """What ``compress optimize MODEL`` gives for the folder of transformers' Trainer, in the forms that run here."""
+
+    name = "ours, optimize without data"
+    stock = "stock"
+
+    def prepare(self, files: Files, place: Path) -> None:
+        """Let it choose."""
+        from compress import optimize
+
+        done = optimize(files.folder / self.stock, out=place / "optimized")
+        done.export.rename(place / "export")
+
+
 class OursOpenVino(Ours):
     """``--to openvino --fp32``."""
 
