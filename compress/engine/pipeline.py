@@ -23,7 +23,7 @@ from compress.engine.preflight import foresee, result_name
 from compress.engine.preparation import Prepared, prepare, refuse_several
 from compress.engine.provenance import content_of, export_made_from
 from compress.engine.reference_exports import ALWAYS, ReferenceExports, reference_exports
-from compress.engine.run_folder import MODEL, PAGE, RESULTS_FILE, refuse_other_run, save_result, take
+from compress.engine.run_folder import MODEL, PAGE, RESULTS_FILE, provisional, refuse_other_run, save_result, take
 from compress.engine.steps import run
 from compress.export.runtime.manifest import MANIFEST, target_of
 from compress.recipe import Recipe
@@ -91,8 +91,9 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
         )
     refuse_several(recipe)
     refuse_other_run(recipe, out, resume)
-    take(out)
-    prepared = _prepared(recipe, foresee(recipe, out / "steps"), out)
+    with provisional(out):
+        seen = foresee(recipe, out / "steps")
+    prepared = _prepared(recipe, seen, out)
     for note in prepared.roles.notes if prepared.roles is not None else ():
         logger.info("data: %s", note)
     artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps", dry_run_first=False)

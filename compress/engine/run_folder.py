@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +79,24 @@ def take(out: Path, recipe: Recipe | None = None) -> None:
             atomic_write(out / RECIPE_FILE, recipe_to_yaml(recipe).encode())
     except OSError as error:
         raise CompressError(full_disk(error, out) or f"{out}: cannot be written ({error})") from error
+
+
+@contextmanager
+def provisional(out: Path) -> Iterator[None]:
+    """Make the folder of a run before anything is known of the run, and take it away if that ends in an error.
+
+    Raises:
+        CompressError: If the folder cannot be written.
+    """
+    new = not out.exists()
+    take(out)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # something is in it
+            if new:
+                out.rmdir()
+        raise
 
 
 def _trained_part(text: str, source: Path) -> Any:
