@@ -75,7 +75,7 @@ def changed(spec: TaskSpec, kept: Mapping[str, Kept], examples: Sequence[Example
         ]
         for place in shown
     )
-    table = grid(headings, rows, words=range(1, len(headings)), names=(1,) if examples else (), sortable=True)
+    table = grid(headings, rows, words=range(1, len(headings)), names=(), texts=(1,) if examples else (), sortable=True)
     return Changed(said, table, tuple(apart))
 
 

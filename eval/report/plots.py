@@ -175,7 +175,9 @@ def tradeoff(points: Sequence[Point], x_label: str, y_label: str, unit: float = 
         best = frontier(costs, scores)
         if len(best) > 1:
             steps = ([costs[place] for place in best], [scores[place] for place in best])
-            axes.plot(*steps, color=theme.muted, linewidth=1, alpha=0.6, drawstyle="steps-post", zorder=1)
+            axes.plot(
+                *steps, color=theme.muted, linewidth=1, alpha=0.5, linestyle=":", drawstyle="steps-post", zorder=1
+            )
         for point, cost in zip(points, costs, strict=True):
             if point.low is not None and point.high is not None:
                 axes.plot([cost, cost], [point.low, point.high], color=theme.series[0], linewidth=1.6, alpha=0.55)
