@@ -64,7 +64,8 @@ def test_changed_data_is_said_and_the_texts_are_left_out(runs, capsys):
 def test_every_folder_that_is_no_finished_run_is_named(runs, capsys):
     shutil.rmtree(runs / "other" / "results")
     assert main(["compare", "out", "data", "other", "out", "recipe.yaml", "--out", "both.html"]) == 2
-    lines = capsys.readouterr().err.splitlines()
+    *lines, last = capsys.readouterr().err.splitlines()
+    assert last == "4 errors"
     assert [line.split(":")[0] for line in lines] == ["out", "data", "other", "recipe.yaml"]
     assert [word in line for word, line in zip(("twice", "no run", "not measured", "no run"), lines, strict=True)] == [
         True

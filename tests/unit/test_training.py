@@ -306,7 +306,6 @@ def test_the_history_keeps_the_loss_of_steps_sparsely(task, monkeypatch):
     def losses(most):
         monkeypatch.setattr("teachers.training.loop.MOST_LOSSES", most)
         history = train(tiny_taskmodel("bert", task.spec), task.train, training=Training(max_steps=7, batch_size=16))
-        assert [len(entry["losses"]) > 0 for entry in history] == [True] * len(history)
         return [pair for entry in history for pair in entry["losses"]]
 
     every, sparse = losses(200), losses(3)
