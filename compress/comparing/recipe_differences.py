@@ -17,7 +17,7 @@ def differing_settings(recipes: Sequence[Recipe]) -> dict[str, list[str]]:
 
     Examples:
         >>> from compress.recipe import parse_recipe
-        >>> text = "name: a\nsteps: [prune.layers: {keep: [0, 2]}]"
+        >>> text = "name: a\nteacher: {model: t}\nsteps: [prune.layers: {keep: [0, 2]}]"
         >>> differing_settings([parse_recipe(text), parse_recipe(text.replace("2", "1"))])
         {'steps.1.keep': ['[0, 2]', '[0, 1]']}
     """

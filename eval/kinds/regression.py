@@ -94,8 +94,8 @@ class Regression(Kind):
         numbers = np.array([[answer["score"] for answer in given] for given in answers])
         differ = np.ptp(numbers, axis=0) > self.tie(float(np.abs(numbers).max(initial=0.0)))
         return {
-            int(place): [f"{value:.3f}" for value in (gold[place]["label"], *numbers[:, place])]
-            for place in np.flatnonzero(differ)
+            place: [f"{value:.3f}" for value in (gold[place]["label"], *numbers[:, place])]
+            for place in np.flatnonzero(differ).tolist()
         }
 
     def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> float:

@@ -58,25 +58,21 @@ def changed(spec: TaskSpec, kept: Mapping[str, Kept], examples: Sequence[Example
     share = percent(len(apart) / len(first.answers))
     graded = all(value in (0.0, 1.0) for each in values.values() for value in each.values())
     whose = "right" if graded else "better"
-    said = (
+    summary = (
         f"{count(len(apart))} of {count(len(first.answers))} answers differ ({share}); {whose}: {_tally(right, kept)}"
     )
     shown = _of_each(right)
     if len(shown) < len(apart):
-        said += f". {count(len(shown))} of them are listed, the first of each sort"
+        summary += f". {count(len(shown))} of them are listed, the first of each sort"
     asked = ["text"] if examples else []
     headings = ["number", *asked, "truth", *kept, whose]
-    rows = (
-        [
-            str(place + 1),
-            *([_text(spec, examples[place])] if examples else []),
-            *(Cell(text[:LONGEST]) for text in apart[place]),
-            Cell(", ".join(right[place]) or NOBODY),
-        ]
-        for place in shown
-    )
-    table = grid(headings, rows, words=range(1, len(headings)), names=(1,) if examples else (), sortable=True)
-    return Changed(said, table, tuple(apart))
+    rows: list[list[Cell | str]] = []
+    for place in shown:
+        text = [_text(spec, examples[place])] if examples else []
+        answers = (Cell(said[:LONGEST]) for said in apart[place])
+        rows.append([str(place + 1), *text, *answers, Cell(", ".join(right[place]) or NOBODY)])
+    table = grid(headings, rows, words=range(1, len(headings)), names=(), texts=(1,) if examples else (), sortable=True)
+    return Changed(summary, table, tuple(apart))
 
 
 def _right(values: Mapping[str, float]) -> tuple[str, ...]:

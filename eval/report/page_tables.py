@@ -52,7 +52,7 @@ class Grid:
     """A table.
 
     Attributes:
-        columns: Heading and kind of each: name, facts (words) or n (aligned numbers).
+        columns: Heading and kind of each: name, facts (words), text (sentences) or n (aligned numbers).
         rows: A cell for each column.
         sortable: Whether a click on a heading sorts the rows, where scripts run.
     """
@@ -101,12 +101,13 @@ def grid(
     rows: Iterable[Sequence[Cell | str]],
     words: Sequence[int] = (0,),
     *,
+    texts: Sequence[int] = (),
     names: Sequence[int] = (0,),
     sortable: bool = False,
 ) -> Grid:
-    """Return a table; the columns in ``names`` and ``words`` hold text, the others aligned numbers."""
-    columns = range(len(headings))
-    kinds = ["name" if column in names else "facts" if column in words else "n" for column in columns]
+    """Return a table; the columns in ``texts``, ``names`` and ``words`` hold words, the others aligned numbers."""
+    held = {column: kind for kind, those in (("facts", words), ("name", names), ("text", texts)) for column in those}
+    kinds = [held.get(column, "n") for column in range(len(headings))]
     cells = (tuple(_brief(cell) for cell in row) for row in rows)
     return Grid(tuple(zip(headings, kinds, strict=True)), tuple(cells), sortable)
 
@@ -217,8 +218,8 @@ def _speed_tile(result: ResultValues, name: str) -> tuple[str, str] | None:
     if found is None:
         return None
     way = _direction(found.value, "faster", "slower")
-    same = "in the same engine, " if name == result.same_engine else ""
-    return f"{found.value:.1f}\u00d7", f"{way} {same}than {engine_of(result, name)} at batch 1"
+    same = " in the same engine" if name == result.same_engine else ""
+    return f"{found.value:.1f}\u00d7", f"{way}{same} than {engine_of(result, name)} at batch 1"
 
 
 def _direction(ratio: float, more: str, less: str) -> str:

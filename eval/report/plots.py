@@ -175,14 +175,18 @@ def tradeoff(points: Sequence[Point], x_label: str, y_label: str, unit: float = 
         best = frontier(costs, scores)
         if len(best) > 1:
             steps = ([costs[place] for place in best], [scores[place] for place in best])
-            axes.plot(*steps, color=theme.muted, linewidth=1, alpha=0.6, drawstyle="steps-post", zorder=1)
+            axes.plot(
+                *steps, color=theme.muted, linewidth=1, alpha=0.5, linestyle=":", drawstyle="steps-post", zorder=1
+            )
         for point, cost in zip(points, costs, strict=True):
             if point.low is not None and point.high is not None:
                 axes.plot([cost, cost], [point.low, point.high], color=theme.series[0], linewidth=1.6, alpha=0.55)
             colour = theme.series[2 if point.shipped else 0]
             face = "none" if point.reference else colour
-            mark = {"marker": "D", "s": 64} if point.shipped else {"marker": "o", "s": 46}
-            axes.scatter([cost], [point.y], color=face, edgecolors=colour, linewidths=1.6, zorder=3, **mark)
+            marker, size = ("D", 64) if point.shipped else ("o", 46)
+            axes.scatter(
+                [cost], [point.y], s=size, marker=marker, color=face, edgecolors=colour, linewidths=1.6, zorder=3
+            )
         _label(axes, points, costs, theme, [] if floor is None else [_margin_box(axes, floor)])
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
@@ -262,11 +266,8 @@ def loss_by_step(history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]
     Args:
         history: An entry an epoch, with ``losses``, pairs of step and loss, or ``step`` and ``loss`` alone.
     """
-    pairs = [
-        pair
-        for row in history
-        for pair in row.get("losses") or ([(row["step"], row["loss"])] if row.get("loss") is not None else [])
-    ]
+    ends = ([(row["step"], row["loss"])] if row.get("loss") is not None else [] for row in history)
+    pairs = [pair for row, end in zip(history, ends, strict=True) for pair in row.get("losses", end)]
     return [{"step": step, "loss": loss} for step, loss in pairs]
 
 

@@ -9,7 +9,7 @@ from eval.files.writing import atomic_write
 from eval.report.page_tables import Cell, Grid, grid, pill
 from eval.report.pictures import Picture, picture
 from eval.report.plots import Point, tradeoff
-from eval.report.runs import Group, RunFigures, cells, eager_speed, headings
+from eval.report.runs import MILLISECONDS, Group, RunFigures, cells, eager_speed, headings
 from eval.report.templating import render_template
 
 
@@ -74,11 +74,13 @@ def _tradeoffs(group: Group) -> list[Picture]:
     if (compared := group.first.comparison) is not None and compared.verdict != "selection":
         floor = compared.reference_scores.get(metric, group.first.score - compared.difference.value) - compared.margin
     baselines = group.runs[0].baselines
-    rows = {row.name: row.p50_ms for one in (*baselines, group.first) for row in one.latency}
-    costs = [("megabytes of weights", 1e6, lambda run: run.result.bytes, {one.name: one.bytes for one in baselines})]
-    if group.ranked_by != "bytes":
-        costs.append(("milliseconds, batch 1", 1.0, lambda run: run.milliseconds, rows))
-    for label, unit, cost, known in costs:
+    rows: dict[str, float | None] = {row.name: row.p50_ms for one in (*baselines, group.first) for row in one.latency}
+    weights: dict[str, float | None] = {one.name: one.bytes for one in baselines}
+    sizes: list[float | None] = [run.result.bytes for run in group.runs]
+    costs = [("megabytes of weights", 1e6, weights, sizes)]
+    if group.ranked_by == MILLISECONDS:
+        costs.append(("milliseconds, batch 1", 1.0, rows, [run.milliseconds for run in group.runs]))
+    for label, unit, known, own in costs:
         points = [
             Point(one.name, float(found), one.score, reference=True)
             for one in baselines
@@ -86,8 +88,8 @@ def _tradeoffs(group: Group) -> list[Picture]:
         ]
         points += [
             Point(run.name, float(found), run.result.score, shipped=run.name in group.best)
-            for run in group.runs
-            if (found := cost(run))
+            for run, found in zip(group.runs, own, strict=True)
+            if found
         ]
         if len(points) > 1:
             caption = f"{metric} against {label}; rings are the teacher and its own exports, diamonds no run beats"
@@ -96,5 +98,5 @@ def _tradeoffs(group: Group) -> list[Picture]:
 
 
 def _settings(names: Sequence[str], settings: Mapping[str, Sequence[str]]) -> Grid:
-    rows = ([path, *(Cell(value) for value in values)] for path, values in settings.items())
+    rows: list[list[Cell | str]] = [[path, *map(Cell, values)] for path, values in settings.items()]
     return grid(["setting", *names], rows, words=range(1, len(names) + 1))

@@ -44,6 +44,8 @@ HOSTILE = {
     "yaml": "!!python/object:x {a: [b",
     "a very long name": "x" * 20_000,
 }
+SCRIPT = (Path(__file__).parents[2] / "eval" / "report" / "templates" / "page_sort.js").read_text("utf-8")
+"""The one script of a page; its digest in the page's policy lets no other one run."""
 PARSER = MarkdownIt("commonmark", {"html": True}).enable("table")
 TEXT_TOKENS = ("text", "softbreak", "text_special")
 ADDRESSES = {"href", "src", "srcset", "action", "data", "poster"}
@@ -109,7 +111,7 @@ def harmless(*names: str) -> Callable[[Path, Ending], None]:
             assert "\u202e" not in text
             assert all(len(line) < 20_000 for line in text.splitlines() if "base64" not in line)
             if name.endswith(".html"):
-                assert Tags(text).found == []
+                assert Tags(text.replace(f"<script>{SCRIPT}</script>", "", 1)).found == []
                 continue
             front, body = ("", text) if not text.startswith("---\n") else text.split("\n---\n", 1)
             if front:

@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODULES = (
     "compress.artifact.artifact",
+    "compress.comparing.recipe_differences",
     "compress.distill.components.attention",
     "compress.distill.components.distillation_losses",
     "compress.engine.looks",
@@ -43,6 +44,7 @@ MODULES = (
     "eval.proof.paired_statistics",
     "eval.proof.role",
     "eval.scores",
+    "eval.report.plots",
     "eval.task",
     "teachers.losses.ranking",
     "teachers.losses.siamese",

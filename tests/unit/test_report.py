@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import hashlib
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -20,6 +21,7 @@ from eval.cost.latency import LatencyRow
 from eval.cost.size import Size
 from eval.errors import UserError
 from eval.measurement import measure
+from eval.predictions import Kept
 from eval.proof.paired_statistics import Interval, McNemar
 from eval.report.card import model_card
 from eval.report.console import to_text
@@ -27,6 +29,8 @@ from eval.report.markdown import escape
 from eval.report.page import page, write_page
 from eval.report.plain_text import plain
 from eval.report.plots import DARK, LIGHT, Point, darkened, render, tradeoff, training_curves
+from eval.report.runs import RunFigures, grouped
+from eval.report.runs_page import write_runs_page
 from eval.report.summary import headline, number, short, times, verdict, with_reference
 from eval.report.templating import render_template
 from eval.result import Result
@@ -53,9 +57,13 @@ EVIL = [
 ]
 TAGS = re.compile(
     "html|head|meta|title|style|body|main|header|section|h[123]|p|div|span|b|i|u|small|table|thead|tbody|tr|th|td|"
-    "figure|figcaption|picture|source|img|details|summary|dl|dt|dd"
+    "figure|figcaption|picture|source|img|details|summary|dl|dt|dd|script"
 )
-ATTRIBUTES = re.compile("lang|charset|content|http-equiv|name|class|style|src|srcset|alt|media|open|title|scope")
+ATTRIBUTES = re.compile(
+    "lang|charset|content|http-equiv|name|class|style|src|srcset|alt|media|open|title|scope|data-value"
+)
+SCRIPT = (ROOT / "eval" / "report" / "templates" / "page_sort.js").read_text("utf-8")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{}'"
 STYLE = re.compile(r"(--v: |width: |left: )[0-9.]+%?")
 LINEAGE = [
     {
@@ -219,6 +227,7 @@ def audit_page(*arguments, **keywords):
     audit = Audit(text)
     assert audit.open == []
     assert all(TAGS.fullmatch(tag) for tag in audit.tags)
+    assert audit.tags.count("script") == text.count(f"<script>{SCRIPT}</script>") == 1
     assert all(ATTRIBUTES.fullmatch(name) for name, _ in audit.attributes)
     for name, value in audit.attributes:
         if name == "style":
@@ -244,8 +253,8 @@ def test_page_says_what_was_found_and_fetches_nothing():
         "CPU 3000",
     ):
         assert said in text
-    assert ("content", "default-src 'none'; style-src 'unsafe-inline'; img-src data:") in audit.attributes
-    assert "script" not in audit.tags
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    assert ("content", POLICY.format(digest)) in audit.attributes
     assert audit.tags.count("img") == audit.tags.count("source") == 4
 
 
@@ -259,8 +268,18 @@ def audit_page_of(texts):
         result(text, f"{text} r", (text, f"{text}2"), source=text, split=text, digest=text, machine={"cpu": text})
         for text in texts
     ]
-    curves = {text: [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 0.5, "score": 0.5}] for text in texts}
-    return audit_page(texts[0], results, curves, lineage, texts)
+    curves = {text: [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 0.5, "score": 0.5}] for text in texts[:1]}
+    results.insert(0, with_answers(result(f"{texts[0]} r", comparison=None), texts))
+    results[1] = with_answers(results[1], [f"{text}2" for text in texts])
+    examples = [{"text": text} for text in texts]
+    return audit_page(texts[0], results, curves, lineage, texts, examples=examples)
+
+
+def with_answers(one, labels):
+    """Return a result with predictions: these labels, of which the first is right."""
+    answers, gold = ([{"label": label} for label in side] for side in (labels, [labels[0]] * len(labels)))
+    values = [float(place == 0) for place in range(len(labels))]
+    return one.model_copy(update={"kept": Kept(answers, gold, values)})
 
 
 def test_hostile_texts_stay_texts_on_the_page(monkeypatch):
@@ -445,6 +464,10 @@ def shown(template, text, folder):
     """Return what a template makes of a text wherever a text can come from data."""
     lineage = [{"technique": text, "version": text, "config": {text: text}, "facts": {text: text}, "seed": text}]
     one = result(text, f"{text} r", (text, f"{text}2"), source=text, split=text, digest=text, machine={"cpu": text})
+    if template == "runs_page.html.j2":
+        runs = [RunFigures(f"{text} {number}", with_answers(one, [text, f"{text}{number}"])) for number in (1, 2)]
+        write_runs_page(folder / "runs.html", grouped(runs, {text: [{"text": text}] * 2}), {text: [text]}, [text])
+        return (folder / "runs.html").read_text("utf-8")
     if template == "result_page.html.j2":
         return page(text, [one], {text: [{"step": 1, "loss": 1.0}]}, lineage, [text])
     if template == "model_card.md.j2":
@@ -453,7 +476,7 @@ def shown(template, text, folder):
     return page_text if template == "pretraining_page.html.j2" else card.split("\n---\n", 1)[1]
 
 
-PARTS = {"page_base.html.j2", "page_parts.html.j2", "page_style.css"}
+PARTS = {"page_base.html.j2", "page_parts.html.j2", "page_style.css", "page_sort.js"}
 """What the templates of whole pages are made of."""
 TEMPLATES = sorted(
     path.name

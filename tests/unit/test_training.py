@@ -201,6 +201,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(task, tmp_path, update):
     history = train(again, task.train, training=training, seed=3, validation=task.validation, folder=tmp_path)
     assert weights_digest(again.model) == weights_digest(whole.model)
     assert [entry["loss"] for entry in history] == [entry["loss"] for entry in expected]
+    assert [entry["losses"] for entry in history] == [entry["losses"] for entry in expected]
 
 
 def test_a_checkpoint_of_another_run_is_refused(task, tmp_path):
@@ -298,4 +299,18 @@ def test_history_is_plain_json(task):
     student = tiny_taskmodel("bert", task.spec)
     history = train(student, task.train, training=Training(max_steps=2), validation=task.validation)
     assert json.loads(json.dumps(history)) == history
-    assert {"step", "loss", "terms", "seconds", "tokens_per_second", "score", "scores"} == set(history[0])
+    assert {"step", "loss", "terms", "losses", "seconds", "tokens_per_second", "score", "scores"} == set(history[0])
+
+
+def test_the_history_keeps_the_loss_of_steps_sparsely(task, monkeypatch):
+    def losses(most):
+        monkeypatch.setattr("teachers.training.loop.MOST_LOSSES", most)
+        history = train(tiny_taskmodel("bert", task.spec), task.train, training=Training(max_steps=7, batch_size=16))
+        return [pair for entry in history for pair in entry["losses"]]
+
+    every, sparse = losses(200), losses(3)
+    assert [step for step, _ in every] == [1, 2, 3, 4, 5, 6, 7]
+    assert [step for step, _ in sparse] == [3, 6]
+    assert [loss for _, loss in sparse] == pytest.approx(
+        [sum(loss for _, loss in part) / 3 for part in (every[:3], every[3:6])], rel=1e-4
+    )
