@@ -11,10 +11,10 @@ from torch import Tensor
 from compress.distill.components.distillation import Distillation
 from compress.distill.components.distillation_losses import (
     cosine_distance,
+    kl_divergence,
     logit_mse,
     paired_logits,
     soft_count,
-    kl_divergence,
 )
 from compress.technique import Inputs
 from eval.kinds.kind_registry import kind_of

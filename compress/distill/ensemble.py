@@ -76,7 +76,8 @@ class EnsembleDistillation(Distillation):
 def ensemble_logits(logits: Sequence[Tensor], weights: Sequence[float] | None = None) -> Tensor:
     """Return the log of the mean of several teachers' probabilities: logits whose softmax is exactly that mean.
 
-    Liu et al. 2019, arXiv 1904.09482. As ``teacher`` of ``soft_cross_entropy`` they give the loss of ``distill.ensemble``.
+    Liu et al. 2019, arXiv 1904.09482. As the teacher of ``soft_cross_entropy`` they give the loss of
+    ``distill.ensemble``.
 
     Args:
         logits: ``[B, C]``, or ``[B, L, C]`` with an output at every token, one tensor a teacher.

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from compress.distill.components.distillation import Distillation
 from compress.distill.components.distillation_losses import (
+    kl_divergence,
     logit_mse,
     paired_logits,
     soft_count,
     soft_cross_entropy,
-    kl_divergence,
 )
 from compress.distill.components.schedule import Schedule, check_ends, value_at
 from eval.kinds.kind_registry import kind_of

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from compress.distill.components.attention import Reduction, match_heads, relation_scores, attention_mse
+from compress.distill.components.attention import Reduction, attention_mse, match_heads, relation_scores
 from compress.distill.components.distillation import Distillation, odd_attention, one_history
 from compress.distill.components.distillation_losses import paired_logits, soft_count, soft_cross_entropy
 from compress.distill.components.layer_map import LayerMap, map_problems, resolve

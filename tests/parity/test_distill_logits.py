@@ -8,10 +8,10 @@ import torch
 
 from compress.distill.components.distillation_losses import (
     cosine_distance,
+    kl_divergence,
     logit_mse,
     paired_logits,
     soft_cross_entropy,
-    kl_divergence,
 )
 from compress.distill.components.schedule import Schedule
 from compress.distill.logits import LogitDistillation, SoftTargets

@@ -8,10 +8,10 @@ from pydantic import ValidationError
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from compress.distill.combined import CombinedDistillation
-from compress.distill.components.attention import relation_scores, attention_mse
+from compress.distill.components.attention import attention_mse, relation_scores
 from compress.distill.components.layer_map import map_layers
 from compress.distill.labels import LabelTraining
-from compress.distill.tinybert import TinyBertDistillation, prediction_loss, hidden_state_mse
+from compress.distill.tinybert import TinyBertDistillation, hidden_state_mse, prediction_loss
 from compress.engine.steps import run
 from compress.recipe import Recipe
 from compress.technique import Inputs

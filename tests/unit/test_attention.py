@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from compress.distill.components.attention import match_heads, relation_kl, relation_scores, attention_mse
+from compress.distill.components.attention import attention_mse, match_heads, relation_kl, relation_scores
 from eval.errors import UserError
 from teachers.anatomy.encoder import has_plain_attention, shape_of
 from teachers.signals.hooks import SignalSpec, observe

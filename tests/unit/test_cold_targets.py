@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from compress.distill.components.distillation_losses import logit_mse, paired_logits, soft_cross_entropy, kl_divergence
+from compress.distill.components.distillation_losses import kl_divergence, logit_mse, paired_logits, soft_cross_entropy
 from compress.registry import get, names
 from compress.technique import Inputs, TrainedTechnique
 from eval.task import Examples

@@ -12,7 +12,7 @@ import transformers
 from compress.augment.block import AugmentBlock
 from compress.cli import main
 from compress.distill.bilstm import BiLstmDistillation
-from compress.distill.components.distillation_losses import paired_logits, kl_divergence
+from compress.distill.components.distillation_losses import kl_divergence, paired_logits
 from compress.distill.logits import LogitDistillation
 from compress.engine.steps import problems
 from compress.export import export_onnx, export_web
