@@ -78,6 +78,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         problems = [
             *self._own_problems(),
             *label_problems(self.model.config, first),
+            *word_problems(self.student, [one.model for one in teachers]),
             *block.check(self.student, inputs),
         ]
         if problems:
@@ -289,3 +290,14 @@ def label_problems(config: Any, teacher: TaskModel) -> list[str]:
     if kind_of(task.kind).labelled and own != known and unnamed not in (own, known):
         return [f"the student's labels are {list(own)} and the teacher's {list(known)}; give both the same order"]
     return []
+
+
+def word_problems(student: TaskModel, teachers: Sequence[TaskModel]) -> list[str]:
+    """Return which teachers would read other words in the student's token ids."""
+    own = student.encoder.tokenizer.get_vocab()
+    return [
+        f"teacher {teacher.name}: its tokenizer has another vocabulary than the student's; take a student with the "
+        "teacher's tokenizer, or train with compress.run, where each reads the texts itself"
+        for teacher in teachers
+        if teacher.encoder.tokenizer.get_vocab() != own
+    ]
