@@ -59,6 +59,8 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
             processes, embeddings and multiple choice are refused; ``compress.run`` can do them.
     """
 
+    _signature_columns: list[str]
+
     def __init__(
         self,
         *args: Any,

@@ -47,6 +47,7 @@ MODULES = (
     "eval.files.typed_json",
     "eval.measurement",
     "eval.metrics.entities",
+    "eval.metrics.own_metric",
     "eval.proof.many_comparisons",
     "eval.proof.paired_proportions",
     "eval.proof.paired_statistics",
