@@ -85,7 +85,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         ]
         if problems:
             raise UserError(*(f"DistillationTrainer: {problem}" for problem in problems))
-        self.loss = block.make(inputs).bind(self.student, UnseenRows(self.student, names))
+        self.loss = block.make(inputs).bind(self.student, UnseenDataset(self.student, names))
         self.projections: nn.Module = self.loss.modules.to(self.args.device)
         if problems := self._loss_problems(names):
             raise UserError(*(f"DistillationTrainer: {problem}" for problem in problems))
@@ -198,7 +198,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         return {"": float(len(batch)), **{name: float(count) for name, count in self.loss.counts(batch).items()}}
 
 
-class UnseenRows(EncodedDataset):
+class UnseenDataset(EncodedDataset):
     """The rows of somebody else's loader: how they are tokenized is known, they themselves only batch by batch.
 
     Args:
