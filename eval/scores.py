@@ -70,8 +70,9 @@ def unfit(name: str, spec: TaskSpec) -> str | None:
             return None
         return f"{spec.kind} has no predictions that a function could get; allowed: {', '.join(allowed)}"
     if name not in metrics:
-        own = "; of a function of your own give the function, in recipes module:function"
-        return f"{spec.kind} has no metric {name!r}{did_you_mean(name, allowed)}{own}"
+        near = did_you_mean(name, allowed)
+        own = "" if near.endswith("?") else "; or give a function of your own itself, in recipes module:function"
+        return f"{spec.kind} has no metric {name!r}{near}{own}"
     if not metrics[name].decides:
         return f"{name!r} is only reported, as lower is better; allowed: {', '.join(allowed)}"
     return kind_of(spec.kind).unfit(name, spec)

@@ -116,7 +116,7 @@ class TestFolders:
         assert json.loads((folder / "task.json").read_text())["metric"] == "cost"
         loaded = load(folder)
         alone = replace(task, spec=loaded.task)
-        with pytest.raises(UserError, match=r"has no metric 'cost'.*of a function of your own give the function"):
+        with pytest.raises(UserError, match=r"has no metric 'cost'.*or give a function of your own itself"):
             measure(loaded, alone)
         again = measure(loaded, alone, metric=cost)
         assert again.scores == measure(loaded, task).scores
