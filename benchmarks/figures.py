@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks import against_teacher, inference_report, multitask, pretrained, rounds, simulations, stock_trainer
+from benchmarks import against_teacher, inference_report, multitask, pretrained, rounds, simulations, trainer_models
 from benchmarks.archive import ROOT, Archive
 from benchmarks.results import DOCS, HERE, blocks, fill, write
 from benchmarks.study import Outcome, Study, block, outcomes, retained
@@ -39,7 +39,7 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     "distillation-step": rounds.report,
     "tinybert-step": rounds.report,
     "pretraining": rounds.report,
-    stock_trainer.NAME: stock_trainer.section,
+    trainer_models.NAME: trainer_models.section,
 }
 """Programs with a table of their own: from their file in benchmarks/results to its text."""
 NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Artifact": "compress.artifact.artifact",
     "CompressError": "eval.errors",
+    "DistillationTrainer": "compress.distill_trainer",
     "Inputs": "compress.technique",
     "Outcome": "compress.technique",
     "Recipe": "compress.recipe",

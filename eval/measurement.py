@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_by
 from eval.errors import UserError, did_you_mean
 from eval.inference import Predictor, predict
 from eval.kinds.kind_registry import all_kinds, kind_of
+from eval.metrics.own_metric import Function, OwnMetric
 from eval.naming import public_name
 from eval.predictions import Kept
 from eval.proof.contributions import units_of
@@ -54,6 +56,7 @@ def measure(
     latency: LatencyPlan | None = None,
     batch_size: int = 32,
     seed: int = 13,
+    metric: str | Function | None = None,
 ) -> Result:
     """Measure a model on one split of a task.
 
@@ -69,6 +72,8 @@ def measure(
         latency: What to time; None times nothing. A reference that is a model is timed alternately with this one.
         batch_size: Rows of a batch when answering.
         seed: Seed of the resampling.
+        metric: The primary metric in the place of the task's own: a name, or a function ``(y_true, y_pred) -> float``
+            (see ``eval.metrics.own_metric``).
 
     Raises:
         UserError: The split is missing, empty or without labels, the model was made for another task, or the
@@ -92,6 +97,9 @@ def measure(
         >>> measure(CountsWords(), Task(spec, {"validation": Examples(films)})).scores["accuracy"]
         0.5
     """
+    if metric is not None:
+        named = OwnMetric(metric) if callable(metric) else metric
+        task = replace(task, spec=task.spec.model_copy(update={"metric": named}))
     examples = scored_examples(task, split)
     models = [model] if against is None or isinstance(against, Result) else [model, against]
     problems = [problem for one in models for problem in _mismatches(one, task.spec)]

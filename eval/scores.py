@@ -9,6 +9,7 @@ warning: a correlation, when all predictions or all labels are equal; an F1, whe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,14 @@ import numpy as np
 from eval.errors import UserError, did_you_mean
 from eval.examples import Answer, Example
 from eval.kinds.kind_registry import kind_of
+from eval.metrics.own_metric import OwnMetric, own_metric
 from eval.metrics.scorers import Metric, Scorer, Values
 
 if TYPE_CHECKING:
     from eval.task import TaskSpec
+
+
+logger = logging.getLogger(__name__)
 
 
 def metrics_of(kind: str) -> dict[str, Metric]:
@@ -32,6 +37,23 @@ def metrics_of(kind: str) -> dict[str, Metric]:
     return {metric.name: metric for metric in kind_of(kind).metrics()}
 
 
+def metric_of(spec: TaskSpec) -> Metric:
+    """Return the primary metric of a task, which must be one of its kind or a function of the user's own."""
+    if isinstance(spec.metric, OwnMetric):
+        kind = kind_of(spec.kind)
+        return own_metric(spec.metric, kind.expected, kind.predicted)
+    return metrics_of(spec.kind)[spec.metric]
+
+
+def known_metric(spec: TaskSpec) -> str | None:
+    """Return the metric of a task if others know it too, or None and a warning if it was a function of somebody."""
+    if spec.metric in metrics_of(spec.kind):
+        return spec.metric
+    usual = default_metric(spec.kind, spec.pair)
+    logger.warning("metric: %r is a function of whoever made the model; %s is taken in its place", spec.metric, usual)
+    return None
+
+
 def default_metric(kind: str, pair: bool) -> str:
     """Return the primary metric when none is named; single texts with a class ask for their neighbours."""
     return kind_of(kind).default_metric(pair)
@@ -41,8 +63,16 @@ def unfit(name: str, spec: TaskSpec) -> str | None:
     """Say why a metric cannot decide a task, or None if it can; labels count where there are any."""
     metrics = metrics_of(spec.kind)
     allowed = [other for other, metric in metrics.items() if metric.decides]
+    if isinstance(name, OwnMetric):
+        if name in metrics:
+            return f"{name!r} is a metric of {spec.kind} already; give your function another name"
+        if kind_of(spec.kind).predicted:
+            return None
+        return f"{spec.kind} has no predictions that a function could get; allowed: {', '.join(allowed)}"
     if name not in metrics:
-        return f"{spec.kind} has no metric {name!r}{did_you_mean(name, allowed)}"
+        near = did_you_mean(name, allowed)
+        own = "" if near.endswith("?") else "; or give a function of your own itself, in recipes module:function"
+        return f"{spec.kind} has no metric {name!r}{near}{own}"
     if not metrics[name].decides:
         return f"{name!r} is only reported, as lower is better; allowed: {', '.join(allowed)}"
     return kind_of(spec.kind).unfit(name, spec)
@@ -93,7 +123,7 @@ def resampler(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Exam
     unlabelled = sum(truth not in example for example in examples) if truth else 0
     if unlabelled:
         raise UserError(f"score: {unlabelled} of {len(examples)} examples have no {truth!r} to compare with")
-    return metrics_of(spec.kind)[spec.metric].prepare(spec, answers, examples)
+    return metric_of(spec).prepare(spec, answers, examples)
 
 
 def per_example(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from eval.example_digests import examples_digest
 from eval.examples import Example as Example
 from eval.kinds.kind_registry import kind_names, kind_of
+from eval.metrics.own_metric import MetricName
 
 if TYPE_CHECKING:
     KindName = str
@@ -31,7 +32,8 @@ class TaskSpec(BaseModel):
     Attributes:
         kind: The form of the answer.
         labels: Class names or BIO tags in the order of their ids; empty for other kinds.
-        metric: Name of the primary metric (see ``eval.scores.metrics_of``); higher is better.
+        metric: Name of the primary metric (see ``eval.scores.metrics_of``); higher is better. A function of your own,
+            ``(y_true, y_pred) -> float``, becomes its name (see ``eval.metrics.own_metric``).
         pair: Whether an example is a pair of texts (``text_a``, ``text_b``); for embedding, which reads every text
             alone, whether the examples with a label are. Not said of a text and its choices.
         max_length: Most tokens of one input, special tokens counted. Longer qa and tagging inputs are cut in windows.
@@ -51,7 +53,7 @@ class TaskSpec(BaseModel):
 
     kind: KindName
     labels: tuple[str, ...] = ()
-    metric: str = "accuracy"
+    metric: MetricName = "accuracy"
     pair: bool = False
     max_length: int = Field(default=128, ge=4)
     stride: int = Field(default=32, ge=0)

@@ -91,13 +91,13 @@ class OptimizedWithoutData(Ours):
     """What ``compress optimize MODEL`` gives for the folder of transformers' Trainer, in the forms that run here."""
 
     name = "ours, optimize without data"
-    stock = "stock"
+    source = "trainer"
 
     def prepare(self, files: Files, place: Path) -> None:
         """Let it choose."""
         from compress import optimize
 
-        done = optimize(files.folder / self.stock, out=place / "optimized")
+        done = optimize(files.folder / self.source, out=place / "optimized")
         done.export.rename(place / "export")
 
 

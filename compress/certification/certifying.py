@@ -24,6 +24,7 @@ from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.writing import atomic_write
 from eval.report.certified import quote_in_card, quote_in_page
 from eval.result import Result
+from eval.scores import default_metric, metrics_of
 
 CARD = "README.md"
 """The card of a model, and of an export."""
@@ -76,6 +77,11 @@ def certify(
     claims = [fixed for fixed in read_claims(folder) if fixed.claim.digest == result.digest]
     fixed = _fixed(claims, result, where)
     problems = [*_of_selection(result, reference), *_moved(claims, result, recipe, margin)]
+    if result.metric not in metrics_of(result.task.kind):
+        problems.append(
+            f"task: metric: {result.metric} is a function of yours, which a stranger cannot recompute, so it cannot be "
+            f"certified; run the recipe with {default_metric(result.task.kind, result.task.pair)}"
+        )
     if fixed is None:
         problems.append(
             f"{result.name}: no claim was fixed for these files before {result.split} was opened, or they were changed "

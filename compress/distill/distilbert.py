@@ -11,10 +11,10 @@ from torch import Tensor
 from compress.distill.components.distillation import Distillation
 from compress.distill.components.distillation_losses import (
     cosine_distance,
+    kl_divergence,
     logit_mse,
     paired_logits,
     soft_count,
-    soft_kl,
 )
 from compress.technique import Inputs
 from eval.kinds.kind_registry import kind_of
@@ -99,20 +99,28 @@ class DistilBertDistillation(Distillation):
         """Compute or find the teacher's logits and last hidden states for these rows; say how they are masked."""
         if kind_of(student.task.kind).masks and self.mlm_smoothing:
             rows.smooth_masks(self.mlm_smoothing)
-        last = (teacher.layers,) if self.alpha_cos else ()
-        own = (layer_count(student.model),) if self.alpha_cos else ()
-        reader = teacher.read(rows, SignalSpec(hidden_states=last))
-        return TripleLoss(student.task, reader, self, SignalSpec(hidden_states=own))
+        lasts = (layer_count(student.model), teacher.layers) if self.alpha_cos else ()
+        own, other = SignalSpec(hidden_states=lasts[:1]), SignalSpec(hidden_states=lasts[1:])
+        return TripleLoss(student.task, teacher.read(rows, other), self, own, lasts)
 
 
 @dataclass
 class TripleLoss(Loss):
-    """The triple loss of ``distill.distilbert`` over known rows."""
+    """The triple loss of ``distill.distilbert`` over known rows.
+
+    Attributes:
+        spec: The task.
+        reader: The teacher's outputs.
+        config: Its weights.
+        reads: The student's last hidden state, if the cosine counts.
+        lasts: Its place, and that of the teacher's.
+    """
 
     spec: TaskSpec
     reader: Reader
     config: DistilBertDistillation
     reads: SignalSpec
+    lasts: tuple[int, ...] = ()
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return over how many rows of logits, labels and tokens the terms are means."""
@@ -126,13 +134,12 @@ class TripleLoss(Loss):
         terms: dict[str, Tensor] = {}
         if config.alpha_soft:
             pairs = paired_logits(spec, logits, teacher.logits, batch, config.only_predicted)
-            soft = logit_mse if kind_of(spec.kind).number else soft_kl
+            soft = logit_mse if kind_of(spec.kind).number else kl_divergence
             losses = [soft(own, other, config.temperature) for own, other in pairs]
             terms["soft"] = config.alpha_soft * sum(losses[1:], losses[0]) / len(losses)
         if config.alpha_task:
             terms["task"] = config.alpha_task * task_loss(spec, logits, batch)
         if config.alpha_cos:
-            real = batch.mask.bool()
-            (own,), (other,) = student.hidden_states.values(), teacher.hidden_states.values()
-            terms["cosine"] = config.alpha_cos * cosine_distance(own[real].float(), other[real])
+            own, other = (side.hidden_states[last] for side, last in zip((student, teacher), self.lasts, strict=True))
+            terms["cosine"] = config.alpha_cos * cosine_distance(own.float(), other, batch.mask)
         return terms

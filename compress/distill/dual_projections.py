@@ -30,7 +30,19 @@ def projected(weight: Tensor, left: Tensor | None, right: Tensor | None) -> Tens
 
 
 def weight_distance(weight: Tensor, target: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
-    """Return the squared Frobenius norm of ``left · weight · right - target``."""
+    """Return the squared Frobenius norm of ``left · weight · right - target`` (Zhao et al. 2019, arXiv 1909.11687).
+
+    Args:
+        weight: ``[m, n]``, or a vector ``[m]``.
+        target: ``[p, q]``, or ``[p]``.
+        left: ``[p, m]``; None where ``m`` is ``p``.
+        right: ``[n, q]``; None where ``n`` is ``q``.
+
+    Examples:
+        >>> import torch
+        >>> weight_distance(torch.ones(2, 3), torch.zeros(1, 3), torch.tensor([[0.5, 0.5]]), None).item()
+        3.0
+    """
     return (projected(weight, left, right) - target).square().sum()
 
 

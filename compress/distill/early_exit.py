@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from compress.distill.components.distillation_losses import soft_kl
+from compress.distill.components.distillation_losses import kl_divergence
 from compress.distill.exit_speed import effect, fastest, held_out
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
 from eval.kinds.kind_registry import kind_of
@@ -189,18 +189,26 @@ class ExitLoss(Loss):
         del batch
         if student.exit_logits is None:
             raise TypeError("a network without exits was given to the loss of exits")
-        return {"exits": exit_kl(student.exit_logits, student.logits)}
+        return {"exits": early_exit_kl(student.exit_logits, student.logits)}
 
 
-def exit_kl(exits: Tensor, last: Tensor) -> Tensor:
+def early_exit_kl(exits: Tensor, last: Tensor) -> Tensor:
     """Return ``sum over branches of mean over rows of KL(softmax(last) ‖ softmax(exit))``; 0 for equal logits.
+
+    Liu et al. 2020, arXiv 2004.02178 (FastBERT), in the direction of its authors' code.
 
     Args:
         exits: Logits of the branches ``[B, exits, C]``.
         last: Logits of the last classifier ``[B, C]``; they are learned from, not changed.
+
+    Examples:
+        >>> import torch
+        >>> last = torch.tensor([[2.0, 0.0]])
+        >>> early_exit_kl(last[:, None].expand(1, 3, 2), last).item()
+        0.0
     """
     last = last.detach().float()
-    return torch.stack([soft_kl(logits.float(), last) for logits in exits.unbind(dim=1)]).sum()
+    return torch.stack([kl_divergence(logits.float(), last) for logits in exits.unbind(dim=1)]).sum()
 
 
 def labelled(examples: Examples, task: TaskSpec) -> Examples:

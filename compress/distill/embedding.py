@@ -166,8 +166,13 @@ def similarity_mse(student: Tensor, teacher: Tensor) -> Tensor:
     """Return the mean squared difference of the two matrices of cosines (after Tung and Mori 2019, arXiv 1907.09682).
 
     Args:
-        student: ``[n, d]``.
-        teacher: ``[n, e]``.
+        student: Vectors of the texts of a batch, ``[n, d]``.
+        teacher: Those of the teacher, ``[n, e]``; widths may differ.
+
+    Examples:
+        >>> import torch
+        >>> round(similarity_mse(torch.eye(2), torch.ones(2, 3)).item(), 4)
+        0.5
     """
     return F.mse_loss(similarities(student), similarities(teacher))
 
@@ -175,10 +180,18 @@ def similarity_mse(student: Tensor, teacher: Tensor) -> Tensor:
 def similarity_kl(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """Return the mean over texts of the KL from the teacher's to the student's choice among the other texts.
 
+    A form of ``similarity_mse`` (after Tung and Mori 2019, arXiv 1907.09682) in which near texts count more.
+
     Args:
-        student: ``[n, d]``.
-        teacher: ``[n, e]``.
+        student: Vectors of the texts of a batch, ``[n, d]``.
+        teacher: Those of the teacher, ``[n, e]``; widths may differ.
         temperature: Divides the cosines.
+
+    Examples:
+        >>> import torch
+        >>> vectors = torch.randn(4, 8)
+        >>> round(abs(similarity_kl(3 * vectors, vectors, temperature=0.05).item()), 4)
+        0.0
     """
     count = len(student)
     if count < 2:  # no other text to choose

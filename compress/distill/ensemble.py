@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from compress.distill.components.distillation import Distillation
 from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
 from teachers.data.encoded_dataset import EncodedDataset
-from teachers.signals.ensemble_teacher import EnsembleTeacher, weight_problems, weighted
+from teachers.signals.ensemble_teacher import EnsembleTeacher, combined, shares, weight_problems, weighted
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 
@@ -68,3 +71,22 @@ class EnsembleDistillation(Distillation):
             teacher = weighted(teacher, self.weights)
         preset = LogitDistillation(temperature=self.temperature, alpha=self.alpha, loss="soft_cross_entropy")
         return preset.bind(student, rows, teacher)
+
+
+def ensemble_logits(logits: Sequence[Tensor], weights: Sequence[float] | None = None) -> Tensor:
+    """Return the log of the mean of several teachers' probabilities: logits whose softmax is exactly that mean.
+
+    Liu et al. 2019, arXiv 1904.09482. As the teacher of ``soft_cross_entropy`` they give the loss of
+    ``distill.ensemble``.
+
+    Args:
+        logits: ``[B, C]``, or ``[B, L, C]`` with an output at every token, one tensor a teacher.
+        weights: One a teacher, above 0; scaled to a sum of 1. None weighs all alike.
+
+    Examples:
+        >>> import torch
+        >>> sure, unsure = torch.tensor([[0.8, 0.2]]).log(), torch.tensor([[0.5, 0.5]]).log()
+        >>> [round(p, 4) for p in ensemble_logits([sure, unsure]).exp()[0].tolist()]
+        [0.65, 0.35]
+    """
+    return combined("classification", logits, shares(weights, len(logits)), torch.empty(0))

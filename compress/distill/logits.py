@@ -11,11 +11,11 @@ from torch import Tensor
 
 from compress.distill.components.distillation import Distillation
 from compress.distill.components.distillation_losses import (
+    kl_divergence,
     logit_mse,
     paired_logits,
     soft_count,
     soft_cross_entropy,
-    soft_kl,
 )
 from compress.distill.components.schedule import Schedule, check_ends, value_at
 from eval.kinds.kind_registry import kind_of
@@ -28,7 +28,7 @@ from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
 
 SOFT_LOSSES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
-    "kl": soft_kl,
+    "kl": kl_divergence,
     "soft_cross_entropy": soft_cross_entropy,
     "mse": logit_mse,
 }

@@ -117,11 +117,19 @@ class MarginLoss(Loss):
 def margin_mse(student: Tensor, teacher: Tensor, group: Tensor, labels: Tensor | None = None) -> Tensor:
     """Return the mean squared difference of margins over the pairs of rows of one group; 0 if there is none.
 
+    Hofstätter et al. 2020, arXiv 2010.02666.
+
     Args:
         student: Scores ``[B]``.
         teacher: Scores ``[B]``.
-        group: Which rows belong together, ``[B]``.
+        group: Which rows belong together, such as the number of the query, ``[B]``.
         labels: If given, pairs with equal ones are left out, ``[B]``.
+
+    Examples:
+        >>> import torch
+        >>> student, teacher = torch.tensor([1.0, 0.0, 9.0]), torch.tensor([3.0, 0.0, 0.0])
+        >>> margin_mse(student, teacher, torch.tensor([0, 0, 1])).item()  # the third row is alone in its group
+        4.0
     """
     error, pair = student - teacher, pairs_of(group, labels)
     squares = (error[:, None] - error[None, :]).square()

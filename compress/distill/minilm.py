@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypedDict
 
 import torch
 from pydantic import Field
@@ -35,6 +35,14 @@ RELATIONS: dict[str, dict[str, Relation]] = {
     "v2": {"queries": ("queries", "queries"), "keys": ("keys", "keys"), "values": ("values", "values")},
 }
 """Terms of the loss, and the two signals whose products each compares."""
+
+
+class SelfAttention(TypedDict):
+    """What one layer computes of every token, ``[B, L, heads · head width]`` each."""
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
 
 
 class MiniLMDistillation(Distillation):
@@ -151,7 +159,7 @@ class MiniLMDistillation(Distillation):
         other = teacher.layers - 1 if self.teacher_layer is None else self.teacher_layer
         heads = self.relation_heads if self.relations == "v2" else teacher.heads
         return RelationLoss(
-            RELATIONS[self.relations], heads, (own, other), teacher.read(rows, self.wanted(other)), self.wanted(own)
+            self.relations, heads, (own, other), teacher.read(rows, self.wanted(other)), self.wanted(own)
         )
 
     def wanted(self, layer: int) -> SignalSpec:
@@ -165,18 +173,23 @@ class RelationLoss(Loss):
     """The loss of ``distill.minilm`` over known rows.
 
     Attributes:
-        relations: Terms, and the signals whose products each compares.
+        version: ``v1`` or ``v2``.
         heads: Heads that both sides are cut into.
         layers: The layer of the student and that of the teacher.
         reader: The teacher's outputs.
         reads: What of the student is read.
     """
 
-    relations: dict[str, Relation]
+    version: Literal["v1", "v2"]
     heads: int
     layers: tuple[int, int]
     reader: Reader
     reads: SignalSpec
+
+    @property
+    def relations(self) -> dict[str, Relation]:
+        """Terms, and the two signals whose products each compares."""
+        return RELATIONS[self.version]
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return how many sentences there are, of which an example may have several."""
@@ -184,17 +197,58 @@ class RelationLoss(Loss):
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return one term for each relation, ``{"queries", "keys", "values"}`` or ``{"attention", "values"}``."""
-        teacher = self.reader(batch)
         own, other = self.layers
-        return {
-            name: relation_kl(self.scores(student, own, relation), self.scores(teacher, other, relation), batch.mask)
-            for name, relation in self.relations.items()
-        }
+        first, second = self_attention(student, own), self_attention(self.reader(batch), other)
+        return minilm_relations(first, second, batch.mask, self.heads, self.version)
 
-    def scores(self, signals: Signals, layer: int, relation: Relation) -> Tensor:
-        """Return a relation of one layer before the softmax, ``[B, heads, L, L]``."""
-        left, right = (getattr(signals, name)[layer] for name in relation)
-        return relation_scores(left.float(), right.float(), self.heads)
+
+def self_attention(signals: Signals, layer: int) -> SelfAttention:
+    """Return the queries, keys and values that were read of one layer."""
+    return {"queries": signals.queries[layer], "keys": signals.keys[layer], "values": signals.values[layer]}
+
+
+def minilm_relations(
+    student: SelfAttention,
+    teacher: SelfAttention,
+    mask: Tensor,
+    heads: int,
+    version: Literal["v1", "v2"] = "v2",
+) -> dict[str, Tensor]:
+    """Return how differently two layers relate the tokens to each other, ``KL(teacher ‖ student)`` of each relation.
+
+    Averaged over heads and the real tokens of each sentence, then over sentences; the loss is the sum of the terms.
+    Wang et al. 2020, arXiv 2002.10957 (v1); Wang et al. 2021, arXiv 2012.15828 (v2).
+
+    Args:
+        student: Queries, keys and values of its last layer, ``[B, L, d]`` each.
+        teacher: Those of the layer that is imitated, ``[B, L, d']`` each; ``d`` and ``d'`` may differ.
+        mask: 1 for real tokens, ``[B, L]``.
+        heads: Heads that both sides are cut into: the relation heads of v2, for v1 the attention heads of both.
+        version: ``v2`` compares queries to queries, keys to keys and values to values; ``v1`` queries to keys (the
+            attention) and values to values.
+
+    Returns:
+        ``{"queries", "keys", "values"}``, for v1 ``{"attention", "values"}``.
+
+    Examples:
+        >>> import torch
+        >>> wide = {name: torch.randn(2, 5, 24) for name in ("queries", "keys", "values")}
+        >>> thin = {name: 2 * states[..., :12] for name, states in wide.items()}
+        >>> terms = minilm_relations(thin, wide, torch.ones(2, 5), heads=6)
+        >>> sorted(terms), all(term > 0 for term in terms.values())
+        (['keys', 'queries', 'values'], True)
+        >>> minilm_relations(wide, wide, torch.ones(2, 5), heads=6, version="v1")["attention"].item()
+        0.0
+    """
+
+    def scores(side: SelfAttention, relation: Relation) -> Tensor:
+        left, right = (side[name].float() for name in relation)
+        return relation_scores(left, right, heads)
+
+    return {
+        name: relation_kl(scores(student, relation), scores(teacher, relation), mask)
+        for name, relation in RELATIONS[version].items()
+    }
 
 
 def head_problems(heads: int, student: int, teacher: int) -> list[str]:

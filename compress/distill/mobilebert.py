@@ -290,7 +290,7 @@ class StageLoss(Loss):
     def features(self, student: Signals, teacher: Signals, mask: Tensor, layer: int) -> Tensor:
         """Return the distance of the feature maps after one layer."""
         own, other = (signals.hidden_states[layer + 1].float() for signals in (student, teacher))
-        return _mean(feature_distance(own, other, self.config.feature_maps), mask, self.config.reduction)
+        return feature_map_distance(own, other, mask, self.config.feature_maps, self.config.reduction)
 
     def attention(self, student: Signals, teacher: Signals, mask: Tensor, layer: int) -> Tensor:
         """Return the divergence of the attention of one layer."""
@@ -298,24 +298,53 @@ class StageLoss(Loss):
             relation_scores(signals.queries[layer].float(), signals.keys[layer].float(), heads)
             for signals, heads in zip((student, teacher), self.heads, strict=True)
         )
-        return _mean(relation_rows(own, other, mask).mean(dim=1), mask, self.config.reduction)
+        return attention_kl(own, other, mask, self.config.reduction)
 
 
-def feature_distance(student: Tensor, teacher: Tensor, kind: FeatureMaps = "mse") -> Tensor:
-    """Return how far the feature maps of each token are apart, ``[B, L]``.
+def attention_kl(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid") -> Tensor:
+    """Return the mean over heads and queries of ``KL(softmax(teacher) ‖ softmax(student))`` over the keys.
+
+    Sun et al. 2020, arXiv 2004.02984. Padded keys have no probability.
 
     Args:
-        student: ``[B, L, d]``.
+        student: Attention scores before the softmax, ``[B, heads, L, L]``; ``relation_scores`` gives them.
         teacher: The same shape.
+        mask: 1 for real tokens, ``[B, L]``.
+        reduction: ``valid`` averages over real queries; ``code`` over all, as the authors' code.
+
+    Examples:
+        >>> import torch
+        >>> uniform, sharp = torch.zeros(1, 2, 2, 2), torch.tensor([[30.0, 0.0]]).expand(1, 2, 2, 2)
+        >>> round(attention_kl(uniform, sharp, torch.ones(1, 2)).item(), 4)
+        0.6931
+    """
+    return _mean(relation_rows(student, teacher, mask).mean(dim=1), mask, reduction)
+
+
+def feature_map_distance(
+    student: Tensor, teacher: Tensor, mask: Tensor, kind: FeatureMaps = "mse", reduction: Reduction = "valid"
+) -> Tensor:
+    """Return the mean over tokens of how far their feature maps are apart (Sun et al. 2020, arXiv 2004.02984).
+
+    Args:
+        student: Hidden states ``[B, L, d]``.
+        teacher: The same shape.
+        mask: 1 for real tokens, ``[B, L]``.
         kind: ``mse`` for the mean squared difference, ``normalised`` for the weighted sum of the authors' code.
+        reduction: ``valid`` averages over real tokens; ``code`` over all, as the authors' code.
+
+    Examples:
+        >>> import torch
+        >>> feature_map_distance(torch.zeros(1, 2, 4), torch.ones(1, 2, 4), torch.tensor([[1, 0]])).item()
+        1.0
     """
     if kind == "mse":
-        return (student - teacher).square().mean(dim=-1)
+        return _mean((student - teacher).square().mean(dim=-1), mask, reduction)
     normal = [F.layer_norm(x, x.shape[-1:], eps=1e-12) for x in (student, teacher)]
     means = student.mean(dim=-1) - teacher.mean(dim=-1)
     variances = student.var(dim=-1, correction=0) - teacher.var(dim=-1, correction=0)
     squares = (normal[0] - normal[1]).square().mean(dim=-1)
-    return NORMALISED * squares + MEANS * means.square() + VARIANCES * variances.abs()
+    return _mean(NORMALISED * squares + MEANS * means.square() + VARIANCES * variances.abs(), mask, reduction)
 
 
 def _mean(values: Tensor, mask: Tensor, reduction: Reduction) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -126,7 +127,7 @@ class PatientLoss(Loss):
         """Return the distance of the normalised states, over all layers but the last."""
         own = [student.hidden_states[i + 1] for i in range(len(self.layer_map))]
         other = [teacher.hidden_states[layer + 1] for layer in self.layer_map]
-        return patience(
+        return pkd_patience(
             [self._chosen(x, mask) for x in own], [self._chosen(x, mask) for x in other], self.config.patience
         )
 
@@ -134,14 +135,24 @@ class PatientLoss(Loss):
         return states[mask.bool()] if self.config.tokens == "all" else states[:, self.first]
 
 
-def patience(student: list[Tensor], teacher: list[Tensor], reduction: str = "mean") -> Tensor:
-    """Return the squared distance of states scaled to length 1.
+def pkd_patience(
+    student: Sequence[Tensor], teacher: Sequence[Tensor], reduction: Literal["mean", "sum"] = "mean"
+) -> Tensor:
+    """Return the squared distance of states scaled to length 1 (BERT-PKD: Sun et al. 2019, arXiv 1908.09355).
 
     Args:
-        student: ``[n, d]`` for each layer.
-        teacher: The same shapes.
-        reduction: ``sum`` over layers and width and mean over rows, or ``mean`` over all.
+        student: The states that are compared, ``[n, d]`` for each layer; in the paper the [CLS] states after every
+            layer but the last.
+        teacher: The same shapes, of the layers that are imitated.
+        reduction: ``mean`` over all, as in the authors' code, or the paper's ``sum`` over layers and width and mean
+            over rows.
+
+    Examples:
+        >>> import torch
+        >>> student, teacher = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+        >>> pkd_patience([student], [teacher]).item(), pkd_patience([student], [teacher], "sum").item()
+        (1.0, 2.0)
     """
-    own, other = (F.normalize(torch.stack(states).float(), dim=-1) for states in (student, teacher))
+    own, other = (F.normalize(torch.stack(list(states)).float(), dim=-1) for states in (student, teacher))
     squares = (own - other).square()
     return squares.mean() if reduction == "mean" else squares.sum(dim=(0, 2)).mean()

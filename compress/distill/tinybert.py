@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from compress.distill.components.attention import Reduction, match_heads, relation_scores, score_mse
+from compress.distill.components.attention import Reduction, attention_mse, match_heads, relation_scores
 from compress.distill.components.distillation import Distillation, odd_attention, one_history
 from compress.distill.components.distillation_losses import paired_logits, soft_count, soft_cross_entropy
 from compress.distill.components.layer_map import LayerMap, map_problems, resolve
@@ -219,13 +219,13 @@ class TinyBertLoss(Loss):
     def states(self, student: Signals, teacher: Signals, mask: Tensor, own: int, other: int) -> Tensor:
         """Return the distance of two hidden states, the student's mapped to the teacher's width."""
         mapped = self.projections[-1 if own else 0](student.hidden_states[own])
-        return state_mse(mapped, teacher.hidden_states[other], mask, self.config.reduction)
+        return hidden_state_mse(mapped, teacher.hidden_states[other], mask, self.config.reduction)
 
     def scores(self, student: Signals, teacher: Signals, mask: Tensor, own: int, other: int) -> Tensor:
         """Return the distance of two layers' attention scores."""
         first = relation_scores(student.queries[own], student.keys[own], self.heads[0][own])
         second = relation_scores(teacher.queries[other], teacher.keys[other], self.heads[1])
-        return score_mse(*match_heads(first.float(), second.float()), mask, self.config.reduction)
+        return attention_mse(*match_heads(first.float(), second.float()), mask, self.config.reduction)
 
     def prediction(self, student: Signals, teacher: Signals, batch: Batch) -> Tensor:
         """Return the soft cross-entropy, the mean over the pairs of logits (two for qa, else one)."""
@@ -237,14 +237,21 @@ class TinyBertLoss(Loss):
         return torch.stack(losses).mean()
 
 
-def state_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid") -> Tensor:
-    """Return the mean squared difference of hidden states.
+def hidden_state_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid") -> Tensor:
+    """Return the mean squared difference of hidden states or of embedding outputs (Jiao et al. 2020, arXiv 1909.10351).
 
     Args:
-        student: ``[B, L, d]``.
+        student: ``[B, L, d]``; a student of another width is mapped to the teacher's first, by a ``Projection``.
         teacher: The same shape.
         mask: 1 for real tokens, ``[B, L]``.
-        reduction: ``valid`` averages over real tokens, ``code`` over all.
+        reduction: ``valid`` averages over real tokens; ``code`` over all, as the authors' code.
+
+    Examples:
+        >>> import torch
+        >>> student, teacher = torch.zeros(1, 2, 4), torch.tensor([1.0, 3.0]).reshape(1, 2, 1).expand(1, 2, 4)
+        >>> mask = torch.tensor([[1, 0]])
+        >>> hidden_state_mse(student, teacher, mask).item(), hidden_state_mse(student, teacher, mask, "code").item()
+        (1.0, 5.0)
     """
     if reduction == "valid":
         student, teacher = student[mask.bool()], teacher[mask.bool()]

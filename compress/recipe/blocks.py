@@ -35,7 +35,8 @@ class TaskBlock(Block):
     Attributes:
         kind: The form of the answer.
         data: Folder, file or hub name.
-        metric: The primary metric; by default the usual one of the kind.
+        metric: The primary metric; by default the usual one of the kind. ``package.module:function`` is a function of
+            your own, ``(y_true, y_pred) -> float``; what it measures cannot be certified.
         labels: Class names or tags in the order of their ids; by default those in the data, sorted.
         label_map: New name of each label in the files; for regression and pairs of embedding, its number.
         max_length: Most tokens of one input.
@@ -82,10 +83,13 @@ class TaskBlock(Block):
             keep_labels: Whether the texts of an embedding task keep their labels, because a model learns from them.
         """
         from eval.data.loading import load_task
+        from eval.metrics.own_metric import named_metric
 
         # What was left out keeps the reader's own defaults.
         read = set(TaskBlock.model_fields) - {"kind", "data"}
         given = {key: value for key, value in dict(self).items() if value is not None and key in read}
+        if self.metric is not None:
+            given["metric"] = named_metric(self.metric)
         return load_task(self.kind, data=self.data, seed=seed, keep_labels=keep_labels, **given)
 
 

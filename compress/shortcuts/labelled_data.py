@@ -13,6 +13,7 @@ from eval.data.loading import load_task
 from eval.errors import UserError
 from eval.files.writing import atomic_folder
 from eval.kinds.kind_registry import kind_of
+from eval.scores import known_metric
 from eval.task import Task, TaskSpec
 
 Divide = Callable[[Task], tuple[Task, str]]
@@ -57,7 +58,7 @@ def task_for_model(spec: TaskSpec, data: Any, columns: Mapping[str, str], divide
     """
     how: dict[str, Any] = {"columns": columns, **as_made_for(spec)}
     if not kind_of(spec.kind).vectors:
-        how["metric"] = spec.metric
+        how["metric"] = known_metric(spec)
     if not kind_of(spec.kind).labelled:
         task, note = divide(load_task(spec.kind, data, **how))
         return task, [note] if note else []

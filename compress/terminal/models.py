@@ -91,6 +91,8 @@ def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | N
     from eval.data.arguments import as_made_for
     from eval.data.loading import load_task
     from eval.kinds.kind_registry import kind_of
+    from eval.metrics.own_metric import named_metric
+    from eval.scores import known_metric
 
     same = kind in (None, spec.kind)
     vectors = kind_of(spec.kind).vectors
@@ -99,7 +101,7 @@ def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | N
         data=data,
         labels=spec.labels or None if same else None,
         # Vectors are judged by whatever this data knows of them.
-        metric=metric or (spec.metric if same and not vectors else None),
+        metric=named_metric(metric) if metric else (known_metric(spec) if same and not vectors else None),
         **as_made_for(spec, kind),
     )
 

@@ -10,13 +10,14 @@ from pydantic import ValidationError
 
 from eval.errors import UserError, did_you_mean
 from eval.kinds.kind_registry import kind_of
+from eval.metrics.own_metric import Function
 from eval.scores import unfit
 from eval.task import TaskSpec
 
 Weights = Literal["balanced"] | Mapping[str, float]
 
 
-def specification(kind: str, metric: str | None, **given: Any) -> TaskSpec:
+def specification(kind: str, metric: str | Function | None, **given: Any) -> TaskSpec:
     """Return what is asked as far as it is known before the data is read: labels and pairs are not.
 
     Args:

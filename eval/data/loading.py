@@ -16,6 +16,7 @@ from eval.data.sources import Source, find_sources, in_memory
 from eval.errors import UserError, did_you_mean
 from eval.kinds.kind import Kind
 from eval.kinds.kind_registry import kind_of
+from eval.metrics.own_metric import Function, OwnMetric
 from eval.scores import default_metric, unfit
 from eval.task import Example, Examples, Task, TaskSpec
 
@@ -29,7 +30,7 @@ def load_task(
     kind: str,
     data: Any = None,
     *,
-    metric: str | None = None,
+    metric: str | Function | None = None,
     labels: Sequence[str] | None = None,
     label_map: Mapping[str, str] | None = None,
     max_length: int | None = None,
@@ -57,7 +58,8 @@ def load_task(
             pandas ``DataFrame``, a ``datasets.Dataset`` or a list of dicts, alone (``validation``) or by split
             (``{"train": ..., "test": ...}``, ``datasets.DatasetDict``).
         metric: The primary metric; by default accuracy, spearman, entity_f1, f1 or masked_accuracy, for
-            multiple-choice accuracy, and for embedding spearman (pairs) or nearest (single texts).
+            multiple-choice accuracy, and for embedding spearman (pairs) or nearest (single texts). Or a function of
+            your own, ``(y_true, y_pred) -> float``, higher is better (see ``eval.metrics.own_metric``).
         labels: Labels in the order of their ids; by default those of the train split (or else of the first split that
             has any) in alphabetical order, for tagging with O first.
         label_map: New name of labels in the files; it is applied before all else. For regression, and for pairs of
@@ -96,6 +98,8 @@ def load_task(
         >>> task.spec.labels, task.spec.metric, len(task.validation)
         (('bad', 'good'), 'accuracy', 2)
     """
+    if callable(metric):
+        metric = OwnMetric(metric)
     spec = specification(
         kind,
         metric,

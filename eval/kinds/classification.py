@@ -19,6 +19,7 @@ class Classification(Kind):
     labelled = True
     problem_type = "single_label_classification"
     metric = "accuracy"
+    predicted = "label"
     calibrated = True
     meaning = "one label for a text or a pair of texts"
     answer = "one of the labels below for a text or a pair of texts"

@@ -49,6 +49,7 @@ class Kind(Reading):
         metric: The primary metric when none is named.
         calibrated: Whether predictions are labels with a probability.
         unscored: Fields of a prediction that neither scores nor agreement read.
+        predicted: Field of a prediction that a metric of the user's own gets; empty if it has none that could be given.
 
     Attributes in words:
         meaning: What is asked, for a list of kinds.
@@ -83,6 +84,7 @@ class Kind(Reading):
     metric: str = ""
     calibrated: bool = False
     unscored: tuple[str, ...] = ("probability",)
+    predicted: str = ""
 
     meaning: str = ""
     answer: str = ""
@@ -197,6 +199,10 @@ class Kind(Reading):
         """Say why one of the metrics cannot be computed for such labels or pairs; None if it can."""
         del metric, spec
         return None
+
+    def expected(self, example: Example) -> Any:
+        """Return the truth of an example as a metric of the user's own gets it."""
+        return example[self.gold[-1]]
 
     def values(self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
         """Return a score of each example alone, ``[N]``, higher is better."""

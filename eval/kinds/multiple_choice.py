@@ -42,6 +42,7 @@ class MultipleChoice(Kind):
     head_table = "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES"
     second_segment = True
     metric = "accuracy"
+    predicted = "label"
     calibrated = True
     meaning = "the one of several endings or answers that fits a text"
     answer = "the place, from 0, of the choice that fits its text best"

@@ -39,6 +39,7 @@ class QuestionAnswering(Kind):
     graph_outputs = ("start_logits", "end_logits")
     second_segment = True
     metric = "f1"
+    predicted = "text"
     meaning = "a span of a context that answers a question"
     answer = "a span of the context that answers the question"
     line = "a question, a tab and its context, or a JSON object with `question` and `context`"
@@ -128,6 +129,10 @@ class QuestionAnswering(Kind):
             Metric("f1", scorers.over_questions(token_f1)),
             Metric("exact_match", scorers.over_questions(exact_match), proportion=True),
         )
+
+    def expected(self, example: Example) -> list[str]:
+        """Return the texts that are right."""
+        return [answer["text"] for answer in example["answers"]]
 
     def values(self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
         """Return the exact match (0 or 1) if that is the metric, else the F1."""

@@ -29,6 +29,7 @@ class Regression(Kind):
     problem_type = "regression"
     number = True
     metric = "spearman"
+    predicted = "score"
     meaning = "one number for a text or a pair of texts"
     answer = "a number for a text or a pair of texts"
     no_page = ""

@@ -35,6 +35,7 @@ class Tagging(Kind):
     words = True
     auto_class = "AutoModelForTokenClassification"
     metric = "entity_f1"
+    predicted = "tags"
     meaning = "one tag for each word"
     answer = "one tag a word"
     line = "words with white space between them, or a JSON object with `tokens`, a list of words"

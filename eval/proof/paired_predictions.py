@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from eval.examples import Answer, Example
 from eval.proof.contributions import MOST_UNITS, contributions, units_of
 from eval.proof.paired_difference import PairedDifference
-from eval.scores import metrics_of, per_example, resampler
+from eval.scores import metric_of, per_example, resampler
 
 Groups = Sequence[str | None]
 Method = Literal["score interval", "score interval by group"]
@@ -58,7 +58,7 @@ def paired_scores(
         UserError: There is nothing to score, or the metric is none of the task.
     """
     number, everything = len(gold), np.arange(len(gold), dtype=np.int64)
-    binary = groups is None and metrics_of(asked.kind)[asked.metric].proportion
+    binary = groups is None and metric_of(asked).proportion
     units = units_of(number, groups, number if binary else MOST_UNITS, seed)
     scores = np.empty((len(pairs), 2))
     parts = np.empty((2, len(pairs), len(units)))

@@ -51,7 +51,8 @@ class RankingLoss(Loss):
 def ranking_loss(scores: Tensor, right: Tensor, group: Tensor) -> Tensor:
     """Return the mean over right candidates of ``-log( exp(r⁺) / (exp(r⁺) + sum_wrong exp(r)) )``.
 
-    A right candidate without a wrong one of the same query is not counted; 0 if none is.
+    A right candidate without a wrong one of the same query is not counted; 0 if none is. Liu, He, Chen, Gao 2019,
+    arXiv 1901.11504.
 
     Args:
         scores: r, ``[B]``.

@@ -55,7 +55,7 @@ class SiameseLoss(Loss):
 
 
 def cosine_regression(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
-    """Return ``mean (cos(u, v) - y)²``.
+    """Return ``mean (cos(u, v) - y)²`` (Reimers and Gurevych 2019, arXiv 1908.10084).
 
     Args:
         first: Vectors ``[n, d]``.
@@ -74,11 +74,19 @@ def cosine_regression(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
 def margin_contrast(first: Tensor, second: Tensor, matches: Tensor, margin: float) -> Tensor:
     """Return ``mean ½ (y d² + (1 - y) max(0, margin - d)²)`` with ``d`` between vectors scaled to length 1.
 
+    Hadsell, Chopra, LeCun 2006, "Dimensionality reduction by learning an invariant mapping".
+
     Args:
         first: Vectors ``[n, d]``.
         second: Vectors ``[n, d]``.
         matches: 1 for pairs that match, 0 for others, ``[n]``.
         margin: Distance from which others are left alone.
+
+    Examples:
+        >>> import torch
+        >>> first, second = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])
+        >>> round(margin_contrast(first, second, torch.tensor([1]), margin=1.0).item(), 4)
+        1.0
     """
     squares = (F.normalize(first, dim=-1) - F.normalize(second, dim=-1)).square().sum(dim=-1)
     apart = (margin - squares.clamp(min=1e-12).sqrt()).clamp(min=0).square()
@@ -89,10 +97,17 @@ def margin_contrast(first: Tensor, second: Tensor, matches: Tensor, margin: floa
 def in_batch_negatives(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     """Return the cross-entropy of each first text's choice among all second texts, a scalar; its own is right.
 
+    Henderson et al. 2017, arXiv 1705.00652, with cosines in the place of inner products.
+
     Args:
         first: Vectors ``[n, d]``.
         second: Vectors ``[n, d]``.
         temperature: Divides the cosines.
+
+    Examples:
+        >>> import torch
+        >>> round(in_batch_negatives(torch.eye(2), torch.eye(2), temperature=1.0).item(), 4)
+        0.3133
     """
     cosines = F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).T
     return F.cross_entropy(cosines / temperature, torch.arange(len(first), device=first.device))

@@ -94,8 +94,7 @@ class EnsembleTeacher:
 
     @property
     def _shares(self) -> tuple[float, ...]:
-        given = self.weights or (1.0,) * len(self)
-        return tuple(weight / sum(given) for weight in given)
+        return shares(self.weights, len(self))
 
     @cached_property
     def digest(self) -> str:
@@ -196,6 +195,12 @@ def weighted(teacher: TeacherSource, weights: tuple[float, ...]) -> EnsembleTeac
     if not isinstance(inner, EnsembleTeacher):
         raise UserError("weights: the teacher is a single model; leave them out, or name several models")
     return replace(inner, weights=weights)
+
+
+def shares(weights: Sequence[float] | None, members: int) -> tuple[float, ...]:
+    """Return the weights scaled to a sum of 1; None weighs all alike."""
+    given = weights or (1.0,) * members
+    return tuple(weight / sum(given) for weight in given)
 
 
 def weight_problems(weights: Sequence[float], members: int) -> list[str]:

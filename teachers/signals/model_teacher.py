@@ -167,11 +167,7 @@ class ModelTeacher:
                 f"teacher {self.model.name} and the student tokenize differently, so their tokens cannot be paired; "
                 "only what answers a whole text (logits, scores, vectors) can be distilled between them"
             )
-        if (wanted.queries or wanted.keys or wanted.values) and not has_all_heads(self.model.model):
-            raise UserError(
-                f"teacher {self.model.name} has lost attention heads, so its attention cannot be compared; distil its "
-                "logits or hidden states, or take the teacher from before its heads were cut"
-            )
+        self.refuse_lost_heads(wanted)
         live = LiveReader(self.model, wanted)
         if not fixed:
             return live  # new masks in every epoch: nothing to keep
@@ -180,6 +176,18 @@ class ModelTeacher:
             logger.info("outputs of %s would take %.1f GB: running it live", self.model.name, predicted / 2**30)
             return live
         return self._cached(own, wanted, predicted)
+
+    def refuse_lost_heads(self, wanted: SignalSpec) -> None:
+        """Refuse to give queries, keys or values of a network that lacks some of its heads.
+
+        Raises:
+            UserError: If it does, and they are wanted.
+        """
+        if (wanted.queries or wanted.keys or wanted.values) and not has_all_heads(self.model.model):
+            raise UserError(
+                f"teacher {self.model.name} has lost attention heads, so its attention cannot be compared; distil its "
+                "logits or hidden states, or take the teacher from before its heads were cut"
+            )
 
     def kept_in(self, cache: Path) -> ModelTeacher:
         """Return the same teacher, whose signals are kept in a folder of the caller's."""

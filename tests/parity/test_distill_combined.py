@@ -11,7 +11,12 @@ from teachers.signals.model_teacher import LiveReader, ModelTeacher
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
-TERMS = {"distill.logits": {"temperature": 4.0, "alpha": 1.0, "weight": 3.0}, "distill.labels": {}, "distill.pkd": {}}
+TERMS = {
+    "distill.logits": {"temperature": 4.0, "alpha": 1.0, "weight": 3.0},
+    "distill.labels": {},
+    "distill.distilbert": {},
+    "distill.pkd": {},
+}
 
 
 def test_the_sum_is_the_sum_and_the_teacher_runs_once(monkeypatch, tmp_path):
@@ -43,5 +48,5 @@ def test_without_a_teacher_the_labels_are_left():
     assert step.check(tiny_taskmodel("bert", num_hidden_layers=1), Inputs()) == []
     thin = tiny_taskmodel("bert", hidden_size=16)
     teacher = ModelTeacher(tiny_taskmodel("bert"))
-    (problem,) = step.check(thin, Inputs(teacher=teacher))
+    *_, problem = step.check(thin, Inputs(teacher=teacher))
     assert problem.startswith("distill.combined: objective: distill.pkd: hidden sizes must be equal")

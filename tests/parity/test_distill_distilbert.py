@@ -19,7 +19,7 @@ from tests.tiny import tiny_task, tiny_taskmodel
 
 
 def triple_loss(config, spec, signals):
-    return TripleLoss(spec, lambda batch: signals, config, NOTHING)
+    return TripleLoss(spec, lambda batch: signals, config, NOTHING, (3, 6))
 
 
 def test_the_triple_loss_by_hand():

@@ -15,7 +15,7 @@ import torch
 from benchmarks.early_exit import curve
 from compress.architectures.early_exit_network import EarlyExitForSequenceClassification, added, goes_on, uncertainty
 from compress.artifact.artifact import Artifact
-from compress.distill.early_exit import EarlyExit, exit_kl
+from compress.distill.early_exit import EarlyExit, early_exit_kl
 from compress.engine.steps import run
 from compress.export import export_onnx
 from compress.export.runtime.answering import ExportError, Runtime
@@ -74,9 +74,9 @@ def test_leaving_by_hand():
 def test_loss_by_hand():
     teacher = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
     branch = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
-    assert exit_kl(branch[:, None], teacher).item() == pytest.approx(0.089037, abs=1e-6)
-    assert exit_kl(torch.stack([branch, branch], dim=1), teacher).item() == pytest.approx(2 * 0.089037, abs=2e-6)
-    assert exit_kl(torch.stack([teacher + 3.0, teacher], dim=1), teacher).item() == pytest.approx(0.0, abs=1e-6)
+    assert early_exit_kl(branch[:, None], teacher).item() == pytest.approx(0.089037, abs=1e-6)
+    assert early_exit_kl(torch.stack([branch, branch], dim=1), teacher).item() == pytest.approx(2 * 0.089037, abs=2e-6)
+    assert early_exit_kl(torch.stack([teacher + 3.0, teacher], dim=1), teacher).item() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_loss_is_the_slow_loop():
@@ -88,7 +88,7 @@ def test_the_loss_is_the_slow_loop():
         for number in range(3):
             q = [math.exp(x) for x in exits[row, number].tolist()]
             total += sum(a / sum(p) * math.log(a / sum(p) / (b / sum(q))) for a, b in zip(p, q, strict=True)) / 5
-    assert exit_kl(exits, last).item() == pytest.approx(total, rel=1e-5)
+    assert early_exit_kl(exits, last).item() == pytest.approx(total, rel=1e-5)
 
 
 def test_a_branch_is_the_slow_loop():
@@ -217,7 +217,7 @@ def test_the_teacher_is_never_noisy():
     assert not any(module.training for module in model.model.inner.modules())
     outputs = model.model(**inputs)
     assert torch.equal(outputs.logits, expected)
-    exit_kl(outputs.exit_logits, outputs.logits).backward()
+    early_exit_kl(outputs.exit_logits, outputs.logits).backward()
     assert all(parameter.grad is None for parameter in model.model.inner.parameters())
     assert all(parameter.grad is not None for parameter in model.model.branches.parameters())
 

@@ -8,10 +8,10 @@ import torch
 
 from compress.distill.components.distillation_losses import (
     cosine_distance,
+    kl_divergence,
     logit_mse,
     paired_logits,
     soft_cross_entropy,
-    soft_kl,
 )
 from compress.distill.components.schedule import Schedule
 from compress.distill.logits import LogitDistillation, SoftTargets
@@ -35,22 +35,22 @@ def slow_kl(student, teacher, temperature):
 
 
 def test_soft_kl_by_hand():
-    assert soft_kl(STUDENT, TEACHER, 1.0).item() == pytest.approx(0.089037, abs=1e-6)
-    assert soft_kl(STUDENT, TEACHER, 2.0).item() == pytest.approx(0.113289, abs=1e-6)
-    assert soft_kl(STUDENT[:1], TEACHER[:1], 1.0).item() == pytest.approx(0.067131, abs=1e-6)
+    assert kl_divergence(STUDENT, TEACHER, 1.0).item() == pytest.approx(0.089037, abs=1e-6)
+    assert kl_divergence(STUDENT, TEACHER, 2.0).item() == pytest.approx(0.113289, abs=1e-6)
+    assert kl_divergence(STUDENT[:1], TEACHER[:1], 1.0).item() == pytest.approx(0.067131, abs=1e-6)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 7.0])
 def test_soft_kl_equals_the_slow_loop(temperature):
     generator = torch.Generator().manual_seed(1)
     student, teacher = torch.randn(9, 5, generator=generator), torch.randn(9, 5, generator=generator)
-    assert soft_kl(student, teacher, temperature).item() == pytest.approx(
+    assert kl_divergence(student, teacher, temperature).item() == pytest.approx(
         slow_kl(student, teacher, temperature), rel=1e-5
     )
 
 
 def test_kl_is_zero_for_equal_logits_and_cross_entropy_is_not():
-    assert soft_kl(TEACHER, TEACHER, 3.0).item() == pytest.approx(0.0, abs=1e-7)
+    assert kl_divergence(TEACHER, TEACHER, 3.0).item() == pytest.approx(0.0, abs=1e-7)
     assert logit_mse(TEACHER, TEACHER).item() == 0.0
     assert cosine_distance(TEACHER, TEACHER).item() == pytest.approx(0.0, abs=1e-6)
     assert soft_cross_entropy(TEACHER, TEACHER, 1.0).item() > 0.3
@@ -58,7 +58,7 @@ def test_kl_is_zero_for_equal_logits_and_cross_entropy_is_not():
 
 def test_soft_cross_entropy_has_the_gradient_of_kl():
     gradients = []
-    for loss in (soft_kl, soft_cross_entropy):
+    for loss in (kl_divergence, soft_cross_entropy):
         student = STUDENT.clone().requires_grad_()
         loss(student, TEACHER, 2.0).backward()
         gradients.append(student.grad)
@@ -87,7 +87,7 @@ def test_padding_changes_no_loss(kind):
     short = batch_of([[1, 1, 1, 1], [1, 1, 1, 0]], labels=labels)
     padded_labels = torch.nn.functional.pad(labels, (0, 3), value=IGNORED)
     long = batch_of([[1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 0, 0, 0, 0]], labels=padded_labels)
-    for loss in (soft_kl, soft_cross_entropy):
+    for loss in (kl_divergence, soft_cross_entropy):
         plain = [loss(a, b, 2.0) for a, b in paired_logits(spec, student, teacher, short)]
         noisy = [torch.nn.functional.pad(x, (0, 0, 0, 3), value=9.0) for x in (student, teacher)]
         padded = [loss(a, b, 2.0) for a, b in paired_logits(spec, *noisy, long)]
@@ -107,7 +107,7 @@ def test_tagging_counts_the_first_pieces_alone():
 def test_the_weighted_sum_by_hand():
     spec = TaskSpec(kind="classification", labels=("a", "b"))
     batch = batch_of([[1], [1]], labels=torch.tensor([0, 0]))
-    loss = SoftTargets(spec, lambda batch: Signals(TEACHER), 2.0, 0.9, soft_kl)
+    loss = SoftTargets(spec, lambda batch: Signals(TEACHER), 2.0, 0.9, kl_divergence)
     terms = loss(Signals(STUDENT), batch)
     hard = (math.log(1 + math.exp(-1)) + math.log(2)) / 2
     assert terms["soft"].item() == pytest.approx(0.9 * 0.113289, abs=1e-6)
@@ -118,8 +118,8 @@ def test_a_weight_of_zero_leaves_the_term_out():
     spec = TaskSpec(kind="classification", labels=("a", "b"))
     batch = batch_of([[1], [1]], labels=torch.tensor([0, 0]))
     reader = lambda batch: Signals(TEACHER)  # noqa: E731
-    assert set(SoftTargets(spec, reader, 2.0, 1.0, soft_kl)(Signals(STUDENT), batch)) == {"soft"}
-    assert set(SoftTargets(spec, reader, 2.0, 0.0, soft_kl)(Signals(STUDENT), batch)) == {"task"}
+    assert set(SoftTargets(spec, reader, 2.0, 1.0, kl_divergence)(Signals(STUDENT), batch)) == {"soft"}
+    assert set(SoftTargets(spec, reader, 2.0, 0.0, kl_divergence)(Signals(STUDENT), batch)) == {"task"}
 
 
 def test_a_schedule_goes_from_one_value_to_the_other():
@@ -133,7 +133,7 @@ def test_a_schedule_goes_from_one_value_to_the_other():
 def test_scheduled_weights_follow_the_training():
     spec = TaskSpec(kind="classification", labels=("a", "b"))
     falling = Schedule(**{"from": 1.0, "to": 0.0})
-    loss = SoftTargets(spec, lambda batch: Signals(TEACHER), 2.0, falling, soft_kl)
+    loss = SoftTargets(spec, lambda batch: Signals(TEACHER), 2.0, falling, kl_divergence)
     hard = (math.log(1 + math.exp(-1)) + math.log(2)) / 2
     for progress in (0.0, 0.25, 1.0):
         batch = replace(batch_of([[1], [1]], labels=torch.tensor([0, 0])), progress=progress)

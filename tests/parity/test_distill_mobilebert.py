@@ -10,7 +10,7 @@ from transformers import MobileBertConfig, MobileBertModel
 
 from compress.distill.components.attention import relation_rows
 from compress.distill.labels import LabelTraining
-from compress.distill.mobilebert import MobileBertDistillation, Stage, StageObjective, feature_distance, stages
+from compress.distill.mobilebert import MobileBertDistillation, Stage, StageObjective, feature_map_distance, stages
 from compress.engine.steps import run
 from compress.objective import ObjectiveBlock
 from compress.recipe import Recipe
@@ -26,6 +26,7 @@ from tests.tiny import tiny_task, tiny_taskmodel
 
 TEACHER = torch.tensor([[[1.0, 3.0], [2.0, 2.5]]])
 STUDENT = torch.tensor([[[0.0, 2.0], [4.0, 3.0]]])
+FULL = torch.ones(1, 2, dtype=torch.int64)
 IB = {"normalization_type": "layer_norm", "num_feedforward_networks": 1, "intra_bottleneck_size": 48}
 
 
@@ -45,13 +46,13 @@ def student(task):
 
 
 def test_feature_maps_by_hand():
-    assert feature_distance(STUDENT, TEACHER).mean().item() == pytest.approx(1.5625)
+    assert feature_map_distance(STUDENT, TEACHER, FULL).item() == pytest.approx(1.5625)
     normal = [(x - x.mean(-1, keepdim=True)) / x.std(-1, correction=0, keepdim=True) for x in (STUDENT, TEACHER)]
     assert (normal[0] - normal[1]).square().mean().item() == pytest.approx(2.0, abs=1e-6)
-    found = feature_distance(STUDENT, TEACHER, "normalised").mean().item()
+    found = feature_map_distance(STUDENT, TEACHER, FULL, "normalised").item()
     assert found == pytest.approx(100 * 2.0 + 5000 * 1.28125 + 5 * 0.09375, rel=1e-5)
     for kind in ("mse", "normalised"):
-        assert feature_distance(TEACHER, TEACHER.clone(), kind).abs().max() == 0
+        assert feature_map_distance(TEACHER, TEACHER.clone(), FULL, kind) == 0
 
 
 def test_attention_by_hand():

@@ -7,7 +7,7 @@ import torch
 
 from compress.distill.components.layer_map import cka, map_layers, most_similar
 from compress.distill.logits import LogitDistillation
-from compress.distill.pkd import PatientDistillation, patience
+from compress.distill.pkd import PatientDistillation, pkd_patience
 from compress.technique import Inputs
 from eval.task import TaskSpec
 from teachers.data.encoded_dataset import Batch
@@ -20,8 +20,8 @@ STUDENT, TEACHER = [torch.tensor([[3.0, 4.0]])], [torch.tensor([[0.0, 2.0]])]
 
 
 def test_patience_by_hand():
-    assert patience(STUDENT, TEACHER).item() == pytest.approx(0.2, abs=1e-6)
-    assert patience(STUDENT, TEACHER, "sum").item() == pytest.approx(0.4, abs=1e-6)
+    assert pkd_patience(STUDENT, TEACHER).item() == pytest.approx(0.2, abs=1e-6)
+    assert pkd_patience(STUDENT, TEACHER, "sum").item() == pytest.approx(0.4, abs=1e-6)
 
 
 def test_patience_sees_directions_alone():
@@ -29,10 +29,10 @@ def test_patience_sees_directions_alone():
     own = [torch.randn(5, 8, generator=generator) for _ in range(3)]
     other = [torch.randn(5, 8, generator=generator) for _ in range(3)]
     scaled = [states * 7.0 for states in own]
-    assert patience(scaled, other).item() == pytest.approx(patience(own, other).item(), abs=1e-6)
-    assert patience(own, scaled).item() == pytest.approx(0.0, abs=1e-6)
+    assert pkd_patience(scaled, other).item() == pytest.approx(pkd_patience(own, other).item(), abs=1e-6)
+    assert pkd_patience(own, scaled).item() == pytest.approx(0.0, abs=1e-6)
     opposite = [-states for states in own]
-    assert patience(own, opposite, "sum").item() == pytest.approx(3 * 4.0, abs=1e-5)
+    assert pkd_patience(own, opposite, "sum").item() == pytest.approx(3 * 4.0, abs=1e-5)
 
 
 def test_the_sum_is_the_slow_loop():
@@ -43,8 +43,8 @@ def test_the_sum_is_the_slow_loop():
     for first, second in zip(own, other, strict=True):
         for a, b in zip(first, second, strict=True):
             total += ((a / a.norm() - b / b.norm()) ** 2).sum().item()
-    assert patience(own, other, "sum").item() == pytest.approx(total / 4, rel=1e-5)
-    assert patience(own, other).item() == pytest.approx(total / 4 / 2 / 6, rel=1e-5)
+    assert pkd_patience(own, other, "sum").item() == pytest.approx(total / 4, rel=1e-5)
+    assert pkd_patience(own, other).item() == pytest.approx(total / 4 / 2 / 6, rel=1e-5)
 
 
 def test_layer_maps_of_the_paper():

@@ -8,10 +8,10 @@ from pydantic import ValidationError
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from compress.distill.combined import CombinedDistillation
-from compress.distill.components.attention import relation_scores, score_mse
+from compress.distill.components.attention import attention_mse, relation_scores
 from compress.distill.components.layer_map import map_layers
 from compress.distill.labels import LabelTraining
-from compress.distill.tinybert import TinyBertDistillation, prediction_loss, state_mse
+from compress.distill.tinybert import TinyBertDistillation, hidden_state_mse, prediction_loss
 from compress.engine.steps import run
 from compress.recipe import Recipe
 from compress.technique import Inputs
@@ -44,7 +44,7 @@ def test_attention_by_hand():
     """The sheet: 0.5 over all four entries as in the code, 2/3 over the three that are not masked."""
     student = torch.tensor([[[[1.0, 2.0], [0.0, -1e4]]]])
     teacher = torch.tensor([[[[0.0, 2.0], [1.0, -1e4]]]])
-    assert score_mse(student, teacher, FULL).item() == pytest.approx(0.5)
+    assert attention_mse(student, teacher, FULL).item() == pytest.approx(0.5)
     masked = student > -100
     assert ((student - teacher)[masked] ** 2).mean().item() == pytest.approx(0.666667, abs=1e-6)
 
@@ -56,10 +56,10 @@ def test_hidden_states_by_hand():
         projection.linear.weight.copy_(torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, -1.0]]).T)
     assert projection(states).tolist() == [[[1, 2, -1], [3, 4, -1]]]
     teacher = torch.tensor([[[1.0, 2.0, 0.0], [2.0, 4.0, 1.0]]])
-    assert state_mse(projection(states), teacher, FULL).item() == pytest.approx(1.0)
+    assert hidden_state_mse(projection(states), teacher, FULL).item() == pytest.approx(1.0)
     half = torch.tensor([[1, 0]])
-    assert state_mse(projection(states), teacher, half).item() == pytest.approx(1 / 3)
-    assert state_mse(projection(states), teacher, half, "code").item() == pytest.approx(1.0)
+    assert hidden_state_mse(projection(states), teacher, half).item() == pytest.approx(1 / 3)
+    assert hidden_state_mse(projection(states), teacher, half, "code").item() == pytest.approx(1.0)
 
 
 def test_predictions_by_hand():
@@ -181,7 +181,7 @@ def test_unequal_heads_are_averaged():
     for layer in range(3):
         own = relation_scores(signals.queries[layer], signals.keys[layer], 2)
         four = relation_scores(other.queries[layer], other.keys[layer], 4)
-        total += score_mse(own, (four[:, ::2] + four[:, 1::2]) / 2, batch.mask).item()
+        total += attention_mse(own, (four[:, ::2] + four[:, 1::2]) / 2, batch.mask).item()
     assert loss(signals, batch)["attention"].item() == pytest.approx(total, rel=1e-5)
 
 

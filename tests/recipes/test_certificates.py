@@ -132,3 +132,29 @@ def test_a_run_without_a_claim_or_a_reference_is_refused(copied):
     (copied / "recipe.yaml").write_text(text.replace("against: teacher", "against: none"), encoding="utf-8")
     with pytest.raises(UserError, match="was not compared with its teacher"):
         certify(copied, copied / "model.cert")
+
+
+@pytest.mark.slow
+def test_a_metric_that_only_its_owner_has_chooses_and_reports_but_is_not_certified(tmp_path, monkeypatch):
+    """A recipe with a function: trained, resumed and measured by it; what a stranger cannot recompute is refused."""
+    (tmp_path / "house_metrics.py").write_text(
+        "def minus_misses(y_true, y_pred):\n    return -float(((y_true == 'bad') & (y_pred != 'bad')).mean())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    task = tiny_task("classification", examples=24)
+    write_data(task, tmp_path / "data")
+    (tmp_path / "teacher").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", task.spec), tmp_path / "teacher")
+    text = RECIPE.format(data=tmp_path / "data", model=tmp_path / "teacher").split("export:")[0]
+    text = text.replace("max_length: 32", "max_length: 32, metric: 'house_metrics:minus_misses'")
+    text += "evaluate: {against: teacher, margin: 0.05, memory: false, latency: null}\n"
+    (tmp_path / "recipe.yaml").write_text(text, encoding="utf-8")
+    recipe, out = read_recipe(tmp_path / "recipe.yaml"), tmp_path / "run"
+    for resume in (False, True):
+        result = next(one for one in run_recipe(recipe, out, resume=resume).results if one.name == "small")
+        assert result.metric == "house_metrics:minus_misses"
+        assert -1 <= result.score <= 0
+        assert result.comparison.metric == result.metric
+    assert "house_metrics:minus_misses" in (out / "report.html").read_text(encoding="utf-8")
+    with pytest.raises(UserError, match="minus_misses is a function of yours, which a stranger cannot recompute"):
+        certify(out, tmp_path / "model.cert")

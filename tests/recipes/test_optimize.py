@@ -74,7 +74,7 @@ def test_a_csv_with_other_names_by_the_command(tmp_path, capsys, caplog):
     "family",
     ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("distilbert", "roberta", "deberta-v2"))],
 )
-def test_a_frame_and_a_model_of_the_stock_trainer(tmp_path, family):
+def test_a_frame_and_a_model_of_the_trainer_models(tmp_path, family):
     rows = model(tmp_path / "m", family=family, labels=["LABEL_0", "LABEL_1"])
     frame = pandas.DataFrame({"Review": [row["text"] for row in rows], "y": [row["label"] for row in rows]})
     done = optimize("m", frame, text="Review", out="out", agreement=0.5)

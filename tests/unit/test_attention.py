@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from compress.distill.components.attention import match_heads, relation_kl, relation_scores, score_mse
+from compress.distill.components.attention import attention_mse, match_heads, relation_kl, relation_scores
 from eval.errors import UserError
 from teachers.anatomy.encoder import has_plain_attention, shape_of
 from teachers.signals.hooks import SignalSpec, observe
@@ -70,10 +70,10 @@ def test_score_mse_by_hand():
     """The sheet's numbers: 0.5 over all four entries as in the code, 2/3 over the three that are not masked."""
     student, teacher = torch.tensor([[[[1.0, 2.0], [0.0, -7.0]]]]), torch.tensor([[[[0.0, 2.0], [1.0, 5.0]]]])
     mask = torch.tensor([[1, 0]])
-    assert score_mse(student, teacher, mask, "code").item() == pytest.approx((1 + 1) / 4)
-    assert score_mse(student, teacher, mask).item() == pytest.approx(1.0)
+    assert attention_mse(student, teacher, mask, "code").item() == pytest.approx((1 + 1) / 4)
+    assert attention_mse(student, teacher, mask).item() == pytest.approx(1.0)
     full = torch.tensor([[1, 1]])
-    assert score_mse(student, teacher, full).item() == pytest.approx((1 + 0 + 1 + 144) / 4)
+    assert attention_mse(student, teacher, full).item() == pytest.approx((1 + 0 + 1 + 144) / 4)
 
 
 def test_relation_kl_is_zero_for_equal_scores_and_ignores_padding():
@@ -94,7 +94,7 @@ def test_relation_kl_is_zero_for_equal_scores_and_ignores_padding():
     wide = [torch.nn.functional.pad(x, (0, 2, 0, 2), value=5.0) for x in (student, teacher)]
     padded = torch.nn.functional.pad(mask, (0, 2))
     assert relation_kl(*wide, padded).item() == pytest.approx(total / 2, rel=1e-5)
-    assert score_mse(*wide, padded).item() == pytest.approx(score_mse(student, teacher, mask).item(), rel=1e-5)
+    assert attention_mse(*wide, padded).item() == pytest.approx(attention_mse(student, teacher, mask).item(), rel=1e-5)
 
 
 def test_unequal_heads_are_averaged_to_a_common_number():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from compress.distill.components.distillation_losses import logit_mse, paired_logits, soft_cross_entropy, soft_kl
+from compress.distill.components.distillation_losses import kl_divergence, logit_mse, paired_logits, soft_cross_entropy
 from compress.registry import get, names
 from compress.technique import Inputs, TrainedTechnique
 from eval.task import Examples
@@ -39,7 +39,7 @@ def slow_mse(student, teacher, temperature):
     return sum((a - b) ** 2 for a, b in zip(student, teacher, strict=True)) / len(student)
 
 
-SLOW = {soft_kl: slow_kl, soft_cross_entropy: slow_cross_entropy, logit_mse: slow_mse}
+SLOW = {kl_divergence: slow_kl, soft_cross_entropy: slow_cross_entropy, logit_mse: slow_mse}
 OBJECTIVES = {
     "distill.logits": ("soft", 1.0, slow_kl, {"alpha": 1.0}),
     "distill.logits, cross-entropy": ("soft", 0.5, slow_cross_entropy, {"loss": "soft_cross_entropy"}),

@@ -589,7 +589,8 @@ class TestArguments:
             "kind: unknown kind of task 'classificaton'; did you mean 'classification'?"
         ]
         assert refused("classification", path, metric="acc") == [
-            "metric: classification has no metric 'acc'; allowed: accuracy, f1, macro_f1, matthews"
+            "metric: classification has no metric 'acc'; allowed: accuracy, f1, macro_f1, matthews; "
+            "or give a function of your own itself, in recipes module:function"
         ]
         assert refused("classification", folder(train=[*GOOD, {"text": "x", "label": "neutral"}]), metric="f1") == [
             "metric: 'f1' is for two labels (the last is the positive one), here are 3; use macro_f1"

@@ -12,7 +12,7 @@ import transformers
 from compress.augment.block import AugmentBlock
 from compress.cli import main
 from compress.distill.bilstm import BiLstmDistillation
-from compress.distill.components.distillation_losses import paired_logits, soft_kl
+from compress.distill.components.distillation_losses import kl_divergence, paired_logits
 from compress.distill.logits import LogitDistillation
 from compress.engine.steps import problems
 from compress.export import export_onnx, export_web
@@ -213,8 +213,8 @@ def test_the_loss_by_hand_where_examples_differ_in_their_choices():
     ((own, other),) = paired_logits(SPEC, logits, 2 * logits, batch)
     teacher, student = [1 / (1 + math.exp(2)), 1 / (1 + math.exp(-2))], [1 / (1 + math.e), 1 / (1 + 1 / math.e)]
     by_hand = sum(p * math.log(p / q) for p, q in zip(teacher, student, strict=True))
-    assert float(soft_kl(own[:1], other[:1])) == pytest.approx(by_hand, rel=1e-5)
-    assert float(soft_kl(own, own, temperature=0.01)) == 0.0
+    assert float(kl_divergence(own[:1], other[:1])) == pytest.approx(by_hand, rel=1e-5)
+    assert float(kl_divergence(own, own, temperature=0.01)) == 0.0
 
 
 def test_a_batch_is_cut_between_examples():

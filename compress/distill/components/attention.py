@@ -57,7 +57,7 @@ def match_heads(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def score_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid") -> Tensor:
+def attention_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid") -> Tensor:
     """Return the mean squared difference of attention scores (Jiao et al. 2020, arXiv 1909.10351).
 
     Args:
@@ -66,6 +66,12 @@ def score_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reducti
         mask: 1 for real tokens, ``[B, L]``.
         reduction: ``valid`` averages over pairs of real tokens. ``code`` does as the authors' code: scores of padded
             keys count as 0 on both sides but stay in the average, and queries that are padding count.
+
+    Examples:
+        >>> import torch
+        >>> student, teacher = torch.zeros(1, 4, 3, 3), torch.ones(1, 4, 3, 3)
+        >>> attention_mse(student, teacher, torch.tensor([[1, 1, 0]])).item()
+        1.0
     """
     keys = mask.bool()[:, None, None, :]
     squares = (student - teacher).square().masked_fill(~keys, 0.0)

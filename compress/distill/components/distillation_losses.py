@@ -10,7 +10,7 @@ from eval.task import TaskSpec
 from teachers.data.encoded_dataset import Batch
 
 
-def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+def kl_divergence(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
     """Return ``T² · mean over rows of KL(softmax(teacher / T) ‖ softmax(student / T))``; 0 for equal logits or no rows.
 
     Hinton et al. 2015, arXiv 1503.02531: the factor T² keeps the size of the gradient when T changes.
@@ -23,7 +23,7 @@ def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tenso
     Examples:
         >>> import torch
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
-        >>> soft_kl(logits, logits).item(), round(soft_kl(logits, -logits, temperature=2.0).item(), 4)
+        >>> kl_divergence(logits, logits).item(), round(kl_divergence(logits, -logits, temperature=2.0).item(), 4)
         (0.0, 1.1692)
     """
     log_student, log_teacher = log_probabilities(student, temperature), log_probabilities(teacher, temperature)
@@ -34,12 +34,18 @@ def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tenso
 def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
     """Return ``T² · mean over rows of -Σ softmax(teacher / T) · log softmax(student / T)``.
 
-    The gradient is that of ``soft_kl``; the value is larger by the teacher's entropy and not 0 for equal logits.
+    The gradient is that of ``kl_divergence``; the value is larger by the teacher's entropy and not 0 for equal logits.
+    Hinton et al. 2015, arXiv 1503.02531.
 
     Args:
         student: Logits ``[n, C]``.
         teacher: Logits ``[n, C]``.
         temperature: T.
+
+    Examples:
+        >>> import torch
+        >>> round(soft_cross_entropy(torch.zeros(1, 2), torch.zeros(1, 2)).item(), 4)
+        0.6931
     """
     log_student = log_probabilities(student, temperature)
     return -(F.softmax(teacher / temperature, dim=-1) * log_student).sum(dim=-1).mean() * temperature**2
@@ -66,6 +72,11 @@ def logit_mse(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Ten
         student: Logits ``[n, C]``.
         teacher: Logits ``[n, C]``.
         temperature: Not used; it is there so that the losses can stand for each other.
+
+    Examples:
+        >>> import torch
+        >>> logit_mse(torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0, 0.0]])).item()
+        2.0
     """
     del temperature
     missing = student.isneginf()
@@ -73,18 +84,23 @@ def logit_mse(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Ten
     return (squares.sum(dim=-1) / (~missing).sum(dim=-1)).mean()
 
 
-def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean over rows of ``1 - cos`` (Sanh et al. 2019, arXiv 1910.01108).
+def cosine_distance(student: Tensor, teacher: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return the mean over vectors of ``1 - cos``: DistilBERT's loss of hidden states, or that of embeddings.
+
+    Sanh et al. 2019, arXiv 1910.01108.
 
     Args:
-        student: Vectors ``[n, d]``.
-        teacher: Vectors ``[n, d]``.
+        student: Vectors ``[n, d]``, or hidden states ``[B, L, d]`` with a mask.
+        teacher: The same shape.
+        mask: 1 for real tokens, ``[B, L]``; the mean is over these alone.
 
     Examples:
         >>> import torch
         >>> cosine_distance(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])).item()
         1.0
     """
+    if mask is not None:
+        student, teacher = student[mask.bool()], teacher[mask.bool()]
     return (1 - F.cosine_similarity(student, teacher, dim=-1)).mean()
 
 

