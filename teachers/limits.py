@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -25,7 +26,7 @@ def parameters_about(config: Any) -> int:
 
 
 def size_problems(config: Any, where: str) -> list[str]:
-    """Return why a network of this config is too large to be built, one sentence each.
+    """Return why no network of this config can be built here, one sentence each: its size, or numbers that are none.
 
     Args:
         config: A transformers config of a supported family.
@@ -34,7 +35,12 @@ def size_problems(config: Any, where: str) -> list[str]:
     Raises:
         UserError: If the limit in the environment is no number.
     """
-    return [*layer_problems(shape_of(config).layers or 0, where), *parameter_problems(parameters_about(config), where)]
+    endless = [name for name, value in vars(config).items() if isinstance(value, float) and not math.isfinite(value)]
+    return [
+        *(f"{where}: {name}: got {getattr(config, name)}, must be a finite number" for name in endless),
+        *layer_problems(shape_of(config).layers or 0, where),
+        *parameter_problems(parameters_about(config), where),
+    ]
 
 
 def layer_problems(layers: int, where: str) -> list[str]:

@@ -81,7 +81,7 @@ def export(
     """Export a model, compare the export with the model on the same inputs, and refuse it if they disagree."""
     if to == FASTEST:
         to, tune = None, tune or FIRST_GOAL
-    problems, own = _own_options(to or FIRST_TARGET, assets, option or ())
+    problems, own = _own_options(FIRST_TARGET if to is None else to, assets, option or ())
     if tune is not None:
         problems += ["--option: is of one export; leave it out with --tune"] if option else []
         problems += _tuning_problems(tune, to, int8, data)

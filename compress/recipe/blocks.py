@@ -63,7 +63,7 @@ class TaskBlock(Block):
     truncation_side: Literal["left", "right"] | None = None
     pooling: Pooling | None = None
     normalize: bool | None = None
-    class_weights: Literal["balanced"] | dict[str, float] | None = None
+    class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(allow_inf_nan=True)]] | None = None
     on_bad: Literal["refuse", "skip"] = "refuse"
     files: dict[str, str] | None = None
     columns: dict[str, str] | None = None

@@ -26,8 +26,16 @@ AcceptIncomplete = Annotated[
 
 
 def is_export(source: str | Path) -> bool:
-    """Whether a folder was written by ``compress export``."""
-    return (Path(source) / EXPORT_FILE).is_file()
+    """Whether a folder was written by ``compress export``.
+
+    Raises:
+        UserError: If it was, and its manifest is gone.
+    """
+    if (Path(source) / EXPORT_FILE).is_file():
+        return True
+    if (Path(source) / "encoder.json").is_file():  # models have none
+        raise UserError(f"{source}: is an export, but {EXPORT_FILE} is missing or no file; copy or export it again")
+    return False
 
 
 def open_model(

@@ -125,7 +125,7 @@ class Checker:
         return "; ".join(found)
 
     def _input(self, name: str, value: Any) -> Any:
-        if name == "id" and isinstance(value, int):
+        if name == "id" and isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if name not in self.kind.lists:
             return plain_text(name, value)

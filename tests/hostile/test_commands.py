@@ -186,7 +186,11 @@ def of_numbers() -> list[Case]:
 
 CHOICES: dict[str, tuple[str, str, str]] = {
     "eval --task": (EVAL, "nope", "nope"),
-    "eval --task of another kind": (EVAL, "qa", "the field 'id' is missing"),
+    "eval --task of another kind": (
+        EVAL,
+        "qa",
+        "the fields 'id' and 'question' and 'context' and 'answers' are missing",
+    ),
     "eval --metric": (EVAL, "nope", "metric.*nope"),
     "eval --metric of another kind": (EVAL, "pearson", "metric.*pearson"),
     "eval --split": (EVAL, "nope", "nope"),

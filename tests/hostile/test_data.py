@@ -44,6 +44,8 @@ FITS: dict[str, tuple[str, ...]] = {
     "label": ("fraction", "number", "text", "long"),
 }
 """Values of ``WRONG`` that a field may have, or that make a sentence of their own."""
+SAID = {"tags": "tag|a label"}
+"""What a message calls a field, where that is not its name."""
 FORMATS = ("jsonl", "json", "csv", "tsv", "parquet", "txt")
 
 
@@ -107,7 +109,7 @@ def of_fields() -> list[Case]:
         for field in good:
             wrong = {name: value for name, value in WRONG.items() if name not in FITS.get(field, ())}
             for name, value in wrong.items():
-                said = "nested too deeply|thousands of digits" if name in ("deep", "huge") else field.removesuffix("s")
+                said = "nested too deeply|thousands of digits" if name in ("deep", "huge") else SAID.get(field, field.removesuffix("s"))
                 slow = kind not in ("classification", "qa", "multiple-choice") or name in ("true", "fraction")
                 cases.append(
                     Case(
@@ -148,7 +150,7 @@ TABLES: dict[str, tuple[str, str]] = {
     "a header alone": ("text,label\n", "is empty"),
     "a doubled header": ("text,label,text\na,good,b\nc,bad,d\n", r":1: the header names 'text' twice"),
     "a doubled header with spaces": ("text,label, label\na,good,b\nc,bad,d\n", r":1: the header names 'label' twice"),
-    "no header": ("a film,good\nb film,bad\n", "'text' is missing"),
+    "no header": ("a film,good\nb film,bad\n", "'text' and 'label' are missing"),
     "an empty label": ("text,label\na,good\nb,\nc,bad\n", r":3: the field 'label' is empty"),
     "a label of spaces": ("text,label\na,good\nb,  \nc,bad\n", r":3: the field 'label' is empty"),
     "too few cells": ("text,label\na,good\nb\nc,bad\n", r":3: has 1 cells"),
@@ -156,7 +158,7 @@ TABLES: dict[str, tuple[str, str]] = {
     "one class": ("text,label\na,good\nb,good\n", "all labels are 'good'"),
     "a header of a megabyte": (f"text,label,{'x' * 1_000_000}\na,good\nb,bad\n", r":2: has 2 cells"),
     "a header of 100,000 columns": (f"text,label,{','.join(map(str, range(100_000)))}\na,good\n", r":2: has 2 cells"),
-    "other columns": ("sentence,class\na,good\nb,bad\n", "'text' is missing; there are 'sentence', 'class'"),
+    "other columns": ("alpha,beta\na,good\nb,bad\n", "'text' and 'label' are missing; there are 'alpha', 'beta'"),
 }
 """Tables of text; commas become tabs for TSV."""
 
@@ -499,7 +501,13 @@ CASES = [
         Case(f"SQuAD: {name}", command("qa"), data(json.dumps(value), "train.json"), says=rf"data/train\.json.*{says}")
         for name, (value, says) in SQUADS.items()
     ),
-    Case("SQuAD: all is well", command("qa"), data(json.dumps(SQUAD), "train.json"), code=0, after=found("train 1")),
+    Case(
+        "SQuAD: all is well",
+        command("qa", "evaluate=null"),
+        data(json.dumps(SQUAD), "train.json"),
+        code=0,
+        after=found("train 1"),
+    ),
     *(
         Case(
             f"answers: {name}",
@@ -552,7 +560,7 @@ CASES = [
             ("text", '"text"', "must be a JSON object"),
             ("a number", "7", "must be a JSON object"),
             ("null", "null", "must be a JSON object"),
-            ("nothing in it", "{}", "'text' is missing; there are no fields"),
+            ("nothing in it", "{}", "'text' and 'label' are missing; there are no fields"),
             ("cut off", '{"text": "a", "lab', "is not JSON"),
             ("two objects", '{"text": "a", "label": "good"} {"text": "b", "label": "bad"}', "is not JSON"),
             ("single quotes", "{'text': 'a', 'label': 'good'}", "is not JSON"),

@@ -304,6 +304,7 @@ CASES = [
             env={"COMPRESS_HOME": value},
             code=code,
             says=says,
+            changes=(value,) if code == 0 else (),
             slow=code == 0,
         )
         for value, code, says in (

@@ -138,9 +138,10 @@ SPLITS = [
     bad("a split that is a list", r"split: got .*must be text", **evaluate("split: [test]")),
     bad("no test split", r"evaluate\.split: .*'test'", remove("data/test.jsonl"), **evaluate("split: test")),
     bad(
-        "no validation split",
+        "no split that reports",
         r"evaluate\.split: .*'validation'",
         remove("data/validation.jsonl"),
+        remove("data/test.jsonl"),
         evaluate="{latency: null}",
     ),
     bad(
@@ -429,7 +430,11 @@ STEPS = [
 ]
 TASKS = [
     late("few labels", "data/test.jsonl:10: the field 'label' is missing", without_labels("test", 9)),
-    late("no labels to learn from", "data/train.jsonl:1: the field 'label' is missing", without_labels("train")),
+    late(
+        "no labels to learn from",
+        "data/train.jsonl: all 40 items: the field 'label' is missing",
+        without_labels("train"),
+    ),
     late("no data", "nowhere", task="{kind: classification, data: nowhere}"),
     late("data in a file that is none", "recipe.yaml", task="{kind: classification, data: recipe.yaml}"),
     *(

@@ -119,7 +119,7 @@ MANIFEST = ("format", "name", "task", "files", "target", "scheme", "source", "ga
 DEEPER: dict[str, tuple[str, Any, str]] = {
     "another format": ("format", 2, "format 2"),
     "a format of text": ("format", "1", "format '1'"),
-    "an unknown target": ("target", "toaster", "an export for 'toaster'"),
+    "an unknown target": ("target", "toaster", "export for 'toaster'"),
     "no files": ("files", {}, "does not list model.onnx"),
     "a file outside": ("files.../data/train~jsonl", {"bytes": 1, "sha256": ""}, "is no plain file name"),
     "a file by its whole path": ("files./etc/passwd", {"bytes": 1, "sha256": ""}, "is no plain file name"),
@@ -296,7 +296,7 @@ def of_conformance() -> list[Case]:
             )
     for name, act, says in (
         ("another format", json_set(file, "format", 2), r"conformance\.json: format"),
-        ("no rows", json_set(file, "rows", []), r"conformance\.json: rows"),
+        ("no rows", json_set(file, "rows", []), r"conformance\.json holds no inputs"),
         ("a limit of nothing", json_drop(file, "limit"), r"conformance\.json: limit"),
         ("a limit below zero", json_set(file, "limit", -1), r"conformance\.json: limit"),
         ("ids below zero", json_set(file, "rows.0.inputs.input_ids", [-1]), r"conformance\.json: rows\.0\.inputs"),
@@ -437,7 +437,7 @@ def of_records() -> list[Case]:
                 f"{file}: an unknown field",
                 words,
                 json_set(f"{folder}/{file}", "nope" if file == "task.json" else "records.0.nope", 1),
-                says=f"{folder}/{file}: .*nope",
+                says=rf"{folder}/{file}: .*(nope|was changed after it was written)",
             )
         )
     cases += [
@@ -458,7 +458,7 @@ def of_records() -> list[Case]:
             f"model/{file} is {name}",
             "eval model --data data --no-latency",
             damage(f"model/{file}"),
-            says="" if file == "tokenizer_config.json" else "model",
+            says="" if file == "tokenizer_config.json" or name.startswith(("one bit", "a byte")) else "model",
             code=(0, 2) if file == "tokenizer_config.json" or name.startswith(("one bit", "a byte")) else (1, 2),
             slow=name not in ("empty", "nested deeply", "a folder"),
         )
