@@ -34,7 +34,7 @@ from eval.data.loading import load_task
 from eval.files.writing import atomic_write
 from eval.task import Examples, Task
 
-SETS = {"sst2": (4000, 1), "banking77": (4000, 3), "mrpc": (3000, 3), "ag_news": (3000, 1)}
+SETS = {"sst2": (4000, 1), "banking77": (3000, 3), "mrpc": (2000, 2), "ag_news": (2000, 1)}
 """Training examples and epochs of each; enough that a model answers its task, not more."""
 PEERS: tuple[type[Engine], ...] = (DynamicInt8, Int8Of7Bits, OptimumPreset)
 STREAMED, COMPARED = 128, 1000
