@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change a value, such as training.epochs=1; may be repeated."),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option("--track", metavar="TRACKER", help="Send curves to it, such as tensorboard; may be repeated."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -22,12 +27,13 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder for the results; by default runs/NAME.")] = None,
     overrides: Overrides = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")] = False,
+    track: Track = None,
     json: Json = False,
 ) -> None:
     """Run a recipe: prepare the teacher, build the student, apply the steps, export, measure, report."""
     from compress.recipe import read_recipe
 
-    wanted = read_recipe(recipe, overrides or ())
+    wanted = read_recipe(recipe, [*(overrides or ()), *tracking(track)])
 
     from compress.engine.pipeline import run_recipe
 
@@ -57,3 +63,8 @@ def run(
         typer.echo(note)
     if done.page is not None:
         typer.echo(f"report: {done.page}")
+
+
+def tracking(trackers: list[str] | None) -> list[str]:
+    """Return the override that gives a recipe these trackers, if there are any."""
+    return [f"track={dumps(trackers)}"] if trackers else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compress.commands.run import Overrides
+from compress.commands.run import Overrides, Track, tracking
 from compress.terminal.output import table
 from eval.errors import UserError
 from eval.naming import public_name
@@ -18,6 +18,7 @@ from teachers.training.processes import is_first
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
+    from compress.recipe.blocks import TeacherBlock
     from compress.student.student import Student
     from teachers.taskmodel import TaskModel
 
@@ -49,6 +50,7 @@ def teach(
     ] = None,
     patience: Annotated[int | None, typer.Option(help="Epochs without a better score before it stops.")] = None,
     overrides: Overrides = None,
+    track: Track = None,
 ) -> None:
     """Pretrain a teacher on unlabelled text, or fine-tune one on a task, or both; the same call later finds it again.
 
@@ -66,6 +68,7 @@ def teach(
         "patience": patience,
     }
     given = {key: value for key, value in training.items() if value is not None}
+    overrides = [*(overrides or ()), *tracking(track)]
     wanted = _from_file(recipe, flags, given, seed, overrides) if recipe else _from_flags(flags, given, seed, overrides)
     if wanted.teacher is None or (wanted.teacher.finetune is None and wanted.teacher.pretrain is None):
         raise UserError(f"{recipe}: has no teacher with a finetune or a pretrain block; there is nothing to teach")
@@ -74,7 +77,15 @@ def teach(
     if is_first() and out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
 
-    block = wanted.teacher.grounded(wanted.seed, wanted.name)
+    from compress.engine.tracked_run import tracked
+    from teachers.home import home
+
+    with tracked(wanted, home() / "tracking"):
+        _teach(wanted, wanted.teacher, shape, out)
+
+
+def _teach(wanted: Recipe, block: TeacherBlock, shape: str | None, out: Path | None) -> None:
+    block = block.grounded(wanted.seed, wanted.name)
     if block.finetune is None or not (wanted.task or wanted.tasks):
         _copy(Path(str(block.model)), out)
         return

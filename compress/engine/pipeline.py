@@ -25,6 +25,7 @@ from compress.engine.provenance import content_of, export_made_from
 from compress.engine.reference_exports import ALWAYS, ReferenceExports, reference_exports
 from compress.engine.run_folder import MODEL, PAGE, RESULTS_FILE, provisional, refuse_other_run, save_result, take
 from compress.engine.steps import run
+from compress.engine.tracked_run import track_results, tracked
 from compress.export.runtime.manifest import MANIFEST, target_of
 from compress.recipe import Recipe
 from eval.comparison import measure_together
@@ -39,6 +40,7 @@ from eval.naming import public_name
 from eval.result import Result
 from teachers.taskmodel import TaskModel
 from teachers.training.processes import how_many
+from teachers.training.tracking import tracked_as
 
 if TYPE_CHECKING:
     from compress.engine.preview import Preview
@@ -93,6 +95,11 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     refuse_other_run(recipe, out, resume)
     with provisional(out):
         seen = foresee(recipe, out / "steps")
+    with tracked(recipe, out):
+        return _run(recipe, seen, out)
+
+
+def _run(recipe: Recipe, seen: Preview, out: Path) -> Run:
     prepared = _prepared(recipe, seen, out)
     for note in prepared.roles.notes if prepared.roles is not None else ():
         logger.info("data: %s", note)
@@ -116,6 +123,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
         ]
         examples = prepared.task.splits[prepared.roles.report] if prepared.roles is not None else None
         page = _report(recipe, artifact, results, out, notes, exports, examples)
+        track_results(results)
     return Run(artifact, out, exports, results, page, tuple(notes))
 
 
@@ -311,7 +319,8 @@ def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
     train = None if prepared.task is None else prepared.task.train
     inputs = replace(prepared.inputs, teacher=None, train=train)
     alone = without_teacher(recipe, len(train or ()), len(prepared.inputs.train or ()))
-    found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", dry_run_first=False, anew=True)
+    with tracked_as("baseline"):
+        found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", dry_run_first=False, anew=True)
     found.save(out / "baseline")
     return replace(found, folder=out / "baseline")
 

@@ -21,6 +21,7 @@ from eval.cost.latency import length_problems
 from eval.data.roles import LEAST, SHARE
 from eval.errors import UserError
 from eval.measurement import scored_examples
+from teachers.training.tracking import tracker_problems
 
 if TYPE_CHECKING:
     from compress.artifact.artifact import Artifact
@@ -54,6 +55,7 @@ def foresee(recipe: Recipe, steps: Path | None = None) -> Preview:
         made = _result(recipe, seen.prepared, seen.impossible, steps, found)
     found += _export_problems(recipe, seen.roles, made)
     found += _evaluate_problems(recipe, seen.roles, seen.prepared, made)
+    found += [(("track",), sentence) for sentence in tracker_problems(recipe.trackers)]
     everything = [*seen.problems, *(f"{recipe.where(place)}{sentence}" for place, sentence in found)]
     if everything or seen.prepared is None:
         raise UserError(*everything)

@@ -33,6 +33,7 @@ from eval.naming import without_paths
 from teachers.anatomy.encoder import layer_count
 from teachers.renamed import recorded
 from teachers.taskmodel import TaskModel
+from teachers.training.tracking import tracked_as, untracked
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -138,7 +139,7 @@ def dry_run(
     """
     logger.info("dry run of %d steps", len(recipe.steps))
     found: list[tuple[int, str]] = []
-    with _few_examples(inputs) as few:
+    with untracked(), _few_examples(inputs) as few:
         for index, step in enumerate(recipe.steps):
             if index in left_out:
                 continue
@@ -186,7 +187,8 @@ def run_step(
         return found
     logger.info("%s: started", step.name)
     started = time.perf_counter()
-    outcome = apply_step(step, artifact, replace(inputs, folder=working), seed)
+    with tracked_as(step.name if place is None else place.name):
+        outcome = apply_step(step, artifact, replace(inputs, folder=working), seed)
     seconds = time.perf_counter() - started
     _verify(step, outcome.model, inputs)
     fresh = replace(outcome.model)  # digests are computed once an object, and the weights have changed

@@ -53,6 +53,8 @@ class Recipe(Block):
         export: What is written for other runtimes.
         evaluate: How the result is judged.
         ablate: Whether the recipe also runs once without each of its steps, to report what each contributed.
+        track: Trackers that get losses, scores and results while it runs: one or several of those that accelerate
+            knows, such as ``tensorboard``. They change nothing of what is trained.
 
     Examples:
         >>> from compress.distill.logits import LogitDistillation
@@ -74,7 +76,13 @@ class Recipe(Block):
     export: tuple[Export, ...] = ()
     evaluate: EvaluateBlock | None = None
     ablate: bool = False
+    track: str | tuple[str, ...] = ()
     _written: Written = PrivateAttr(default_factory=lambda: Written(None))
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """The trackers, always as a tuple."""
+        return (self.track,) if isinstance(self.track, str) else self.track
 
     def where(self, location: Location) -> str:
         """Return file and line of a part of the recipe, as messages begin; nothing if it was made in Python."""

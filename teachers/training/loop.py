@@ -44,9 +44,10 @@ from teachers.training.layer_groups import rate_factors
 from teachers.training.learning_rate import rate
 from teachers.training.monitor import joined
 from teachers.training.precision import back_to_float32, in_float32, mixed_precision
-from teachers.training.processes import check_launcher
+from teachers.training.processes import accelerator
 from teachers.training.progress import Progress
 from teachers.training.scheduled_modules import Scheduled, parameter_groups, progress_at
+from teachers.training.tracking import TrainingLog
 from teachers.training.training_task import BoundTask, Learnable, TrainingTask
 
 logger = logging.getLogger("teachers.training.loop")
@@ -152,7 +153,7 @@ class _Loop:
         self.total = max(1, math.ceil(training.epochs * len(self.batches)))
         if training.max_steps is not None:
             self.total = min(self.total, training.max_steps)
-        self.accelerator = _accelerator(training.precision)
+        self.accelerator = accelerator(mixed_precision(training.precision))
         self.device = self.accelerator.device
         self.accumulation = Accumulation(self.accelerator, training.gradient_accumulation_steps)
         if len({id(network) for network in self.networks}) > 1 and self.accelerator.num_processes > 1:
@@ -189,6 +190,7 @@ class _Loop:
         if self.accelerator.process_index:  # other dropout than in the first process
             torch.manual_seed(self.seed + self.accelerator.process_index)
         self._resume()
+        self.log = TrainingLog(self.name, self.total, MOST_LOSSES)
         for network in self.networks:
             network.train()
         try:
@@ -249,8 +251,9 @@ class _Loop:
                 step += 1
 
     def _update(self, training_task: BoundTask, indices: list[int], step: int) -> None:
+        factor = rate(self.training, step, self.total)
         for group in self.optimizer.param_groups:
-            group["lr"] = group["peak"] * rate(self.training, step, self.total)
+            group["lr"] = group["peak"] * factor
         found, tokens = self.accumulation.backward(training_task, indices, self.epoch, progress_at(step, self.total))
         terms = dict(zip(found, torch.stack([*found.values()]).tolist(), strict=True))
         total = sum(terms.values())
@@ -264,12 +267,14 @@ class _Loop:
             self.accelerator.clip_grad_norm_(self.parameters, self.training.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        for name, value in terms.items():
-            self._count(f"loss.{training_task.prefix}{name}", value)
+        named = {f"{training_task.prefix}{name}": value for name, value in terms.items()}
+        for name, value in named.items():
+            self._count(f"loss.{name}", value)
         self._count(f"steps.{training_task.prefix}".rstrip("."), 1)
         self._count("tokens", tokens)
         self._keep_loss(step + 1, total)
         self.progress.update(step + 1, total, tokens)
+        self.log.step(step + 1, named, self.training.learning_rate * factor, tokens)
 
     def _count(self, name: str, value: float) -> None:
         self.train_state.sums[name] = self.train_state.sums.get(name, 0.0) + value
@@ -309,6 +314,7 @@ class _Loop:
             figures = {name: watch.figures() for name, watch in self.watches.items()}
         if figures:
             self._remember_best(entry, joined(figures), settled)
+            self.log.figures(train_state.step, entry)
         train_state.history.append(entry)
         shown = [f"{name} {entry[name]:.4f}" for name in ("loss", "score", "agreement") if name in entry]
         logger.info("%s: step %d of %d, %s", self.name, train_state.step, self.total, ", ".join(shown))
@@ -374,12 +380,3 @@ def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.
         eps=training.eps,
         fused=True,
     )
-
-
-def _accelerator(precision: str) -> Any:
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    AcceleratorState._reset_state()
-    check_launcher()
-    return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision=mixed_precision(precision))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from eval.errors import UserError
 
@@ -23,6 +24,25 @@ def wait_for_all() -> None:
 
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
+
+
+def accelerator(mixed_precision: str = "no", **settings: Any) -> Any:
+    """Return a new ``Accelerator`` on the GPU or the processor, whatever one before it was set to.
+
+    Args:
+        mixed_precision: As accelerate calls it.
+        settings: Others of ``Accelerator``.
+
+    Raises:
+        UserError: If the launcher has set something else than whole numbers.
+    """
+    import torch
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state()
+    check_launcher()
+    return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision=mixed_precision, **settings)
 
 
 def check_launcher() -> None:
