@@ -20,6 +20,7 @@ _PUBLIC = {
     "certify": "compress.certification.certifying",
     "load": "compress.artifact.artifact",
     "optimize": "compress.shortcuts.optimizing",
+    "push_to_hub": "compress.publishing",
     "read_recipe": "compress.recipe",
     "recheck": "compress.certification.replaying",
     "recipe_to_yaml": "compress.recipe",

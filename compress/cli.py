@@ -1,4 +1,4 @@
-"""The command line: twenty-one commands; nothing heavy is imported before a command needs it."""
+"""The command line: twenty-two commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from compress.commands import (
     optimize,
     plan,
     predict,
+    push,
     run,
     search,
     teach,
@@ -81,6 +82,7 @@ app.command("certify", cls=Command)(certify.certify)
 app.command("recheck", cls=Command)(certify.recheck)
 app.command("history", cls=Command)(evaluate.history)
 app.command("predict", cls=Command)(predict.predict)
+app.command("push", cls=Command)(push.push)
 app.command("doctor", cls=Command)(doctor.doctor)
 
 

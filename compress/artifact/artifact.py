@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from compress.architectures import prepare
+from compress.artifact.lineage import FILE as LINEAGE
+from compress.artifact.lineage import read_lineage
 from compress.artifact.record import HEAD, SOURCE, Record, choices, outcome_of
 from compress.artifact.store import is_artifact, read, write
 from compress.artifact.structure import structure_of
 from eval.errors import UserError
+from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import kind_of
 from eval.naming import public_name
 from eval.task import Task, TaskSpec
@@ -66,7 +70,15 @@ class Artifact(TaskModel):
         """Start a lineage at a model that was not made here."""
         if isinstance(model, cls):
             return model
-        record = Record(technique=SOURCE, config={"origin": origin}, chosen_on=model.chosen_on, **outcome_of(model))
+        from eval.report.hub_header import inherited
+
+        record = Record(
+            technique=SOURCE,
+            config={"origin": origin},
+            chosen_on=model.chosen_on,
+            facts=inherited(model.folder),
+            **outcome_of(model),
+        )
         return cls(model.model, model.tokenizer, model.task, name=model.name, folder=model.folder, lineage=(record,))
 
     @property
@@ -105,6 +117,40 @@ class Artifact(TaskModel):
     def save(self, folder: str | Path) -> Path:
         """Write a Hugging Face folder with ``lineage.json`` and a model card; beside, then renamed."""
         return write(self, self.lineage, folder)
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool = True,
+        revision: str | None = None,
+        license: str | None = None,  # noqa: A002 (the hub's own name)
+        token: str | None = None,
+    ) -> str:
+        """Save the model and upload its folder to the Hugging Face hub; return the address.
+
+        Where the folder that it came from holds this very model, its card with what was measured goes along.
+
+        Args:
+            name: ``user/name`` of the repository, which is made if it is not there.
+            private: Whether a new repository is private; one that is there stays as it is.
+            revision: Branch, made if it is not there; by default the main one.
+            license: Written into the card, such as ``apache-2.0``; by default the card stays as it is.
+            token: By default that of ``HF_TOKEN`` or ``hf auth login``.
+
+        Raises:
+            UserError: If name, card or token forbid it.
+            CompressError: If the hub cannot be reached or fails.
+        """
+        from eval.report.hub_upload import CARD, upload
+
+        with TemporaryDirectory() as place:
+            folder = self.save(Path(place) / "model")
+            own = self.folder
+            known = own is not None and is_artifact(own) and read_lineage(own / LINEAGE) == self.lineage
+            if known and (card := Path(str(own)) / CARD).is_file():
+                atomic_write(folder / CARD, card.read_bytes())
+            return upload(folder, name, private=private, revision=revision, license=license, token=token)
 
     def history(self) -> str:
         """Return the lineage as a table in plain text."""

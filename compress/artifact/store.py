@@ -71,11 +71,12 @@ def _covering(lineage: Sequence[Record], files: dict[str, str]) -> tuple[Record,
 def write_card(model: TaskModel, lineage: Sequence[Record], folder: Path, result: Result | None = None) -> None:
     """Write the model card of an artifact into its folder, with the figures of ``result`` once there are any."""
     from eval.report.card import model_card
+    from eval.report.hub_header import heritage
 
     records = [record.model_dump(mode="json") for record in lineage]
     results = [] if result is None else [result]
     form = "compress" if is_restructured(folder) else form_of(model.model.config)
-    card = model_card(model.name, model.task, results, records, form=form)
+    card = model_card(model.name, model.task, results, records, form=form, **heritage(lineage))
     atomic_write(folder / "README.md", card.encode())
 
 

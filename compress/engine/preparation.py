@@ -13,6 +13,7 @@ from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.data.roles import Roles, assign_roles
 from eval.errors import UserError
+from eval.naming import public_name
 from teachers.signals.ensemble_teacher import EnsembleTeacher
 from teachers.signals.model_teacher import ModelTeacher, TeacherSource
 
@@ -192,15 +193,16 @@ def build_student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) 
     Raises:
         UserError: If there can be no such student.
     """
-    design = recipe.student
+    design, block = recipe.student, recipe.teacher
+    origin = public_name(block.models[0]) if block is not None and block.models else "memory"
     if design is None:
         if teacher is None:
             raise UserError("the recipe names neither a teacher nor a student")
-        return replace(Artifact.from_model(teacher), name="student")
+        return replace(Artifact.from_model(teacher, origin), name="student")
     source: TaskModel | None = teacher
     if source is None and design.from_ != "teacher":
         source = Artifact.from_pretrained(str(design.from_), None if task is None else task.spec)
     if source is None:
         raise UserError("student: there is no teacher to take shape or tokenizer from; give from: a model folder")
-    built = design.build(Artifact.from_model(source), seed=recipe.seed)
+    built = design.build(Artifact.from_model(source, origin), seed=recipe.seed)
     return replace(Artifact.from_model(built), name="student")

@@ -15,7 +15,7 @@ from compress.export.check.golden_vectors import FILE as GOLDEN
 from compress.export.check.golden_vectors import write_golden_vectors
 from compress.export.default_int8 import Form, default_forms, scheme_name
 from compress.export.runtime.answering import Runtime
-from compress.export.runtime.bundle import predict_program, readme
+from compress.export.runtime.bundle import hub_page, predict_program, readme
 from compress.export.runtime.manifest import FILES, FORMAT, MANIFEST, sha256, with_digest
 from compress.export.targets.library import FIRST_TARGET, ExportError, Library
 from compress.export.targets.onnx import OnnxTarget
@@ -150,7 +150,7 @@ def export(
             manifest |= {"target": target.name, **arranged, "files": _listed(beside), "beside": {}}
         write_manifest(beside, manifest)
         page = target.page(model, manifest) or readme(manifest, library)
-        (beside / "README.md").write_text(page, encoding="utf-8")
+        (beside / "README.md").write_text(hub_page(page, model, target), encoding="utf-8")
     seconds = time.perf_counter() - start
     written = made.written
     found = (manifest["scheme"], written.exporter, size, written.float_bytes, written.quantized or {}, gate, seconds)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from compress.student.student_shape import StudentShape, model_type_of
 from eval.errors import UserError
+from eval.naming import public_name
 
 if TYPE_CHECKING:
     from compress.student.predicted_cost import Prediction
@@ -78,7 +79,7 @@ class Student(StudentShape):
         from compress.artifact.artifact import Artifact, load_model
 
         found = load_model(self.from_, teacher.task)
-        return Artifact.from_model(found, origin=self.from_) if isinstance(teacher, Artifact) else found  # type: ignore[return-value]
+        return Artifact.from_model(found, origin=public_name(self.from_)) if isinstance(teacher, Artifact) else found  # type: ignore[return-value]
 
     def problems(self, teacher: TaskModel) -> list[str]:
         """Return every reason why there can be no such student of this teacher; no weight is allocated."""

@@ -41,6 +41,8 @@ def model_card(
     *,
     form: Form = "transformers",
     base_model: str | None = None,
+    license: str | None = None,  # noqa: A002 (the hub's own name)
+    language: str | Sequence[str] | None = None,
     data_licence: str | None = None,
     limits: Sequence[str] = (),
 ) -> str:
@@ -54,6 +56,8 @@ def model_card(
         form: What loads it: standard Hugging Face classes, ``compress.load``, the program that defines its
             module, or any ONNX runtime.
         base_model: Where the weights came from first, such as a hub name.
+        license: Licence of the model, as the hub calls it, such as ``apache-2.0``.
+        language: Code of its language, or several.
         data_licence: Licence of the training data, in the user's words; None says that none was stated.
         limits: Sentences on what it should not be used for.
     """
@@ -87,6 +91,8 @@ def model_card(
     return with_header(
         body,
         base_model=plain(base_model) if base_model else None,
+        license=plain(license) if license else None,
+        language=language,
         library_name=LIBRARIES[form],
         pipeline_tag=kind.pipeline,
         tags=["compressed", *filter(None, techniques)],

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from yaml import YAMLError
 
 from eval.report.plain_text import plain
 from eval.result_values import ResultValues
@@ -24,6 +28,11 @@ HUB_METRICS = {
     "pearson": "pearsonr",
 }
 """What the hub calls a metric, where that is not our name."""
+INHERITED = ("license", "language")
+"""What of a model's card holds for what is made of the model, too."""
+WORD = re.compile(r"[A-Za-z0-9][\w.+-]{0,59}", re.ASCII)
+"""The identifier of a licence or a language."""
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
 def with_header(body: str, **fields: Any) -> str:
@@ -49,7 +58,39 @@ def model_index(name: str, task_type: str, results: Sequence[ResultValues]) -> d
         results: Of the model.
     """
     found = [score for result in results if result.role != "selection" for score in _scores(task_type, result)]
-    return {"model_name": plain(name) or "model", "eval_results": found} if found else {}
+    if not found:
+        return {}
+    metrics = list(dict.fromkeys(score.metric_type for score in found))
+    return {"model_name": plain(name) or "model", "eval_results": found, "metrics": metrics}
+
+
+def inherited(folder: Path | None) -> dict[str, Any]:
+    """Return licence and language as the card of a model folder says them; nothing if it says none."""
+    from huggingface_hub import metadata_load
+
+    try:
+        said = (metadata_load(folder / "README.md") or {}) if folder is not None else {}
+    except (OSError, ValueError, YAMLError):
+        return {}
+    return {name: value for name in INHERITED if _is_plain(value := said.get(name))}
+
+
+def heritage(lineage: Sequence[Any]) -> dict[str, Any]:
+    """Return the fields of ``ModelCardData`` that follow from the model that a lineage begins with.
+
+    Args:
+        lineage: Records of an artifact; the first one's origin is the base model if it is a name on the hub.
+    """
+    if not lineage:
+        return {}
+    origin, facts = lineage[0].config.get("origin"), lineage[0].facts
+    base = {"base_model": origin} if isinstance(origin, str) and HUB_NAME.fullmatch(origin) else {}
+    return base | {name: facts[name] for name in INHERITED if _is_plain(facts.get(name))}
+
+
+def _is_plain(value: Any) -> bool:
+    words = value if isinstance(value, list) and value else [value]
+    return all(isinstance(word, str) and WORD.fullmatch(word) for word in words)
 
 
 def _scores(task_type: str, result: ResultValues) -> Iterator[EvalResult]:

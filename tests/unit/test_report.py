@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from huggingface_hub import EvalResult, ModelCard
+from huggingface_hub import EvalResult, ModelCard, metadata_eval_result
 from jinja2 import UndefinedError
 from markdown_it import MarkdownIt
 
@@ -374,6 +374,7 @@ def test_card_of_a_measured_model():
         "pipeline_tag": "text-classification",
         "tags": ["compressed", "prune.layers"],
         "base_model": "bert-base",
+        "metrics": ["accuracy", "f1"],
     }
     assert "| teacher | 0.9240 | - | - | 109 M | 438 MB | 11.2 G | 8.40 |" in card
     assert "| student | 0.9120 | -0.0040 [-0.0092, +0.0011] | non-inferior | 27.0 M | 108 MB | 1.50 G | 4.00 |" in card
@@ -409,6 +410,24 @@ def test_the_hub_reads_the_scores_of_a_card(tmp_path):
         EvalResult(metric_type="spearmanr", metric_name="spearman", metric_value=0.875, **known),
         EvalResult(metric_type="mse", metric_name="mse", metric_value=0.25, **known),
     ]
+
+
+def test_the_model_index_is_the_one_that_the_hub_library_makes():
+    front = yaml.safe_load(model_card("m", result().task, [result(scores={"accuracy": 0.75})]).split("---")[1])
+    expected = metadata_eval_result(
+        model_pretty_name="m",
+        task_pretty_name="text-classification",
+        task_id="text-classification",
+        metrics_pretty_name="accuracy",
+        metrics_id="accuracy",
+        metrics_value=0.75,
+        dataset_pretty_name="data/sst2",
+        dataset_id="data/sst2",
+        dataset_split="validation",
+    )
+    found = expected["model-index"][0]["results"][0]
+    del found["task"]["name"], found["metrics"][0]["verified"]  # the task's title, and what the hub alone may say
+    assert front["model-index"] == expected["model-index"]
 
 
 def test_a_card_without_scores_has_no_model_index():
@@ -522,7 +541,14 @@ def test_hostile_texts_stay_texts_on_the_card(evil):
     lineage = [{"technique": evil, "config": {evil: evil}, "facts": {evil: evil}, "seed": evil}]
     card = model_card(evil, one.task, [one], lineage, base_model=evil, data_licence=evil, limits=[evil])
     front, body = card.split("\n---\n", 1)
-    assert set(yaml.safe_load(front[4:])) == {"library_name", "pipeline_tag", "tags", "base_model", "model-index"}
+    assert set(yaml.safe_load(front[4:])) == {
+        "library_name",
+        "pipeline_tag",
+        "tags",
+        "base_model",
+        "metrics",
+        "model-index",
+    }
     harmless = model_card("t", result().task, [result()], LINEAGE, data_licence="x", limits=["y"])
     assert of_kinds(body) == of_kinds(harmless.split("\n---\n", 1)[1])
     assert not re.search(r"https?://|www\.|@someone", body)

@@ -1,6 +1,7 @@
-"""Trackers: what they are told, that they change no training, and that one which fails ends nothing but its own part."""
+"""Trackers: what they are told, that they change no training, and that one which fails ends no run."""
 
 import logging
+from typing import ClassVar
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ class Notebook(GeneralTracker):
     name = "notebook"
     requires_logging_directory = False
     tracker = None
-    told: list = []
+    told: ClassVar[list] = []
     fails = ""
 
     def __init__(self, project):
@@ -60,7 +61,9 @@ def notebook(monkeypatch):
 
 
 def curve(told, name):
-    return [(step, values[name]) for what, values, step in (each for each in told if each[0] == "log") if name in values]
+    return [
+        (step, values[name]) for what, values, step in (each for each in told if each[0] == "log") if name in values
+    ]
 
 
 @pytest.fixture(scope="module")

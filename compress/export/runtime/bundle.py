@@ -9,12 +9,17 @@ from importlib import import_module
 from inspect import getmro, getsource
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from compress.export.targets.library import Library
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
+from eval.report.hub_header import heritage, with_header
 from eval.report.markdown import escape, labels_line
+
+if TYPE_CHECKING:
+    from compress.export.targets.target import Target
+    from teachers.taskmodel import TaskModel
 
 PARTS = (
     "eval.files.streams",
@@ -199,6 +204,19 @@ To check a runtime elsewhere, run this here with its session in the place of ONN
 Before this folder was written, its answers were compared with those of the torch model:
 {_checked(gate)}
 """
+
+
+def hub_page(page: str, model: TaskModel, target: Target) -> str:
+    """Return the page of an export folder with the header that the Hugging Face hub reads.
+
+    Args:
+        page: The page.
+        model: What was exported.
+        target: What it was exported to.
+    """
+    known = heritage(getattr(model, "lineage", ()))
+    tags, pipeline = ["compressed", target.name], kind_of(model.task.kind).pipeline
+    return with_header(page, library_name=target.hub_library, pipeline_tag=pipeline, tags=tags, **known)
 
 
 def _early(manifest: dict[str, Any], library: Library) -> str:

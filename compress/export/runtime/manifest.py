@@ -39,6 +39,17 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return ``export.json`` of an export folder whose files are all there and whole, and which can be run here.
+
+    Raises:
+        ExportError: With everything that is wrong with the folder, or if nothing on this machine runs it.
+    """
+    manifest = whole_manifest(folder)
+    library_for(folder, manifest)
+    return manifest
+
+
+def whole_manifest(folder: Path) -> dict[str, Any]:
     """Return ``export.json`` of an export folder whose files are all there and whole.
 
     Raises:
@@ -78,7 +89,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if problems:
         kind = "export" if library is not None else f"export for {target_of(manifest)[:60]!r}"
         raise ExportError(f"{folder}: damaged {kind}: {'; '.join(problems)}; copy or export it again")
-    library_for(folder, manifest)
     return manifest
 
 

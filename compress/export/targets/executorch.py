@@ -53,6 +53,7 @@ class ExecutorchTarget(Target):
     summary = "For ExecuTorch on phones and small boards."
     needs = ("executorch",)
     extra = "executorch"
+    hub_library = "executorch"
     adds = "exports for ExecuTorch, and their runtime (executorch)"
     library = Library("ExecuTorch", "executorch", ("model.pte",), ExecutorchEngine)
     activations = ("token",)

@@ -111,6 +111,7 @@ class OpenVinoTarget(Target):
     summary = "For OpenVINO."
     needs = ("onnx", "openvino")
     extra = "openvino"
+    hub_library = "openvino"
     adds = "exports for OpenVINO, and their runtime"
     library = Library(
         "OpenVINO", "openvino", ("openvino_model.xml", "openvino_model.bin"), OpenVinoEngine, "openvino_model.exit*"

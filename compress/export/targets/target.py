@@ -64,6 +64,7 @@ class Target:
         activations: Ranges of activations that its 8-bit networks can have; without any it has no 8 bits.
         tuned: Whether ``compress export --tune`` measures its variants where no target is named.
         speed_is_input: Whether the speed of early exits can be set when an export is run.
+        hub_library: What the Hugging Face hub calls the library that loads its exports.
         try_it: The command that tries what was written, for ``{out}``.
     """
 
@@ -77,6 +78,7 @@ class Target:
     activations: ClassVar[tuple[str, ...]] = ("token", "tensor", "static")
     tuned: ClassVar[bool] = False
     speed_is_input: ClassVar[bool] = False
+    hub_library: ClassVar[str] = "onnx"
     try_it: ClassVar[str] = "compress predict {out} TEXT"
 
     def options(self) -> type[TargetBlock]:

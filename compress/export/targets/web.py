@@ -65,6 +65,7 @@ class WebTarget(Target):
     summary = "For the browser, Node.js and transformers.js; it is compared with the model, but not measured."
     needs = ("onnx", "onnxruntime")
     basis = "onnx"
+    hub_library = "transformers.js"
     try_it = "python -m http.server --bind 127.0.0.1 --directory {out} 8000"
 
     def options(self) -> type[TargetBlock]:
