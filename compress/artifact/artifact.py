@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from compress.architectures import prepare
 from compress.artifact.lineage import FILE as LINEAGE
@@ -14,7 +15,6 @@ from compress.artifact.record import HEAD, SOURCE, Record, choices, outcome_of
 from compress.artifact.store import is_artifact, read, write
 from compress.artifact.structure import structure_of
 from eval.errors import UserError
-from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import kind_of
 from eval.naming import public_name
 from eval.task import Task, TaskSpec
@@ -127,9 +127,7 @@ class Artifact(TaskModel):
         license: str | None = None,  # noqa: A002 (the hub's own name)
         token: str | None = None,
     ) -> str:
-        """Save the model and upload its folder to the Hugging Face hub; return the address.
-
-        Where the folder that it came from holds this very model, its card with what was measured goes along.
+        """Upload the model to the Hugging Face hub and return the address: its folder, or a new one if it has none.
 
         Args:
             name: ``user/name`` of the repository, which is made if it is not there.
@@ -142,15 +140,14 @@ class Artifact(TaskModel):
             UserError: If name, card or token forbid it.
             CompressError: If the hub cannot be reached or fails.
         """
-        from eval.report.hub_upload import CARD, upload
+        from eval.report.hub_upload import upload
 
+        how: dict[str, Any] = {"private": private, "revision": revision, "license": license, "token": token}
+        own = self.folder
+        if own is not None and is_artifact(own) and read_lineage(own / LINEAGE) == self.lineage:
+            return upload(own, name, **how)
         with TemporaryDirectory() as place:
-            folder = self.save(Path(place) / "model")
-            own = self.folder
-            known = own is not None and is_artifact(own) and read_lineage(own / LINEAGE) == self.lineage
-            if known and (card := Path(str(own)) / CARD).is_file():
-                atomic_write(folder / CARD, card.read_bytes())
-            return upload(folder, name, private=private, revision=revision, license=license, token=token)
+            return upload(self.save(Path(place) / "model"), name, **how)
 
     def history(self) -> str:
         """Return the lineage as a table in plain text."""

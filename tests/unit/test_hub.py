@@ -94,7 +94,11 @@ def test_a_model_is_uploaded_whole_and_private(folder, hub, caplog):
     with caplog.at_level(logging.INFO):
         address = push_to_hub(folder, "someone/small")
     assert address == f"{hub.address}/someone/small"
-    assert (hub.created["name"], hub.created["organization"], hub.created["private"]) == ("small", "someone", True)
+    assert (hub.created["name"], hub.created["organization"], hub.created["visibility"]) == (
+        "small",
+        "someone",
+        "private",
+    )
     assert hub.token == "Bearer hf_secret"
     assert hub.committed == "/api/models/someone/small/commit/main"
     assert hub.files == content(folder)
@@ -106,7 +110,7 @@ def test_a_model_is_uploaded_whole_and_private(folder, hub, caplog):
 def test_branch_licence_and_a_public_repository(folder, hub, capfd):
     code = main(["push", str(folder), "someone/small", "--public", "--revision", "v1", "--license", "apache-2.0"])
     assert (code, capfd.readouterr().out) == (0, f"{hub.address}/someone/small/tree/v1\n")
-    assert hub.created["private"] is False
+    assert hub.created["visibility"] == "public"
     assert (hub.branches, hub.committed) == (["v1"], "/api/models/someone/small/commit/v1")
     card = ModelCard(hub.files["README.md"].decode()).data
     assert (card.license, card.base_model) == ("apache-2.0", "someone/large")
@@ -120,7 +124,7 @@ def test_an_export_is_uploaded_with_its_golden_vectors(model, hub, tmp_path):
     assert "conformance.json" in hub.files
 
 
-def test_a_model_in_memory_takes_the_card_of_its_folder_along(folder, hub):
+def test_an_artifact_is_uploaded_as_its_folder_is(folder, hub):
     (folder / "README.md").write_text("---\ntags: [measured]\n---\n# m\n", encoding="utf-8")
     found = load(folder)
     assert found.push_to_hub("someone/small") == f"{hub.address}/someone/small"

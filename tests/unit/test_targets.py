@@ -235,7 +235,7 @@ def test_precision_is_an_option(tmp_path, monkeypatch):
 
 def test_targets_are_known_and_unknown_ones_refused():
     assert set(BUILT_IN) <= set(target_names())
-    assert {name for name in BUILT_IN if library_of(name) is None} == {"web", "fastest"}
+    assert {name for name in BUILT_IN if library_of(name) is None} == {"web", "triton", "fastest"}
     with pytest.raises(UserError, match="--to: unknown target 'openvno'; did you mean 'openvino'"):
         get_target("openvno")
 

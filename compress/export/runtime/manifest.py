@@ -80,8 +80,9 @@ def whole_manifest(folder: Path) -> dict[str, Any]:
     wanted = () if library is None else (*library.files, *FILES)
     found = () if library is None else library.files_of(path.name for path in folder.iterdir())
     problems = [f"does not list {name}" for name in dict.fromkeys((*wanted, *found)) if name not in files]
+    below = library is None or "/" in library.files[0]
     for name, known in files.items():
-        problems += wrong_file(folder, name, known, below=library is None)
+        problems += wrong_file(folder, name, known, below)
     if library is not None and not problems:
         problems += library.problems(folder)
     if not problems and manifest.get("digest", "") not in ("", with_digest(manifest)["digest"]):

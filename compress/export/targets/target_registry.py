@@ -27,6 +27,7 @@ BUILT_IN: dict[str, str] = {
     "openvino": "compress.export.targets.openvino:OpenVinoTarget",
     "executorch": "compress.export.targets.executorch:ExecutorchTarget",
     "web": "compress.export.targets.web:WebTarget",
+    "triton": "compress.export.targets.triton:TritonTarget",
     "fastest": "compress.export.targets.fastest:FastestTarget",
 }
 """Every target of this package by the name that ``compress export --to`` and recipes give it."""
