@@ -13,6 +13,7 @@ _PUBLIC = {
     "Training": "teachers.training.config",
     "finetune": "teachers.finetuning.finetune",
     "load_taskmodel": "teachers.taskmodel",
+    "track_with": "teachers.training.tracking",
     "train": "teachers.training.loop",
     "train_together": "teachers.finetuning.multitask",
 }

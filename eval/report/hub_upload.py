@@ -69,7 +69,7 @@ def upload_problems(
     """Return what is wrong with name, licence and token, and that the hub is switched off; nothing is sent."""
     from huggingface_hub import constants, get_token
     from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     problems = []
     try:
@@ -111,7 +111,7 @@ def _set_license(card: Path, license: str) -> None:  # noqa: A002 (the hub's own
 
 def _send(files: dict[str, Path], name: str, private: bool, revision: str | None, token: str | None) -> str:
     from huggingface_hub import CommitOperationAdd, HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined] # httpx's or httpx2's
 
     api = HfApi(token=token, library_name="nlp-compress")
     try:

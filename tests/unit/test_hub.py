@@ -3,9 +3,11 @@
 import base64
 import json
 import logging
+import re
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard, constants
@@ -19,6 +21,9 @@ from eval.report.hub_upload import card_problems
 from tests.tiny import tiny_taskmodel
 
 
+PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
+
+
 class Hub(BaseHTTPRequestHandler):
     """Answers as much of the hub's interface as an upload of small files needs, and keeps what it is sent."""
 
@@ -29,7 +34,7 @@ class Hub(BaseHTTPRequestHandler):
             self._answer({"error": "not yours"}, self.server.status)
         elif self.path == "/api/repos/create":
             self.server.created = json.loads(body)
-            self._answer({"url": f"{self.server.address}/someone/small"})
+            self._answer({"url": f"{self.server.address}/someone/{self.server.created['name']}"})
         elif "/branch/" in self.path:
             self.server.branches.append(self.path.rpartition("/")[2])
             self._answer({})
@@ -131,6 +136,19 @@ def test_an_artifact_is_uploaded_as_its_folder_is(folder, hub):
     assert hub.files == content(folder)
     replace(found, folder=None).push_to_hub("someone/small")
     assert hub.files["README.md"] != content(folder)["README.md"]
+
+
+def test_what_the_page_says(model, hub, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    model.save("runs/sst2/model")
+    export_onnx(model, "runs/sst2/onnx-int8")
+    text = PAGE.read_text(encoding="utf-8").partition("## The Hugging Face hub\n")[2].partition("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    exec(code, {})
+    for line in re.findall(r"^    compress (push .*)$", text, flags=re.MULTILINE):
+        assert main(line.split()) == 0
+    names = ["sst2-small", "sst2-small-onnx"] * 2
+    assert capfd.readouterr().out.splitlines() == [f"{hub.address}/someone/{name}" for name in names]
 
 
 def test_nothing_is_sent_of_what_is_damaged(folder, hub):

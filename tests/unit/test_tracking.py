@@ -1,6 +1,8 @@
 """Trackers: what they are told, that they change no training, and that one which fails ends no run."""
 
 import logging
+import re
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -18,6 +20,7 @@ from teachers.training.tracking import TrainingLog, track, track_with, tracked_a
 from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task, tiny_taskmodel
 
+PAGE = Path(__file__).parents[2] / "docs" / "tracking.md"
 TRAINING = Training(epochs=2, batch_size=8, learning_rate=1e-3, precision="fp32")
 
 
@@ -192,6 +195,15 @@ def test_a_recipe_is_tracked_from_its_values_to_its_results(scene, notebook):
     assert [value for _, value in curve(notebook.told, "results/small/accuracy")] == [score]
     resumed = run_recipe(parse_recipe(RECIPE), scene / "tracked", resume=True)
     assert resumed.artifact.lineage == done.artifact.lineage
+
+
+def test_what_the_page_says(task, notebook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    field, code = re.findall(r"```\w+\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert parse_recipe(RECIPE + field).trackers == ("tensorboard",)
+    exec(code.replace("tensorboard", "notebook"), {"student": tiny_taskmodel("bert", task.spec), "task": task})
+    assert notebook.told[0] == ("project", "my-project")
+    assert curve(notebook.told, "model/score")
 
 
 def test_tensorboard(scene):

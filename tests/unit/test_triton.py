@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -21,6 +22,7 @@ from eval.errors import UserError
 from eval.inference import predict
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
+PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
 TYPES = {"TYPE_INT64": "tensor(int64)", "TYPE_FP32": "tensor(float)"}
 TENSOR = re.compile(r'\{ name: "(\w+)" data_type: (\w+) dims: \[ ([-\d, ]*) \] \}')
 
@@ -143,8 +145,10 @@ def test_int8_and_the_command(tmp_path, capfd):
 
     Artifact.from_model(tiny_taskmodel("bert")).save(tmp_path / "2 model")
     out = tmp_path / "out"
-    words = ["export", str(tmp_path / "2 model"), "--to", "triton", "--int8", "--agreement", "0", "--out", str(out)]
-    assert main(words) == 0
+    line = re.search(r"^    compress (export .* --to triton .*)$", PAGE, flags=re.MULTILINE)[1]
+    words = line.replace("--option model_name=sst2 ", "").replace("runs/sst2-3l/model", "MODEL").split()
+    places = {"MODEL": str(tmp_path / "2 model"), "served": str(out)}
+    assert main([*(places.get(word, word) for word in words), "--agreement", "0"]) == 0
     assert f"try it: tritonserver --model-repository={out}/models" in capfd.readouterr().out
     assert (out / "models" / "model-2-model" / "1" / "model.onnx").is_file()
     with pytest.raises(ExportError, match=r"an export for 'triton', which this cannot run; README\.md there says"):
