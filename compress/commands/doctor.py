@@ -19,6 +19,7 @@ OWN_EXTRAS = {
     "optimum": ("optimum", "normalised configs of model families for further exporters (optimum)"),
     "tagger": ("spacy", "parts of speech for augmented text (spaCy)"),
     "chinese": ("jieba", "Chinese words, hidden whole in pretraining (jieba)"),
+    "track": ("tensorboard", "the curves of trainings in TensorBoard (track)"),
     "sign": ("model_signing", "signatures of certificates (model-signing)"),
     "search": ("optuna", "the search within a budget, compress search (Optuna)"),
     "dev": ("hypothesis", "tests, type checks and style checks"),

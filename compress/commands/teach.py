@@ -80,7 +80,7 @@ def teach(
     from compress.engine.tracked_run import tracked
     from teachers.home import home
 
-    with tracked(wanted, home() / "tracking"):
+    with tracked(wanted, home()):
         _teach(wanted, wanted.teacher, shape, out)
 
 

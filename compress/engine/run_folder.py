@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("compress.engine.run_folder")
 
-RECIPE_FILE, MODEL, RESULTS, RESULTS_FILE = "recipe.yaml", "model", "results", "results.json"
-PAGE, TRACKING = "report.html", "tracking"
+RECIPE_FILE, MODEL, RESULTS, RESULTS_FILE, PAGE = "recipe.yaml", "model", "results", "results.json", "report.html"
 """What stands in the folder of a run."""
 FREE = ("export", "evaluate", "ablate", "track")
 """Parts of a recipe that may change from one run to the next in the same folder: they train no model of it anew."""

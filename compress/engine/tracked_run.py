@@ -21,9 +21,9 @@ def tracked(recipe: Recipe, folder: Path) -> AbstractContextManager[None]:
 
     Args:
         recipe: Its name is that of the project, its values are the configuration.
-        folder: Where trackers that write files write them.
+        folder: Trackers that write files write them in ``tracking`` in it.
     """
-    return track_with(recipe.trackers, recipe.name, folder, without_paths(recipe_to_plain(recipe)))
+    return track_with(recipe.trackers, recipe.name, folder / "tracking", without_paths(recipe_to_plain(recipe)))
 
 
 def track_results(results: Sequence[Result]) -> None:

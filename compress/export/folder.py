@@ -15,7 +15,7 @@ from compress.export.check.golden_vectors import FILE as GOLDEN
 from compress.export.check.golden_vectors import write_golden_vectors
 from compress.export.default_int8 import Form, default_forms, scheme_name
 from compress.export.runtime.answering import Runtime
-from compress.export.runtime.bundle import hub_page, predict_program, readme
+from compress.export.runtime.bundle import hub_page, readme, write_program
 from compress.export.runtime.manifest import FILES, FORMAT, MANIFEST, sha256, with_digest
 from compress.export.targets.library import FIRST_TARGET, ExportError, Library
 from compress.export.targets.onnx import OnnxTarget
@@ -146,8 +146,10 @@ def export(
         manifest["files"] |= {GOLDEN: _known(beside / GOLDEN)}
         if target is not basis:
             (beside / MANIFEST).unlink()
-            arranged = target.arrange(model, beside, manifest, asked)
-            manifest |= {"target": target.name, **arranged, "files": _listed(beside), "beside": {}}
+            manifest |= {"target": target.name, **target.arrange(model, beside, manifest, asked)}
+            if client := target.client(manifest):
+                write_program(beside, target.name, client, model.task.kind)
+            manifest |= {"files": _listed(beside), "beside": {}}
         write_manifest(beside, manifest)
         page = target.page(model, manifest) or readme(manifest, library)
         (beside / "README.md").write_text(hub_page(page, model, target), encoding="utf-8")
@@ -333,7 +335,7 @@ def _write_rest(
     model.encoder.save(beside)
     config: Any = model.model.config
     config.save_pretrained(beside)
-    (beside / "predict.py").write_text(predict_program(target.name, library, model.task.kind), encoding="utf-8")
+    write_program(beside, target.name, library, model.task.kind)
     manifest = {
         "format": FORMAT,
         "target": target.name,

@@ -20,7 +20,6 @@ from eval.report.hub_header import inherited
 from eval.report.hub_upload import card_problems
 from tests.tiny import tiny_taskmodel
 
-
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
 
 

@@ -117,6 +117,11 @@ def predict_program(target: str, library: Library, kind: str = "classification")
     return "\n\n".join([head, *bodies, lookup, TAIL]).replace("\n\n\n\n", "\n\n\n")
 
 
+def write_program(folder: Path, target: str, library: Library, kind: str) -> None:
+    """Write ``predict.py`` into an export folder; arguments as ``predict_program`` takes them."""
+    (folder / "predict.py").write_text(predict_program(target, library, kind), encoding="utf-8")
+
+
 def _engine(library: Library) -> list[str]:
     """Return the source of the class that runs an export, after those that it is derived from."""
     classes = [each for each in getmro(cast("type", library.engine)) if each.__module__ != "builtins"]

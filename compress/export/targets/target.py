@@ -160,6 +160,15 @@ class Target:
         """
         raise NotImplementedError
 
+    def client(self, manifest: Mapping[str, Any]) -> Library | None:
+        """Return what ``predict.py`` of a rearranged export runs it with; None leaves that of ``basis``.
+
+        Args:
+            manifest: Content of its ``export.json``.
+        """
+        del manifest
+        return None
+
     def page(self, model: TaskModel, manifest: Mapping[str, Any]) -> str | None:
         """Return the README of an export; None takes the usual one.
 

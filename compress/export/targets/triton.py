@@ -120,10 +120,8 @@ class TritonTarget(Target):
     def arrange(
         self, model: TaskModel, beside: Path, manifest: Mapping[str, Any], options: TargetBlock
     ) -> dict[str, Any]:
-        """Put the network where Triton looks for it, describe it, and make ``predict.py`` a client."""
+        """Put the network where Triton looks for it, and describe it."""
         import onnxruntime
-
-        from compress.export.runtime.bundle import predict_program
 
         name = getattr(options, "model_name", None) or service_name(str(manifest["name"]))
         file = f"{REPOSITORY}/{name}/1/model.onnx"
@@ -133,9 +131,11 @@ class TritonTarget(Target):
         described = config(session.get_inputs(), session.get_outputs())
         (beside / REPOSITORY / name / "config.pbtxt").write_text(described, encoding="utf-8")
         (beside / SERVICE).write_text(KSERVE.format(name=name, repository=REPOSITORY), encoding="utf-8")
-        client = Library("Triton", "urllib", (file,), TritonEngine)
-        (beside / "predict.py").write_text(predict_program(self.name, client, model.task.kind), encoding="utf-8")
         return {"model": file}
+
+    def client(self, manifest: Mapping[str, Any]) -> Library:
+        """Return what asks a server."""
+        return Library("Triton", "urllib", (manifest["model"],), TritonEngine)
 
     def page(self, model: TaskModel, manifest: Mapping[str, Any]) -> str:
         """Return the README of the folder."""
