@@ -109,7 +109,11 @@ def of_fields() -> list[Case]:
         for field in good:
             wrong = {name: value for name, value in WRONG.items() if name not in FITS.get(field, ())}
             for name, value in wrong.items():
-                said = "nested too deeply|thousands of digits" if name in ("deep", "huge") else SAID.get(field, field.removesuffix("s"))
+                said = (
+                    "nested too deeply|thousands of digits"
+                    if name in ("deep", "huge")
+                    else SAID.get(field, field.removesuffix("s"))
+                )
                 slow = kind not in ("classification", "qa", "multiple-choice") or name in ("true", "fraction")
                 cases.append(
                     Case(

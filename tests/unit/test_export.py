@@ -2,7 +2,6 @@
 
 import json
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -11,6 +10,7 @@ import pytest
 import torch
 from onnx import numpy_helper
 
+from compress.artifact.record import Record
 from compress.engine.steps import run
 from compress.export import export_onnx
 from compress.export.check.gate import compare
@@ -213,7 +213,10 @@ def test_the_lineage_chooses_the_scheme(bert, examples, tmp_path):
         lineage = ()
 
     step = DynamicQuantization(activations="tensor").apply(bert, Inputs(), None)
-    records = [SimpleNamespace(export_scheme=scheme) for scheme in (None, step.export_scheme, None)]
+    records = [
+        Record(technique="source", weights_after="", export_scheme=scheme)
+        for scheme in (None, step.export_scheme, None)
+    ]
     assert scheme_of(records) == Int8(activations="tensor")
     assert scheme_of(records[:1]) is None
     model = Known(bert.model, bert.tokenizer, bert.task)

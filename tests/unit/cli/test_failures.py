@@ -33,8 +33,8 @@ class TestStart:
         commands = re.findall(r"^  ([a-z]+)  ", out, flags=re.MULTILINE)
         assert commands == [
             *("optimize", "distill", "run", "check", "plan", "list", "show", "init", "schema", "search"),
-            *("teach", "augment", "eval", "export", "verify", "certify", "recheck"),
-            *("history", "predict", "doctor"),
+            *("teach", "augment", "eval", "export", "compare", "verify", "certify", "recheck"),
+            *("history", "predict", "push", "doctor"),
         ]
 
     def test_version(self, call):
