@@ -11,6 +11,7 @@ import typer
 from compress.commands.run import Json
 from compress.export.targets.target_registry import BUILT_IN, FASTEST, FIRST_TARGET, get_target, tuned_targets
 from compress.terminal.models import AcceptIncomplete, choosing, is_export, spec_of, task_for
+from compress.terminal.next_command import example_of, say_next
 from compress.terminal.options import finite
 from compress.terminal.output import megabytes, table, write_json
 from eval.errors import UserError, did_you_mean
@@ -183,4 +184,6 @@ def _tell(report: ExportReport, to: str) -> None:
     )
     for note in report.notes:
         typer.echo(note)
-    typer.echo(f"try it: {get_target(to).try_it.format(out=report.folder)}")
+    words = get_target(to).try_it.split()
+    text = example_of(report.folder) if "{text}" in words else ""
+    say_next(*(word.format(out=report.folder, text=text) for word in words))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compress.commands.run import Overrides
+from compress.terminal.next_command import say_next, set_again
 from compress.terminal.output import table
 from eval.errors import UserError
 from eval.naming import public_name
@@ -86,10 +87,15 @@ def teach(
         if wanted.tasks:
             _teach_several(wanted, source, used_seed, place)
         else:
-            _teach_one(wanted, source, used_seed, place)
+            kept = _teach_one(wanted, source, used_seed, place)
+            if is_first() and recipe is not None and wanted.steps:
+                say_next("compress", "run", recipe, *set_again(overrides))
+            elif is_first() and wanted.task is not None and len(members) == 1:
+                task_words = ("--task", wanted.task.kind, "--data", str(wanted.task.data))
+                say_next("compress", "init", *task_words, "--teacher", kept)
 
 
-def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:
+def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> Path:
     from compress.engine.preparation import read_roles
 
     roles, teacher = read_roles(recipe), recipe.teacher
@@ -106,6 +112,7 @@ def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> No
         table(*found.rows(), title=f"{source}: {found.metric} on the examples that choose")
         typer.echo(OPTIMISTIC)
     _keep(trained, folder, source, place)
+    return place or folder
 
 
 def _teach_several(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:

@@ -64,7 +64,7 @@ class Target:
         activations: Ranges of activations that its 8-bit networks can have; without any it has no 8 bits.
         tuned: Whether ``compress export --tune`` measures its variants where no target is named.
         speed_is_input: Whether the speed of early exits can be set when an export is run.
-        try_it: The command that tries what was written, for ``{out}``.
+        try_it: The command that tries what was written, with ``{out}`` for its folder and ``{text}`` for an input.
     """
 
     name: ClassVar[str]
@@ -77,7 +77,7 @@ class Target:
     activations: ClassVar[tuple[str, ...]] = ("token", "tensor", "static")
     tuned: ClassVar[bool] = False
     speed_is_input: ClassVar[bool] = False
-    try_it: ClassVar[str] = "compress predict {out} TEXT"
+    try_it: ClassVar[str] = "compress predict {out} {text}"
 
     def options(self) -> type[TargetBlock]:
         """Return what a recipe and the command line may ask of it: ``TargetBlock`` or an extension of it."""
