@@ -13,7 +13,7 @@ from compress.export.targets.target_registry import BUILT_IN, FASTEST, FIRST_TAR
 from compress.terminal.models import AcceptIncomplete, choosing, is_export, spec_of, task_for
 from compress.terminal.next_command import example_of, say_next
 from compress.terminal.options import finite
-from compress.terminal.output import megabytes, table, write_json
+from compress.terminal.output import megabytes, prose, table, write_json
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -164,15 +164,18 @@ def _tuning_problems(goal: str, to: str | None, int8: bool | None, data: str | N
 
 
 def _show(found: Tuned) -> None:
-    heads = ("target", "variant", ">threads", ">MB", ">agreement", ">score", ">ms alone", ">texts/s", "")
+    heads = ("target", "variant", ">threads", ">MB", ">agreement", ">score", ">ms\nalone", ">texts/s", "")
     rows = []
-    for trial in found.trials:
-        size = [megabytes(trial.bytes), f"{trial.agreement:.2%}"] if trial.bytes else ["", ""]
+    out = [trial for trial in found.trials if trial.dropped]
+    for trial in [trial for trial in found.trials if not trial.dropped]:
+        size = [megabytes(trial.bytes), f"{trial.agreement:.2%}"]
         score = "" if trial.score is None else f"{trial.score:.4f}"
-        times = ["", ""] if trial.dropped else [f"{trial.milliseconds:.2f}", f"{trial.per_second:,.0f}"]
-        remark = f"out: {trial.dropped}" if trial.dropped else "kept" if trial is found.chosen else ""
-        rows.append([trial.target, trial.variant, str(trial.threads or ""), *size, score, *times, remark])
+        times = [f"{trial.milliseconds:.2f}", f"{trial.per_second:,.0f}"]
+        remark = "kept" if trial is found.chosen else ""
+        rows.append([trial.target, trial.variant, str(trial.threads), *size, score, *times, remark])
     table(heads, rows)
+    for trial in out:
+        prose(f"{trial.place} is out: {trial.dropped}")
 
 
 def _tell(report: ExportReport, to: str) -> None:

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from eval.errors import shortened
 from eval.progress.lines import Lines
 from eval.progress.stages import display, displayed
@@ -81,7 +79,8 @@ class _Messages(logging.Handler):
     """Sends what the toolkit logs to standard error while a command runs."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(shortened(self.format(record)), err=True)
+        sys.stderr.write(f"{shortened(self.format(record))}\n")  # not by click, which goes around the live region
+        sys.stderr.flush()
 
     def attach(self) -> None:
         for name in LOGGERS:
