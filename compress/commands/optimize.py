@@ -74,4 +74,4 @@ def told(
     for what, path in where.items():
         if path is not None:
             typer.echo(f"{what}: {path}")
-    say_next_predict(done.export)
+    say_next_predict(files["export"])
