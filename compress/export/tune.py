@@ -25,7 +25,7 @@ from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.json_text import read_json
 from eval.files.writing import atomic_folder
 from eval.measurement import measure
-from eval.progress.stages import stage
+from eval.progress.stages import stage, whole
 from eval.task import SELECT, Examples, Task
 from teachers.taskmodel import TaskModel
 
@@ -134,7 +134,7 @@ def tune(
         raise UserError(
             "tune: there are no examples to choose on; add a validation split, or training examples to carve some from"
         )
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, whole("variants"):
         reports: dict[str, ExportReport] = {}
         trials: list[Trial] = []
         for target, variant, scheme, options in _candidates(

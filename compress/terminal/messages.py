@@ -72,7 +72,8 @@ def _display(command: str) -> Display:
         return Lines()
     from compress.terminal.live_region import LiveRegion
 
-    return LiveRegion()
+    region = LiveRegion()
+    return region if region.console.is_interactive else Lines()  # not where TERM is dumb
 
 
 class _Messages(logging.Handler):

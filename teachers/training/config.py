@@ -17,13 +17,13 @@ from pydantic import (
     model_validator,
 )
 
-from teachers.renamed import RenamedFields, with_first_names
+from teachers.renamed import RECORDED, RenamedFields, with_first_names
 
 LATER = ("layer_decay", "unfreeze", "report_steps")
 """Fields that were added later: at their defaults they are left out where a training is written down, so that records,
 keys and checkpoints from before still fit."""
 RECORDED_SECONDS = 120.0
-"""Written down as ``checkpoint_seconds`` where that has its default, which was this once; no weight depends on it."""
+"""Records say this where ``checkpoint_seconds`` has its default, which was this once; no weight depends on it."""
 
 
 class Training(RenamedFields):
@@ -104,8 +104,9 @@ class Training(RenamedFields):
         if not info.exclude_unset:  # what was said is kept, even if it is the default
             unchanged = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
             values = {name: value for name, value in values.items() if name not in unchanged}
-            if values.get("checkpoint_seconds") == type(self).model_fields["checkpoint_seconds"].default:
-                values["checkpoint_seconds"] = RECORDED_SECONDS
+        default = type(self).model_fields["checkpoint_seconds"].default
+        if info.context and info.context.get(RECORDED) and values.get("checkpoint_seconds") == default:
+            values["checkpoint_seconds"] = RECORDED_SECONDS
         return with_first_names(values, self.renamed, info.context)
 
 
