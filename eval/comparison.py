@@ -8,6 +8,7 @@ from eval.cost.latency import LatencyPlan
 from eval.cost.latency import latency as time_models
 from eval.inference import Predictor
 from eval.measurement import measure
+from eval.progress.stages import one_by_one
 from eval.result import Result
 from eval.task import Task
 
@@ -37,12 +38,13 @@ def measure_together(
     Raises:
         UserError: As ``measure`` does.
     """
-    results = [] if against is None else [measure(against, task, split=split, seed=seed)]
-    reference = results[0] if results else None
-    results += [measure(model, task, reference, split, margin, seed=seed) for model in models]
+    everything = ([] if against is None else [against]) + list(models)
+    results: list[Result] = []
+    for model in one_by_one(everything, "measuring"):
+        reference = results[0] if against is not None and results else None
+        results.append(measure(model, task, reference, split, margin, seed=seed))
     if latency is None:
         return results
-    everything = ([] if against is None else [against]) + list(models)
     timed = {model.name: model for model in everything}
     rows = time_models(timed, task.splits[split], latency.batch, latency.lengths, latency.seconds)
     found = []

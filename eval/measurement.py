@@ -16,11 +16,12 @@ from eval.cost.latency import latency as time_models
 from eval.cost.machine import machine
 from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_bytes, onnx_size
 from eval.errors import UserError, did_you_mean
-from eval.inference import Predictor, predict
+from eval.inference import Predictor, answered, batches_by_length
 from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.metrics.own_metric import Function, OwnMetric
 from eval.naming import public_name
 from eval.predictions import Kept
+from eval.progress.stages import counted
 from eval.proof.contributions import units_of
 from eval.proof.paired_predictions import method_for, paired_scores
 from eval.proof.paired_statistics import (
@@ -280,7 +281,9 @@ def _answered(
 ) -> tuple[Result, Kept]:
     spec, kind = task.spec, kind_of(task.spec.kind)
     start = time.perf_counter()
-    predictions = predict(model, examples, batch_size)
+    features = model.encoder.encode(examples)
+    batches = batches_by_length([len(feature.ids) for feature in features], batch_size)
+    predictions = answered(model, examples, features, counted(batches, name, len(features)))
     seconds = time.perf_counter() - start
     values = per_example(spec, predictions.answers, examples)
     few = sum(int(row.size) for row in predictions.logits) <= MOST_LOGITS

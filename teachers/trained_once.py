@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.files.writing import atomic_folder, exclusive, lock_file
+from eval.progress.stages import under_way
 from teachers.training.processes import how_many, is_first, wait_for_all
 
 
@@ -37,7 +38,8 @@ def trained_once(
         return
     with _one_run(folder):
         if not is_kept():
-            facts = train(working)
+            with under_way(what, kept_in=working):
+                facts = train(working)
             if is_first():
                 with atomic_folder(folder, what) as beside:
                     write(facts, beside)

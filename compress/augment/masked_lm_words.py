@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,15 +15,13 @@ from compress.augment.sentence import Sentence
 from compress.augment.whole_words import SPARE, others_than, whole_words
 from eval.encoding import Feature
 from eval.inference import batches_by_length
+from eval.progress.stages import counted
 from teachers.taskmodel import TaskModel, evaluating, logits_of
-from teachers.training.progress import clock
 
 logger = logging.getLogger("compress.augment")
 
 ROWS = 64
 """Masked texts that are predicted together."""
-REPORT_SECONDS = 30.0
-"""Time between two messages of progress."""
 
 
 @dataclass(frozen=True)
@@ -93,19 +90,12 @@ class MaskedWords:
         found: list[dict[int, Any]] = [{} for _ in sentences]
         lengths = [len(pieces[index].feature.ids) for index, _, _ in jobs]
         self.model.model.to("cuda" if torch.cuda.is_available() else "cpu")
-        started = reported = time.perf_counter()
-        done = 0
-        for rows in batches_by_length(lengths, ROWS):
+        for rows in counted(batches_by_length(lengths, ROWS), "predicting other words", len(jobs)):
             batch = [jobs[row] for row in rows]
             best = self._best([pieces[index].feature for index, _, _ in batch], [place for *_, place in batch], count)
             for (index, word, _), row in zip(batch, best, strict=True):
                 old = sentences[index].words[word]
                 found[index][word] = others_than(old, (self.words[i] for i in row), count)
-            done += len(rows)
-            if (now := time.perf_counter()) - reported > REPORT_SECONDS:
-                reported = now
-                left = (len(jobs) - done) * (now - started) / done
-                logger.info("%d of %d places, %s left", done, len(jobs), clock(left))
         self.model.model.cpu()
         return found
 

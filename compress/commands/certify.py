@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from compress.commands.run import Json
+from compress.terminal.next_command import say_next
 from compress.terminal.options import finite
 from compress.terminal.output import write_json
 
@@ -46,6 +47,7 @@ def certify(
     typer.echo(f"certificate: {done.file}")
     if done.signature is not None:
         typer.echo(f"signature: {done.signature}")
+    say_next("compress", "recheck", done.file)
 
 
 def recheck(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compress.commands.run import Json, Overrides, RecipeFile
+from compress.terminal.next_command import after_check, say_next
 from compress.terminal.output import write_json
 from eval.errors import UserError
 
@@ -36,6 +37,7 @@ def check(
     typer.echo(f"{recipe}: no errors found")
     for key, value in found.items():
         typer.echo(f"{key}: {value if isinstance(value, str) else ', '.join(map(str, value)) or 'none'}")
+    say_next(*after_check(recipe, overrides, file_only, several="together" in found))
 
 
 def _look(recipe: Any, overrides: list[str] | None, file_only: bool) -> dict[str, Any]:

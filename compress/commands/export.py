@@ -11,8 +11,9 @@ import typer
 from compress.commands.run import Json
 from compress.export.targets.target_registry import BUILT_IN, FASTEST, FIRST_TARGET, get_target, tuned_targets
 from compress.terminal.models import AcceptIncomplete, choosing, is_export, spec_of, task_for
+from compress.terminal.next_command import example_of, say_next
 from compress.terminal.options import finite
-from compress.terminal.output import megabytes, table, write_json
+from compress.terminal.output import megabytes, prose, table, write_json
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -163,15 +164,18 @@ def _tuning_problems(goal: str, to: str | None, int8: bool | None, data: str | N
 
 
 def _show(found: Tuned) -> None:
-    heads = ("target", "variant", ">threads", ">MB", ">agreement", ">score", ">ms alone", ">texts/s", "")
+    heads = ("target", "variant", ">threads", ">MB", ">agreement", ">score", ">ms\nalone", ">texts/s", "")
     rows = []
-    for trial in found.trials:
-        size = [megabytes(trial.bytes), f"{trial.agreement:.2%}"] if trial.bytes else ["", ""]
+    out = [trial for trial in found.trials if trial.dropped]
+    for trial in [trial for trial in found.trials if not trial.dropped]:
+        size = [megabytes(trial.bytes), f"{trial.agreement:.2%}"]
         score = "" if trial.score is None else f"{trial.score:.4f}"
-        times = ["", ""] if trial.dropped else [f"{trial.milliseconds:.2f}", f"{trial.per_second:,.0f}"]
-        remark = f"out: {trial.dropped}" if trial.dropped else "kept" if trial is found.chosen else ""
-        rows.append([trial.target, trial.variant, str(trial.threads or ""), *size, score, *times, remark])
+        times = [f"{trial.milliseconds:.2f}", f"{trial.per_second:,.0f}"]
+        remark = "kept" if trial is found.chosen else ""
+        rows.append([trial.target, trial.variant, str(trial.threads), *size, score, *times, remark])
     table(heads, rows)
+    for trial in out:
+        prose(f"{trial.place} is out: {trial.dropped}")
 
 
 def _tell(report: ExportReport, to: str) -> None:
@@ -183,4 +187,6 @@ def _tell(report: ExportReport, to: str) -> None:
     )
     for note in report.notes:
         typer.echo(note)
-    typer.echo(f"try it: {get_target(to).try_it.format(out=report.folder)}")
+    words = get_target(to).try_it.split()
+    text = example_of(report.folder) if "{text}" in words else ""
+    say_next(*(word.format(out=report.folder, text=text) for word in words))

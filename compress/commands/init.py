@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from compress.shortcuts.recipe_text import Answers, recipe_text, teacher_facts
+from compress.terminal.next_command import say_next
 from eval.errors import UserError, did_you_mean
 from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import OWN, all_kinds, kind_names, kind_of
@@ -45,7 +46,8 @@ def init(
 
     parse_recipe(text, str(out))
     atomic_write(out, text.encode())
-    typer.echo(f"wrote {out}; next: compress check {out}")
+    typer.echo(f"wrote {out}")
+    say_next("compress", "check", out)
 
 
 def _ask(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compress.commands.run import Json
+from compress.terminal.next_command import say_next_predict
 from compress.terminal.options import finite
 from compress.terminal.output import plain, write_json
 
@@ -73,3 +74,4 @@ def told(
     for what, path in where.items():
         if path is not None:
             typer.echo(f"{what}: {path}")
+    say_next_predict(files["export"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from compress.commands.run import Json, Overrides, RecipeFile
+from compress.terminal.next_command import say_next, set_again
 from compress.terminal.output import duration, megabytes, table, write_json
 from eval.cost.machine import cpu_features, int8_is_fast, int8_note
 
@@ -70,6 +71,7 @@ def plan(recipe: RecipeFile, overrides: Overrides = None, json: Json = False) ->
         )
     if note:
         typer.echo(note)
+    say_next("compress", "run", recipe, *set_again(overrides))
 
 
 def slow_int8(recipe: Recipe, features: Iterable[str]) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compress.terminal.next_command import say_next, say_next_predict
 from compress.terminal.output import plain, write_json
+
+if TYPE_CHECKING:
+    from compress.engine.pipeline import Run
 
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A YAML file; 'compress init' writes one.")]
 Overrides = Annotated[
@@ -63,6 +67,30 @@ def run(
         typer.echo(note)
     if done.page is not None:
         typer.echo(f"report: {done.page}")
+    _say_next(done)
+
+
+def _say_next(done: Run) -> None:
+    """Say what comes after a run: its certificate, if it claims something; else a prediction; else an export."""
+    from compress.export.runtime.manifest import MANIFEST
+
+    runnable = [folder for folder in done.exports.values() if (folder / MANIFEST).is_file()]
+    if (done.folder / "claim.json").is_file() and any(one.role == "final" and one.comparison for one in done.results):
+        say_next("compress", "certify", done.folder, "--out", done.folder.with_suffix(".cert"))
+    elif runnable:
+        say_next_predict(runnable[0])
+    else:
+        model = done.folder / "model"
+        say_next(
+            "compress",
+            "export",
+            model,
+            "--to",
+            "onnx",
+            "--int8",
+            "--out",
+            done.folder.with_name(f"{done.folder.name}-onnx"),
+        )
 
 
 def tracking(trackers: list[str] | None) -> list[str]:

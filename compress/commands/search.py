@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from compress.commands.run import Json
+from compress.terminal.messages import live_region
+from compress.terminal.next_command import say_next_predict
 from compress.terminal.output import write_json
 
 if TYPE_CHECKING:
     from compress.search.budget import Budget
     from compress.search.searching import Observer
 
+FEWEST = 5
+"""Candidates that are listed even in a low window."""
 BudgetFile = Annotated[Path, typer.Argument(metavar="BUDGET", help="A YAML file; docs/search.md says what is in it.")]
 
 
@@ -37,8 +39,8 @@ def search(
 
     from compress.search.searching import search as run_search
 
-    with _live_table(wanted) as observe:
-        found = run_search(wanted, out or Path("runs") / wanted.name, resume=resume, storage=storage, observe=observe)
+    observe = _live_table(wanted)
+    found = run_search(wanted, out or Path("runs") / wanted.name, resume=resume, storage=storage, observe=observe)
     facts = read_facts(found.folder)
     if json:
         write_json({"folder": str(found.folder), "page": str(found.page), **facts})
@@ -51,6 +53,9 @@ def search(
         if winner.certificate is not None:
             typer.echo(f"certificate: {winner.certificate}")
     typer.echo(f"page: {found.page}")
+    exports = [file.parent for one in found.winners for file in sorted(one.folder.glob("*/export.json"))]
+    if exports:
+        say_next_predict(exports[0])
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -61,30 +66,27 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-@contextmanager
-def _live_table(budget: Budget) -> Iterator[Observer | None]:
-    """Show a line for each candidate on a terminal while the search runs; nothing where nobody looks."""
-    from rich.console import Console
-    from rich.live import Live
+def _live_table(budget: Budget) -> Observer | None:
+    """Show a line for each candidate above the live region of a terminal; nothing where there is none."""
     from rich.table import Table
+    from rich.text import Text
 
     from compress.search.search_page import fate, shown_cost
     from compress.search.standing import front
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    with Live(console=console, refresh_per_second=1) as live:
+    region = live_region()
+    if region is None:
+        return None
+    room = max(FEWEST, region.console.height // 2)
 
-        def observe(standings: Any) -> None:
-            table, kept = Table(box=None, pad_edge=False), [one.key for one in front(standings, budget)]
-            for heading in ("candidate", "bytes", *(["ms"] if budget.times else []), "to the teacher", "state"):
-                table.add_column(heading, no_wrap=heading != "state")
-            for one in [one for one in standings if not one.dropped][-console.height + 4 :]:
-                cells = [one.key, shown_cost("bytes", one) if one.costs else "-"]
-                cells += [shown_cost("p50_ms", one) if one.costs else "-"] if budget.times else []
-                table.add_row(*cells, one.told, f"{fate(one, budget, kept)}: {one.label}")
-            live.update(table)
+    def observe(standings: Any) -> None:
+        table, kept = Table(box=None, pad_edge=False), [one.key for one in front(standings, budget)]
+        for heading in ("candidate", "bytes", *(["ms"] if budget.times else []), "to the teacher", "state"):
+            table.add_column(heading, no_wrap=True, overflow="ellipsis")
+        for one in [one for one in standings if not one.dropped][-room:]:
+            cells = [one.key, shown_cost("bytes", one) if one.costs else "-"]
+            cells += [shown_cost("p50_ms", one) if one.costs else "-"] if budget.times else []
+            table.add_row(*map(Text, (*cells, one.told, f"{fate(one, budget, kept)}: {one.label}")))
+        region.show_above(table)
 
-        yield observe
+    return observe

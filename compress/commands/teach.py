@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compress.commands.run import Overrides, Track, tracking
+from compress.terminal.next_command import say_next, set_again
 from compress.terminal.output import table
 from eval.errors import UserError
 from eval.naming import public_name
@@ -81,14 +82,22 @@ def teach(
     from teachers.home import home
 
     with tracked(wanted, home()):
-        _teach(wanted, wanted.teacher, shape, out)
+        kept = _teach(wanted, wanted.teacher, shape, out)
+    if is_first() and len(kept) == 1:
+        if recipe is not None and wanted.steps:
+            say_next("compress", "run", recipe, *set_again(overrides))
+        elif wanted.task is not None:
+            task_words = ("--task", wanted.task.kind, "--data", str(wanted.task.data))
+            say_next("compress", "init", *task_words, "--teacher", kept[0])
 
 
-def _teach(wanted: Recipe, block: TeacherBlock, shape: str | None, out: Path | None) -> None:
+def _teach(wanted: Recipe, block: TeacherBlock, shape: str | None, out: Path | None) -> list[Path]:
+    """Make every teacher of a block; return the folders of those that know one task."""
+    kept: list[Path] = []
     block = block.grounded(wanted.seed, wanted.name)
     if block.finetune is None or not (wanted.task or wanted.tasks):
         _copy(Path(str(block.model)), out)
-        return
+        return kept
     block = block if shape is None else block.model_copy(update={"shape": _shape(shape)})
     wanted = wanted.model_copy(update={"teacher": block})
     members = block.members(wanted.seed)
@@ -97,10 +106,11 @@ def _teach(wanted: Recipe, block: TeacherBlock, shape: str | None, out: Path | N
         if wanted.tasks:
             _teach_several(wanted, source, used_seed, place)
         else:
-            _teach_one(wanted, source, used_seed, place)
+            kept.append(_teach_one(wanted, source, used_seed, place))
+    return kept
 
 
-def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:
+def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> Path:
     from compress.engine.preparation import read_roles
 
     roles, teacher = read_roles(recipe), recipe.teacher
@@ -117,6 +127,7 @@ def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> No
         table(*found.rows(), title=f"{source}: {found.metric} on the examples that choose")
         typer.echo(OPTIMISTIC)
     _keep(trained, folder, source, place)
+    return place or folder
 
 
 def _teach_several(recipe: Recipe, source: str, seed: int, place: Path | None) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from compress.commands.run import Json
-from compress.terminal.output import as_json, table, write_json
+from compress.terminal.output import as_json, is_narrow, prose, table, write_json
 from eval.errors import UserError
 from eval.files.writing import atomic_write
 
@@ -38,7 +38,7 @@ def list_techniques(
             (each.name, each.summary, ", ".join(each.needs) or "-", ", ".join(each.reduces) or "-", each.source)
             for each in found
         ]
-        table(("technique", "what it does", "needs", "reduces", "source"), rows)
+        table(("technique", "what it does", "needs", "reduces", "source"), rows, spare=("reduces", "source"))
     if problems:
         raise UserError(*problems)
 
@@ -53,22 +53,22 @@ def show_technique(
     if json:
         write_json(asdict(found))
         return
-    typer.echo(f"{found.name} (version {found.version})\n\n{found.summary}\n\n{found.text}\n")
-    if found.fields:
-        table(
-            ("field", "takes", "default", "meaning"),
-            [(field.name, field.type, field.default, field.description) for field in found.fields],
-        )
-    else:
+    prose(f"{found.name} (version {found.version})\n\n{found.summary}\n\n{found.text}\n\n")
+    if not found.fields:
         typer.echo("It takes no fields.")
-    typer.echo(f"\nneeds: {', '.join(found.needs) or 'nothing beside the model'}")
-    typer.echo(f"reduces: {', '.join(found.reduces) or 'nothing by itself'}")
-    typer.echo(
-        f"trains: {'yes' if found.trains else 'no'}; can be trained afterwards: {'no' if found.freezes else 'yes'}"
-    )
-    typer.echo(f"source: {found.source}")
+    elif is_narrow():
+        for field in found.fields:
+            typer.echo(field.name)
+            prose(f"{field.description}\nTakes {field.type}; default: {field.default}.", indent=4)
+    else:
+        rows = [(field.name, field.type, field.default, field.description) for field in found.fields]
+        table(("field", "takes", "default", "meaning"), rows)
+    prose(f"\nneeds: {', '.join(found.needs) or 'nothing beside the model'}")
+    prose(f"reduces: {', '.join(found.reduces) or 'nothing by itself'}")
+    prose(f"trains: {'yes' if found.trains else 'no'}; can be trained afterwards: {'no' if found.freezes else 'yes'}")
+    prose(f"source: {found.source}")
     if found.package:
-        typer.echo(f"package: {found.package}")
+        prose(f"package: {found.package}")
 
 
 def schema(

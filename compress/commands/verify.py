@@ -62,7 +62,7 @@ def verify(
             "runtime",
             "version",
             ">inputs",
-            ">largest difference",
+            ">largest\ndifference",
             ">allowed",
             ">predictions",
             ">as torch",

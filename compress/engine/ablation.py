@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from compress.artifact.artifact import Artifact, load
 from compress.engine.steps import run
 from eval.errors import UserError
+from eval.progress.stages import stage
 from teachers.training.tracking import tracked_as
 
 if TYPE_CHECKING:
@@ -55,9 +56,8 @@ def ablations(recipe: Recipe, student: Artifact, inputs: Inputs, out: Path) -> I
         folder = out / "without" / f"{number + 1}-{step.name}"
         before = load(out / "steps" / f"{number}-{names[number - 1]}") if number else student
         rest = recipe.model_copy(update={"steps": recipe.steps[number + 1 :], "seed": recipe.seed + number + 1})
-        logger.info("%s: started", name)
         try:
-            with tracked_as(name):
+            with tracked_as(name), stage(name):
                 made = run(rest, before, inputs, folder=folder / "steps", anew=True)
         except UserError as error:
             logger.warning("%s: cannot run (%s)", name, "; ".join(error.problems))

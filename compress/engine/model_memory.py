@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from eval.cost.machine import threads_of, usable_cores
 from eval.cost.memory import PeakMemory, peak_memory
 from eval.errors import CompressError
+from eval.progress.stages import one_by_one
 
 if TYPE_CHECKING:
     from eval.inference import Predictor
@@ -63,7 +64,8 @@ def with_memory(
     """
     known = [models.get(result.name) for result in results]
     with ThreadPoolExecutor(usable_cores()) as pool:
-        found = list(pool.map(lambda model: None if model is None else peak_of(model, examples), known))
+        answers = pool.map(lambda model: None if model is None else peak_of(model, examples), known)
+        found = [peak for peak, _ in zip(answers, one_by_one(results, "peak memory"), strict=True)]
     return [result if peak is None else _noted(result, peak) for result, peak in zip(results, found, strict=True)]
 
 

@@ -37,6 +37,7 @@ from eval.files.typed_json import json_digest
 from eval.files.writing import atomic_write
 from eval.measurement import scored_examples
 from eval.naming import public_name
+from eval.progress.stages import stage, whole
 from eval.result import Result
 from teachers.taskmodel import TaskModel
 from teachers.training.processes import how_many
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("compress.engine.pipeline")
+
+CHECK, EXPORT, MEASURE = "check and prepare", "export", "measure"
+"""What progress calls the stages before and after the steps."""
 
 
 @dataclass(frozen=True)
@@ -93,26 +97,35 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
         )
     refuse_several(recipe)
     refuse_other_run(recipe, out, resume)
-    with provisional(out):
-        seen = foresee(recipe, out / "steps")
-    with tracked(recipe, out):
-        return _run(recipe, seen, out)
+    plan = [CHECK, *(step.name for step in recipe.steps)]
+    plan += [EXPORT] if recipe.export else []
+    plan += [MEASURE] if recipe.evaluate is not None else []
+    with whole(recipe.name, plan, kept_in=out):
+        with stage(CHECK), provisional(out):
+            seen = foresee(recipe, out / "steps")
+        with tracked(recipe, out):
+            return _run(recipe, seen, out)
 
 
 def _run(recipe: Recipe, seen: Preview, out: Path) -> Run:
-    prepared = _prepared(recipe, seen, out)
+    with stage(CHECK):
+        prepared = _prepared(recipe, seen, out)
     for note in prepared.roles.notes if prepared.roles is not None else ():
         logger.info("data: %s", note)
     artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps", dry_run_first=False)
     artifact = replace(artifact, name=recipe.name, folder=out / MODEL)
     save_result(artifact, out)
-    exports = _export(recipe, artifact, prepared, out)
+    exports: dict[str, Path] = {}
+    if recipe.export:
+        with stage(EXPORT):
+            exports = _export(recipe, artifact, prepared, out)
     results: tuple[Result, ...] = ()
     page = None
     notes: list[str] = []
     if recipe.evaluate is not None and prepared.task is not None:
-        others, unrun = _ablated(recipe, prepared, out)
-        results, more = evaluate(recipe, prepared, artifact, exports, out, others)
+        with stage(MEASURE):
+            others, unrun = _ablated(recipe, prepared, out)
+            results, more = evaluate(recipe, prepared, artifact, exports, out, others)
         write_card(artifact, artifact.lineage, out / MODEL, _of(results, artifact.name))
         notes = [
             *_notes(recipe, prepared),
@@ -186,7 +199,8 @@ def _export(recipe: Recipe, artifact: Artifact, prepared: Prepared, out: Path) -
             made_from = json_digest(said)
             if export_made_from(folder) != made_from:
                 given: dict[str, Any] = {"examples": examples or (), "calibration": calibration or ()}
-                report = export(artifact, folder, target, made_from=made_from, **given, **how, **own)
+                with stage(name):
+                    report = export(artifact, folder, target, made_from=made_from, **given, **how, **own)
                 for note in report.notes:
                     logger.info("%s: %s", name, note)
     return exports
@@ -201,7 +215,8 @@ def _fastest(recipe: Recipe, artifact: Artifact, task: Task, settings: Any, fold
     data = {"select": task.select.digest, "train": task.train.digest}
     made_from = json_digest({"model": content_of(folder.parent / MODEL), "machine": cpu_name(), **data, **how})
     if export_made_from(folder) != made_from:
-        chosen = tune(artifact, folder, task, made_from=made_from, **how).chosen
+        with stage(folder.name):
+            chosen = tune(artifact, folder, task, made_from=made_from, **how).chosen
         logger.info("%s: %s", folder.name, chosen.place)
     return folder
 
@@ -319,7 +334,7 @@ def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
     train = None if prepared.task is None else prepared.task.train
     inputs = replace(prepared.inputs, teacher=None, train=train)
     alone = without_teacher(recipe, len(train or ()), len(prepared.inputs.train or ()))
-    with tracked_as("baseline"):
+    with tracked_as("baseline"), stage(BASELINE):
         found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", dry_run_first=False, anew=True)
     found.save(out / "baseline")
     return replace(found, folder=out / "baseline")

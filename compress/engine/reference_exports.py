@@ -16,6 +16,7 @@ from compress.engine.provenance import export_made_from
 from eval.errors import CompressError, UserError
 from eval.files.typed_json import json_digest
 from eval.files.writing import exclusive
+from eval.progress.stages import under_way
 from teachers.home import home
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def _exported(reference: TaskModel, name: str, calibration: Examples | None) -> 
         with exclusive(folder):
             if export_made_from(folder) != made_from:
                 how: dict[str, Any] = {"int8": int8, "agreement": 0.0, "made_from": made_from, "name": name}
-                export(reference, folder, target, calibration=calibration or (), **how)
+                with under_way(f"{reference.name}'s own {name}"):
+                    export(reference, folder, target, calibration=calibration or (), **how)
     return folder
 
 

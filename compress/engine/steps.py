@@ -8,7 +8,6 @@ import json
 import logging
 import shutil
 import tempfile
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from eval.errors import CompressError, UserError
 from eval.inference import predict
 from eval.kinds.kind_registry import kind_of
 from eval.naming import without_paths
+from eval.progress.stages import passed, stage
 from teachers.anatomy.encoder import layer_count
 from teachers.renamed import recorded
 from teachers.taskmodel import TaskModel
@@ -181,15 +181,12 @@ def run_step(
     working = None if place is None else place.with_name(place.name + ".working")
     found = None if place is None else _kept(place, step, artifact, inputs, seed, anew)
     if found is not None:
-        logger.info("%s: already there", step.name)
+        passed(step.name, "already there")
         if working is not None:  # a kill may have come before it was removed
             shutil.rmtree(working, ignore_errors=True)
         return found
-    logger.info("%s: started", step.name)
-    started = time.perf_counter()
-    with tracked_as(step.name if place is None else place.name):
+    with tracked_as(step.name if place is None else place.name), stage(step.name) as work:
         outcome = apply_step(step, artifact, replace(inputs, folder=working), seed)
-    seconds = time.perf_counter() - started
     _verify(step, outcome.model, inputs)
     fresh = replace(outcome.model)  # digests are computed once an object, and the weights have changed
     known = identity(step, artifact, inputs, seed)
@@ -201,10 +198,9 @@ def run_step(
         export_scheme=outcome.export_scheme,
         size_before=artifact.lineage[-1].size_after,
         **outcome_of(fresh),
-        seconds=round(seconds, 3),
+        seconds=round(work.seconds, 3),
     )
     result = with_record(artifact, fresh, record)
-    logger.info("%s: done in %.1f s", step.name, seconds)
     if place is not None and working is not None:
         result.save(place)
         shutil.rmtree(working, ignore_errors=True)

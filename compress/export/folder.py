@@ -27,6 +27,7 @@ from compress.modules.int8_scheme import Int8, scheme_of, unmatched
 from eval.cost.machine import machine
 from eval.errors import CompressError, UserError
 from eval.files.writing import atomic_folder
+from eval.progress.stages import under_way
 from eval.task import Examples
 from teachers.anatomy.encoder import max_tokens
 from teachers.taskmodel import TaskModel
@@ -224,7 +225,8 @@ class _Writer:
         """Write the first form that is good enough, or else the one that agrees most; return all that were tried."""
         tries: list[_Try] = []
         for form in self._in_each_precision(forms):
-            made = self._write(form)
+            with under_way(f"{self.target.name}, {form.name}"):
+                made = self._write(form)
             tries.append(_Try(form, made.gate))
             if made.gate.passed and made.gate.agreement >= self.limits.wanted:
                 return made, tries

@@ -25,6 +25,7 @@ from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.json_text import read_json
 from eval.files.writing import atomic_folder
 from eval.measurement import measure
+from eval.progress.stages import stage, whole
 from eval.task import SELECT, Examples, Task
 from teachers.taskmodel import TaskModel
 
@@ -133,7 +134,7 @@ def tune(
         raise UserError(
             "tune: there are no examples to choose on; add a validation split, or training examples to carve some from"
         )
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, whole("variants"):
         reports: dict[str, ExportReport] = {}
         trials: list[Trial] = []
         for target, variant, scheme, options in _candidates(
@@ -148,7 +149,8 @@ def tune(
                     "made_from": made_from,
                     "options": options,
                 }
-                report = export(model, place, target, int8=scheme, **how)
+                with stage(place.name):
+                    report = export(model, place, target, int8=scheme, **how)
             except CompressError as error:
                 reason = (str(error).partition("model does: ")[2] or str(error)).partition(";")[0]
                 trials.append(Trial(target, variant, 0, dropped=reason))
@@ -158,7 +160,9 @@ def tune(
             dropped = "" if least_score is None or (score or 0.0) >= least_score else f"scores {score:.4f}"
             known = Trial(target, variant, 0, report.bytes, report.gate.agreement, score, dropped=dropped)
             trials += [replace(known, threads=threads) for threads in ([0] if dropped else _threads())]
-        timed = _timed([trial for trial in trials if not trial.dropped], Path(temporary), examples[:TIMED], seconds)
+        with stage("timing"):
+            left = [trial for trial in trials if not trial.dropped]
+            timed = _timed(left, Path(temporary), examples[:TIMED], seconds)
         order = [*sorted(timed, key=ORDERS[goal]), *(trial for trial in trials if trial.dropped)]
         if not timed:
             reasons = "; ".join(f"{trial.place}: {trial.dropped}" for trial in order)

@@ -21,6 +21,7 @@ from compress.onnx_graph.tracing import STATES, trace
 from compress.quantize.ranges import Histogram, Method, smoothing
 from eval.differences import Seen
 from eval.encoding import Feature, TextEncoder
+from eval.progress.stages import one_by_one
 
 if TYPE_CHECKING:
     from eval.task import Examples
@@ -138,7 +139,9 @@ class Calibration:
         """
         expected = self._answers(self.graph) if expected is None else expected
         every = list(scheme.ranges) or list(dict.fromkeys(map(_module, self.linear(scheme.exclude))))
-        alone = {layer: self._loss(only(scheme, [layer], every), expected)[1] for layer in every}
+        alone = {
+            layer: self._loss(only(scheme, [layer], every), expected)[1] for layer in one_by_one(every, "trying layers")
+        }
         return dict(sorted(alone.items(), key=lambda one: -one[1]))
 
     def kept_in_float(self, scheme: Int8, budget: float) -> tuple[dict[str, float], float]:

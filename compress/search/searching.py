@@ -28,6 +28,7 @@ from eval.errors import CompressError, UserError
 from eval.files.typed_json import json_digest
 from eval.files.writing import atomic_write, exclusive, is_unfinished
 from eval.measurement import measure, pair
+from eval.progress.stages import under_way, whole
 from eval.result import RESULT_FILE, Result
 from eval.task import SELECT
 from teachers.anatomy.encoder import layer_count
@@ -102,10 +103,11 @@ def search(
     searching = _Searching(budget, out, observe)
     trials = Trials(budget, out, storage)
     try:
-        trials.start_with(searching.starts())
-        while not trials.over:
-            searching.work(trials)
-        return searching.finish(trials)
+        with whole("search", kept_in=out):
+            trials.start_with(searching.starts())
+            while not trials.over:
+                searching.work(trials)
+            return searching.finish(trials)
     finally:
         trials.close()
 
@@ -142,7 +144,8 @@ class _Searching:
             time.sleep(0 if trials.over else LOOK_SECONDS)
             return
         if (candidate := self._candidate(job, trials)) is not None:
-            self._train(candidate, job, trials)
+            with under_way(candidate.key):
+                self._train(candidate, job, trials)
         self._show(trials)
 
     def _candidate(self, job: Job, trials: Trials) -> Candidate | None:

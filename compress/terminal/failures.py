@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 import tempfile
@@ -13,41 +12,44 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from compress.terminal.messages import following
+from compress.terminal.next_command import say_how_to_go_on
 from eval.errors import CompressError, UserError, is_out_of_memory, shortened
 from eval.files.full_disk import full_disk
-from teachers.training.processes import is_first
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
-LOGGERS = ("compress", "teachers", "eval")
+GIVEN = "compress.arguments"
+"""Where a context keeps the arguments of its command."""
 READ = 20_000
 """Characters of problems after which the others are only counted."""
-LONG = ("optimize", "distill", "run", "search", "teach", "augment", "export", "eval", "certify", "recheck", "push")
-"""Commands that tell what they are doing; the others only warn."""
 
 
 class Command(TyperCommand):
     """A command that turns whatever its function raises into a message and an exit code."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the arguments as the user gave them, and read them."""
+        ctx.meta[GIVEN] = list(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the function of the command."""
         debug = bool(ctx.find_root().params.get("debug"))
-        handler = _Messages(logging.INFO if ctx.info_name in LONG else logging.WARNING)
-        try:
-            if is_first():
-                handler.attach()
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
-        except typer.Exit:
-            raise
-        except (KeyboardInterrupt, typer.Abort):
-            typer.echo("stopped", err=True)
-            raise typer.Exit(INTERRUPTED) from None
-        except Exception as error:
-            raise typer.Exit(report(error, debug)) from error
-        finally:
-            handler.detach()
+        with following(ctx.info_name) as follow:
+            try:
+                result = super().invoke(ctx)
+                sys.stdout.flush()
+                return result
+            except typer.Exit:
+                raise
+            except (KeyboardInterrupt, typer.Abort):
+                resumable = any(parameter.name == "resume" for parameter in self.params)
+                given = [*ctx.meta[GIVEN], *(["--resume"] if resumable and not ctx.params["resume"] else [])]
+                say_how_to_go_on([ctx.find_root().info_name, ctx.info_name, *given], follow.kept_in)
+                raise typer.Exit(INTERRUPTED) from None
+            except Exception as error:
+                raise typer.Exit(report(error, debug)) from error
 
 
 def report(error: Exception, debug: bool = False) -> int:
@@ -115,22 +117,3 @@ def _keep_traceback(error: Exception) -> str:
             return file.name
     except OSError:
         return "no file (none could be written)"
-
-
-class _Messages(logging.Handler):
-    """Sends what the toolkit logs to standard error while a command runs."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(shortened(self.format(record)), err=True)
-
-    def attach(self) -> None:
-        for name in LOGGERS:
-            logger = logging.getLogger(name)
-            logger.addHandler(self)
-            logger.setLevel(logging.INFO)
-
-    def detach(self) -> None:
-        for name in LOGGERS:
-            logger = logging.getLogger(name)
-            logger.removeHandler(self)
-            logger.setLevel(logging.NOTSET)

@@ -173,7 +173,9 @@ def latency(
                 for name, model in predictors.items()
             }
             before = load_average()
-            times = interleave({name: _runner(model, batches[name]) for name, model in predictors.items()}, seconds)
+            runs = {name: _runner(model, batches[name]) for name, model in predictors.items()}
+            tokens = "" if length == "data" else f", {length} tokens"
+            times = interleave(runs, seconds, name=f"timing, batch size {size}{tokens}")
             load = (before, load_average())
             for name, model in predictors.items():
                 rows.append(_row(name, model, size, length, times[name], batches[name], load))
@@ -327,7 +329,8 @@ def stream(
 
         return run
 
-    times = interleave({name: passing(model) for name, model in predictors.items()}, seconds, a_round=1)
+    runs = {name: passing(model) for name, model in predictors.items()}
+    times = interleave(runs, seconds, a_round=1, name="timing a stream of texts")
     rows = []
     for name, taken in times.items():
         middle, model = float(np.median(taken)), predictors[name]

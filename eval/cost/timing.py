@@ -9,16 +9,18 @@ Order Statistics, 2003, section 7.1).
 from __future__ import annotations
 
 import gc
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import comb
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from eval.progress.stages import advance, under_way
 
 Times = NDArray[np.float64]
 """Seconds ``[rounds, runs of a round]``."""
@@ -41,6 +43,7 @@ def interleave(
     *,
     a_round: int | None = None,
     seed: int = 13,
+    name: str = "timing",
 ) -> dict[str, Times]:
     """Run things alternately, in a random order in each round, and return the seconds of every run.
 
@@ -53,16 +56,18 @@ def interleave(
         seconds: Time for each, warm-up apart; every one runs equally often.
         a_round: Runs of each thing in a round; by default so many that the slowest gets ``USUAL_ROUNDS``.
         seed: Seeds the order.
+        name: What progress calls it.
 
     Returns:
         For each name the seconds of its runs, ``[rounds, runs of a round]``.
     """
     order, names = random.Random(seed), list(runs)
-    warm = {name: [_timed(runs[name], number) for number in range(WARM_UP)] for name in names}
+    warm = {each: [_timed(runs[each], number) for number in range(WARM_UP)] for each in names}
     slowest = max(min(taken) for taken in warm.values())
     count = a_round or max(1, int(seconds / (USUAL_ROUNDS * slowest)) if slowest > 0 else 1)
-    times: dict[str, list[list[float]]] = {name: [] for name in names}
-    with _no_collection():
+    times: dict[str, list[list[float]]] = {each: [] for each in names}
+    whole = max(1, math.ceil(seconds * len(names)))
+    with _no_collection(), under_way(name, whole) as work:
         start = time.perf_counter()
         number = 0
         while True:
@@ -72,10 +77,11 @@ def interleave(
             ):
                 break
             order.shuffle(names)
-            for name in names:
-                times[name].append([_timed(runs[name], number * count + run) for run in range(count)])
+            for each in names:
+                times[each].append([_timed(runs[each], number * count + run) for run in range(count)])
             number += 1
-    return {name: np.array(times[name]) for name in runs}
+            advance(work, min(whole, int(time.perf_counter() - start)), f"round {number}")
+    return {each: np.array(times[each]) for each in runs}
 
 
 def _timed(run: Callable[[int], float | None], number: int) -> float:
@@ -137,7 +143,7 @@ def median_interval(values: Sequence[float] | NDArray[Any], confidence: float = 
     outside, place = 0, 0  # 2^n P(fewer than place + 1 values on one side), and the place of the lower end
     total = 0
     for below in range((count - 1) // 2 + 1):
-        total += comb(count, below)
+        total += math.comb(count, below)
         if below and 1 - 2 * total / 2**count < confidence:
             break
         outside, place = total, below

@@ -1,8 +1,9 @@
-"""Results as one table for the console."""
+"""Results as tables for the console."""
 
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -25,74 +26,90 @@ from eval.result_values import ResultValues
 
 STYLES = {"non-inferior": "green", "inferior": "red", "not shown": "yellow", "selection": "yellow"}
 LONGEST_NAME = 40
+PIPE_WIDTH = 160
+"""Columns of what does not go to a terminal."""
+
+Column = tuple[str, list[Text]]
+"""A heading, which may have two lines, and a cell for each result."""
 
 
-def table(results: Sequence[ResultValues], batch: int = 1) -> Table:
-    """Return one row a result, the reference first.
+def output_width() -> int:
+    """Return how many columns standard output has: those of the terminal, else ``COLUMNS``, else ``PIPE_WIDTH``."""
+    console = Console()
+    return console.width if console.is_terminal or os.environ.get("COLUMNS", "").isdigit() else PIPE_WIDTH
+
+
+def tables(results: Sequence[ResultValues], batch: int = 1, width: int = PIPE_WIDTH) -> list[Table]:
+    """Return a table with a row a result, the reference first; two, scores and costs, where one is too wide.
 
     Args:
         results: What ``measure`` returned.
         batch: Batch size of the timings shown.
+        width: Columns that there are.
     """
     rows = with_reference(results)
+    names = [Text(plain(row.name, LONGEST_NAME)) for row in rows]
+    scores, costs = _scores(rows), _costs(rows, batch)
+    one = _grid(names, [(heading.replace("\n", " "), cells) for heading, cells in [*scores, *costs]])
+    if Console(width=10_000).measure(one).maximum <= width:
+        return [one]
+    return [_grid(names, scores), _grid(names, costs)]
+
+
+def _grid(names: Sequence[Text], columns: Sequence[Column]) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    grid.add_column("name", overflow="fold")
-    metric = plain(rows[0].metric) if rows else "score"
-    for heading in (
-        metric,
-        "difference [95% interval]" if _shown(rows) else None,
-        "verdict" if _shown(rows) else None,
-        "parameters",
-        "bytes",
-        "peak memory" if _weighed(rows) else None,
-        "MACs",
-        "layers" if _early(rows) else None,
-        f"p50 ms, batch {batch}",
-        "examples/s",
-    ):
-        if heading is not None:
-            grid.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
-    for result in rows:
-        grid.add_row(*_cells(result, batch, _shown(rows), _early(rows), _weighed(rows)))
+    grid.add_column("name", overflow="fold", vertical="bottom")
+    for heading, _ in columns:
+        grid.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
+    for row, name in enumerate(names):
+        grid.add_row(name, *(cells[row] for _, cells in columns))
     return grid
 
 
-def _shown(results: Sequence[ResultValues]) -> bool:
-    return any(result.comparison for result in results)
+def _scores(rows: Sequence[ResultValues]) -> list[Column]:
+    found: list[Column] = [(plain(rows[0].metric) if rows else "score", [Text(number(row.score)) for row in rows])]
+    if any(row.comparison for row in rows):
+        said = [row.comparison.verdict if row.comparison else None for row in rows]
+        found += [
+            ("difference [95% interval]", [Text(difference(row)) for row in rows]),
+            ("verdict", [Text(word, STYLES[word]) if word else Text("") for word in said]),
+        ]
+    return found
 
 
-def _early(results: Sequence[ResultValues]) -> bool:
-    return any(result.layers is not None for result in results)
-
-
-def _weighed(results: Sequence[ResultValues]) -> bool:
-    return any(result.memory is not None for result in results)
-
-
-def _cells(result: ResultValues, batch: int, compared: bool, early: bool, weighed: bool) -> list[Text]:
-    size, timing = result.size, result.row(batch)
-    comparison = result.comparison
-    verdict_of = Text(comparison.verdict, STYLES[comparison.verdict]) if comparison else Text("")
-    between = [Text(difference(result)), verdict_of] if compared else []
+def _costs(rows: Sequence[ResultValues], batch: int) -> list[Column]:
+    sizes, timings = [row.size for row in rows], [row.row(batch) for row in rows]
+    found: list[Column] = [
+        ("parameters", [Text(short(size.parameters if size else None)) for size in sizes]),
+        ("bytes", [Text(short(row.bytes, "B")) for row in rows]),
+    ]
+    if any(row.memory is not None for row in rows):
+        found.append(("peak\nmemory", [Text(short(row.memory.bytes if row.memory else None, "B")) for row in rows]))
+    found.append(("MACs", [Text(short(size.macs if size else None)) for size in sizes]))
+    if any(row.layers is not None for row in rows):
+        found.append(("layers", [Text(number(row.layers, 2)) for row in rows]))
     return [
-        Text(plain(result.name, LONGEST_NAME)),
-        Text(number(result.score)),
-        *between,
-        Text(short(size.parameters if size else None)),
-        Text(short(result.bytes, "B")),
-        *([Text(short(result.memory.bytes if result.memory else None, "B"))] if weighed else []),
-        Text(short(size.macs if size else None)),
-        *([Text(number(result.layers, 2))] if early else []),
-        Text(number(timing.p50_ms if timing else None, 2)),
-        Text(count(timing.examples_per_second if timing else None)),
+        *found,
+        (f"p50 ms,\nbatch {batch}", [Text(number(timing.p50_ms if timing else None, 2)) for timing in timings]),
+        ("examples/s", [Text(count(timing.examples_per_second if timing else None)) for timing in timings]),
     ]
 
 
-def to_text(results: Sequence[ResultValues], batch: int = 1, width: int = 160) -> str:
-    """Return the table, and a sentence for each result that has a reference, as plain text for logs."""
+def to_text(results: Sequence[ResultValues], batch: int = 1, width: int | None = None) -> str:
+    """Return the table, and a sentence for each result that has a reference, as plain text.
+
+    Args:
+        results: What ``measure`` returned.
+        batch: Batch size of the timings shown.
+        width: Columns that there are; by default those of standard output.
+    """
     out = io.StringIO()
+    width = output_width() if width is None else width
     console = Console(file=out, width=width, color_system=None, force_terminal=False, legacy_windows=False)
-    console.print(table(results, batch))
+    for place, table in enumerate(tables(results, batch, width)):
+        if place:
+            console.print()
+        console.print(table)
     for sentence in role_sentences(results):
         console.print()
         console.print(Text(plain(sentence + ".")))

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from eval.errors import DivergedError, UserError, did_you_mean
 from eval.files.writing import atomic_write
+from eval.progress.stages import one_by_one
 from teachers.renamed import with_new_names
 from teachers.training.config import Training
 
@@ -200,7 +201,7 @@ def run_sweep(
     seeds = values.get(SEED, (seed,))
     trials: list[Trial] = []
     folders: dict[tuple[int, int], Path] = {}
-    for setting, own in settings(training, values):
+    for setting, own in one_by_one(settings(training, values), f"sweep of {name}"):
         scores: dict[int, float | None] = {}
         for each in seeds:
             scores[each], folders[len(trials), each] = _member(fit or finetune, start(each), task, own, each, name)

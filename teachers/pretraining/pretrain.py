@@ -20,6 +20,7 @@ from eval.errors import UserError
 from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import kind_of
 from eval.naming import without_paths
+from eval.progress.stages import under_way
 from teachers.anatomy.encoder import family_of, layer_count, max_tokens, model_inputs
 from teachers.anatomy.pooling import FIELD as POOLING
 from teachers.file_digests import config_values, has_config
@@ -132,13 +133,14 @@ class _Run:
                 found.append(json.loads(done.read_text(encoding="utf-8")))
                 continue
             logger.info("stage %d of %d: %s", number, len(stages), ", ".join(stage.tasks))
-            history = learn(
-                training_tasks,
-                stage.training,
-                seed=self.seed,
-                folder=working / f"stage-{number}",
-                identity=f"{self.key} {number}",
-            )
+            with under_way(f"stage {number} of {len(stages)}"):
+                history = learn(
+                    training_tasks,
+                    stage.training,
+                    seed=self.seed,
+                    folder=working / f"stage-{number}",
+                    identity=f"{self.key} {number}",
+                )
             facts = {"history": history, "speed": speed_of(self.student.model, history, stage.length)}
             if is_first():
                 self._keep(working / f"stage-{number}.safetensors")

@@ -22,6 +22,7 @@ from eval.files.typed_json import read_values, typed
 from eval.files.writing import atomic_folder, exclusive
 from eval.inference import Answer, batches_by_length, predict
 from eval.kinds.kind_registry import kind_of
+from eval.progress.stages import counted
 from eval.task import Examples
 from teachers.anatomy.attention_heads import has_all_heads
 from teachers.anatomy.encoder import attention_width, has_plain_attention, shape_of
@@ -295,7 +296,8 @@ def _write_cache(folder: Path, model: TaskModel, rows: EncodedDataset, wanted: S
         arrays: dict[str, np.ndarray] = {}
         live = LiveReader(model, wanted)
         starts: dict[str, np.ndarray] = {}
-        for indices in batches_by_length(rows.lengths, 32):
+        batches = batches_by_length(rows.lengths, 32)
+        for indices in counted(batches, f"outputs of {model.name}", len(rows)):
             batch = rows.batch(indices).to(next(model.model.parameters()).device)
             for name, array in _stacked(live(batch)).items():
                 if name not in layout:

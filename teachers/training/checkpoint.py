@@ -17,6 +17,32 @@ from eval.files.writing import atomic_file
 
 FILE = "checkpoint.safetensors"
 BEST = "best.safetensors"
+SHARE = 0.05
+"""Most of the time that checkpoints may take, however short epochs are and however long writing takes."""
+
+
+class CheckpointPace:
+    """When a training writes its next checkpoint: at the end of an epoch, or when so many seconds have passed.
+
+    Both wait while checkpoints would take more than ``SHARE`` of the time, as far as the last one tells.
+
+    Args:
+        every_seconds: Longest time between two checkpoints; 0 writes one after every step, whatever that costs.
+        now: The time at which the training begins, in seconds.
+    """
+
+    def __init__(self, every_seconds: float, now: float) -> None:
+        self.every, self.last, self.cost = every_seconds, now, 0.0
+
+    def is_due(self, now: float, end_of_epoch: bool) -> bool:
+        """Whether a checkpoint is to be written at this time."""
+        enough = self.cost / SHARE
+        wait = enough if end_of_epoch else max(self.every, enough)
+        return now >= self.last + (wait if self.every else 0.0)
+
+    def written(self, began: float, ended: float) -> None:
+        """Take note of when the last one was written."""
+        self.last, self.cost = ended, ended - began
 
 
 def weights(*modules: nn.Module) -> dict[str, Tensor]:

@@ -17,11 +17,13 @@ from pydantic import (
     model_validator,
 )
 
-from teachers.renamed import RenamedFields, with_first_names
+from teachers.renamed import RECORDED, RenamedFields, with_first_names
 
 LATER = ("layer_decay", "unfreeze", "report_steps")
 """Fields that were added later: at their defaults they are left out where a training is written down, so that records,
 keys and checkpoints from before still fit."""
+RECORDED_SECONDS = 120.0
+"""Records say this where ``checkpoint_seconds`` has its default, which was this once; no weight depends on it."""
 
 
 class Training(RenamedFields):
@@ -53,7 +55,8 @@ class Training(RenamedFields):
             ``epoch``, or evenly, so that all are trained after this part of all updates; None trains all at once.
         keep: Whether the epoch with the best validation score or the last one is returned.
         patience: Stop after this many epochs (or reports) without a better validation score; None never stops early.
-        checkpoint_seconds: Time between checkpoints of an interruptible run.
+        checkpoint_seconds: Time between checkpoints of an interruptible run, as long as they take at most 5% of it; 0
+            writes one after every optimizer step.
         report_steps: Updates after which losses and scores are written down, beside the ends of epochs; for trainings
             whose epochs are long.
 
@@ -85,7 +88,7 @@ class Training(RenamedFields):
     unfreeze: Literal["epoch"] | Annotated[float, Field(gt=0, le=1)] | None = None
     keep: Literal["best", "last"] = "best"
     patience: int | None = Field(default=None, ge=1)
-    checkpoint_seconds: float = Field(default=120.0, ge=0)
+    checkpoint_seconds: float = Field(default=30.0, ge=0)
     report_steps: int | None = Field(default=None, ge=1)
 
     @field_validator("warmup_steps")
@@ -101,6 +104,9 @@ class Training(RenamedFields):
         if not info.exclude_unset:  # what was said is kept, even if it is the default
             unchanged = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
             values = {name: value for name, value in values.items() if name not in unchanged}
+        default = type(self).model_fields["checkpoint_seconds"].default
+        if info.context and info.context.get(RECORDED) and values.get("checkpoint_seconds") == default:
+            values["checkpoint_seconds"] = RECORDED_SECONDS
         return with_first_names(values, self.renamed, info.context)
 
 

@@ -19,6 +19,7 @@ import torch
 
 from eval.errors import CompressError, DivergedError, UserError
 from eval.files.full_disk import full_disk
+from eval.progress.stages import advance, under_way
 from eval.task import Examples
 from teachers.anatomy.padding import kept_silent
 from teachers.data.batches import MixedBatches
@@ -32,6 +33,7 @@ from teachers.training.accumulation import Accumulation
 from teachers.training.checkpoint import (
     BEST,
     FILE,
+    CheckpointPace,
     load_checkpoint,
     load_weights,
     random_states,
@@ -45,8 +47,8 @@ from teachers.training.learning_rate import rate
 from teachers.training.monitor import joined
 from teachers.training.precision import back_to_float32, in_float32, mixed_precision
 from teachers.training.processes import accelerator
-from teachers.training.progress import Progress
 from teachers.training.scheduled_modules import Scheduled, parameter_groups, progress_at
+from teachers.training.step_figures import StepFigures
 from teachers.training.tracking import TrainingLog
 from teachers.training.training_task import BoundTask, Learnable, TrainingTask
 
@@ -54,8 +56,6 @@ logger = logging.getLogger("teachers.training.loop")
 
 MOST_LOSSES = 200
 """Means of the loss that the history of a training keeps, for a plot."""
-CHECKPOINT_SHARE = 0.05
-"""Checkpoints at the ends of epochs take at most this share of the time, so that short epochs are not all kept."""
 
 
 @dataclass
@@ -184,6 +184,7 @@ class _Loop:
         groups = parameter_groups(self.parameters, rates, training, factors)
         self.optimizer = self.accelerator.prepare_optimizer(_optimizer(groups, training))
         self.train_state = TrainState()
+        self.figures = StepFigures()
         self.best_weights: list[dict[str, torch.Tensor]] = []
 
     def run(self) -> list[dict[str, Any]]:
@@ -197,7 +198,7 @@ class _Loop:
             with contextlib.ExitStack() as stack:
                 for training_task in self.training_tasks:
                     stack.enter_context(kept_silent(training_task.student.model, training_task.student.tokenizer))
-                self.progress = stack.enter_context(Progress(self.total, self.train_state.step, self.name))
+                self.work = stack.enter_context(under_way(self.name, self.total, self.train_state.step))
                 self._steps()
         finally:
             back_to_float32(self.prepared)
@@ -215,25 +216,21 @@ class _Loop:
         return self.train_state.history
 
     def _steps(self) -> None:
-        saved, cost = time.perf_counter(), 0.0
+        pace = CheckpointPace(self.training.checkpoint_seconds, time.perf_counter())
         for step, training_task, indices, last_of_epoch in self._schedule():
             started = time.perf_counter()
             self.scheduled.at_step(step, self.total)
             self._update(training_task, indices, step)
             self.train_state.step = step + 1
             self._count("seconds", time.perf_counter() - started)
-            every = self.training.report_steps
-            if last_of_epoch or self.train_state.step == self.total or (every and self.train_state.step % every == 0):
-                if self._end_of_epoch():
-                    return
-                due = saved + min(cost / CHECKPOINT_SHARE, self.training.checkpoint_seconds)
-            else:
-                due = saved + self.training.checkpoint_seconds
+            every, done = self.training.report_steps, self.train_state.step
+            at_end = last_of_epoch or done == self.total or bool(every and done % every == 0)
+            if at_end and self._end_of_epoch():
+                return
             now = time.perf_counter()
-            if self._over_all(float(now >= due)):
+            if self._over_all(float(pace.is_due(now, at_end))):
                 self._checkpoint()
-                saved = time.perf_counter()
-                cost = saved - now
+                pace.written(now, time.perf_counter())
 
     def _schedule(self) -> Iterator[tuple[int, BoundTask, list[int], bool]]:
         """Yield (step, lesson, rows, whether the epoch ends), from the current step to the last."""
@@ -273,7 +270,7 @@ class _Loop:
         self._count(f"steps.{training_task.prefix}".rstrip("."), 1)
         self._count("tokens", tokens)
         self._keep_loss(step + 1, total)
-        self.progress.update(step + 1, total, tokens)
+        advance(self.work, step + 1, self.figures.after(total, tokens))
         self.log.step(step + 1, named, self.training.learning_rate * factor, tokens)
 
     def _count(self, name: str, value: float) -> None:
@@ -323,7 +320,7 @@ class _Loop:
     def _remember_best(self, entry: dict[str, Any], figures: dict[str, Any], settled: bool) -> None:
         train_state = self.train_state
         entry |= figures
-        self.progress.figures = {name: figures[name] for name in ("score", "agreement") if name in figures}
+        self.figures.scores = {name: figures[name] for name in ("score", "agreement") if name in figures}
         if "score" not in entry or not settled:  # vectors of texts of which nothing is known; not yet its last shape
             return
         if train_state.best is not None and entry["score"] <= train_state.best:

@@ -49,6 +49,7 @@ MODULES = (
     "eval.measurement",
     "eval.metrics.entities",
     "eval.metrics.own_metric",
+    "eval.progress.work",
     "eval.proof.many_comparisons",
     "eval.proof.paired_proportions",
     "eval.proof.paired_statistics",

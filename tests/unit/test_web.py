@@ -208,9 +208,9 @@ class TestCommand:
         save_taskmodel(bert, tmp_path / "model")
         out = tmp_path / "web"
         assert main(["export", str(tmp_path / "model"), "--to=web", f"--out={out}", f"--assets={modules}"]) == 0
-        said = capsys.readouterr().out
+        said, told = capsys.readouterr()
         assert said.startswith(f"wrote {out}: fp32, ")
-        assert said.endswith(f"try it: python -m http.server --bind 127.0.0.1 --directory {out} 8000\n")
+        assert told.endswith(f"next: python -m http.server --bind 127.0.0.1 --directory {out} 8000\n")
         assert (out / "lib" / "onnxruntime-web.js").is_file()
 
     def test_assets_belong_to_the_web(self, tmp_path, capsys):

@@ -13,6 +13,7 @@ from eval.differences import Seen
 from eval.encoding import Array, Feature, Inputs
 from eval.inference import Predictor
 from eval.kinds.kind_registry import kind_of
+from eval.progress.stages import counted
 
 Example = Mapping[str, Any]
 TOLERANCE = 1e-3
@@ -108,7 +109,8 @@ def compare(
     judged = real or synthetic_examples(reference.encoder, SYNTHETIC if tolerance is None else SYNTHETIC_EXACT)
     seen = Seen(settings)
     for example_set, decide in ((judged, True), (odd, False)):
-        for features in _same_features(export, reference, example_set, seen.problems):
+        batches = _same_features(export, reference, example_set, seen.problems)
+        for features in counted(batches, "comparing with the model", len(example_set)):
             inputs = reference.encoder.collate(features)
             seen.add(features, reference.encoder, reference.forward(inputs), export.forward(inputs), decide)
     together = _alone_and_together(export, [*judged[:3], odd[0], *odd[-4:]])

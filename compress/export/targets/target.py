@@ -65,7 +65,7 @@ class Target:
         tuned: Whether ``compress export --tune`` measures its variants where no target is named.
         speed_is_input: Whether the speed of early exits can be set when an export is run.
         hub_library: What the Hugging Face hub calls the library that loads its exports.
-        try_it: The command that tries what was written, for ``{out}``.
+        try_it: The command that tries what was written, with ``{out}`` for its folder and ``{text}`` for an input.
     """
 
     name: ClassVar[str]
@@ -79,7 +79,7 @@ class Target:
     tuned: ClassVar[bool] = False
     speed_is_input: ClassVar[bool] = False
     hub_library: ClassVar[str] = "onnx"
-    try_it: ClassVar[str] = "compress predict {out} TEXT"
+    try_it: ClassVar[str] = "compress predict {out} {text}"
 
     def options(self) -> type[TargetBlock]:
         """Return what a recipe and the command line may ask of it: ``TargetBlock`` or an extension of it."""

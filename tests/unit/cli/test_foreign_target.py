@@ -175,9 +175,9 @@ def test_a_command_exports_to_it_runs_it_and_verifies_it(call, place, tmp_path, 
     code, _, err = call(*export, "--int8", "--option", "level=x", "--option", "y")
     assert (code, err.count("\n")) == (2, 3)
     assert call(*export, "--int8")[2] == "teacher: zipped has no 8 bits; export it as float32\n"
-    code, said, _ = call(*export, "--option", "level=9")
+    code, said, told = call(*export, "--option", "level=9")
     assert (code, said.startswith(f"wrote {out}: fp32, ")) == (0, True)
-    assert said.endswith(f"try it: compress predict {out} TEXT\n")
+    assert told.endswith(f"next: compress predict {out} 'a text to predict'\n")
     answer = json.loads(call("predict", out, "the film is great")[1])
     code, table, _ = call("verify", out)
     assert (code, "ONNX Runtime" in table, "onnx's reference" in table) == (0, True, False)

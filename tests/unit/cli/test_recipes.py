@@ -19,7 +19,7 @@ class TestInit:
 
         out = tmp_path / "new.yaml"
         flags = ("--task", kind, "--data", "data/it's: #1", "--teacher", "a/b", "--finetune", "--layers", "3", "--int8")
-        assert call("init", *flags, "--out", out) == (0, f"wrote {out}; next: compress check {out}\n", "")
+        assert call("init", *flags, "--out", out) == (0, f"wrote {out}\n", f"next: compress check {out}\n")
         recipe = read_recipe(out)
         assert recipe.task.kind == kind
         assert recipe.task.data == "data/it's: #1"
@@ -44,7 +44,8 @@ class TestInit:
         self.answers(monkeypatch, "sentiment", "classification", "reviews", "bert-base-uncased", "y", "4", "n")
         code, said, err = call("init", "--out", out)
         assert code == 0
-        assert said.strip() == f"wrote {out}; next: compress check {out}"
+        assert said.strip() == f"wrote {out}"
+        assert err.endswith(f"next: compress check {out}\n")
         assert "'sentiment' is no kind of task; allowed: classification" in err
         text = out.read_text(encoding="utf-8")
         assert "name: reviews-4l\n" in text
@@ -77,7 +78,7 @@ class TestInit:
 class TestCheck:
     def test_a_sound_recipe(self, call, place):
         code, out, err = call("check", place / "recipe.yaml")
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, f"next: compress plan {place / 'recipe.yaml'}\n")
         assert out.splitlines()[0] == f"{place / 'recipe.yaml'}: no errors found"
         assert "steps: distill.logits, prune.layers\n" in out
         assert "data: train 40, validation 40, test 40\n" in out
