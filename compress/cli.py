@@ -98,7 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typer.echo(problem, err=True)
         return 1
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="compress", standalone_mode=False)
+        if arguments is None:  # usage names the command as it was called
+            code = app(standalone_mode=False)
+        else:
+            code = app(args=list(arguments), prog_name="compress", standalone_mode=False)
         sys.stdout.flush()
     except UsageError as error:
         error.message = shortened(error.message)
