@@ -29,7 +29,7 @@ from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
 from teachers.training.scoring import scores
 
-RECIPE = Path(__file__).parents[1] / "recipes" / "glue-mtdnn.yaml"
+RECIPE = Path(__file__).parents[1] / "compress" / "recipes" / "glue-mtdnn.yaml"
 WAYS = ("single task", "joint", "joint, then single task")
 
 

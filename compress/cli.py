@@ -15,6 +15,7 @@ from compress.commands import (
     check,
     compare,
     distill,
+    demo,
     doctor,
     evaluate,
     export,
@@ -22,6 +23,7 @@ from compress.commands import (
     optimize,
     plan,
     predict,
+    recipes,
     run,
     search,
     teach,
@@ -68,6 +70,7 @@ app.command("check", cls=Command)(check.check)
 app.command("plan", cls=Command)(plan.plan)
 app.command("list", cls=Command)(techniques.list_techniques)
 app.command("show", cls=Command)(techniques.show_technique)
+app.command("recipes", cls=Command)(recipes.recipes)
 app.command("init", cls=Command)(init.init)
 app.command("schema", cls=Command)(techniques.schema)
 app.command("search", cls=Command)(search.search)
@@ -81,6 +84,7 @@ app.command("certify", cls=Command)(certify.certify)
 app.command("recheck", cls=Command)(certify.recheck)
 app.command("history", cls=Command)(evaluate.history)
 app.command("predict", cls=Command)(predict.predict)
+app.command("demo", cls=Command)(demo.demo)
 app.command("doctor", cls=Command)(doctor.doctor)
 
 

@@ -1,4 +1,4 @@
-"""Foreign modules that Python finds in place of this project's: named with their path, instead of an import that fails."""
+"""Foreign modules that Python finds in place of ours: named with their path, before an import of them fails."""
 
 from __future__ import annotations
 

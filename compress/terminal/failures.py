@@ -22,7 +22,7 @@ INTERRUPTED = 130
 LOGGERS = ("compress", "teachers", "eval")
 READ = 20_000
 """Characters of problems after which the others are only counted."""
-LONG = ("optimize", "distill", "run", "search", "teach", "augment", "export", "eval", "certify", "recheck")
+LONG = ("optimize", "distill", "run", "search", "teach", "augment", "export", "eval", "certify", "recheck", "demo")
 """Commands that tell what they are doing; the others only warn."""
 
 

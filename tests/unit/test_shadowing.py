@@ -35,7 +35,8 @@ def test_the_command_names_a_foreign_module_and_the_cure(tmp_path, name):
     done = run(tmp_path, "-m", "compress", "list")
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"{path}: is in the way") and "rename or move it" in line
+    assert line.startswith(f"{path}: is in the way")
+    assert "rename or move it" in line
 
 
 def test_the_script_of_the_command_names_all_of_them(tmp_path):
