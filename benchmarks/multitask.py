@@ -22,7 +22,7 @@ from benchmarks.archive import keep
 from benchmarks.results import DOCS, fill
 from compress.engine.several_tasks import load_tasks, losses_of, starts
 from compress.recipe import Recipe, read_recipe
-from eval.task import Task
+from eval.data.loading import Task
 from teachers.finetuning.finetune import finetune
 from teachers.finetuning.multitask import finetune_together
 from teachers.taskmodel import TaskModel

@@ -42,8 +42,9 @@ from teachers.training.processes import how_many
 
 if TYPE_CHECKING:
     from compress.engine.preview import Preview
+    from eval.data.loading import Task
     from eval.inference import Predictor
-    from eval.task import Examples, Task
+    from eval.task import Examples
 
 
 logger = logging.getLogger("compress.engine.pipeline")

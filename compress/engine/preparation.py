@@ -18,8 +18,8 @@ from teachers.signals.model_teacher import ModelTeacher, TeacherSource
 
 if TYPE_CHECKING:
     from compress.recipe.blocks import TeacherBlock
+    from eval.data.loading import Task
     from eval.inference import Predictor
-    from eval.task import Task
     from teachers.taskmodel import TaskModel
 
 CALIBRATION = 512

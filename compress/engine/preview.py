@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from compress.engine.preparation import Prepared
     from compress.recipe import Recipe
     from compress.recipe.blocks import TeacherBlock
+    from eval.data.loading import Task
     from eval.data.roles import Roles
-    from eval.task import Task
 
 
 @dataclass(frozen=True)

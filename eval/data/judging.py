@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from eval.data.loading import Task
 from eval.data.roles import LEAST, MOST, assign_roles, group_of
 from eval.errors import UserError
-from eval.task import Example, Examples, Task
+from eval.task import Example, Examples
 
 UNNAMED = re.compile(r"LABEL_\d+")
 """What transformers calls the labels of a model that nobody named."""

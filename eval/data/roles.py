@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from eval.data.loading import balanced_weights
+from eval.data.loading import Task, balanced_weights
 from eval.errors import UserError, did_you_mean
 from eval.kinds.kind_registry import kind_of
-from eval.task import SELECT, Example, Examples, Task
+from eval.task import SELECT, Example, Examples
 
 if TYPE_CHECKING:
     from eval.kinds.kind import Kind

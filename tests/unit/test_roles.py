@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from compress.testing.tiny import tiny_spec, tiny_task
+from eval.data.loading import Task
 from eval.data.roles import LEAST, MOST, assign_roles, group_of
 from eval.errors import UserError
-from eval.task import Examples, Task
+from eval.task import Examples
 
 KINDS = ("classification", "regression", "tagging", "qa", "masked-lm", "embedding", "multiple-choice")
 
