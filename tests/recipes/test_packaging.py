@@ -184,9 +184,9 @@ def test_the_wheel_works_outside_of_the_repository(students, clean, distribution
     assert done.returncode == 0, done.stderr
     answer = subprocess.run([command, "predict", str(out), "a good day"], capture_output=True, text=True, check=True)
     assert json.loads(answer.stdout)["label"] in ("bad", "good")
-    (tmp_path / "text.txt").write_text("One sentence. Another one.\n" * 50, encoding="utf-8")
+    (tmp_path / "train.txt").write_text("One sentence. Another one.\n" * 50, encoding="utf-8")
     (tmp_path / "teach.yaml").write_text(
-        "name: own\nseed: 1\nteacher: {pretrain: {text: text.txt, tokenizer: {kind: wordpiece, size: 100},"
+        "name: own\nseed: 1\nteacher: {pretrain: {text: train.txt, tokenizer: {kind: wordpiece, size: 100},"
         " network: {family: bert, layers: 1, hidden_size: 16, heads: 2}, stages: [{length: 16, tasks: {text:"
         " {objectives: mlm}}}]}}\n"
     )
