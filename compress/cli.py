@@ -1,4 +1,4 @@
-"""The command line: twenty-one commands; nothing heavy is imported before a command needs it."""
+"""The command line: twenty-three commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 

@@ -113,7 +113,8 @@ def _evaluate_problems(
         return
     task = roles.task
     try:
-        if block.split == AUTO and roles.report not in task.splits and kind_of(task.spec.kind).truth is not None:
+        silent = block.split == AUTO and roles.report not in task.splits
+        if silent and roles.notes and kind_of(task.spec.kind).truth is not None:
             raise UserError(f"{roles.notes[-1]} Add such a split, or leave evaluate out.")
         scored_examples(task, roles.report)
     except UserError as error:
