@@ -24,7 +24,7 @@ $(VENV)/installed: pyproject.toml
 	touch $@
 
 demo: install
-	$(BIN)/python -m demo runs/demo
+	$(BIN)/compress demo --out runs/demo
 
 test: install
 	$(BIN)/python -m pytest -n auto --dist worksteal

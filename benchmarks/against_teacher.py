@@ -29,10 +29,9 @@ from compress.export.runtime.answering import Runtime
 from eval.cost.latency import LatencyRow, StreamRow, latency, stream
 from eval.cost.machine import in_one_line, load_average, machine
 from eval.cost.timing import Median, paired_ratio
-from eval.data.loading import load_task
+from eval.data.loading import Task, load_task
 from eval.inference import Predictor
 from eval.measurement import measure
-from eval.task import Task
 
 TEACHER = "teacher, torch in eager mode"
 BATCH = 16

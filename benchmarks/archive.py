@@ -217,7 +217,7 @@ def digest_of(value: Any) -> str:
 
 def commit() -> str:
     """Return the commit that runs, with a ``+`` if tracked code differs from it; empty outside of a repository."""
-    code = ["benchmarks/*.py", "benchmarks/studies", "recipes", "compress", "teachers", "eval"]
+    code = ["benchmarks/*.py", "benchmarks/studies", "compress", "teachers", "eval"]
     try:
         name, changed = (
             subprocess.run(["git", *said], capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()

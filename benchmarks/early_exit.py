@@ -23,10 +23,10 @@ from compress.export import export_onnx
 from compress.export.runtime.answering import Runtime
 from eval.cost.machine import machine
 from eval.cost.timing import interleave
-from eval.data.loading import load_task
+from eval.data.loading import Task, load_task
 from eval.inference import Predictor
 from eval.measurement import measure
-from eval.task import Examples, Task
+from eval.task import Examples
 from teachers.taskmodel import TaskModel
 
 SPEEDS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)

@@ -41,9 +41,9 @@ from benchmarks.inference_report import CASES, RATED, SHAPES, STREAMS, Measured,
 from compress.artifact.artifact import Artifact
 from eval.cost.machine import load_average, machine, usable_cores
 from eval.cost.timing import Times, interleave
-from eval.data.loading import load_task
+from eval.data.loading import Task, load_task
 from eval.files.writing import atomic_write
-from eval.task import Examples, Task
+from eval.task import Examples
 
 BATCH = 16
 GIVEN = 256

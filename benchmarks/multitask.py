@@ -22,14 +22,14 @@ from benchmarks.archive import keep
 from benchmarks.results import DOCS, fill
 from compress.engine.several_tasks import load_tasks, losses_of, starts
 from compress.recipe import Recipe, read_recipe
-from eval.task import Task
+from eval.data.loading import Task
 from teachers.finetuning.finetune import finetune
 from teachers.finetuning.multitask import finetune_together
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
 from teachers.training.scoring import scores
 
-RECIPE = Path(__file__).parents[1] / "recipes" / "glue-mtdnn.yaml"
+RECIPE = Path(__file__).parents[1] / "compress" / "recipes" / "glue-mtdnn.yaml"
 WAYS = ("single task", "joint", "joint, then single task")
 
 

@@ -25,7 +25,7 @@ from compress.recipe import read_recipe
 from eval.files.writing import atomic_folder
 from teachers.pretraining.pretrain import RECORD, pretrain
 
-RECIPES = Path(__file__).parents[1] / "recipes"
+RECIPES = Path(__file__).parents[1] / "compress" / "recipes"
 HEADINGS = ("objective", "tokens seen", "loss", "on validation text", "tokens/s", "of the matrix rate")
 
 

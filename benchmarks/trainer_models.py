@@ -30,9 +30,9 @@ from benchmarks.inference_report import CASES, Measured, circumstances, ratio
 from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
 from eval.cost.machine import machine
-from eval.data.loading import load_task
+from eval.data.loading import Task, load_task
 from eval.files.writing import atomic_write
-from eval.task import Examples, Task
+from eval.task import Examples
 
 SETS = {"sst2": (4000, 1), "banking77": (3000, 3), "mrpc": (2000, 2), "ag_news": (2000, 1)}
 """Training examples and epochs of each; enough that a model answers its task, not more."""

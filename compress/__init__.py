@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from compress.shadowing import require_own_packages
+
+require_own_packages(Path(__file__).parents[1])
 __version__ = "0.1.0"
 
 _PUBLIC = {

@@ -1,4 +1,4 @@
-"""The command line: twenty-two commands; nothing heavy is imported before a command needs it."""
+"""The command line: twenty-four commands; nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from compress.commands import (
     certify,
     check,
     compare,
+    demo,
     distill,
     doctor,
     evaluate,
@@ -23,6 +24,7 @@ from compress.commands import (
     plan,
     predict,
     push,
+    recipes,
     run,
     search,
     teach,
@@ -69,6 +71,7 @@ app.command("check", cls=Command)(check.check)
 app.command("plan", cls=Command)(plan.plan)
 app.command("list", cls=Command)(techniques.list_techniques)
 app.command("show", cls=Command)(techniques.show_technique)
+app.command("recipes", cls=Command)(recipes.recipes)
 app.command("init", cls=Command)(init.init)
 app.command("schema", cls=Command)(techniques.schema)
 app.command("search", cls=Command)(search.search)
@@ -83,6 +86,7 @@ app.command("recheck", cls=Command)(certify.recheck)
 app.command("history", cls=Command)(evaluate.history)
 app.command("predict", cls=Command)(predict.predict)
 app.command("push", cls=Command)(push.push)
+app.command("demo", cls=Command)(demo.demo)
 app.command("doctor", cls=Command)(doctor.doctor)
 
 
@@ -100,7 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typer.echo(problem, err=True)
         return 1
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="compress", standalone_mode=False)
+        if arguments is None:  # usage names the command as it was called
+            code = app(standalone_mode=False)
+        else:
+            code = app(args=list(arguments), prog_name="compress", standalone_mode=False)
         sys.stdout.flush()
     except UsageError as error:
         error.message = shortened(error.message)

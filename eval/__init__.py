@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eval.data.loading import Task as Task
     from eval.data.loading import load_task as load_task
     from eval.data.roles import assign_roles as assign_roles
     from eval.encoding import EncoderSettings as EncoderSettings
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
     from eval.scores import metrics_of as metrics_of
     from eval.scores import score as score
     from eval.task import Examples as Examples
-    from eval.task import Task as Task
     from eval.task import TaskSpec as TaskSpec
 
 _MODULES = {
-    "data.loading": ("load_task",),
+    "data.loading": ("Task", "load_task"),
     "data.roles": ("assign_roles",),
     "errors": ("CompressError", "DivergedError", "UserError"),
     "encoding": ("EncoderSettings", "TextEncoder"),
@@ -38,7 +38,7 @@ _MODULES = {
     "measurement": ("measure", "pair"),
     "scores": ("metrics_of", "score"),
     "result": ("Result",),
-    "task": ("Examples", "Task", "TaskSpec"),
+    "task": ("Examples", "TaskSpec"),
 }
 _HOMES = {name: f"eval.{module}" for module, names in _MODULES.items() for name in names}
 

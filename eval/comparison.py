@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from eval.cost.latency import LatencyPlan
 from eval.cost.latency import latency as time_models
+from eval.data.loading import Task
 from eval.inference import Predictor
 from eval.measurement import measure
 from eval.progress.stages import one_by_one
 from eval.result import Result
-from eval.task import Task
 
 
 def measure_together(

@@ -15,6 +15,7 @@ from eval.cost.latency import LatencyPlan, LatencyRow
 from eval.cost.latency import latency as time_models
 from eval.cost.machine import machine
 from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_bytes, onnx_size
+from eval.data.loading import Task
 from eval.errors import UserError, did_you_mean
 from eval.inference import Predictor, answered, batches_by_length
 from eval.kinds.kind_registry import all_kinds, kind_of
@@ -38,7 +39,7 @@ from eval.result_values import Comparison
 from eval.scores import per_example, score
 from eval.seed_pairs import seed_pairs
 from eval.slices import confusion, groups, slices
-from eval.task import Examples, Task, TaskSpec
+from eval.task import Examples, TaskSpec
 
 MOST_LOGITS = 200_000
 """Numbers up to which raw outputs are kept with the answers."""

@@ -1,10 +1,9 @@
-"""What a model is asked to do: the kind of answer, its labels, its metric, and the examples that show it."""
+"""What a model is asked to do: the kind of answer, its labels, its metric; and a split of examples that show it."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -121,39 +120,3 @@ class Examples(Sequence[Example]):
             return self
         chosen = sorted(random.Random(seed).sample(range(len(self.items)), count))
         return Examples([self.items[i] for i in chosen], self.name, self.skipped)
-
-
-@dataclass(frozen=True)
-class Task:
-    """A task specification with the examples it was read with.
-
-    Attributes:
-        spec: What is asked.
-        splits: Examples by split name (``train``, ``validation``, ``test``, ``unlabeled``, and ``select`` once
-            ``eval.data.roles.assign_roles`` has said which examples choose).
-        source: Where the data came from, as the user wrote it.
-    """
-
-    spec: TaskSpec
-    splits: Mapping[str, Examples] = field(default_factory=dict)
-    source: str = ""
-
-    @property
-    def train(self) -> Examples:
-        """The training split; empty if there is none."""
-        return self.splits.get("train", Examples((), "train"))
-
-    @property
-    def validation(self) -> Examples:
-        """The validation split; empty if there is none."""
-        return self.splits.get("validation", Examples((), "validation"))
-
-    @property
-    def select(self) -> Examples:
-        """The examples that choose: those that were given this role, else the validation split."""
-        return self.splits.get(SELECT, self.validation)
-
-    @property
-    def test(self) -> Examples:
-        """The test split; empty if there is none."""
-        return self.splits.get("test", Examples((), "test"))

@@ -14,10 +14,11 @@ from compress.artifact.lineage import read_lineage
 from compress.artifact.record import HEAD, SOURCE, Record, choices, outcome_of
 from compress.artifact.store import is_artifact, read, write
 from compress.artifact.structure import structure_of
+from eval.data.loading import Task
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.naming import public_name
-from eval.task import Task, TaskSpec
+from eval.task import TaskSpec
 from teachers.anatomy.pooling import check_pooling
 from teachers.chosen_on import chosen_on
 from teachers.folder_task import in_own_order

@@ -14,8 +14,9 @@ from eval.certificate.findings import Report
 from eval.certificate.rechecking import LEVELS, read_certificate
 from eval.certificate.rechecking import recheck as recheck_with
 from eval.certificate.replay import Replayed
+from eval.data.loading import Task
 from eval.errors import UserError
-from eval.task import Examples, Task, TaskSpec
+from eval.task import Examples, TaskSpec
 
 if TYPE_CHECKING:
     from eval.data.roles import Roles

@@ -45,8 +45,9 @@ from teachers.training.tracking import tracked_as
 
 if TYPE_CHECKING:
     from compress.engine.preview import Preview
+    from eval.data.loading import Task
     from eval.inference import Predictor
-    from eval.task import Examples, Task
+    from eval.task import Examples
 
 
 logger = logging.getLogger("compress.engine.pipeline")

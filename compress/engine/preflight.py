@@ -18,8 +18,9 @@ from compress.export.targets.target_registry import FASTEST, get_target
 from compress.modules.int8_scheme import Int8, scheme_of
 from compress.reading.yaml_places import Location
 from eval.cost.latency import length_problems
-from eval.data.roles import LEAST, SHARE
+from eval.data.roles import AUTO, LEAST, SHARE
 from eval.errors import UserError
+from eval.kinds.kind_registry import kind_of
 from eval.measurement import scored_examples
 from teachers.training.tracking import tracker_problems
 
@@ -114,6 +115,9 @@ def _evaluate_problems(
         return
     task = roles.task
     try:
+        silent = block.split == AUTO and roles.report not in task.splits
+        if silent and roles.notes and kind_of(task.spec.kind).truth is not None:
+            raise UserError(f"{roles.notes[-1]} Add such a split, or leave evaluate out.")
         scored_examples(task, roles.report)
     except UserError as error:
         yield from ((("evaluate", "split"), f"evaluate.split: {_bare(one)}") for one in error.problems)

@@ -11,7 +11,7 @@ from compress.augment.training_set import training_set
 from compress.engine.steps import problems
 from compress.recipe import Recipe
 from compress.technique import Inputs
-from eval.data.roles import Roles, assign_roles
+from eval.data.roles import Roles, assign_roles, read_as
 from eval.errors import UserError
 from eval.naming import public_name
 from teachers.signals.ensemble_teacher import EnsembleTeacher
@@ -19,8 +19,8 @@ from teachers.signals.model_teacher import ModelTeacher, TeacherSource
 
 if TYPE_CHECKING:
     from compress.recipe.blocks import TeacherBlock
+    from eval.data.loading import Task
     from eval.inference import Predictor
-    from eval.task import Task
     from teachers.taskmodel import TaskModel
 
 CALIBRATION = 512
@@ -99,19 +99,28 @@ def read_task(recipe: Recipe) -> Task | None:
 def roles_of(recipe: Recipe, task: Task) -> Roles:
     """Say which examples train, choose and report; without an ``evaluate`` block nothing reports.
 
+    The notes begin with what a file became that was given without the name of a split.
+
     Raises:
         UserError: The data lacks a split that ``evaluate`` names.
     """
     block = recipe.evaluate
+    said = [note for note in [read_as(task)] if note]
     if block is None:
-        return Roles(task)
+        chooses = (
+            f"validation {len(task.select):,} chooses"
+            if len(task.select)
+            else "the last epoch of every training is kept"
+        )
+        return Roles(task, notes=(*said, f"Without an evaluate block nothing reports, and {chooses}."))
     try:
-        return assign_roles(task, block.split, block.select)
+        roles = assign_roles(task, block.split, block.select)
     except UserError as error:
         fields = [(problem.partition(":")[0], problem) for problem in error.problems]
         raise UserError(
             *(f"{recipe.where(('evaluate', field))}evaluate.{problem}" for field, problem in fields)
         ) from error
+    return replace(roles, notes=(*said, *roles.notes))
 
 
 def assemble(recipe: Recipe, roles: Roles | None) -> Prepared:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from compress.engine.preparation import Prepared
     from compress.recipe import Recipe
     from compress.recipe.blocks import TeacherBlock
+    from eval.data.loading import Task
     from eval.data.roles import Roles
-    from eval.task import Task
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ def look(recipe: Recipe) -> Preview:
     """Do what ``preview`` does, and return its problems beside whatever could be loaded."""
     from compress.engine.preparation import assemble, read_task
     from compress.engine.steps import placed_problems
+    from eval.data.roles import read_as
 
     roles, prepared = None, None
     problems: list[str] = []
@@ -82,6 +83,8 @@ def look(recipe: Recipe) -> Preview:
         impossible = frozenset(index for index, _ in steps)
         problems += [f"{recipe.where(('steps', index))}{sentence}" for index, sentence in steps]
         problems += _training_task_problems(recipe, prepared)
+    if problems and roles is not None and not len(roles.task.train) and (said := read_as(roles.task)):
+        problems.append(f"{recipe.where(('task', 'data'))}task.data: {said}")
     return Preview(roles, prepared, impossible, tuple(problems))
 
 

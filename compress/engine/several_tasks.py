@@ -14,7 +14,7 @@ from teachers.losses.task_loss import TaskLoss
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
-    from eval.task import Task
+    from eval.data.loading import Task
     from teachers.losses.catalogue import NamedLoss
     from teachers.taskmodel import TaskModel
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from compress.modules.int8_scheme import Int8
 
 if TYPE_CHECKING:
-    from eval.task import Examples, Task
+    from eval.data.loading import Task
+    from eval.task import Examples
     from teachers.taskmodel import TaskModel
 
 CALIBRATION = 256

@@ -21,12 +21,13 @@ from compress.export.targets.target_registry import get_target, tuned_targets
 from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of
 from eval.cost.latency import latency, stream
+from eval.data.loading import Task
 from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.json_text import read_json
 from eval.files.writing import atomic_folder
 from eval.measurement import measure
 from eval.progress.stages import stage, whole
-from eval.task import SELECT, Examples, Task
+from eval.task import SELECT, Examples
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("compress.export")

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eval.task import Task, TaskSpec
+    from eval.data.loading import Task
+    from eval.task import TaskSpec
     from teachers.taskmodel import TaskModel
 
 

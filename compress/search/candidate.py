@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from compress.engine.preparation import Prepared
     from compress.recipe import Recipe
     from compress.search.budget import Budget
-    from eval.task import Task
+    from eval.data.loading import Task
     from teachers.taskmodel import TaskModel
 
 FEW = 16

@@ -13,8 +13,9 @@ from compress.certification.certifying import certify
 from compress.engine.pipeline import run_recipe
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import parse_recipe
-from compress.shortcuts.labelled_data import columns_of, keep, task_for_model
+from compress.shortcuts.labelled_data import keep, task_for_model
 from compress.shortcuts.recipe_text import Answers, recipe_text
+from eval.data.columns import named_columns
 from eval.data.judging import with_train
 from eval.errors import UserError
 from eval.files.writing import atomic_write
@@ -95,7 +96,7 @@ def shrink(
         problems.append(f"unlabelled: there is no file {unlabelled}")
     if problems:
         raise UserError(*problems)
-    task, notes = task_for_model(spec, data, columns_of(spec.kind, text, label), with_train)
+    task, notes = task_for_model(spec, data, named_columns(kind_of(spec.kind), text, label), with_train)
     for note in notes:
         logger.info("%s", note)
     name = Path(model).name or "model"

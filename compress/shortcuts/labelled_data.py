@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from eval.data.arguments import as_made_for
 from eval.data.judging import label_names
-from eval.data.loading import load_task
+from eval.data.loading import Task, load_task
 from eval.errors import UserError
 from eval.files.writing import atomic_folder
 from eval.kinds.kind_registry import kind_of
 from eval.scores import known_metric
-from eval.task import Task, TaskSpec
+from eval.task import TaskSpec
 
 Divide = Callable[[Task], tuple[Task, str]]
 """What gives a task the splits that are needed, and says what it did; see ``eval.data.judging``."""
-
-
-def columns_of(kind: str, text: str | Sequence[str] | None, label: str | None) -> dict[str, str]:
-    """Return the columns that were named, by our fields.
-
-    Args:
-        kind: Kind of task.
-        text: The column with the text; two for a pair.
-        label: The column with the label.
-
-    Raises:
-        UserError: The kind reads another number of texts, or has no labels.
-    """
-    asked = kind_of(kind)
-    texts = [text] if isinstance(text, str) else list(text or ())
-    fields = asked.given(pair=len(texts) == 2)
-    if texts and len(fields) != len(texts):
-        raise UserError(f"text: {asked.named} task reads {' and '.join(fields)}; name {len(fields)} columns")
-    found = dict(zip(fields, texts, strict=True)) if texts else {}
-    if label is not None:
-        if asked.truth is None:
-            raise UserError(f"label: {asked.named} task has no labels; leave it out")
-        found[asked.truth] = label
-    return found
 
 
 def task_for_model(spec: TaskSpec, data: Any, columns: Mapping[str, str], divide: Divide) -> tuple[Task, list[str]]:
@@ -50,7 +26,7 @@ def task_for_model(spec: TaskSpec, data: Any, columns: Mapping[str, str], divide
     Args:
         spec: The model's task.
         data: Whatever ``load_task`` takes.
-        columns: What ``columns_of`` gave.
+        columns: What ``eval.data.columns.named_columns`` gave.
         divide: Gives it the splits that are needed.
 
     Raises:

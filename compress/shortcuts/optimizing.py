@@ -18,12 +18,14 @@ from compress.engine.pipeline import run_recipe
 from compress.export.check.probes import synthetic_examples
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import recipe_from_plain
-from compress.shortcuts.labelled_data import columns_of, keep, task_for_model
+from compress.shortcuts.labelled_data import keep, task_for_model
 from compress.terminal.output import duration
+from eval.data.columns import named_columns
 from eval.data.judging import RANGES, with_test
+from eval.data.loading import Task
 from eval.errors import CompressError, UserError
 from eval.kinds.kind_registry import kind_of
-from eval.task import Examples, Task, TaskSpec
+from eval.task import Examples, TaskSpec
 
 if TYPE_CHECKING:
     from compress.export.tune import Trial
@@ -95,7 +97,9 @@ def optimize(
         if text is not None or label is not None:
             raise UserError("text, label: name columns of data; give data, or leave them out")
         return _on_synthetic_texts(artifact, folder, agreement)
-    task, notes = task_for_model(artifact.task, data, columns_of(artifact.task.kind, text, label), with_test)
+    task, notes = task_for_model(
+        artifact.task, data, named_columns(kind_of(artifact.task.kind), text, label), with_test
+    )
     for note in notes:
         logger.info("%s", note)
     keep(task, folder / "data")

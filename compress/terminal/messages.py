@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from eval.progress.work import Display, Work
 
 LOGGERS = ("compress", "teachers", "eval")
-LONG = ("run", "optimize", "distill", "search", "teach", "augment", "export", "eval", "certify", "recheck", "push")
+LONG = (
+    *("run", "optimize", "distill", "search", "teach", "augment", "export", "eval"),
+    *("certify", "recheck", "push", "demo"),
+)
 """Commands that tell what they are doing; the others only warn."""
 
 

@@ -12,8 +12,9 @@ from eval.errors import UserError
 
 if TYPE_CHECKING:
     from compress.export.check.arithmetic import Arithmetic
+    from eval.data.loading import Task
     from eval.inference import Predictor
-    from eval.task import Task, TaskSpec
+    from eval.task import TaskSpec
 
 EXPORT_FILE = "export.json"
 

@@ -12,7 +12,8 @@ from compress.engine.steps import run
 from compress.recipe import Recipe
 from compress.technique import Inputs, Technique, TrainedTechnique
 from compress.testing.tiny import tiny_task, tiny_taskmodel
-from eval.task import KindName, Task
+from eval.data.loading import Task
+from eval.task import KindName
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training

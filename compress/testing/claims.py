@@ -9,7 +9,7 @@ from compress.artifact.artifact import Artifact
 from compress.export import export_onnx
 from compress.technique import Measure, Technique
 from eval.cost.size import file_bytes, onnx_size
-from eval.task import Task
+from eval.data.loading import Task
 
 LARGE = {"hidden_size": 64, "intermediate_size": 256, "vocab_size": 2000}
 """Large enough that what a graph holds beside its weights does not hide what happens to them."""

@@ -18,9 +18,9 @@ from compress.recipe import Recipe, parse_recipe, recipe_to_yaml
 from compress.registry import REGISTRY, package_of
 from compress.technique import Technique
 from compress.testing.case import Case
+from eval.data.loading import Task
 from eval.errors import UserError
 from eval.inference import predict
-from eval.task import Task
 from teachers.anatomy.encoder import layer_count
 from teachers.training.precision import LAUNCHED
 

@@ -10,7 +10,8 @@ import functools
 import random
 from typing import TYPE_CHECKING, Any
 
-from eval.task import Examples, KindName, Task, TaskSpec
+from eval.data.loading import Task
+from eval.task import Examples, KindName, TaskSpec
 from teachers.anatomy.families import FAMILIES as KNOWN
 
 if TYPE_CHECKING:

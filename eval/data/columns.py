@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from eval.errors import UserError
 from eval.examples import TEXT, TEXTS
 from eval.kinds.kind import Kind
 
@@ -74,4 +75,32 @@ def matched_columns(
     rest = [own for name, own in there.items() if own not in told and name not in NUMBERS]
     if alone and len(lacking) == len(rest) == 1:
         found[lacking[0]] = rest[0]
+    return found
+
+
+def named_columns(kind: Kind, text: str | Sequence[str] | None, label: str | None) -> dict[str, str]:
+    """Return the columns that a user named, by our fields.
+
+    Args:
+        kind: Kind of task.
+        text: The column with the text; two for a pair.
+        label: The column with the label.
+
+    Raises:
+        UserError: The kind reads another number of texts, or has no labels.
+
+    Examples:
+        >>> from eval.kinds.kind_registry import kind_of
+        >>> named_columns(kind_of("classification"), ("claim", "evidence"), "verdict")
+        {'text_a': 'claim', 'text_b': 'evidence', 'label': 'verdict'}
+    """
+    texts = [text] if isinstance(text, str) else list(text or ())
+    fields = kind.given(pair=len(texts) == 2)
+    if texts and len(fields) != len(texts):
+        raise UserError(f"text: {kind.named} task reads {' and '.join(fields)}; name {len(fields)} columns")
+    found = dict(zip(fields, texts, strict=True)) if texts else {}
+    if label is not None:
+        if kind.truth is None:
+            raise UserError(f"label: {kind.named} task has no labels; leave it out")
+        found[kind.truth] = label
     return found

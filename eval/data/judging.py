@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eval.data.roles import LEAST, MOST, assign_roles, group_of
+from eval.data.loading import Task
+from eval.data.roles import LEAST, MOST, MOST_REPORTED, assign_roles, group_of
 from eval.errors import UserError
-from eval.task import Example, Examples, Task
+from eval.task import Example, Examples
 
 UNNAMED = re.compile(r"LABEL_\d+")
 """What transformers calls the labels of a model that nobody named."""
@@ -18,8 +19,6 @@ DOES = ("give ranges", "choose", "report")
 """What the parts of an only split are for, in their order."""
 RANGES = 512
 """Examples that 8 bits take their ranges from, where they are carved from the only split."""
-REPORT = 3000
-"""The most examples that report, where the others of the only split train."""
 
 
 def with_test(task: Task) -> tuple[Task, str]:
@@ -60,7 +59,7 @@ def with_train(task: Task) -> tuple[Task, str]:
         return task, ""
     name, pool = _only_split(task)
     chosen = max(LEAST, min(MOST, len(pool) // 10))
-    wanted = {"test": min(REPORT, 3 * len(pool) // 10), "validation": chosen, "train": len(pool)}
+    wanted = {"test": min(MOST_REPORTED, 3 * len(pool) // 10), "validation": chosen, "train": len(pool)}
     parts = _divided(task, pool, wanted)
     rest = {"unlabeled": task.splits["unlabeled"]} if "unlabeled" in task.splits else {}
     said = f"{name} is the only split with labels, so it was divided: "

@@ -1,29 +1,164 @@
-"""Loading a task: its examples, checked item by item, and the specification that follows from them."""
+"""A task with its examples, and loading one: from files, the hub or memory."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eval.data.arguments import Weights, specification, wrong_arguments
-from eval.data.item_checks import BadItemError, Checker
-from eval.data.sources import Source, find_sources, in_memory
+from eval.data.columns import named_columns
+from eval.data.item_checks import Checker
+from eval.data.sources import find_sources, in_memory, is_dataset, is_frame, is_rows
+from eval.data.split_reading import read_splits, truths
 from eval.errors import UserError, did_you_mean
-from eval.kinds.kind import Kind
 from eval.kinds.kind_registry import kind_of
 from eval.metrics.own_metric import Function, OwnMetric
 from eval.scores import default_metric, unfit
-from eval.task import Example, Examples, Task, TaskSpec
+from eval.task import SELECT, Example, Examples, TaskSpec
 
 logger = logging.getLogger(__name__)
 
-SHOWN = 20
-"""Problems that one message lists."""
+
+@dataclass(frozen=True)
+class Task:
+    """A task specification with the examples it was read with.
+
+    Attributes:
+        spec: What is asked.
+        splits: Examples by split name (``train``, ``validation``, ``test``, ``unlabeled``, and ``select`` once
+            ``eval.data.roles.assign_roles`` has said which examples choose).
+        source: Where the data came from, as the user wrote it.
+    """
+
+    spec: TaskSpec
+    splits: Mapping[str, Examples] = field(default_factory=dict)
+    source: str = ""
+
+    @property
+    def train(self) -> Examples:
+        """The training split; empty if there is none."""
+        return self.splits.get("train", Examples((), "train"))
+
+    @property
+    def validation(self) -> Examples:
+        """The validation split; empty if there is none."""
+        return self.splits.get("validation", Examples((), "validation"))
+
+    @property
+    def select(self) -> Examples:
+        """The examples that choose: those that were given this role, else the validation split."""
+        return self.splits.get(SELECT, self.validation)
+
+    @property
+    def test(self) -> Examples:
+        """The test split; empty if there is none."""
+        return self.splits.get("test", Examples((), "test"))
+
+    @classmethod
+    def from_pandas(
+        cls,
+        frame: Any,
+        kind: str = "classification",
+        *,
+        text: str | Sequence[str] | None = None,
+        label: str | None = None,
+        **more: Any,
+    ) -> Task:
+        """Return the task of a pandas ``DataFrame``, or of several by split.
+
+        Args:
+            frame: A table, which becomes ``validation``, or ``{"train": ..., "test": ...}``.
+            kind: Kind of task.
+            text: The column with the text, two for a pair; by default usual names are looked for.
+            label: The column with the label, likewise.
+            more: What else ``load_task`` takes, such as ``max_length`` or ``labels``.
+
+        Raises:
+            UserError: As ``load_task``, or it is no DataFrame.
+
+        Examples:
+            >>> import pandas
+            >>> films = pandas.DataFrame({"said": ["a warm film", "a dull film"], "stars": ["good", "bad"]})
+            >>> Task.from_pandas({"train": films}, text="said", label="stars").train[0]
+            {'text': 'a warm film', 'label': 'good'}
+        """
+        return _from_memory("from_pandas", "a pandas DataFrame", frame, is_frame, kind, text, label, more)
+
+    @classmethod
+    def from_datasets(
+        cls,
+        data: Any,
+        kind: str = "classification",
+        *,
+        text: str | Sequence[str] | None = None,
+        label: str | None = None,
+        **more: Any,
+    ) -> Task:
+        """Return the task of a ``datasets.DatasetDict`` or ``Dataset``; numbers of a ``ClassLabel`` become its names.
+
+        Args:
+            data: Splits under the names ``train``, ``validation``, ``test`` and ``unlabeled``, or one split.
+            kind: Kind of task.
+            text: As for ``from_pandas``; for tagging, the column with the tokens.
+            label: As for ``from_pandas``; for tagging, the column with the tags.
+            more: As for ``from_pandas``.
+
+        Raises:
+            UserError: As ``load_task``, or it is no data set.
+        """
+        return _from_memory("from_datasets", "a datasets.Dataset", data, is_dataset, kind, text, label, more)
+
+    @classmethod
+    def from_list(
+        cls,
+        rows: Any,
+        kind: str = "classification",
+        *,
+        text: str | Sequence[str] | None = None,
+        label: str | None = None,
+        **more: Any,
+    ) -> Task:
+        """Return the task of a list of dicts, or of several by split.
+
+        Args:
+            rows: A dict for each example, all of them ``validation``, or ``{"train": [...], "test": [...]}``.
+            kind: Kind of task.
+            text: As for ``from_datasets``.
+            label: As for ``from_datasets``.
+            more: As for ``from_pandas``.
+
+        Raises:
+            UserError: As ``load_task``, or it is no list of dicts.
+
+        Examples:
+            >>> rows = [{"words": ["Ann", "left"], "ner": ["B-PER", "O"]}]
+            >>> Task.from_list({"train": rows}, "tagging").spec.labels
+            ('O', 'B-PER')
+        """
+        return _from_memory("from_list", "a list of dicts", rows, is_rows, kind, text, label, more)
+
+
+def _from_memory(
+    caller: str,
+    wanted: str,
+    data: Any,
+    fits: Callable[[Any], bool],
+    kind: str,
+    text: str | Sequence[str] | None,
+    label: str | None,
+    more: Mapping[str, Any],
+) -> Task:
+    tables = data.values() if isinstance(data, Mapping) else [data]
+    if wrong := dict.fromkeys(type(table).__name__ for table in tables if not fits(table)):
+        raise UserError(
+            f"{caller}: got {', '.join(wrong)}; give {wanted}, alone or by split ({{'train': ..., 'test': ...}})"
+        )
+    return load_task(kind, data, columns=named_columns(kind_of(kind), text, label), **more)
 
 
 def load_task(
@@ -122,7 +257,7 @@ def load_task(
         raise UserError(*unknown)
     checker = Checker(kind, columns, {str(old): str(new) for old, new in label_map.items()})
     checker.labels = None if labels is None else [str(label) for label in labels]
-    splits = _read(sources, checker, on_bad, keep_labels)
+    splits = read_splits(sources, checker, on_bad, keep_labels)
     if checker.found:
         found = ", ".join(f"{field} = {column}" for field, column in checker.found.items())
         logger.info("data: found %s; columns: says otherwise", found)
@@ -156,103 +291,13 @@ def _texts_together(splits: Mapping[str, Examples]) -> dict[str, Examples]:
     return {"train": Examples(items, "train", sum(part.skipped for part in parts)), **rest}
 
 
-def _read(
-    sources: Mapping[str, Source], checker: Checker, on_bad: str, keep_labels: bool = False
-) -> dict[str, Examples]:
-    """Read every split, the one that the labels come from first.
-
-    Raises:
-        UserError: Items are bad and may not be skipped, or a split has none.
-    """
-    splits: dict[str, Examples] = {}
-    problems: list[str] = []
-    bad: list[str] = []
-    for name, source in sources.items():
-        try:
-            items, wrong = _read_split(name, source, checker, keep_labels)
-        except UserError as error:
-            problems += error.problems
-            continue
-        if wrong and on_bad == "skip":
-            logger.warning(
-                "%s: left out %d bad items of %d: %s: %s",
-                source.name,
-                len(wrong),
-                len(items) + len(wrong),
-                *wrong[0],
-            )
-        elif wrong:
-            bad += _lines(source.name, items, wrong)
-        if not items and not wrong:
-            problems.append(f"{source.name}: is empty; put items into it, or take the file away")
-        elif not items and on_bad == "skip":
-            problems.append(
-                f"{source.name}: nothing is left of it; all {len(wrong)} items are bad, such as {': '.join(wrong[0])}"
-            )
-        if checker.labels is None:
-            checker.labels = _labels(checker.kind, items)
-            if checker.kind.one_label and checker.labels is not None and len(checker.labels) < 2:
-                problems.append(f"{source.name}: all labels are {checker.labels[0]!r}; there must be two or more")
-        splits[name] = Examples(items, name, len(wrong))
-    if checker.labels is None and checker.kind.labelled and not (problems or bad):
-        problems.append("labels: no split has any; add a train split, or name them with labels: [...]")
-    if len(bad) > SHOWN:
-        bad = [*bad[:SHOWN], f"... and {len(bad) - SHOWN} more bad items; on_bad: skip leaves them out"]
-    if problems or bad:
-        raise UserError(*problems, *bad)
-    return splits
-
-
-def _lines(name: str, items: Sequence[Example], bad: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a line for each bad item; one for all if all have the same problem, as when columns have other names."""
-    if not items and len(bad) > SHOWN and len({problem for _, problem in bad}) == 1:
-        return [f"{name}: all {len(bad):,} items: {bad[0][1]}"]
-    return [f"{where}: {problem}" for where, problem in bad]
-
-
-def _read_split(
-    name: str, source: Source, checker: Checker, keep_labels: bool = False
-) -> tuple[list[Example], list[tuple[str, str]]]:
-    """Return the items of a split, and the place and the problem of each bad one."""
-    items: list[Example] = []
-    bad: list[tuple[str, str]] = []
-    of_texts = checker.kind.vectors
-    labelled = name != "unlabeled" and (keep_labels or not (of_texts and name == "train"))
-    may_lack = labelled and (of_texts or name == "test")
-    rows = iter(source.rows() if checker.named else checker.kind.rows(source.rows()))
-    head = []
-    for row in rows:
-        head.append(row)
-        if not row.problem:  # its columns are those of the file
-            checker.match(row.values, labelled, alone=labelled and not may_lack)
-            break
-    for number, row in enumerate(chain(head, rows)):
-        if number == 0 and may_lack:
-            labelled = bool(row.problem) or checker.has_truth(row)
-        try:
-            items.append(checker.check(row, labelled))
-        except BadItemError as error:
-            bad.append((row.where, str(error)))
-    return items, bad
-
-
-def _truths(kind: Kind, items: Iterable[Example]) -> Iterable[str]:
-    for item in items:
-        if kind.truth is not None and kind.truth in item:
-            yield from kind.labels_in(item[kind.truth])
-
-
-def _labels(kind: Kind, items: Iterable[Example]) -> list[str] | None:
-    return sorted(set(_truths(kind, items)), key=kind.label_order) or None if kind.labelled else None
-
-
 def balanced_weights(spec: TaskSpec, train: Iterable[Example]) -> tuple[float, ...]:
     """Return n / (classes * count) of each label.
 
     Raises:
         UserError: A label never occurs.
     """
-    counts = Counter(_truths(kind_of(spec.kind), train))
+    counts = Counter(truths(kind_of(spec.kind), train))
     never = [label for label in spec.labels if not counts[label]]
     if never:
         raise UserError(f"class_weights: balanced needs every label in the train split; missing: {', '.join(never)}")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eval.data.loading import balanced_weights
+from eval.data.loading import Task, balanced_weights
+from eval.data.readers import format_of
 from eval.errors import UserError, did_you_mean
 from eval.kinds.kind_registry import kind_of
-from eval.task import SELECT, Example, Examples, Task
+from eval.task import SELECT, Example, Examples
 
 if TYPE_CHECKING:
     from eval.kinds.kind import Kind
@@ -24,6 +27,8 @@ LEAST = 20
 """Examples under which a choice would be little more than chance, so that nothing is carved."""
 SALT = "select"
 """What is hashed before a group; it never changes, so that every recipe and every machine carves the same examples."""
+REPORTED, MOST_REPORTED, REPORT_SALT = 0.3, 3000, "report"
+"""The same of the training examples that report where no other split has labels."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,11 @@ class Roles:
 def assign_roles(task: Task, split: str = AUTO, select: str = AUTO) -> Roles:
     """Say which examples train, which choose and which report.
 
-    A labelled ``test`` split reports, else ``validation``. What chooses is a split named ``select``, or ``validation``
-    if it does not report, or else a part of ``train`` that is taken away from it: 10%, at most 2,000. It is drawn by a
-    hash of each example's group (see ``group_of``), so it depends on neither seed nor order, and no group is on both
-    sides. Where too few examples have labels, nothing is chosen: the last epoch of a training is the result.
+    A labelled ``test`` split reports, else ``validation``. Where ``train`` alone has labels, a part of it becomes
+    ``validation``: 30%, at most 3,000. What chooses is a split named ``select``, or ``validation`` if it does not
+    report, or else a part of ``train``: 10%, at most 2,000. A part is taken away from ``train`` and drawn by a hash of
+    each example's group (see ``group_of``), so it depends on neither seed nor order, and no group is on both sides.
+    Where too few examples have labels, nothing is chosen: the last epoch of a training is the result.
 
     Args:
         task: The task as it was read; it stays as it is.
@@ -74,9 +80,13 @@ def assign_roles(task: Task, split: str = AUTO, select: str = AUTO) -> Roles:
     ]
     if problems:
         raise UserError(*problems)
-    report = reporting(task, split)
+    whole, report, held_out = task.train, reporting(task, split), False
     if not len(task.splits.get(report, ())):
-        return Roles(task, report)  # nothing reports, so that whatever is there may choose
+        held, rest = carve(task, REPORTED, MOST_REPORTED, REPORT_SALT)
+        if not len(held) or kind_of(task.spec.kind).truth is None:
+            return Roles(task, report, (_silent(task),))  # so that whatever is there may choose
+        task = replace(task, splits={**task.splits, report: Examples(held.items, report), "train": rest})
+        held_out = True
     usual = SELECT if SELECT in task.splits else "validation"
     select = usual if select == AUTO and usual != report and len(task.splits.get(usual, ())) else select
     chosen, train = carve(task) if select == AUTO else (task.splits[select], task.train)
@@ -85,7 +95,10 @@ def assign_roles(task: Task, split: str = AUTO, select: str = AUTO) -> Roles:
     parts = [f"train {len(train):,}"] if len(train) else []
     if len(chosen):
         parts.append(f"select {len(chosen):,}" + (" carved from train" if select == AUTO else f" of {select}"))
-    parts.append(f"{'test' if report == 'test' else f'test: {report}'} {len(task.splits[report]):,}")
+    parts.append(
+        f"{'test' if report == 'test' else f'test: {report}'} {len(task.splits[report]):,}"
+        + (" carved from train, the only split with labels" if held_out else "")
+    )
     notes = [f"{', '.join(parts)}."]
     if not len(chosen) and len(train):
         notes.append(
@@ -96,15 +109,48 @@ def assign_roles(task: Task, split: str = AUTO, select: str = AUTO) -> Roles:
         notes.append(f"{report} chooses and reports, so its scores are those of a selection and show no margin.")
     spec = task.spec
     every = set(spec.labels) <= {label for example in train for label in _labels(kind, example)}
-    if spec.class_weights is not None and every and spec.class_weights == balanced_weights(spec, task.train):
+    if spec.class_weights is not None and every and spec.class_weights == balanced_weights(spec, whole):
         spec = spec.model_copy(update={"class_weights": balanced_weights(spec, train)})  # of what is left
     return Roles(replace(task, spec=spec, splits=splits), report, tuple(notes))
 
 
-def carve(task: Task) -> tuple[Examples, Examples]:
+def read_as(task: Task) -> str:
+    """Return what became of a file or table that was given without the name of a split; empty if none was.
+
+    Examples:
+        >>> from eval import Examples, Task, TaskSpec
+        >>> spec = TaskSpec(kind="classification", labels=("bad", "good"))
+        >>> read_as(Task(spec, {"validation": Examples([{"text": "a warm film", "label": "good"}])}, "films.csv"))
+        'films.csv is one file and was read as validation; files: {train: films.csv} makes it what is learned from.'
+    """
+    place = Path(task.source)
+    if {*task.splits} - {SELECT} != {"validation"} or format_of(place) is None or place.name.startswith("validation."):
+        return ""
+    return (
+        f"{task.source} is one file and was read as validation; files: {{train: {task.source}}} makes it what is "
+        "learned from."
+    )
+
+
+def _silent(task: Task) -> str:
+    """Return why nothing reports."""
+    least = math.ceil(LEAST / REPORTED)
+    return (
+        f"Nothing reports: {task.source or 'the task'} has no validation or test split with labels, and train has "
+        f"{len(task.train):,} examples, of which a part is held out if {least} or more have labels."
+    )
+
+
+def carve(task: Task, share: float = SHARE, most: int = MOST, salt: str = SALT) -> tuple[Examples, Examples]:
     """Return the examples carved from ``train`` to choose on, none where there are too few, and the rest of it.
 
     A group is carved whole, if all of its examples have labels, and ``train`` keeps an example of every label.
+
+    Args:
+        task: The task.
+        share: Share of the examples with labels that is carved.
+        most: Most examples that are carved.
+        salt: What is hashed before a group.
     """
     kind = kind_of(task.spec.kind)
     groups: dict[str, list[int]] = defaultdict(list)
@@ -115,10 +161,10 @@ def carve(task: Task) -> tuple[Examples, Examples]:
         for group, places in groups.items()
         if kind.truth is None or all(kind.truth in task.train[place] for place in places)
     }
-    wanted = min(MOST, int(SHARE * sum(map(len, fit.values()))))
+    wanted = min(most, int(share * sum(map(len, fit.values()))))
     left = Counter(label for example in task.train for label in _labels(kind, example))
     taken: set[int] = set()
-    for group in sorted(fit, key=_rank):
+    for group in sorted(fit, key=lambda group: _rank(salt, group)):
         own = Counter(label for place in fit[group] for label in _labels(kind, task.train[place]))
         if len(taken) + len(fit[group]) <= wanted and all(left[label] > count for label, count in own.items()):
             taken.update(fit[group])
@@ -145,9 +191,9 @@ def group_of(kind: str, example: Example) -> str:
     return json.dumps(read if group is None else ["group", group], sort_keys=True, ensure_ascii=False)
 
 
-def _rank(group: str) -> str:
-    """Return a number, in hexadecimal, that only the group decides."""
-    return hashlib.sha256(f"{SALT}\n{group}".encode()).hexdigest()
+def _rank(salt: str, group: str) -> str:
+    """Return a number, in hexadecimal, that only the salt and the group decide."""
+    return hashlib.sha256(f"{salt}\n{group}".encode()).hexdigest()
 
 
 def reporting(task: Task, split: str = AUTO) -> str:

@@ -72,9 +72,9 @@ def in_memory(data: Any) -> bool:
 
 
 def _in_memory(data: Any, files: Mapping[str, str | Path]) -> dict[str, Source]:
-    if isinstance(data, Mapping) and not hasattr(data, "save_to_disk"):
+    if isinstance(data, Mapping) and not is_dataset(data):
         tables = {str(split): table for split, table in data.items()}
-    elif hasattr(data, "save_to_disk"):
+    elif is_dataset(data):
         return _dataset_sources(data, "data", files)
     else:
         tables = {"validation": data}
@@ -92,15 +92,28 @@ def _in_memory(data: Any, files: Mapping[str, str | Path]) -> dict[str, Source]:
     return {split: Source(split, found) for split, found in rows.items() if found is not None}
 
 
+def is_dataset(table: Any) -> bool:
+    """Whether a table is one of the ``datasets`` library."""
+    return hasattr(table, "save_to_disk")
+
+
+def is_frame(table: Any) -> bool:
+    """Whether a table is a pandas ``DataFrame``."""
+    return hasattr(table, "to_dict") and hasattr(table, "columns")
+
+
+def is_rows(table: Any) -> bool:
+    """Whether a table is a list of dicts."""
+    return isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table)
+
+
 def _rows(table: Any) -> Callable[[], Iterator[Row]] | None:
     """Return what reads a table in memory, or None if it is none."""
-    if hasattr(table, "save_to_disk"):
+    if is_dataset(table):
         return partial(read_dataset, table, "data")
-    if hasattr(table, "to_dict") and hasattr(table, "columns"):
+    if is_frame(table):
         return partial(_plain_rows, table.to_dict("records"))
-    if isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
-        return partial(_plain_rows, table)
-    return None
+    return partial(_plain_rows, table) if is_rows(table) else None
 
 
 def _plain_rows(rows: Sequence[Mapping[Any, Any]]) -> Iterator[Row]:

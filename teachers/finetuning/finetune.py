@@ -16,9 +16,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from eval.data.loading import Task
 from eval.errors import CompressError, UserError
 from eval.files.typed_json import read_typed
-from eval.task import Examples, Task
+from eval.task import Examples
 from teachers.chosen_on import FACTS as FACTS
 from teachers.file_digests import differences, file_digests, has_config
 from teachers.finetuning.auxiliary_lm import VERSION as AUXILIARY_LM

@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from eval.data.loading import Task
 from eval.errors import UserError
-from eval.task import Example, Examples, Task, TaskSpec
+from eval.task import Example, Examples, TaskSpec
 from teachers.anatomy.encoder import base_encoder
 from teachers.finetuning.finetune import finetune
 from teachers.finetuning.strategies import clashes

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from eval.data.loading import Task
 from eval.errors import UserError
-from eval.task import Task
 from teachers.anatomy.encoder import share_encoder
 from teachers.finetuning.finetune import (
     FACTS,

@@ -25,7 +25,7 @@ from teachers.renamed import with_new_names
 from teachers.training.config import Training
 
 if TYPE_CHECKING:
-    from eval.task import Task
+    from eval.data.loading import Task
     from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("teachers.finetuning.sweep")

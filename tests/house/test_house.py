@@ -264,7 +264,7 @@ EXAMPLES = {
 }
 """What CONTRIBUTING.md and docs/search.md have a reader write."""
 NAMED_FILE = re.compile(r"(?<![\w./-])(?:[\w-]+/)*[\w-]+\.(?:py|yaml|md|toml|mjs|html|svg)(?![\w/])")
-NAMED_MODULE = re.compile(r"python -m ((?:benchmarks|demo|compress|teachers|eval)[\w.]*)")
+NAMED_MODULE = re.compile(r"python -m ((?:benchmarks|compress|teachers|eval)[\w.]*)")
 
 
 def tracked():

@@ -21,7 +21,7 @@ DATA = ROOT / "compress" / "testing" / "tiny.py"
 
 
 def outside():
-    paths = [*files(), *sorted((ROOT / "benchmarks").rglob("*.py")), *sorted((ROOT / "demo").rglob("*.py"))]
+    paths = [*files(), *sorted((ROOT / "benchmarks").rglob("*.py"))]
     return [path for path in paths if path.relative_to(ROOT).parts[:2] != ("eval", "kinds") and path != DATA]
 
 

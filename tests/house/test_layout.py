@@ -12,7 +12,7 @@ MOST = 20
 """Modules of a folder."""
 NAMED_BY_A_USER = ("compress/commands", *(f"compress/{family}" for family in ("distill", "prune", "quantize", "share")))
 """Folders whose files are called like what a user writes: a command, or the last part of a technique's name."""
-TOPS = (*PACKAGES, "benchmarks", "demo")
+TOPS = (*PACKAGES, "benchmarks")
 
 
 def modules():

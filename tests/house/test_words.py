@@ -7,7 +7,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("compress", "teachers", "eval", "benchmarks", "demo")
+PACKAGES = ("compress", "teachers", "eval", "benchmarks")
 
 WORDS = {
     "per-token or per-tensor dynamic quantization": r"\b(?:one|a|own) (?:range|scale)s? "
@@ -100,7 +100,7 @@ KEYS = {
 ALLOWED = {
     "compress/surgery.py": {"heal"},  # the old name of a field, which is still read
     "compress/distill/components/schedule.py": {"course"},  # the same
-    "demo/grammar.py": {"mistakes"},  # a noun of the generated reviews
+    "compress/demo/grammar.py": {"mistakes"},  # a noun of the generated reviews
     "compress/augment/masked_lm_words.py": {"MaskedWords"},  # an augmentation, not the objective
     "compress/architectures/answer_network.py": {"last update", "many updates"},  # of its state, by the paper's formula
 }
@@ -110,7 +110,10 @@ ALLOWED = {
 def documents():
     """README, CONTRIBUTING and the pages below docs; the comments of recipes and studies."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    recipes = [*sorted((ROOT / "recipes").glob("*.yaml")), *sorted((ROOT / "benchmarks" / "studies").glob("*.yaml"))]
+    recipes = [
+        *sorted((ROOT / "compress" / "recipes").glob("*.yaml")),
+        *sorted((ROOT / "benchmarks" / "studies").glob("*.yaml")),
+    ]
     return [*pages, *recipes]
 
 

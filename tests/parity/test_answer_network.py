@@ -23,9 +23,10 @@ from compress.cli import main
 from compress.export import export_onnx
 from compress.export.runtime.answering import Runtime
 from compress.recipe.blocks import FinetuneBlock
+from eval.data.loading import Task
 from eval.errors import UserError
 from eval.inference import predict
-from eval.task import Examples, Task
+from eval.task import Examples
 from teachers.anatomy.encoder import base_encoder
 from teachers.finetuning.finetune import finetune
 from teachers.finetuning.multitask import train_together

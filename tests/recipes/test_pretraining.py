@@ -14,7 +14,9 @@ from teachers.taskmodel import save_taskmodel
 from tests.tiny import tiny_taskmodel
 
 RECIPES = sorted(
-    path for path in (Path(__file__).parents[2] / "recipes").glob("*.yaml") if "pretrain:" in path.read_text()
+    path
+    for path in (Path(__file__).parents[2] / "compress" / "recipes").glob("*.yaml")
+    if "pretrain:" in path.read_text()
 )
 TEXT = "\n\n".join(
     "\n".join(f"The film in {place} was good. It is a warm room of Ann." for _ in range(8))

@@ -14,7 +14,7 @@ from teachers.training.config import Training
 from tests.tiny import at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.yaml") if "pretrain:" not in path.read_text())
+RECIPES = sorted(path for path in (ROOT / "compress" / "recipes").glob("*.yaml") if "pretrain:" not in path.read_text())
 """All but those that begin with text alone, which tests/recipes/test_pretraining.py runs."""
 QUICK = ("conll2003", "glue-mtdnn", "squad", "sst2-to-albert", "swag", "wiki-distilbert")
 """Those that the default tests run, one of each kind of task, teacher, student and export; slow tests run the others,
@@ -127,13 +127,13 @@ def tiny_overrides(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [path.stem for path in RECIPES])
 def test_a_recipe_is_read_and_written_alike(name):
-    recipe = read_recipe(ROOT / "recipes" / f"{name}.yaml")
+    recipe = read_recipe(ROOT / "compress" / "recipes" / f"{name}.yaml")
     assert parse_recipe(recipe_to_yaml(recipe)) == recipe
 
 
 @pytest.mark.parametrize("name", at_first([path.stem for path in RECIPES], *QUICK))
 def test_a_recipe_runs_whole(name, tiny_overrides, tmp_path, capsys):
-    path = ROOT / "recipes" / f"{name}.yaml"
+    path = ROOT / "compress" / "recipes" / f"{name}.yaml"
     sets = [word for value in tiny_overrides(path) for word in ("--set", value)]
     recipe = read_recipe(path, sets[1::2])
     assert main(["check", str(path), *sets]) == 0, capsys.readouterr().err
@@ -179,7 +179,7 @@ def check_report(out, recipe):
 
 
 def test_a_finished_run_resumes_to_the_same_thing(tiny_overrides, tmp_path, capsys):
-    path = ROOT / "recipes" / "demo.yaml"
+    path = ROOT / "compress" / "recipes" / "demo.yaml"
     sets = [word for value in tiny_overrides(path) for word in ("--set", value)]
     out = tmp_path / "out"
     assert main(["run", str(path), *sets, "--out", str(out)]) == 0

@@ -12,8 +12,8 @@ from compress import read_recipe, run_recipe
 from compress.cli import main
 from compress.engine.looks import read_looks
 from compress.testing.tiny import tiny_spec, tiny_task, tiny_taskmodel
+from eval.data.loading import Task
 from eval.data.roles import assign_roles
-from eval.task import Task
 from teachers.finetuning.finetune import read_facts
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data

@@ -240,7 +240,7 @@ def test_the_first_process_waits_with_tidying(tmp_path):
 @pytest.mark.slow
 def test_a_run_is_for_one_process(tmp_path):
     done = subprocess.run(
-        [*TWO, "-m", "compress", "run", "recipes/demo.yaml", "--out", str(tmp_path / "out")],
+        [*TWO, "-m", "compress", "run", "compress/recipes/demo.yaml", "--out", str(tmp_path / "out")],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -13,7 +13,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from eval.data.loading import SHOWN, load_task
+from eval.data.loading import load_task
+from eval.data.split_reading import SHOWN
 from eval.errors import UserError
 from eval.task import TaskSpec
 

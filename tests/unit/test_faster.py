@@ -92,8 +92,8 @@ def test_a_recipe_asks_for_the_fastest_in_one_word(tmp_path, monkeypatch):
 def test_a_recipe_without_examples_to_choose_on_is_refused_before_it_trains(tmp_path):
     from compress.engine.preflight import _export_problems
     from compress.recipe.from_yaml import parse_recipe
+    from eval.data.loading import Task
     from eval.data.roles import Roles
-    from eval.task import Task
 
     recipe = parse_recipe("seed: 1\nteacher: {model: x}\nexport: [fastest: {}, onnx: {}]\n")
     task = tiny_task()

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from compress.recipe.blocks import FinetuneBlock, TeacherBlock
+from eval.data.loading import Task
 from eval.errors import UserError
-from eval.task import Examples, Task
+from eval.task import Examples
 from teachers.anatomy.encoder import base_encoder
 from teachers.finetuning.finetune import finetune
 from teachers.finetuning.in_domain import in_domain_base, take_encoder, text_task, texts_in

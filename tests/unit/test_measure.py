@@ -10,12 +10,13 @@ import pytest
 
 from eval.cost.latency import LatencyPlan
 from eval.cost.size import Size
+from eval.data.loading import Task
 from eval.errors import UserError
 from eval.measurement import measure, pair
 from eval.predictions import Kept
 from eval.result import Result
 from eval.slices import confusion
-from eval.task import Examples, Task, TaskSpec
+from eval.task import Examples, TaskSpec
 from tests.unit.bagofwords import WORDS, BagOfWords, encoder, sentiment
 
 SPEC = TaskSpec(kind="classification", labels=("bad", "good"), metric="accuracy")

@@ -3,9 +3,10 @@
 from types import SimpleNamespace
 
 from compress.engine.cost_plan import DISAGREEMENT, examples_that_report
+from eval.data.loading import Task
 from eval.data.roles import assign_roles
 from eval.proof.paired_proportions import examples_needed
-from eval.task import Examples, Task, TaskSpec
+from eval.task import Examples, TaskSpec
 
 
 def said(items, **block):

@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 
 from eval.cost.latency import LatencyRow
 from eval.cost.size import Size
+from eval.data.loading import Task
 from eval.errors import UserError
 from eval.measurement import measure
 from eval.predictions import Kept
@@ -36,7 +37,7 @@ from eval.report.templating import render_template
 from eval.result import Result
 from eval.result_values import Comparison
 from eval.slices import Confusion, Slice
-from eval.task import Examples, Task, TaskSpec
+from eval.task import Examples, TaskSpec
 from teachers.pretraining.pretraining_report import write_report
 from tests.unit.bagofwords import BagOfWords, encoder, sentiment
 

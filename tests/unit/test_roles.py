@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from compress.testing.tiny import tiny_spec, tiny_task
-from eval.data.roles import LEAST, MOST, assign_roles, group_of
+from eval.data.loading import Task, balanced_weights
+from eval.data.roles import LEAST, MOST, assign_roles, group_of, read_as
 from eval.errors import UserError
-from eval.task import Examples, Task
+from eval.task import Examples
 
 KINDS = ("classification", "regression", "tagging", "qa", "masked-lm", "embedding", "multiple-choice")
 
@@ -37,6 +38,46 @@ def test_without_a_test_split_validation_reports_and_a_part_of_train_chooses() -
     assert roles.notes == ("train 270, select 30 carved from train, test: validation 50.",)
     both = sorted(str(item) for item in (*roles.task.train, *roles.task.select))
     assert both == sorted(str(item) for item in films(300))
+
+
+def test_of_train_alone_a_part_reports_and_another_chooses() -> None:
+    roles = assign_roles(task_of(train=films(300)))
+    parts = {name: {item["text"] for item in split} for name, split in roles.task.splits.items()}
+    assert (roles.report, {name: len(part) for name, part in parts.items()}) == (
+        "validation",
+        {"train": 189, "validation": 90, "select": 21},
+    )
+    assert not parts["train"] & parts["validation"]
+    assert not parts["select"] & parts["validation"]
+    assert roles.notes == (
+        "train 189, select 21 carved from train, test: validation 90 carved from train, the only split with labels.",
+    )
+    again = assign_roles(task_of(train=films(300)[::-1])).task
+    assert sorted(map(str, again.validation)) == sorted(map(str, roles.task.validation))
+
+
+def test_balanced_weights_of_train_alone_are_those_of_what_is_left() -> None:
+    items = [{"text": f"film {number}", "label": "bad" if number % 10 else "good"} for number in range(300)]
+    task = task_of(train=items)
+    task = replace(task, spec=task.spec.model_copy(update={"class_weights": balanced_weights(task.spec, task.train)}))
+    roles = assign_roles(task)
+    assert roles.task.spec.class_weights == balanced_weights(task.spec, roles.task.train)
+
+
+def test_of_a_small_train_alone_nothing_reports() -> None:
+    roles = assign_roles(task_of(train=films(66)))
+    assert set(roles.task.splits) == {"train"}
+    assert roles.notes == (
+        "Nothing reports: films has no validation or test split with labels, and train has 66 examples, of which a "
+        "part is held out if 67 or more have labels.",
+    )
+
+
+@pytest.mark.parametrize("source", ["films", "validation.csv", "films.v2", ""])
+def test_only_a_file_without_the_name_of_a_split_is_said_to_be_read_as_one(source: str) -> None:
+    assert read_as(replace(task_of(validation=films(5)), source=source)) == ""
+    assert read_as(replace(task_of(validation=films(5)), source="films.csv.gz")).startswith("films.csv.gz is one file")
+    assert read_as(replace(task_of(train=films(5)), source="films.csv")) == ""
 
 
 def test_a_test_split_without_labels_does_not_report() -> None:

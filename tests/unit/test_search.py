@@ -115,7 +115,7 @@ def test_a_template_gives_a_recipe_at_a_point_and_the_point_of_a_recipe():
 def test_the_chains_that_were_found_by_hand_are_points_of_the_default_space(number, name):
     [point] = points_of(template(6), starts(6)[number])
     values = resolve(template(6), lambda name, _: point[name])
-    chain = read_recipe(ROOT / "recipes" / f"{name}.yaml")
+    chain = read_recipe(ROOT / "compress" / "recipes" / f"{name}.yaml")
     found = recipe_from_plain({"task": TASK, "teacher": TEACHER, **values})
     assert [what_counts(step) for step in found.steps] == [what_counts(step) for step in chain.steps]
     assert found.student == chain.student
@@ -157,7 +157,9 @@ def test_the_nearest_misses_by_the_least():
     assert math.isinf(Standing(0, "x", "x", 0, "running", {}).cost("bytes"))
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "search").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "compress" / "recipes" / "search").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_a_budget_that_is_shipped_can_be_read(path):
     found = read_budget(path)
     assert found.name == f"search-{path.stem}"

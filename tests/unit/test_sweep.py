@@ -11,8 +11,8 @@ from compress.cli import main
 from compress.engine.cost_plan import make_plan
 from compress.recipe import parse_recipe, recipe_to_yaml
 from compress.recipe.blocks import FinetuneBlock
+from eval.data.loading import Task
 from eval.errors import DivergedError, UserError
-from eval.task import Task
 from teachers.finetuning.finetune import finetune
 from teachers.finetuning.sweep import Sweep, Trial, checked, run_sweep, settings
 from teachers.taskmodel import load_taskmodel, save_taskmodel

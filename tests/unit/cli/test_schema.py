@@ -22,7 +22,7 @@ def faults_of(text: str) -> list[str]:
     return faults(json.loads(json.dumps(yaml.safe_load(text))), SCHEMA, SCHEMA)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "compress" / "recipes").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_recipe_of_ours_keeps_to_it(path):
     assert faults_of(path.read_text(encoding="utf-8")) == []
 

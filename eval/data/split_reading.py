@@ -1,0 +1,115 @@
+"""Reading the splits of a data set: every item checked, every problem gathered before one is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+from eval.data.item_checks import BadItemError, Checker
+from eval.data.sources import Source
+from eval.errors import UserError
+from eval.kinds.kind import Kind
+from eval.task import Example, Examples
+
+logger = logging.getLogger(__name__)
+
+SHOWN = 20
+"""Problems that one message lists."""
+
+
+def read_splits(
+    sources: Mapping[str, Source], checker: Checker, on_bad: str, keep_labels: bool = False
+) -> dict[str, Examples]:
+    """Read every split, the one that the labels come from first.
+
+    Args:
+        sources: Where the splits are, by name.
+        checker: Checks their items; it knows labels and columns of what was read so far.
+        on_bad: Whether bad items refuse the data (``refuse``) or are left out (``skip``).
+        keep_labels: Whether ``train`` keeps its labels where only texts are learned from.
+
+    Raises:
+        UserError: Items are bad and may not be skipped, or a split has none.
+    """
+    splits: dict[str, Examples] = {}
+    problems: list[str] = []
+    bad: list[str] = []
+    for name, source in sources.items():
+        try:
+            items, wrong = _read_split(name, source, checker, keep_labels)
+        except UserError as error:
+            problems += error.problems
+            continue
+        if wrong and on_bad == "skip":
+            logger.warning(
+                "%s: left out %d bad items of %d: %s: %s",
+                source.name,
+                len(wrong),
+                len(items) + len(wrong),
+                *wrong[0],
+            )
+        elif wrong:
+            bad += _lines(source.name, items, wrong)
+        if not items and not wrong:
+            problems.append(f"{source.name}: is empty; put items into it, or take the file away")
+        elif not items and on_bad == "skip":
+            problems.append(
+                f"{source.name}: nothing is left of it; all {len(wrong)} items are bad, such as {': '.join(wrong[0])}"
+            )
+        if checker.labels is None:
+            checker.labels = _labels(checker.kind, items)
+            if checker.kind.one_label and checker.labels is not None and len(checker.labels) < 2:
+                problems.append(f"{source.name}: all labels are {checker.labels[0]!r}; there must be two or more")
+        splits[name] = Examples(items, name, len(wrong))
+    if checker.labels is None and checker.kind.labelled and not (problems or bad):
+        problems.append("labels: no split has any; add a train split, or name them with labels: [...]")
+    if len(bad) > SHOWN:
+        bad = [*bad[:SHOWN], f"... and {len(bad) - SHOWN} more bad items; on_bad: skip leaves them out"]
+    if problems or bad:
+        raise UserError(*problems, *bad)
+    return splits
+
+
+def _lines(name: str, items: Sequence[Example], bad: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a line for each bad item; one for all if all have the same problem, as when columns have other names."""
+    if not items and len(bad) > SHOWN and len({problem for _, problem in bad}) == 1:
+        return [f"{name}: all {len(bad):,} items: {bad[0][1]}"]
+    return [f"{where}: {problem}" for where, problem in bad]
+
+
+def _read_split(
+    name: str, source: Source, checker: Checker, keep_labels: bool = False
+) -> tuple[list[Example], list[tuple[str, str]]]:
+    """Return the items of a split, and the place and the problem of each bad one."""
+    items: list[Example] = []
+    bad: list[tuple[str, str]] = []
+    of_texts = checker.kind.vectors
+    labelled = name != "unlabeled" and (keep_labels or not (of_texts and name == "train"))
+    may_lack = labelled and (of_texts or name == "test")
+    rows = iter(source.rows() if checker.named else checker.kind.rows(source.rows()))
+    head = []
+    for row in rows:
+        head.append(row)
+        if not row.problem:  # its columns are those of the file
+            checker.match(row.values, labelled, alone=labelled and not may_lack)
+            break
+    for number, row in enumerate(chain(head, rows)):
+        if number == 0 and may_lack:
+            labelled = bool(row.problem) or checker.has_truth(row)
+        try:
+            items.append(checker.check(row, labelled))
+        except BadItemError as error:
+            bad.append((row.where, str(error)))
+    return items, bad
+
+
+def truths(kind: Kind, items: Iterable[Example]) -> Iterable[str]:
+    """Yield every label of every example that has one."""
+    for item in items:
+        if kind.truth is not None and kind.truth in item:
+            yield from kind.labels_in(item[kind.truth])
+
+
+def _labels(kind: Kind, items: Iterable[Example]) -> list[str] | None:
+    return sorted(set(truths(kind, items)), key=kind.label_order) or None if kind.labelled else None
