@@ -21,6 +21,7 @@ OWN_EXTRAS = {
     "chinese": ("jieba", "Chinese words, hidden whole in pretraining (jieba)"),
     "sign": ("model_signing", "signatures of certificates (model-signing)"),
     "search": ("optuna", "the search within a budget, compress search (Optuna)"),
+    "docs": ("mkdocs", "the site of the documents, and running its notebooks (MkDocs)"),
     "dev": ("hypothesis", "tests, type checks and style checks"),
 }
 """Optional parts of the distribution: the package that shows one is there, and what it adds; targets name theirs."""
