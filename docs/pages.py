@@ -1,4 +1,4 @@
-"""What the site has beside the pages of this folder; mkdocs calls ``on_files`` and ``on_page_markdown``.
+"""What the site has beside the pages of this folder; mkdocs calls the functions ``on_…``.
 
 README.md is its first page, and every notebook a page. ``<!-- made: NAME -->`` in a page is replaced by what the code
 says of itself, so that nothing of it is written twice. Links to files that the site does not have lose their target.
@@ -17,6 +17,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from pymdownx.slugs import slugify
 
 ROOT = Path(__file__).parents[1]
 AT_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
@@ -25,6 +26,12 @@ LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!\w+:|#)([^)\s#]+)(
 MADE = re.compile(r"<!-- made: (\w+) -->")
 INTERFACES = ("compress", "compress.export", "compress.search", "compress.testing", "eval", "teachers")
 """The packages whose public names make the API reference."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Link headings as GitHub does, so that a link leads to the same place in both."""
+    config.mdx_configs["toc"]["slugify"] = slugify(case="lower")
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -79,7 +86,9 @@ def notebook_text(notebook: Mapping[str, Any], name: str) -> str:
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Return a Markdown table."""
     lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in lines
+    )
 
 
 def techniques() -> str:
@@ -124,7 +133,9 @@ def recipe() -> str:
                     places[inner] = f"{place}.{name}".lstrip(".")
                     waiting.append((places[inner], flat(blocks[inner])))
         if not place:
-            fields["steps"] = {"description": "[Techniques](techniques.md) by their names, each with its fields, in order."}
+            fields["steps"] = {
+                "description": "[Techniques](techniques.md) by their names, each with its fields, in order."
+            }
         parts += [f"## {place}", str(block.get("description", ""))] if place else []
         rows = [
             (f"`{name}`", taken(field, places), default(name, field, block), field.get("description", ""))
