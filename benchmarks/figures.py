@@ -1,7 +1,7 @@
 """Check that every table and figure of the documents follows from the data in benchmarks/results, or write them anew.
 
     python -m benchmarks.figures            # what does not follow; exit code 1 if there is anything
-    python -m benchmarks.figures --write    # tables of docs/results, figures of README.md and docs/choosing.md, its picture
+    python -m benchmarks.figures --write    # tables of docs/results, figures of README.md and choosing.md, a picture
 
 Tables with figures stand in docs/results between ``<!-- study NAME -->`` and ``<!-- end -->``, and nowhere else.
 Figures of README.md and docs/choosing.md are listed in docs/figures.yaml: for each document the sentence parts with

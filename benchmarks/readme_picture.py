@@ -1,8 +1,8 @@
 """The picture of README.md: prediction agreement with float32 against latency, every engine of the inference bench.
 
-The vertical axis is the share of sentences that get the label which the same model gives them in torch and float32: what
-an engine changes, not how good the model is, which no record of this bench scores. ``python -m benchmarks.figures``
-compares the picture with the record, and draws it with ``--write``.
+The vertical axis is the share of sentences that get the label which the same model gives them in torch and float32:
+what an engine changes, not how good the model is, which no record of this bench scores. ``python -m
+benchmarks.figures`` compares the picture with the record, and draws it with ``--write``.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def problems(folder: Path = RESULTS) -> list[str]:
     light = draw(folder)
     found = []
     for name, svg in ((f"{NAME}.svg", light), (f"{NAME}-dark.svg", darkened(light))):
-        if not said((FOLDER / name).read_bytes()) == said(svg):
+        if said((FOLDER / name).read_bytes()) != said(svg):
             found.append(f"{name}: is not what {RECORD} gives; run python -m benchmarks.figures --write")
     return found
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -37,7 +38,6 @@ HERE = {("README.md", "python"), ("docs/quickstart.md", "python")}
 IMAGES = {("docs/deploy.md", "dockerfile")}
 """What needs a registry of images; the commands above it, which do the same without, are run."""
 COMMANDS = get_command(app)
-MADE = {"DIR", "DATA", "DEVICE"}
 
 
 def text_of(page):
@@ -124,6 +124,7 @@ def world(made_once):
 
     def fill(folder):
         from teachers import Training, finetune
+        from teachers.taskmodel import save_taskmodel
         from tests.recipes.test_recipes import write_data
         from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -133,8 +134,6 @@ def world(made_once):
             write_data(task, folder / "data" / "sst2")
             base = tiny_taskmodel("bert", task.spec, num_hidden_layers=6)
             trained, _ = finetune(base, task, Training(epochs=6, learning_rate=2e-3, batch_size=16))
-        from teachers.taskmodel import save_taskmodel
-
         for place in ("my-bert", "runs/sst2-teacher"):
             (folder / place).mkdir(parents=True)
             save_taskmodel(trained, folder / place)
@@ -145,7 +144,7 @@ def world(made_once):
         (folder / "reviews").mkdir()
         for name, part in {"train": rows[:200], "test": rows[200:]}.items():
             pandas.DataFrame(part).to_csv(folder / "reviews" / f"{name}.csv", index=False)
-        (recipe,) = [text for text in re.findall(r"```yaml\n(.*?)```", text_of("README.md"), flags=re.DOTALL)]
+        (recipe,) = re.findall(r"```yaml\n(.*?)```", text_of("README.md"), flags=re.DOTALL)
         (folder / "sst2.yaml").write_text(recipe, encoding="utf-8")
 
     return made_once("documents", fill)
@@ -154,8 +153,6 @@ def world(made_once):
 @pytest.fixture
 def here(world, tmp_path, monkeypatch):
     """A copy of that folder as the current one; nothing is timed for long."""
-    import shutil
-
     shutil.copytree(world, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
