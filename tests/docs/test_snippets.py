@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-import compress.optimizing as optimizing
+import compress.shortcuts.optimizing as optimizing
 from compress.cli import app, main
 from compress.export import tune
 from compress.recipe import parse_recipe
