@@ -24,7 +24,15 @@ AT_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
 """Documents at the root of the repository, and the pages that they become."""
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 MADE = re.compile(r"<!-- made: (\w+) -->")
-INTERFACES = ("compress", "compress.export", "compress.search", "compress.testing", "eval", "teachers")
+INTERFACES = (
+    "compress",
+    "compress.losses",
+    "compress.export",
+    "compress.search",
+    "compress.testing",
+    "eval",
+    "teachers",
+)
 """The packages whose public names make the API reference."""
 
 

@@ -31,6 +31,7 @@ ELSEWHERE = {
     ("docs/deploy.md", "html"): "tests/javascript/conftest.py",
     ("docs/deploy.md", "js"): "tests/javascript/conftest.py",
     ("docs/extending.md", "python"): "tests/extending/conftest.py",
+    ("docs/python.md", "python"): "tests/unit/test_python_page.py",
 }
 """Programs that other tests run, which read the page or the files that it shows."""
 HERE = {("README.md", "python"), ("docs/quickstart.md", "python")}
