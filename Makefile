@@ -1,5 +1,6 @@
 # make demo      install, then compress a small model on generated data and print the result
 # make test      the default tests; make test-slow runs the long ones
+# make docs      the site of the documents, into site/
 # make lint      format, lint and types, without changing anything
 # make bench     how fast exports answer, beside every engine (10 minutes, and once the time to install peers into
 #                environments of their own); make bench-full adds BERT-base's shape, how cost grows, a training step
@@ -11,7 +12,7 @@ TORCH := torch==2.13.0
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-slow lint bench bench-full install clean
+.PHONY: demo test test-slow docs lint bench bench-full install clean
 
 install: $(VENV)/installed
 
@@ -29,8 +30,15 @@ demo: install
 test: install
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-test-slow: install
+test-slow: install $(VENV)/docs-installed
 	$(BIN)/python -m pytest -m slow --durations=20
+
+$(VENV)/docs-installed: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[docs]"
+	touch $@
+
+docs: $(VENV)/docs-installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: install
 	$(BIN)/ruff format --check .
@@ -47,4 +55,4 @@ bench-full: bench
 	$(BIN)/python -m benchmarks.tinybert_step
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info

@@ -1,7 +1,7 @@
 """Check that every table and figure of the documents follows from the data in benchmarks/results, or write them anew.
 
     python -m benchmarks.figures            # what does not follow; exit code 1 if there is anything
-    python -m benchmarks.figures --write    # tables of docs/results, figures of README.md and docs/choosing.md
+    python -m benchmarks.figures --write    # tables of docs/results, figures of README.md and choosing.md, a picture
 
 Tables with figures stand in docs/results between ``<!-- study NAME -->`` and ``<!-- end -->``, and nowhere else.
 Figures of README.md and docs/choosing.md are listed in docs/figures.yaml: for each document the sentence parts with
@@ -22,7 +22,16 @@ from typing import Any
 
 import yaml
 
-from benchmarks import against_teacher, inference_report, multitask, pretrained, rounds, simulations, trainer_models
+from benchmarks import (
+    against_teacher,
+    inference_report,
+    multitask,
+    pretrained,
+    readme_picture,
+    rounds,
+    simulations,
+    trainer_models,
+)
 from benchmarks.archive import ROOT, Archive
 from benchmarks.results import DOCS, HERE, blocks, fill, write
 from benchmarks.study import Outcome, Study, block, outcomes, retained
@@ -211,6 +220,7 @@ def problems(archive: Archive) -> Iterator[str]:
     for document, parts in listed().items():
         text = (ROOT / document).read_text(encoding="utf-8")
         yield from (f"{document}: {problem}" for problem in figure_problems(text, parts, archive))
+    yield from readme_picture.problems(archive.folder)
 
 
 def write_all(archive: Archive) -> None:
@@ -232,6 +242,7 @@ def write_all(archive: Archive) -> None:
                 continue
             text = part.pattern().sub(lambda _, wanted=wanted: wanted, text)
         atomic_write(ROOT / document, text.encode("utf-8"))
+    readme_picture.write(archive.folder)
 
 
 def main() -> None:
