@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,16 +102,16 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
     plan = [CHECK, *(step.name for step in recipe.steps)]
     plan += [EXPORT] if recipe.export else []
     plan += [MEASURE] if recipe.evaluate is not None else []
-    with whole(recipe.name, plan, kept_in=out):
-        with stage(CHECK), provisional(out):
-            seen = foresee(recipe, out / "steps")
-        with tracked(recipe, out):
-            return _run(recipe, seen, out)
+    with whole(recipe.name, plan, kept_in=out), ExitStack() as trackers:
+        with stage(CHECK):
+            with provisional(out):
+                seen = foresee(recipe, out / "steps")
+            trackers.enter_context(tracked(recipe, out))
+            prepared = _prepared(recipe, seen, out)
+        return _carried_out(recipe, prepared, out)
 
 
-def _run(recipe: Recipe, seen: Preview, out: Path) -> Run:
-    with stage(CHECK):
-        prepared = _prepared(recipe, seen, out)
+def _carried_out(recipe: Recipe, prepared: Prepared, out: Path) -> Run:
     for note in prepared.roles.notes if prepared.roles is not None else ():
         logger.info("data: %s", note)
     artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps", dry_run_first=False)

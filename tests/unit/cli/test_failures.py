@@ -32,9 +32,9 @@ class TestStart:
         assert code == 0
         commands = re.findall(r"^  ([a-z]+)  ", out, flags=re.MULTILINE)
         assert commands == [
-            *("optimize", "distill", "run", "check", "plan", "list", "show", "init", "schema", "search"),
+            *("optimize", "distill", "run", "check", "plan", "list", "show", "recipes", "init", "schema", "search"),
             *("teach", "augment", "eval", "export", "compare", "verify", "certify", "recheck"),
-            *("history", "predict", "push", "doctor"),
+            *("history", "predict", "push", "demo", "doctor"),
         ]
 
     def test_version(self, call):
