@@ -51,3 +51,18 @@ def test_links_that_lead_nowhere_are_found():
         '<img src="docs/no.svg"> [f](https://example.org/no) `[g](no.md)`\n\n    [h](no.md)\n'
     )
     assert list(dead(ROOT / "README.md", text)) == ["docs/no.md", "docs/data.md#no", "docs/no.svg"]
+
+
+def test_what_a_new_user_looks_for_is_there():
+    pages = ("quickstart", "howto", "choosing", "migration", "faq", "glossary", "when-not", "data", "python", "proof")
+    references = ("techniques", "recipe", "commands", "api")
+    tutorials = ("classifier", "tagger", "reranker_and_embedder", "question_answering", "own_student", "own_technique")
+    wanted = [f"docs/{name}.md" for name in pages] + [f"docs/reference/{name}.md" for name in references]
+    wanted += [f"docs/tutorials/{name}.ipynb" for name in tutorials]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in wanted if not (ROOT / name).is_file()] == []
+    assert [name for name in wanted if f"]({name})" not in readme] == []
+    assert "<picture>" in readme
+    assert all(
+        f"\n| {peer} |" in readme for peer in ("sentence-transformers", "optimum", "Olive", "SetFit", "model2vec")
+    )

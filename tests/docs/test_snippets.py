@@ -174,13 +174,17 @@ def test_python_runs_as_it_stands(page, text, here, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
 def test_commands_run_in_the_order_of_the_page(page, here, capsys):
-    """All but those that install something or fetch a model, and the certificate's own level."""
-    lines = re.findall(r"^ {4}((?:compress|python) .*)$", text_of(page), flags=re.MULTILINE)
+    """All but those that install something; of the one that fetches a model, that it takes these arguments."""
+    lines = re.findall(r"^ {4}((?:compress|python|hf) .*)$", text_of(page), flags=re.MULTILINE)
     lines = [line for line in lines if not line.startswith("python -m")]
     assert len(lines) > 5
     for line in lines:
         program, *arguments = shlex.split(line, comments=True)
-        if program == "python":
+        if program == "hf":
+            helped = [str(Path(sys.executable).parent / "hf"), arguments[0], "--help"]
+            done = subprocess.run(helped, capture_output=True, text=True, check=False)
+            assert all(flag in done.stdout for flag in arguments if flag.startswith("--")), done.stderr
+        elif program == "python":
             done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=here)
             assert '"label"' in done.stdout, done.stderr
         else:
