@@ -1,4 +1,4 @@
-"""Pretrain the model of every recipes/pretrain-*.yaml, or find it, and print losses and validation scores.
+"""Pretrain the model of every compress/recipes/pretrain-*.yaml, or find it, and print losses and validation scores.
 
     COMPRESS_DATA=… python -m benchmarks.pretrained --out runs/pretrained [--only bert] [--table]
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WrapValidator
 
 from eval.example_digests import examples_digest
 from eval.examples import Example as Example
 from eval.kinds.kind_registry import kind_names, kind_of
-from eval.metrics.own_metric import MetricName
+from eval.metrics.own_metric import OwnMetric, as_name
 
 if TYPE_CHECKING:
     KindName = str
@@ -20,6 +20,14 @@ else:
     KindName = Literal[kind_names()]
     """Names of kinds, those of other packages included."""
 
+
+def _metric(value: Any, known: Callable[[Any], str]) -> str:
+    named = as_name(value)
+    return named if isinstance(named, OwnMetric) else known(named)
+
+
+MetricName = Annotated[str, WrapValidator(_metric)]
+"""The name of a metric; a function given in its place becomes an ``OwnMetric``."""
 Pooling = Literal["mean", "first"]
 SELECT = "select"
 """The split that chooses, once roles were assigned (``eval.data.roles``)."""

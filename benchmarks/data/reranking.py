@@ -1,4 +1,4 @@
-"""Make pairs of a question and a paragraph from question answering data, for recipes/squad-reranker.yaml.
+"""Make pairs of a question and a paragraph from question answering data, for compress/recipes/squad-reranker.yaml.
 
     python -m benchmarks.data.reranking DATA/squadshifts_wiki --out runs/squad-pairs [--questions 1500] [--others 3]
 

@@ -96,7 +96,7 @@ def kept_layers(layers: int) -> list[list[int]]:
 
 
 def starts(layers: int) -> list[dict[str, Any]]:
-    """Return the points that were found by hand: recipes/chain-smallest.yaml and chain-fastest.yaml.
+    """Return the points that were found by hand: compress/recipes/chain-smallest.yaml and chain-fastest.yaml.
 
     Args:
         layers: Of the teacher; the smallest chain keeps half of them.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import WrapValidator
 
 from eval.errors import UserError
 from eval.examples import Answer, Asks, Example
@@ -78,14 +77,9 @@ def named_metric(name: str) -> str:
     return OwnMetric(found, name)
 
 
-def _read(value: Any, known: Callable[[Any], str]) -> str:
-    if isinstance(value, OwnMetric):
-        return value
-    return OwnMetric(value) if callable(value) else known(value)
-
-
-MetricName = Annotated[str, WrapValidator(_read)]
-"""The name of a metric; a function given in its place becomes an ``OwnMetric``."""
+def as_name(value: Any) -> Any:
+    """Return a function as an ``OwnMetric``; anything else stays as it is."""
+    return OwnMetric(value) if callable(value) and not isinstance(value, OwnMetric) else value
 
 
 def own_metric(name: OwnMetric, truths: Callable[[Example], Any], predicted: str) -> Metric:
