@@ -149,7 +149,7 @@ def test_int8_and_the_command(tmp_path, capfd):
     words = line.replace("--option model_name=sst2 ", "").replace("runs/sst2-3l/model", "MODEL").split()
     places = {"MODEL": str(tmp_path / "2 model"), "served": str(out)}
     assert main([*(places.get(word, word) for word in words), "--agreement", "0"]) == 0
-    assert f"try it: tritonserver --model-repository={out}/models" in capfd.readouterr().out
+    assert f"next: tritonserver --model-repository={out}/models" in capfd.readouterr().err
     assert (out / "models" / "model-2-model" / "1" / "model.onnx").is_file()
     with pytest.raises(ExportError, match=r"an export for 'triton', which this cannot run; README\.md there says"):
         Runtime(out)
