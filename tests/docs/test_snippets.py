@@ -32,6 +32,7 @@ ELSEWHERE = {
     ("docs/deploy.md", "js"): "tests/javascript/conftest.py",
     ("docs/extending.md", "python"): "tests/extending/conftest.py",
     ("docs/python.md", "python"): "tests/unit/test_python_page.py",
+    ("docs/tracking.md", "python"): "tests/unit/test_tracking.py",
 }
 """Programs that other tests run, which read the page or the files that it shows."""
 HERE = {("README.md", "python"), ("docs/quickstart.md", "python")}
@@ -93,14 +94,14 @@ def test_recipes_are_read(page, text, tmp_path):
     elif "space" in found or "search" in text:
         assert page == "docs/search.md"
         assert set(found) <= {"space", "student", "steps", "export"}
-    elif "task" not in found:
-        assert page == "docs/extending.md"
+    elif page == "docs/extending.md":
         (step,) = found["steps"]
         assert not {*step} & {*TECHNIQUES}
-    else:
+    elif "teacher" in found:
         recipe = parse_recipe(text, page)
-        assert recipe.teacher is not None
         assert recipe.steps or recipe.export
+    else:
+        assert parse_recipe(f"teacher: {{model: my-bert}}\n{text}", page).teacher.model == "my-bert"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if command_lines(page)])
@@ -117,6 +118,11 @@ def test_commands_take_what_the_documents_give_them(page):
 def test_commands_that_a_sentence_names_exist(page):
     named = set(re.findall(r"`compress ([a-z]+)\b", text_of(page)))
     assert named <= set(COMMANDS.commands)
+
+
+def test_every_command_has_its_place_in_the_overview():
+    table = "\n".join(line for line in text_of("docs/reference/commands.md").splitlines() if line.startswith("|"))
+    assert sorted(re.findall(r"`(?:compress )?([a-z]+)`", table)) == sorted(COMMANDS.commands)
 
 
 @pytest.fixture(scope="session")
