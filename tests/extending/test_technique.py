@@ -48,7 +48,7 @@ def test_it_is_listed_and_shown(example):
     (row,) = [each for each in json.loads(example.cli("list", "--json")) if each["name"] == "acme.half"]
     assert (row["package"], row["reduces"], row["freezes"]) == ("acme-half 1.0", ["bytes"], True)
     shown = example.cli("show", "acme.half")
-    assert shown.startswith("acme.half (version 1)\n\nKeep the weights of linear layers in 16 bits.\n")
+    assert shown.startswith("acme.half (version 1)\nKeep the weights of linear layers in 16 bits.\n")
     assert shown.endswith("source: Micikevicius et al. 2018, arXiv 1710.03740\npackage: acme-half 1.0\n")
 
 

@@ -20,6 +20,12 @@ def runs(made_once, tmp_path, monkeypatch):
     (other / "recipe.yaml").write_text((out / "recipe.yaml").read_text().replace("alpha: 0.9", "alpha: 0.8"))
     kept = other / "results" / "onnx-int8"
     rows = [json.loads(line) for line in (kept / "predictions.jsonl").read_text().splitlines()]
+    for run in (out, other):  # how fast tiny models are is chance; what ships shall be the same
+        file = run / "results" / "onnx-int8" / "result.json"
+        values = json.loads(file.read_text())
+        for row in values["latency"]:
+            row["p50_ms"] = 1e-6
+        file.write_text(json.dumps(values))
     rows[3]["answer"]["label"] = "good" if rows[3]["answer"]["label"] == "bad" else "bad"
     rows[3]["value"] = 1.0 - rows[3]["value"]
     (kept / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

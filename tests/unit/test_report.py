@@ -205,7 +205,7 @@ def test_the_reference_gets_a_row_from_the_figures_of_a_comparison():
 
 
 def test_console_table():
-    lines = to_text([result()]).splitlines()
+    lines = to_text([result()], width=160).splitlines()
     words = [" ".join(line.split()) for line in lines]
     assert words[0] == (
         "name accuracy difference [95% interval] verdict parameters bytes MACs p50 ms, batch 1 examples/s"

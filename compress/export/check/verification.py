@@ -228,9 +228,10 @@ def _for_every_token(export: Runtime) -> list[str]:
         import onnx
 
         from compress.onnx_graph.one_token import grows_with_tokens
+
+        return grows_with_tokens(onnx.load(str(export.folder / export.weight_files[0])), said)
     except ImportError:  # nothing here can look; the runtimes say themselves that they are missing
         return []
-    return grows_with_tokens(onnx.load(str(export.folder / export.weight_files[0])), said)
 
 
 def _shares_ranges(export: Runtime) -> bool:
