@@ -38,7 +38,8 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_runs_are_compared_in_a_table_and_on_a_page(runs, capsys):
+def test_runs_are_compared_in_a_table_and_on_a_page(runs, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     text = json.loads((runs / "data" / "test.jsonl").read_text().splitlines()[3])["text"]
     assert main(["compare", "out", "other", "--out", "both.html"]) == 0
     shown = capsys.readouterr().out

@@ -60,7 +60,8 @@ def test_every_mistake_is_told_at_once_with_its_line():
         "recipe.yaml:13: step 6, distill.logits: got 'hello', "
         "must be a block with the fields training, temperature, alpha, loss",
         "recipe.yaml:15: export 1: onnx.int8: got 'maybe', must be true or false",
-        "recipe.yaml:16: export 2: unknown format 'tflite'; allowed: executorch, fastest, onnx, openvino, ort, triton, web",
+        "recipe.yaml:16: export 2: unknown format 'tflite'; "
+        "allowed: executorch, fastest, onnx, openvino, ort, triton, web",
         "recipe.yaml:17: evaluate: against: got [1], must be text",
         "recipe.yaml:17: evaluate: margin: got -1, must be a number of at least 0",
         "recipe.yaml:17: evaluate: latency.batch: got [], must not be empty",
