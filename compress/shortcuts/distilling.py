@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,9 @@ from compress.artifact.artifact import Artifact
 from compress.certification.certifying import certify
 from compress.engine.pipeline import run_recipe
 from compress.export.targets.target_registry import FASTEST
-from compress.recipe.from_yaml import parse_recipe
-from compress.shortcuts.labelled_data import keep, task_for_model
+from compress.recipe.from_yaml import read_recipe
+from compress.shortcuts.labelled_data import kept_task
 from compress.shortcuts.recipe_text import Answers, recipe_text
-from eval.data.columns import named_columns
 from eval.data.judging import with_train
 from eval.errors import UserError
 from eval.files.writing import atomic_write
@@ -25,8 +23,6 @@ from teachers.anatomy.encoder import layer_count
 
 if TYPE_CHECKING:
     from eval.result import Result
-
-logger = logging.getLogger("compress.shortcuts.distilling")
 
 CERTIFICATE = "model.cert"
 RECIPE = "recipe.yaml"
@@ -96,12 +92,9 @@ def shrink(
         problems.append(f"unlabelled: there is no file {unlabelled}")
     if problems:
         raise UserError(*problems)
-    task, notes = task_for_model(spec, data, named_columns(kind_of(spec.kind), text, label), with_train)
-    for note in notes:
-        logger.info("%s", note)
     name = Path(model).name or "model"
     folder = Path(out) if out is not None else Path("runs") / f"{name}-{wanted}l"
-    keep(task, folder / "data")
+    task, notes = kept_task(spec, data, text, label, with_train, folder / "data")
     answers = Answers(
         kind=spec.kind,
         data=str((folder / "data").resolve()),
@@ -120,9 +113,8 @@ def shrink(
     )
     file = folder / RECIPE
     atomic_write(file, recipe_text(answers, str(file)).encode())
-    recipe = parse_recipe(file.read_text(encoding="utf-8"), str(file))
     run = folder / "run"
-    done = run_recipe(recipe, run, resume=run.exists())
+    done = run_recipe(read_recipe(file), run, resume=run.exists())
     certified = certify(run, folder / CERTIFICATE, model=FASTEST)
     use = f"Use {done.exports[FASTEST]}; the recipe is {file}: change it and run it again with compress run."
     said = (*notes, *answers.advice.why, *done.notes, f"{certified.sentence}.", use)

@@ -5,7 +5,6 @@ It is a recipe without steps, written beside its results, so whatever it does ca
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,8 @@ from compress.engine.pipeline import run_recipe
 from compress.export.check.probes import synthetic_examples
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import recipe_from_plain
-from compress.shortcuts.labelled_data import keep, task_for_model
+from compress.shortcuts.labelled_data import kept_task
 from compress.terminal.output import duration
-from eval.data.columns import named_columns
 from eval.data.judging import RANGES, with_test
 from eval.data.loading import Task
 from eval.errors import CompressError, UserError
@@ -30,8 +28,6 @@ from eval.task import Examples, TaskSpec
 if TYPE_CHECKING:
     from compress.export.tune import Trial
     from eval.result import Result
-
-logger = logging.getLogger("compress.shortcuts.optimizing")
 
 SYNTHETIC = 300
 """Synthetic texts on which variants have to agree with the model where no data was given."""
@@ -97,12 +93,7 @@ def optimize(
         if text is not None or label is not None:
             raise UserError("text, label: name columns of data; give data, or leave them out")
         return _on_synthetic_texts(artifact, folder, agreement)
-    task, notes = task_for_model(
-        artifact.task, data, named_columns(kind_of(artifact.task.kind), text, label), with_test
-    )
-    for note in notes:
-        logger.info("%s", note)
-    keep(task, folder / "data")
+    task, notes = kept_task(artifact.task, data, text, label, with_test, folder / "data")
     recipe = recipe_from_plain(_recipe(str(model), name, folder / "data", task.spec, margin, agreement), name)
     done = run_recipe(recipe, folder / "run", resume=(folder / "run").exists())
     certified = certify(folder / "run", folder / CERTIFICATE, model=FASTEST)
