@@ -36,20 +36,21 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the function of the command."""
         debug = bool(ctx.find_root().params.get("debug"))
-        with following(ctx.info_name) as follow:
-            try:
-                result = super().invoke(ctx)
-                sys.stdout.flush()
-                return result
-            except typer.Exit:
-                raise
-            except (KeyboardInterrupt, typer.Abort):
-                resumable = any(parameter.name == "resume" for parameter in self.params)
-                given = [*ctx.meta[GIVEN], *(["--resume"] if resumable and not ctx.params["resume"] else [])]
-                say_how_to_go_on([ctx.find_root().info_name, ctx.info_name, *given], follow.kept_in)
-                raise typer.Exit(INTERRUPTED) from None
-            except Exception as error:
-                raise typer.Exit(report(error, debug)) from error
+        try:
+            with following(ctx.info_name) as follow:
+                try:
+                    result = super().invoke(ctx)
+                except (KeyboardInterrupt, typer.Abort):
+                    resumable = any(parameter.name == "resume" for parameter in self.params)
+                    given = [*ctx.meta[GIVEN], *(["--resume"] if resumable and not ctx.params["resume"] else [])]
+                    say_how_to_go_on([ctx.find_root().info_name, ctx.info_name, *given], follow.kept_in)
+                    raise typer.Exit(INTERRUPTED) from None
+            sys.stdout.flush()
+            return result
+        except typer.Exit:
+            raise
+        except Exception as error:
+            raise typer.Exit(report(error, debug)) from error
 
 
 def report(error: Exception, debug: bool = False) -> int:

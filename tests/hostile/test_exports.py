@@ -107,7 +107,7 @@ CASES = [
     Case("conformance that was changed", VERIFY, conformance(no_rows, known=False), says="conformance.json"),
     Case("no conformance", VERIFY, remove("export/conformance.json"), says="conformance.json"),
     Case("conformance of another format", VERIFY, conformance(lambda known: known.update(format=9)), says="format 9"),
-    Case("no manifest", VERIFY, remove("export/export.json"), says="no export.json here"),
+    Case("no manifest", VERIFY, remove("export/export.json"), says="export.json is missing"),
     Case("an empty manifest", VERIFY, write("export/export.json", ""), says="not JSON"),
     Case("a manifest that is a list", VERIFY, write("export/export.json", "[]"), says="not the manifest"),
     Case("a manifest without files", VERIFY, json_drop("export/export.json", "files"), says="files missing"),

@@ -139,7 +139,7 @@ SPLITS = [
     bad("no test split", r"evaluate\.split: .*'test'", remove("data/test.jsonl"), **evaluate("split: test")),
     bad(
         "no split that reports",
-        r"evaluate\.split: .*'validation'",
+        r"evaluate\.split: Nothing reports: data has no validation or test split with labels.*40 examples",
         remove("data/validation.jsonl"),
         remove("data/test.jsonl"),
         evaluate="{latency: null}",
