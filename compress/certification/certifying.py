@@ -23,6 +23,7 @@ from eval.certificate.signature import sign as write_signature
 from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.writing import atomic_write
 from eval.report.certified import quote_in_card, quote_in_page
+from eval.report.summary import shipped
 from eval.result import Result
 from eval.scores import default_metric, metrics_of
 
@@ -59,7 +60,7 @@ def certify(
         run: Folder of the run.
         out: The file.
         model: Which of its models: an export such as ``onnx-int8``, or the name of the recipe for the torch model; by
-            default the first 8-bit export, else the torch model.
+            default the one that the page leads with (see ``eval.report.summary.shipped``).
         margin: The margin that is expected; it must be the one that was fixed before the test split was opened.
         sign: A private key as PEM, to sign with (see ``eval.certificate.signature``).
 
@@ -113,10 +114,17 @@ def _candidate(folder: Path, model: str | None) -> tuple[Recipe, Result]:
     exports = [f"{block.target}{kind}" for block in recipe.export for kind in ("-int8", "")]
     there = [name for name in exports if (folder / RESULTS / name).is_dir()]
     names = [*there, recipe.name]
-    chosen = model or next((name for name in there if name.endswith("-int8")), recipe.name)
+    chosen = model or _leading(folder, names, there)
     if chosen not in names or not (folder / RESULTS / result_name(chosen)).is_dir():
         raise UserError(f"--model: {folder} has no result of {chosen!r}{did_you_mean(chosen, names)}")
     return recipe, Result.load(folder / RESULTS / result_name(chosen))
+
+
+def _leading(folder: Path, names: Sequence[str], exports: Sequence[str]) -> str:
+    """Return which of these models the page leads with."""
+    places = [folder / RESULTS / result_name(name) for name in names]
+    leading = shipped([Result.load(place) for place in places if place.is_dir()], exports)
+    return names[-1] if leading is None else leading.name
 
 
 def _reference(folder: Path, recipe: Recipe, result: Result) -> Result:

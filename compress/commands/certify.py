@@ -20,7 +20,7 @@ def certify(
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("model.cert"),
     model: Annotated[
         str | None,
-        typer.Option(help="Which model, such as onnx-int8; by default the first 8-bit export, else the model itself."),
+        typer.Option(help="Which model, such as onnx-int8; by default the one that the page leads with."),
     ] = None,
     margin: Annotated[
         float | None,

@@ -74,7 +74,8 @@ def take(out: Path, recipe: Recipe | None = None) -> None:
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        clear_leftovers(out)
+        for folder in (out, *(out / RESULTS).glob("*/")):
+            clear_leftovers(folder)
         if recipe is not None:
             atomic_write(out / RECIPE_FILE, recipe_to_yaml(recipe).encode())
     except OSError as error:

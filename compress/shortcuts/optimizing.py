@@ -103,7 +103,7 @@ def optimize(
         *notes,
         *done.notes,
         f"{certified.sentence}.",
-        *_recommended(found, chosen, done.exports[FASTEST], _following(str(model), data, artifact, task)),
+        *_recommended(found, chosen, done.exports[FASTEST], _following(str(model), data, text, label, artifact, task)),
     )
     return Optimized(done.exports[FASTEST], chosen, done.results, done.page, certified.file, said)
 
@@ -168,7 +168,9 @@ def _recommended(found: Result, chosen: Trial, export: Path, following: str) -> 
     return [use, *([following] if following else [])]
 
 
-def _following(model: str, data: Any, artifact: Artifact, task: Task) -> str:
+def _following(
+    model: str, data: Any, text: str | Sequence[str] | None, label: str | None, artifact: Artifact, task: Task
+) -> str:
     """Return what makes the model itself smaller, and how long that would take; nothing for a single layer."""
     from compress.engine.cost_plan import distilling_seconds
     from compress.shortcuts.recommendation import recommend
@@ -182,7 +184,12 @@ def _following(model: str, data: Any, artifact: Artifact, task: Task) -> str:
     advice = recommend(task.spec.kind, half, 2 * half, learns)
     training = Training(epochs=advice.epochs, batch_size=advice.batch_size)
     seconds = distilling_seconds(artifact, half, task.select, learns, training)
-    call = f"compress.shrink({model!r}, data, layers={half})"
+    columns = {key: value for key, value in (("text", text), ("label", label)) if value is not None}
     if isinstance(data, str | Path):
-        call = f"compress distill {quote(model)} --data {quote(str(data))} --layers {half}"
+        each = [(key, one) for key, value in columns.items() for one in ([value] if isinstance(value, str) else value)]
+        flags = "".join(f"--{key} {quote(one)} " for key, one in each)
+        call = f"compress distill {quote(model)} --data {quote(str(data))} {flags}--layers {half}"
+    else:
+        named = "".join(f"{key}={value!r}, " for key, value in columns.items())
+        call = f"compress.shrink({model!r}, data, {named}layers={half})"
     return f"Next, for about twice the speed again: {call}, which needs about {duration(seconds)}."

@@ -82,18 +82,21 @@ def test_a_frame_and_a_model_of_the_trainer_models(tmp_path, family):
     assert done.export == tmp_path.__class__("out/run/fastest")
     assert recheck(done.certificate, level=1).word is Word.VALID
     assert done.chosen.milliseconds > 0
+    assert any("compress.shrink('m', data, text='Review', layers=1), which" in note for note in done.notes)
     with pytest.raises(UserError, match="out/data: holds other data, from an earlier call"):
         optimize("m", frame[:-1], text="Review", out="out", agreement=0.5)
 
 
 @pytest.mark.slow
-def test_a_saved_folder_with_class_numbers(tmp_path):
+def test_a_saved_folder_with_class_numbers(tmp_path, capsys):
     rows = model(tmp_path / "m")
     features = datasets.Features(sentence=datasets.Value("string"), label=datasets.ClassLabel(names=["bad", "good"]))
     columns = {"sentence": [row["text"] for row in rows], "label": [row["label"] for row in rows]}
     table = datasets.Dataset.from_dict(columns, features=features)
     datasets.DatasetDict(train=table.select(range(COUNT)), test=table.select(range(COUNT, 2 * COUNT))).save_to_disk("d")
-    assert main(["optimize", "m", "--data", "d", "--out", "out", "--agreement", "0.5"]) == 0
+    asked = ["optimize", "m", "--data", "d", "--label", "label", "--out", "out", "--agreement", "0.5"]
+    assert main(asked) == 0
+    assert "compress distill m --data d --label label --layers 1, which" in capsys.readouterr().out
     assert len((tmp_path / "out" / "data" / "test.jsonl").read_text().splitlines()) == COUNT
 
 
