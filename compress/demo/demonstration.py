@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from compress.demo.grammar import UNLABELLED, write
+from compress.engine.baseline import BASELINE
 from eval.errors import UserError
 
+if TYPE_CHECKING:
+    from eval.result import Result
+
+EXPORT = "onnx-int8"
+"""What is shipped and certified."""
 RECIPE = Path(__file__).parents[1] / "recipes" / "demo.yaml"
 
 
@@ -45,7 +53,7 @@ def bag_of_words(data: Path) -> float:
 
 
 def demonstrate(folder: Path) -> str:
-    """Run the demonstration and return what came of it; finished parts are not repeated.
+    """Run the demonstration and return what came of it, short enough for a screen; finished parts are not repeated.
 
     Args:
         folder: Where data and results are kept.
@@ -54,30 +62,45 @@ def demonstrate(folder: Path) -> str:
         UserError: There is no pretrained encoder.
     """
     from compress import certify, read_recipe, recheck, run_recipe
-    from eval.report.console import to_text
+    from eval.report.console import table_text
 
     out, data = folder / "run", folder / "data"
     os.environ |= {"DEMO": str(folder), "COMPRESS_BASE": base()}
     os.environ.setdefault("COMPRESS_HOME", str(folder / "home"))
     if not (folder / UNLABELLED).is_file():
         write(folder)
-    result = run_recipe(read_recipe(RECIPE), out, resume=out.exists())
-    done = certify(out, folder / "demo.cert")
-    checked = recheck(done.file, level=1)
-    notes = list(result.notes)
-    if find_spec("sklearn") is not None:  # only the tools for development bring it
-        notes.append(f"A bag of words reaches {bag_of_words(data):.3f} on these sentences.")
+    recipe = read_recipe(RECIPE)
+    result = run_recipe(recipe, out, resume=out.exists())
+    done = certify(out, folder / "demo.cert", model=EXPORT)
+    files = {
+        "Model": result.folder / "model",
+        "Export": result.exports[EXPORT],
+        "Report": result.page,
+        "Certificate": done.file,
+    }
     return "\n".join(
         [
-            f"\n{to_text(result.results)}",
-            *notes,
+            f"\n{table_text(result.results)}",
+            *_found(result.results, recipe.name),
+            *([] if find_spec("sklearn") is None else [f"A bag of words reaches {bag_of_words(data):.3f}."]),
             "",
-            f"Model        {result.folder / 'model'}",
-            f"Export       {result.exports['onnx-int8']}",
-            f"Report       {result.page}",
-            f"Certificate  {done.file}",
+            *(f"{name:<12} {place}" for name, place in files.items()),
             "",
             f"{done.sentence}.",
-            str(checked),
+            f"compress recheck {done.file} --level 1: {recheck(done.file, level=1).word}",
         ]
     )
+
+
+def _found(results: Sequence[Result], student: str) -> list[str]:
+    """Return what the table shows: of the export that is shipped, and of the student beside the one without teacher."""
+    from eval.measurement import pair
+    from eval.report.summary import difference, headline, verdict
+
+    named = {result.name: result for result in results}
+    beside = named[student].model_copy(update={"comparison": pair(named[student], named[BASELINE])})
+    return [
+        f"{headline(named[EXPORT])}.",
+        f"{verdict(named[EXPORT])}.",
+        f"{student} beside {BASELINE}, which learned from labels only: {difference(beside)} {beside.metric}.",
+    ]

@@ -177,34 +177,36 @@ def _export(recipe: Recipe, artifact: Artifact, prepared: Prepared, out: Path) -
     """
     from compress.export.folder import export, in_8_bits
     from compress.export.targets.target_registry import FASTEST
+    from compress.onnx_graph.float_graph import traced_once
 
     exports: dict[str, Path] = {}
     task, calibration = prepared.task, prepared.inputs.calibration
     examples = task.select if task is not None and len(task.select) else None
     content = content_of(out / MODEL)
-    for block in recipe.export:
-        target, settings = block.target, block.settings
-        if target == FASTEST and task is not None:
-            exports[target] = _fastest(recipe, artifact, task, settings, out / target)
-            continue
-        quantized = in_8_bits(target, artifact, settings.int8)
-        wanted = {target: False} | ({f"{target}-int8": True} if quantized else {})
-        for name, int8 in wanted.items():
-            if name in exports:
+    with traced_once():
+        for block in recipe.export:
+            target, settings = block.target, block.settings
+            if target == FASTEST and task is not None:
+                exports[target] = _fastest(recipe, artifact, task, settings, out / target)
                 continue
-            exports[name] = folder = out / name
-            how: dict[str, Any] = {"int8": int8, "name": f"{recipe.name} {name}", "agreement": settings.agreement}
-            own: dict[str, Any] = {"options": settings.own()} if settings.own() else {}
-            seen = None if examples is None else examples.digest
-            ranges = {} if calibration is None or not int8 else {"calibration": calibration.digest}
-            said = {"model": content, "examples": seen, "says": "chosen_on", **ranges, **how, **own}
-            made_from = json_digest(said)
-            if export_made_from(folder) != made_from:
-                given: dict[str, Any] = {"examples": examples or (), "calibration": calibration or ()}
-                with stage(name):
-                    report = export(artifact, folder, target, made_from=made_from, **given, **how, **own)
-                for note in report.notes:
-                    logger.info("%s: %s", name, note)
+            quantized = in_8_bits(target, artifact, settings.int8)
+            wanted = {target: False} | ({f"{target}-int8": True} if quantized else {})
+            for name, int8 in wanted.items():
+                if name in exports:
+                    continue
+                exports[name] = folder = out / name
+                how: dict[str, Any] = {"int8": int8, "name": f"{recipe.name} {name}", "agreement": settings.agreement}
+                own: dict[str, Any] = {"options": settings.own()} if settings.own() else {}
+                seen = None if examples is None else examples.digest
+                ranges = {} if calibration is None or not int8 else {"calibration": calibration.digest}
+                said = {"model": content, "examples": seen, "says": "chosen_on", **ranges, **how, **own}
+                made_from = json_digest(said)
+                if export_made_from(folder) != made_from:
+                    given: dict[str, Any] = {"examples": examples or (), "calibration": calibration or ()}
+                    with stage(name):
+                        report = export(artifact, folder, target, made_from=made_from, **given, **how, **own)
+                    for note in report.notes:
+                        logger.info("%s: %s", name, note)
     return exports
 
 

@@ -73,6 +73,7 @@ def reference_exports(
     """
     from compress.export.runtime.answering import Runtime
     from compress.export.targets.library import ExportError
+    from compress.onnx_graph.float_graph import traced_once
     from teachers.taskmodel import TaskModel
 
     if reference is None:
@@ -82,15 +83,16 @@ def reference_exports(
     models, notes = {}, []
     forms = dict(exports) if isinstance(exports, Mapping) else {name: name for name in exports}
     known: dict[str, Runtime] = {}
-    for name, form in ({name: name for name in always} | forms).items():
-        try:
-            if form not in known:
-                folder = _exported(reference, form, calibration)
-                known[form] = Runtime(folder, threads, name=f"{reference.name}, {name}", spinning=False)
-            models[name] = known[form]
-        except (UserError, CompressError, ExportError) as error:
-            notes.append(f"No speed is told against {reference.name}'s own {name} export: {error}.")
-            logger.warning("%s", notes[-1])
+    with traced_once():
+        for name, form in ({name: name for name in always} | forms).items():
+            try:
+                if form not in known:
+                    folder = _exported(reference, form, calibration)
+                    known[form] = Runtime(folder, threads, name=f"{reference.name}, {name}", spinning=False)
+                models[name] = known[form]
+            except (UserError, CompressError, ExportError) as error:
+                notes.append(f"No speed is told against {reference.name}'s own {name} export: {error}.")
+                logger.warning("%s", notes[-1])
     return ReferenceExports(models, tuple(notes))
 
 

@@ -24,6 +24,7 @@ from compress.export.targets.target_options import TargetBlock
 from compress.export.targets.target_registry import FASTEST, get_target
 from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of, unmatched
+from compress.onnx_graph.float_graph import traced_once
 from eval.cost.machine import machine
 from eval.errors import CompressError, UserError
 from eval.files.writing import atomic_folder
@@ -121,8 +122,7 @@ def export(
             has no such option, cannot express the model or is not installed.
         CompressError: If the model cannot be exported, the disk refuses, or the export does not answer as the model.
     """
-    start = time.perf_counter()
-    folder = Path(folder)
+    start, folder = time.perf_counter(), Path(folder)
     target = get_target(to) if isinstance(to, str) else to
     asked = target.read_options(options or {})
     basis = get_target(target.basis) if target.basis else target
@@ -134,7 +134,7 @@ def export(
     usual = AGREEMENT if strict or len(examples) else UNSEEN
     least, wanted = (usual, GOOD_ENOUGH) if agreement is None else (agreement, agreement)
     limits = _Limits(tolerance, least, wanted)
-    with atomic_folder(folder, "the export") as beside:
+    with traced_once(), atomic_folder(folder, "the export") as beside:
         writer = _Writer(model, beside, basis, asked, name or model.name, _spread(examples), limits)
         made, tries = writer.first_good(forms)
         manifest, gate = made.manifest, made.gate

@@ -20,6 +20,7 @@ from compress.export.targets.target import Target
 from compress.export.targets.target_registry import get_target, tuned_targets
 from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of
+from compress.onnx_graph.float_graph import traced_once
 from eval.cost.latency import latency, stream
 from eval.data.loading import Task
 from eval.errors import CompressError, UserError, did_you_mean
@@ -135,7 +136,7 @@ def tune(
         raise UserError(
             "tune: there are no examples to choose on; add a validation split, or training examples to carve some from"
         )
-    with tempfile.TemporaryDirectory() as temporary, whole("variants"):
+    with tempfile.TemporaryDirectory() as temporary, whole("variants"), traced_once():
         reports: dict[str, ExportReport] = {}
         trials: list[Trial] = []
         for target, variant, scheme, options in _candidates(

@@ -13,9 +13,10 @@ import onnx
 from compress.modules.fake_quant import in_float
 from compress.modules.int8_scheme import Int8
 from compress.onnx_graph.exit_branches import join_exits, trace_exits
+from compress.onnx_graph.float_graph import float_graph
 from compress.onnx_graph.int8_graph import quantize_graph
 from compress.onnx_graph.one_token import every_token, narrow_to_one_token
-from compress.onnx_graph.tracing import OPSET, trace
+from compress.onnx_graph.tracing import OPSET
 from teachers.taskmodel import TaskModel
 
 
@@ -59,11 +60,11 @@ def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None) 
     plain = model if scheme is None else replace(model, model=in_float(model.model))
     if hasattr(model.model, "stops"):  # early exits
         parts, exporter = trace_exits(plain, opset or OPSET)
+        one_token = tuple(name for part in parts for name in narrow_to_one_token(part))
         joined = partial(join_exits, stops=model.model.stops, speed=model.model.config.speed)
     else:
-        graph, exporter = trace(plain, opset or OPSET)
-        parts, joined = [graph], itemgetter(0)
-    one_token = tuple(name for part in parts for name in narrow_to_one_token(part))
+        found = float_graph(plain, opset)
+        parts, exporter, one_token, joined = [found.graph], found.exporter, found.one_token, itemgetter(0)
     float_bytes = int(joined(parts).ByteSize())
     quantized = None
     if scheme is not None:

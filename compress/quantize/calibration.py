@@ -14,10 +14,10 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from compress.modules.int8_scheme import Int8, is_excluded
+from compress.onnx_graph.float_graph import float_graph
 from compress.onnx_graph.int8_graph import linear_nodes, quantize_graph
-from compress.onnx_graph.one_token import narrow_to_one_token
 from compress.onnx_graph.rewrites import Model, module_of
-from compress.onnx_graph.tracing import STATES, trace
+from compress.onnx_graph.tracing import STATES
 from compress.quantize.ranges import Histogram, Method, smoothing
 from eval.differences import Seen
 from eval.encoding import Feature, TextEncoder
@@ -53,9 +53,7 @@ class Calibration:
     @classmethod
     def of(cls, student: TaskModel, examples: Examples | tuple[()]) -> Calibration:
         """Trace a model, and encode examples for it."""
-        graph, _ = trace(student)
-        narrow_to_one_token(graph)
-        return cls(graph, student.encoder, student.encoder.encode(examples))
+        return cls(float_graph(student).graph, student.encoder, student.encoder.encode(examples))
 
     def linear(self, exclude: Sequence[str]) -> dict[str, tuple[str, Array]]:
         """Return node -> its input and its matrix ``[inputs, outputs]`` for all linear layers not excluded."""

@@ -95,6 +95,22 @@ def _costs(rows: Sequence[ResultValues], batch: int) -> list[Column]:
     ]
 
 
+def table_text(results: Sequence[ResultValues], batch: int = 1, width: int | None = None) -> str:
+    """Return the table as plain text.
+
+    Args:
+        results: What ``measure`` returned.
+        batch: Batch size of the timings shown.
+        width: Columns that there are; by default those of standard output.
+    """
+    console = _plain_console(width)
+    for place, table in enumerate(tables(results, batch, console.width)):
+        if place:
+            console.print()
+        console.print(table)
+    return _lines(console)
+
+
 def to_text(results: Sequence[ResultValues], batch: int = 1, width: int | None = None) -> str:
     """Return the table, and a sentence for each result that has a reference, as plain text.
 
@@ -103,13 +119,7 @@ def to_text(results: Sequence[ResultValues], batch: int = 1, width: int | None =
         batch: Batch size of the timings shown.
         width: Columns that there are; by default those of standard output.
     """
-    out = io.StringIO()
-    width = output_width() if width is None else width
-    console = Console(file=out, width=width, color_system=None, force_terminal=False, legacy_windows=False)
-    for place, table in enumerate(tables(results, batch, width)):
-        if place:
-            console.print()
-        console.print(table)
+    console = _plain_console(width)
     for sentence in role_sentences(results):
         console.print()
         console.print(Text(plain(sentence + ".")))
@@ -121,4 +131,16 @@ def to_text(results: Sequence[ResultValues], batch: int = 1, width: int | None =
     if said := family(results):
         console.print()
         console.print(Text(plain(said + ".")))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    return table_text(results, batch, width) + _lines(console)
+
+
+def _plain_console(width: int | None) -> Console:
+    """Return a console that keeps what is printed."""
+    width = output_width() if width is None else width
+    return Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
+
+
+def _lines(console: Console) -> str:
+    kept = console.file
+    assert isinstance(kept, io.StringIO)
+    return "".join(f"{line.rstrip()}\n" for line in kept.getvalue().splitlines())
