@@ -19,6 +19,7 @@ from compress.export.runtime.answering import Runtime
 from compress.modules.int8_scheme import Int8, is_excluded, scheme_of
 from compress.onnx_graph import build as exporting
 from compress.onnx_graph import tracing
+from compress.onnx_graph.float_graph import float_graph
 from compress.onnx_graph.rewrites import module_of
 from compress.quantize.dynamic import DynamicQuantization
 from compress.recipe import Recipe
@@ -242,12 +243,12 @@ def test_a_wrong_export_is_refused_with_figures_and_the_old_one_stays(bert, exam
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
 
     def damaged(model, opset):
-        graph, exporter = tracing.trace(model, opset)
-        weight = next(w for w in graph.graph.initializer if w.name.endswith("position_embeddings.weight"))
+        found = float_graph(model, opset)
+        weight = next(w for w in found.graph.graph.initializer if w.name.endswith("position_embeddings.weight"))
         weight.CopyFrom(numpy_helper.from_array(np.roll(numpy_helper.to_array(weight), 1, axis=0), weight.name))
-        return graph, exporter
+        return found
 
-    monkeypatch.setattr(exporting, "trace", damaged)
+    monkeypatch.setattr(exporting, "float_graph", damaged)
     with pytest.raises(CompressError, match=r"logits differ by up to [\d.e-]+, allowed is [\d.e-]+") as caught:
         export_onnx(bert, tmp_path / "out", examples=examples, name="new")
     assert "nothing was written" in str(caught.value)
