@@ -12,7 +12,7 @@ from pathlib import Path
 
 LABELS = ("negative", "positive")
 UNLABELLED = "unlabelled.txt"
-SENTENCES = {"test": 2_000, "validation": 200, "train": 500, UNLABELLED: 2_250}
+SENTENCES = {"test": 2_000, "validation": 200, "train": 300, UNLABELLED: 1_700}
 """How many sentences there are of each kind: few labels, as most have them; a margin needs thousands to be shown."""
 
 
@@ -62,9 +62,9 @@ class Grammar:
             [self.plain, self.contrast, self.concession, self.expectation, self.hearsay, self.comparison, self.pair]
         )
         text = pattern(label)
-        if self.random.random() < 0.3:
+        if self.random.random() < 0.15:
             text = self._beside(text, self.random.choice(NEUTRAL))
-        if self.random.random() < 0.25:
+        if self.random.random() < 0.15:
             distractor = f"the {self.pick(OTHERS)} was {self.adjective(self.random.randrange(2))}"
             text = self._beside(text, distractor)
         return text + " .", label
