@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -22,6 +23,7 @@ from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.attention_heads import head_counts
 from teachers.anatomy.encoder import layer_count, shape_of
+from teachers.anatomy.head_bias import score_bias
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.losses.task_loss import task_count, task_loss
@@ -37,7 +39,8 @@ class TinyBertDistillation(Distillation):
     """Train the student on the inside of the teacher first, then on its predictions.
 
     Stage ``intermediate``: ``loss = embeddings · MSE(E_S W_e, E_T) + Σ over layers of (hidden · MSE(H_S W_h, H_T) +
-    attention · MSE(A_S, A_T))`` with the attention scores ``A = Q Kᵀ / √d`` before the softmax, averaged over heads.
+    attention · MSE(A_S, A_T))`` with the attention scores ``A = Q Kᵀ / √d`` before the softmax, averaged over heads;
+    MPNet's have its bias by distance in them.
     Stage ``prediction``: ``loss = T² · mean over rows of -Σ softmax(z_T / T) · log softmax(z_S / T)``, and for
     regression the squared distance to the label. ``stages: [intermediate]`` on unlabelled text is the paper's general
     distillation. As a term of an ``objective`` the stages are one: their losses are added.
@@ -111,7 +114,7 @@ class TinyBertDistillation(Distillation):
             found.append("an embedding has vectors, not predictions; set stages: [intermediate]")
         if "intermediate" in self.stages and teacher is not None:
             found += map_problems(self.layer_map, layer_count(student.model), teacher.layers)
-            if self.attention and (whose := odd_attention(student, teacher)):
+            if self.attention and (whose := odd_attention(student, teacher, biased=True)):
                 found.append(
                     f"attention scores must be plain products of queries and keys, {whose} are not; "
                     "set attention: 0 to learn from embeddings, hidden states and predictions alone"
@@ -139,6 +142,7 @@ class TinyBertDistillation(Distillation):
             teacher.read(rows, self.wanted(layer_map)),
             layer_map,
             heads=(tuple(head_counts(student.model)), teacher.heads),
+            biases=(partial(score_bias, student.model), teacher.score_bias),
             reads=self.wanted(range(len(layer_map))),
             projections=self.projections(own.hidden_size, teacher.hidden_size),
         )
@@ -162,6 +166,14 @@ class TinyBertDistillation(Distillation):
         return LabelTraining(training=blocks[-1].model_copy(update={"epochs": sum(block.epochs for block in blocks)}))
 
 
+Bias = Callable[[int, int], Tensor | None]
+"""``bias(layer, length)``: what is added to the products of queries and keys, ``[heads, L, L]``; None for nothing."""
+
+
+def _without_bias(_layer: int, _length: int) -> None:
+    return None
+
+
 @dataclass
 class TinyBertLoss(Loss):
     """The loss of ``distill.tinybert`` over known rows.
@@ -172,6 +184,7 @@ class TinyBertLoss(Loss):
         reader: The teacher's outputs.
         layer_map: Teacher layer of every student layer.
         heads: Attention heads of every layer of the student, and of the teacher.
+        biases: What a layer of the student, and of the teacher, adds to its scores for inputs of some length.
         reads: What of the student is read.
         projections: Maps to the teacher's width, of the embeddings first and of the hidden states last.
     """
@@ -181,6 +194,7 @@ class TinyBertLoss(Loss):
     reader: Reader
     layer_map: tuple[int, ...] = ()
     heads: tuple[tuple[int, ...], int] = ((), 1)
+    biases: tuple[Bias, Bias] = (_without_bias, _without_bias)
     reads: SignalSpec = NOTHING
     projections: nn.ModuleList = field(default_factory=nn.ModuleList)
 
@@ -223,8 +237,13 @@ class TinyBertLoss(Loss):
 
     def scores(self, student: Signals, teacher: Signals, mask: Tensor, own: int, other: int) -> Tensor:
         """Return the distance of two layers' attention scores."""
-        first = relation_scores(student.queries[own], student.keys[own], self.heads[0][own])
-        second = relation_scores(teacher.queries[other], teacher.keys[other], self.heads[1])
+        length = mask.shape[1]
+        first = relation_scores(
+            student.queries[own], student.keys[own], self.heads[0][own], self.biases[0](own, length)
+        )
+        second = relation_scores(
+            teacher.queries[other], teacher.keys[other], self.heads[1], self.biases[1](other, length)
+        )
         return attention_mse(*match_heads(first.float(), second.float()), mask, self.config.reduction)
 
     def prediction(self, student: Signals, teacher: Signals, batch: Batch) -> Tensor:

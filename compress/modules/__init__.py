@@ -24,6 +24,7 @@ KINDS: dict[str, str] = {
     "int8_embedding": "compress.modules.fake_quant:Int8Embedding",
     "low_rank": "compress.modules.low_rank:LowRankLinear",
     "factorised_embedding": "compress.modules.factorised:FactorisedEmbedding",
+    "fewer_heads": "teachers.anatomy.head_bias:FewerHeads",
     "factorised_decoder": "compress.modules.factorised:FactorisedDecoder",
 }
 """Kind in a saved structure -> the class of our own that it is, ``module:Class``; loaded on use."""

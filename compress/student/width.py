@@ -43,10 +43,11 @@ def inherit(source: Any, target: Any) -> Inheritance:
         score(i) = sum over the weights W that run over the unit of  log || W[i] ||_2
 
     that is the product of the norms, in which no weight counts more than another for being larger. The best are kept,
-    in their old order. Heads are judged by value and output weights, the channels inside a kept head by query and
-    key, and by value and output. With d of D channels of a head left, queries are multiplied by sqrt(d / D), so that
-    the kept part of each attention score counts as before. Channels with a fixed frequency (rotary positions of
-    ModernBERT, sinusoids of XLNet) are kept at even distances, which keeps the frequencies.
+    in their old order. Heads are judged by value and output weights, those of all layers together where they share
+    columns of one position bias (MPNet); the channels inside a kept head by query and key, and by value and output.
+    With d of D channels of a head left, queries are multiplied by sqrt(d / D), so that the kept part of each attention
+    score counts as before. Channels with a fixed frequency (rotary positions of ModernBERT, sinusoids of XLNet) are
+    kept at even distances, which keeps the frequencies.
 
     Args:
         source: The wider model.
@@ -135,7 +136,9 @@ class _Choice:
             found["embedding"] = _best(self.score(size, "embedding"), wanted)
         for unit in self.places:
             layer, _, label = unit.partition(":")
-            if label == "q" and self.narrower_attention():
+            if unit == "heads" and new.heads < old.heads:
+                found[unit] = self.heads()
+            elif label == "q" and self.narrower_attention():
                 found |= self.attention(layer)
             elif label.startswith("ffn") and new.intermediate_size < old.intermediate_size:
                 found[unit] = _best(self.score(old.intermediate_size, unit), new.intermediate_size)
@@ -147,7 +150,7 @@ class _Choice:
     def attention(self, layer: str) -> dict[str, torch.Tensor]:
         """Choose heads, then channels inside each kept head, for q and k together and for v."""
         size, wanted = _head_size(self.source), _head_size(self.target)
-        heads = _best(self.score(self.old.heads, f"{layer}:v"), self.new.heads)
+        heads = self.heads() if "heads" in self.places else self.heads(layer)
         channels = self.old.heads * size
         both = self.score(channels, f"{layer}:q", f"{layer}:k").view(-1, size)
         value = self.score(channels, f"{layer}:v").view(-1, size)
@@ -155,6 +158,11 @@ class _Choice:
         match = torch.cat([head * size + (_best(both[head], wanted) if pairs is None else pairs) for head in heads])
         carry = torch.cat([head * size + _best(value[head], wanted) for head in heads])
         return {f"{layer}:q": match, f"{layer}:k": match, f"{layer}:v": carry}
+
+    def heads(self, *chosen: str) -> torch.Tensor:
+        """Choose the heads of these layers alike; of all of them by default."""
+        units = [f"{layer}:v" for layer in chosen] or [unit for unit in self.places if unit.endswith(":v")]
+        return _best(self.score(self.old.heads, *units), self.new.heads)
 
     def score(self, items: int, *units: str) -> torch.Tensor:
         """Return the score of each of ``items`` equal pieces of the units, ``[items]`` in float64."""

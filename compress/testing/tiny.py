@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FAMILIES: tuple[str, ...] = (
     "bert",
     "roberta",
+    "mpnet",
     "ernie",
     "distilbert",
     "albert",
@@ -39,6 +40,7 @@ PEOPLE = ("ann", "bob", "carla", "dave", "emma", "frank", "grace", "henry")
 PLACES = ("paris", "rome", "oslo", "lima", "cairo", "delhi", "tokyo", "quito")
 FUNCTION = ("the", "a", "is", "was", "and", "very", "in", "where", "lives", "likes", "it", "not", "of", "to", "quite")
 WORDS = (*FUNCTION, *GOOD, *BAD, *THINGS, *PEOPLE, *PLACES)
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"
 
 
@@ -77,6 +79,7 @@ def tiny_config(family: str, **changes: Any) -> Any:
 
 _OWN: dict[str, dict[str, Any]] = {
     "roberta": {"max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1},
+    "mpnet": {"max_position_embeddings": POSITIONS + 2},
     "albert": {"embedding_size": 16},
     "electra": {"embedding_size": 16},
     "xlnet": {"mem_len": None},
@@ -117,8 +120,9 @@ def tiny_tokenizer(family: str) -> Any:
         return _byte_tokenizer(family)
     if family in ("albert", "xlnet", "deberta-v2"):
         return _unigram_tokenizer(family)
-    classes = {"distilbert": "DistilBertTokenizer"}
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CHARACTERS, *(f"##{c}" for c in CHARACTERS[:36]), *WORDS]
+    classes = {"distilbert": "DistilBertTokenizer", "mpnet": "MPNetTokenizer"}
+    special = ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"] if family == "mpnet" else SPECIAL
+    pieces = [*special, *CHARACTERS, *(f"##{c}" for c in CHARACTERS[:36]), *WORDS]
     vocabulary = {piece: index for index, piece in enumerate(dict.fromkeys(pieces))}
     tokenizer_class = getattr(transformers, classes.get(family, "BertTokenizer"))
     return tokenizer_class(vocab=vocabulary, model_max_length=POSITIONS)

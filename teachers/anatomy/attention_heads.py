@@ -11,6 +11,7 @@ from torch import nn
 from eval.errors import UserError
 from teachers.anatomy.axes import cut, layer_axes
 from teachers.anatomy.encoder import attention_width, family_of, layer_names, layer_parts, layers, shape_of
+from teachers.anatomy.parts import exchange
 
 ATTENTION = ("query", "key", "value", "query_key_value", "position_query", "position_key", "attention_output")
 """Roles of the modules whose weights run over heads."""
@@ -91,7 +92,21 @@ def keep_heads(model: Any, index: int, kept: Sequence[int]) -> None:
         if isinstance(part, nn.Linear):
             part.out_features, part.in_features = part.weight.shape
     projection = parts["query"] if "query" in parts else parts["query_key_value"]
+    if family_of(model).head_bias:
+        _keep_columns(model, projection, kept)
     _number(model, projection, len(kept), len(channels))
+
+
+def _keep_columns(model: Any, projection: nn.Module, kept: Sequence[int]) -> None:
+    """Let the heads that are left of an attention module read their own columns of the bias that layers share."""
+    from teachers.anatomy.head_bias import FewerHeads
+
+    old: Any = _holder(model, projection)
+    columns = getattr(old, "chosen", range(shape_of(model.config).heads))
+    new = FewerHeads([columns[place] for place in kept], head_size(model.config), old.o.out_features, old.dropout.p)
+    for name, part in old.named_children():
+        setattr(new, name, part)
+    exchange(model, {old: new.to(projection.weight.device).train(old.training)})
 
 
 def number_heads(model: Any, path: str) -> None:
@@ -101,7 +116,11 @@ def number_heads(model: Any, path: str) -> None:
 
 
 def _number(model: Any, projection: nn.Module, heads: int, channels: int) -> None:
-    holder: Any = next(module for module in model.modules() if projection in module.children())
+    holder: Any = _holder(model, projection)
     for name, value in zip(family_of(model).head_numbers, (heads, channels), strict=True):
         if hasattr(holder, name):
             setattr(holder, name, value)
+
+
+def _holder(model: Any, part: nn.Module) -> nn.Module:
+    return next(module for module in model.modules() if part in module.children())

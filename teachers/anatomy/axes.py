@@ -5,6 +5,7 @@ axes that run over that unit. Units are named
 
 - ``hidden``: the channels of the residual stream, one choice for the whole model;
 - ``embedding``: the channels of factorised word embeddings;
+- ``heads``: the heads, where the layers share something by head (MPNet's bias); one choice for the whole model;
 - ``position``: the channels of XLNet's fixed sinusoids;
 - ``<layer>:q``, ``<layer>:k``, ``<layer>:v``: the channels of all heads of a layer, head after head, of queries, keys,
   and of values and what leaves the heads; the first two must be cut alike;
@@ -19,7 +20,7 @@ from typing import Any
 
 import torch
 
-from teachers.anatomy.encoder import family_of, layer_names, layers, part_names, reshaped, shape_of
+from teachers.anatomy.encoder import base_encoder, family_of, layer_names, layers, part_names, reshaped, shape_of
 from teachers.anatomy.families import PART_AXES
 
 
@@ -81,8 +82,14 @@ def _shapes(model: Any) -> dict[str, tuple[int, ...]]:
 
 
 def layer_axes(model: Any) -> dict[str, tuple[Axis, ...]]:
-    """Return the axes of the attention and the feed-forward networks of every layer, by the parameter's name."""
+    """Return the axes of the attention and the feed-forward networks of every layer, by the parameter's name.
+
+    What all layers share by head is among them.
+    """
     found = {}
+    if shared := family_of(model).head_bias:
+        prefix = "" if base_encoder(model) is model else f"{family_of(model).base}."
+        found[f"{prefix}{shared}.weight"] = (Axis(1, ("heads",)),)
     for name, layer in dict(zip(layer_names(model), layers(model), strict=True)).items():
         for path, spec in family_of(model).tensors.items():
             found[f"{name}.{path}"] = _parse(spec, name)

@@ -58,6 +58,10 @@ def family_of(model: Any) -> Family:
         raise UserError(f"model type {name!r} is not supported; those that work: {', '.join(sorted(FAMILIES))}")
     if getattr(config, "inner_group_num", 1) != 1:
         raise UserError(f"{name} with inner_group_num = {config.inner_group_num} is not supported; only 1 is")
+    if name == "mpnet" and config.pad_token_id != 1:
+        raise UserError(
+            f"mpnet with pad_token_id = {config.pad_token_id} is not supported; transformers takes it for 1"
+        )
     return FAMILIES.get(name)
 
 
@@ -77,7 +81,7 @@ def model_inputs(config: Any) -> tuple[str, ...]:
 
 
 def first_position(config: Any) -> int:
-    """Return the row of the position table that the first token uses: 2 for RoBERTa, 0 elsewhere."""
+    """Return the row of the position table that the first token uses: 2 for RoBERTa and MPNet, 0 elsewhere."""
     return int(config.pad_token_id) + 1 if family_of(config).positions_after_padding else 0
 
 

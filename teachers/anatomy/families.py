@@ -91,6 +91,9 @@ class Family:
         predicts_words: Whether transformers has a masked-language head for it.
         plain_attention: Whether attention scores are the scaled products of queries and keys, without terms for
             relative positions or rotation.
+        head_bias: Path from the encoder to a table ``[buckets, heads]`` of what all layers add to their attention scores
+            by distance, beside the products; empty where there is none. Heads at the same place of different layers
+            share a column.
         adds_mask: Whether it also takes a mask ``[B, 1, 1, L]`` that is added to attention scores as it is.
         entry: Paths from the encoder to what only the first layer's input passes through, those that exist.
         closing: Paths from the encoder to what only the last layer's output passes through, those that exist.
@@ -115,6 +118,7 @@ class Family:
     projects_always: bool = False
     predicts_words: bool = True
     plain_attention: bool = True
+    head_bias: str = ""
     adds_mask: bool = True
     entry: tuple[str, ...] = ("embeddings",)
     closing: tuple[str, ...] = ("pooler",)
@@ -133,6 +137,25 @@ _ROBERTA = Family(
         "mlm_decoder": "lm_head.decoder",
     },
     positions_after_padding=True,
+)
+_MPNET = Family(
+    "mpnet",
+    "mpnet",
+    parts={
+        **_PARTS,
+        "query": "attention.attn.q",
+        "key": "attention.attn.k",
+        "value": "attention.attn.v",
+        "attention_output": "attention.attn.o",
+        "attention_norm": "attention.LayerNorm",
+    },
+    embeddings={name: path for name, path in _EMBEDDINGS.items() if name != "token_types"},
+    heads=_ROBERTA.heads,
+    token_types="never",
+    positions_after_padding=True,
+    post_norm=False,
+    plain_attention=False,
+    head_bias="encoder.relative_attention_bias",
 )
 _DISTILBERT = Family(
     "distilbert",
@@ -316,6 +339,7 @@ _BUILT_IN: dict[str, Family] = {
     for family in (
         Family("bert", "bert"),
         _ROBERTA,
+        _MPNET,
         Family("ernie", "ernie", embeddings={**_EMBEDDINGS, "task_types": "embeddings.task_type_embeddings"}),
         _DISTILBERT,
         _ALBERT,

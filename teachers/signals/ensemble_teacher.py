@@ -132,6 +132,11 @@ class EnsembleTeacher:
         """Refused, likewise."""
         self._refuse("attention")
 
+    def score_bias(self, layer: int, length: int) -> Tensor | None:
+        """Refused, likewise."""
+        del layer, length
+        self._refuse("attention")
+
     def _refuse(self, what: str) -> NoReturn:
         raise UserError(
             f"an ensemble of {len(self)} teachers has no {what} of its own, only logits; use distill.ensemble or "

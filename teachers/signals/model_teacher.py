@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 from pydantic import PositiveInt
 
 from eval.encoding import TextEncoder
@@ -26,6 +27,7 @@ from eval.progress.stages import counted
 from eval.task import Examples
 from teachers.anatomy.attention_heads import has_all_heads
 from teachers.anatomy.encoder import attention_width, has_plain_attention, shape_of
+from teachers.anatomy.head_bias import score_bias
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.file_digests import config_values
 from teachers.home import home
@@ -79,6 +81,10 @@ class TeacherSource(Protocol):
     @property
     def plain_attention(self) -> bool:
         """Whether its attention scores are the scaled products of its queries and keys, and nothing else."""
+        ...
+
+    def score_bias(self, layer: int, length: int) -> Tensor | None:
+        """Return what a layer adds to these products by distance, ``[heads, L, L]``; None if nothing."""
         ...
 
     def answers(self, examples: Examples) -> list[Answer]:
@@ -144,6 +150,11 @@ class ModelTeacher:
     def plain_attention(self) -> bool:
         """Whether its attention scores are the scaled products of its queries and keys, and nothing else."""
         return has_plain_attention(self.model.model)
+
+    @torch.no_grad()
+    def score_bias(self, layer: int, length: int) -> Tensor | None:
+        """Return what a layer adds to these products by distance, ``[heads, L, L]``; None if nothing."""
+        return score_bias(self.model.model, layer, length)
 
     def answers(self, examples: Examples) -> list[Answer]:
         """Return the network's answers."""

@@ -77,7 +77,7 @@ def test_shape_and_inputs_are_read(family):
     assert shape.activation == ("relu" if family == "mobilebert" else "gelu_new" if family == "albert" else "gelu")
     assert max_tokens(model.config) == (UNLIMITED if family == "xlnet" else POSITIONS)
     assert ("token_type_ids" in model_inputs(model.config)) == (family in TYPED)
-    assert first_position(model.config) == (2 if family == "roberta" else 0)
+    assert first_position(model.config) == (2 if family in ("roberta", "mpnet") else 0)
     assert attention_width(model.config) == (16 if family == "mobilebert" else HIDDEN)
 
 
@@ -247,8 +247,12 @@ def permutations(model, axes):
     found, heads = {}, {}
     for unit in units:
         layer, _, label = unit.partition(":")
-        if label in ("q", "k", "v"):
-            order = heads.setdefault(layer, torch.randperm(shape.heads, generator=chance))
+        if unit == "heads" or label in ("q", "k", "v"):
+            one = "all layers" if "heads" in units else layer
+            order = heads.setdefault(one, torch.randperm(shape.heads, generator=chance))
+        if unit == "heads":
+            found[unit] = order
+        elif label in ("q", "k", "v"):
             found[unit] = torch.arange(width).view(shape.heads, -1)[order].flatten()
         else:
             found[unit] = torch.randperm(sizes.get(unit, shape.intermediate_size), generator=chance)
@@ -268,7 +272,7 @@ def test_units_run_through_exactly_the_axes_named(family, kind):
     expected = logits(model, inputs)
     axes = tensor_axes(model)
     keep = permutations(model, axes)
-    assert len(keep) == 1 + ("embedding" in keep) + (1 if family == "albert" else LAYERS) * (
+    assert len(keep) == 1 + ("embedding" in keep) + ("heads" in keep) + (1 if family == "albert" else LAYERS) * (
         5 if family == "mobilebert" else 4
     )
     with torch.no_grad():

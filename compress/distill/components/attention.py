@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 Reduction = Literal["valid", "code"]
 
 
-def relation_scores(left: Tensor, right: Tensor, heads: int) -> Tensor:
+def relation_scores(left: Tensor, right: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
     """Return the scaled products of every two tokens, head by head, before any softmax.
 
     With queries and keys these are a layer's attention scores; with values twice, MiniLM's value relation.
@@ -24,9 +24,10 @@ def relation_scores(left: Tensor, right: Tensor, heads: int) -> Tensor:
         left: ``[B, L, heads · d]``.
         right: The same.
         heads: Heads that the channels are split into; it must divide them.
+        bias: What the network adds to every product by distance, ``[heads, L, L]``.
 
     Returns:
-        ``[B, heads, L, L]``, divided by ``sqrt(d)``.
+        ``[B, heads, L, L]``, divided by ``sqrt(d)`` before the bias is added.
 
     Examples:
         >>> import torch
@@ -36,7 +37,8 @@ def relation_scores(left: Tensor, right: Tensor, heads: int) -> Tensor:
         (torch.Size([2, 2, 5, 5]), 2.0)
     """
     first, second = (x.reshape(*x.shape[:2], heads, -1).transpose(1, 2) for x in (left, right))
-    return first @ second.transpose(-1, -2) / math.sqrt(first.shape[-1])
+    scores = first @ second.transpose(-1, -2) / math.sqrt(first.shape[-1])
+    return scores if bias is None else scores + bias.to(scores.device)
 
 
 def match_heads(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:

@@ -52,10 +52,18 @@ class FromTeacher(Objective):
         return self.technique.bind(student, rows, self.teacher)
 
 
-def odd_attention(student: TaskModel, teacher: TeacherSource) -> str:
-    """Return whose attention scores are more than products of queries and keys, in words; nothing if neither's."""
-    own = "" if has_plain_attention(student.model) else f"the student's ({family_of(student.model).model_type})"
-    return " and ".join(filter(None, [own, "" if teacher.plain_attention else "the teacher's"]))
+def odd_attention(student: TaskModel, teacher: TeacherSource, biased: bool = False) -> str:
+    """Return whose attention scores are more than products of queries and keys, in words; nothing if neither's.
+
+    Args:
+        student: The student.
+        teacher: The teacher.
+        biased: Whether the products may have a bias by distance beside them, as in MPNet.
+    """
+    plain = has_plain_attention(student.model) or (biased and bool(family_of(student.model).head_bias))
+    teachers = teacher.plain_attention or (biased and teacher.score_bias(0, 1) is not None)
+    own = "" if plain else f"the student's ({family_of(student.model).model_type})"
+    return " and ".join(filter(None, [own, "" if teachers else "the teacher's"]))
 
 
 def one_history(stages: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
