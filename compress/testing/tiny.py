@@ -30,6 +30,8 @@ FAMILIES: tuple[str, ...] = (
     "deberta-v2",
     "modernbert",
 )
+RELATIVES: tuple[str, ...] = ("xlm-roberta", "camembert")
+"""Families with the network of one in ``FAMILIES`` and a tokenizer of another kind."""
 
 LAYERS, HIDDEN, HEADS, FFN, POSITIONS = 3, 32, 4, 64, 128
 
@@ -77,8 +79,9 @@ def tiny_config(family: str, **changes: Any) -> Any:
     return AutoConfig.for_model(family, **values)
 
 
+_ROBERTA = {"max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1}
 _OWN: dict[str, dict[str, Any]] = {
-    "roberta": {"max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1},
+    **dict.fromkeys(("roberta", *RELATIVES), _ROBERTA),
     "mpnet": {"max_position_embeddings": POSITIONS + 2},
     "albert": {"embedding_size": 16},
     "electra": {"embedding_size": 16},
@@ -118,7 +121,7 @@ def tiny_tokenizer(family: str) -> Any:
 
     if family in ("roberta", "modernbert"):
         return _byte_tokenizer(family)
-    if family in ("albert", "xlnet", "deberta-v2"):
+    if family in ("albert", "xlnet", "deberta-v2", *RELATIVES):
         return _unigram_tokenizer(family)
     classes = {"distilbert": "DistilBertTokenizer", "mpnet": "MPNetTokenizer"}
     special = ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"] if family == "mpnet" else SPECIAL
@@ -135,15 +138,20 @@ def _unigram_tokenizer(family: str) -> Any:
         "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
         "xlnet": ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"],
         "deberta-v2": ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"],
+        "xlm-roberta": ["<s>", "<pad>", "</s>", "<unk>"],
+        "camembert": ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"],
     }[family]
     pieces = [(piece, 0.0) for piece in special]
     pieces += [("▁", -4.0)]
     pieces += [(f"▁{word}", -3.0) for word in WORDS if len(word) > 1]
     pieces += [(character, -6.0) for character in CHARACTERS]
     unknown = next(index for index, piece in enumerate(special) if "unk" in piece.lower())
-    name = {"albert": "AlbertTokenizer", "xlnet": "XLNetTokenizer", "deberta-v2": "DebertaV2Tokenizer"}[family]
-    own = {} if family == "albert" else {"unk_id": unknown}
-    return getattr(transformers, name)(vocab=pieces, model_max_length=POSITIONS, **own)
+    names = {"albert": "Albert", "xlnet": "XLNet", "deberta-v2": "DebertaV2"}
+    names |= {"xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
+    if family in RELATIVES:
+        pieces.append(("<mask>", 0.0))  # stands last there
+    own = {"unk_id": unknown} if family in ("xlnet", "deberta-v2") else {}
+    return getattr(transformers, f"{names[family]}Tokenizer")(vocab=pieces, model_max_length=POSITIONS, **own)
 
 
 def _byte_tokenizer(family: str) -> Any:

@@ -102,6 +102,8 @@ def _keep_columns(model: Any, projection: nn.Module, kept: Sequence[int]) -> Non
     from teachers.anatomy.head_bias import FewerHeads
 
     old: Any = _holder(model, projection)
+    if len(kept) == old.num_attention_heads:
+        return
     columns = getattr(old, "chosen", range(shape_of(model.config).heads))
     new = FewerHeads([columns[place] for place in kept], head_size(model.config), old.o.out_features, old.dropout.p)
     for name, part in old.named_children():

@@ -10,7 +10,7 @@ Data only; ``teachers.anatomy.encoder`` reads it. Names of a layer's parts are t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eval.plugins import Registry
@@ -91,9 +91,8 @@ class Family:
         predicts_words: Whether transformers has a masked-language head for it.
         plain_attention: Whether attention scores are the scaled products of queries and keys, without terms for
             relative positions or rotation.
-        head_bias: Path from the encoder to a table ``[buckets, heads]`` of what all layers add to their attention scores
-            by distance, beside the products; empty where there is none. Heads at the same place of different layers
-            share a column.
+        head_bias: Path from the encoder to a table ``[buckets, heads]`` of what all layers add to these products by
+            distance; empty where there is none. Heads at the same place of different layers share a column.
         adds_mask: Whether it also takes a mask ``[B, 1, 1, L]`` that is added to attention scores as it is.
         entry: Paths from the encoder to what only the first layer's input passes through, those that exist.
         closing: Paths from the encoder to what only the last layer's output passes through, those that exist.
@@ -339,6 +338,8 @@ _BUILT_IN: dict[str, Family] = {
     for family in (
         Family("bert", "bert"),
         _ROBERTA,
+        replace(_ROBERTA, model_type="xlm-roberta"),
+        replace(_ROBERTA, model_type="camembert"),
         _MPNET,
         Family("ernie", "ernie", embeddings={**_EMBEDDINGS, "task_types": "embeddings.task_type_embeddings"}),
         _DISTILBERT,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.models.mpnet.modeling_mpnet import MPNetSelfAttention
+from transformers.models.mpnet.modeling_mpnet import MPNetEncoder, MPNetSelfAttention
 
 from teachers.anatomy.encoder import base_encoder, family_of, layers
 
@@ -31,6 +32,45 @@ def score_bias(model: Any, layer: int, length: int) -> Tensor | None:
     bias: Tensor = holder.compute_position_bias(table.new_empty(1, length, 0))[0]
     fewer = [module for module in layers(model)[layer].modules() if isinstance(module, FewerHeads)]
     return bias.index_select(0, fewer[0].columns) if fewer else bias
+
+
+FARTHEST = 128
+"""Distance from which on transformers' MPNet puts all distances into one bucket."""
+
+
+@contextlib.contextmanager
+def buckets_from_table(network: Any) -> Iterator[None]:
+    """Let a network read the buckets of distances from a table for a while, in place of computing them by logarithms.
+
+    The numbers stay the same. A runtime whose logarithm differs in the last bit would put distances such as 16 into
+    another bucket, so a graph that is exported should hold none; bias and graph are also smaller.
+
+    Args:
+        network: Any network; one without MPNet inside stays as it is.
+    """
+    found: list[Any] = [module for module in network.modules() if isinstance(module, MPNetEncoder)]
+    encoders = [encoder for encoder in found if "compute_position_bias" not in vars(encoder)]
+    for encoder in encoders:
+        encoder.compute_position_bias = _Tabled(encoder)
+    try:
+        yield
+    finally:
+        for encoder in encoders:
+            del encoder.compute_position_bias
+
+
+class _Tabled:
+    """Gives the bias ``[1, heads, L, L]`` for hidden states ``[B, L, d]``."""
+
+    def __init__(self, encoder: Any) -> None:
+        self.table = encoder.relative_attention_bias
+        self.buckets = encoder.relative_position_bucket(torch.arange(-FARTHEST, FARTHEST + 1))
+
+    def __call__(self, states: Tensor) -> Tensor:
+        places = torch.arange(states.shape[1], device=states.device)
+        distances = (places[None, :] - places[:, None]).clamp(-FARTHEST, FARTHEST) + FARTHEST
+        bias: Tensor = self.table(self.buckets.to(states.device)[distances]).permute(2, 0, 1)
+        return bias[None]
 
 
 class FewerHeads(MPNetSelfAttention):  # type: ignore[misc]

@@ -65,7 +65,7 @@ def exchange(model: Any, changes: Mapping[nn.Module, nn.Module]) -> None:
 
 def layer_output(model: Any, hidden: torch.Tensor) -> Any:
     """Return hidden states in the form in which a layer of this family returns them: alone, or first of a pair."""
-    return (hidden, None) if family_of(model).model_type in ("xlnet", "deberta-v2") else hidden
+    return (hidden, None) if family_of(model).model_type in ("xlnet", "deberta-v2", "mpnet") else hidden
 
 
 def layer_differences(model: Any) -> str:

@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 from pydantic import PositiveInt
+from torch import Tensor
 
 from eval.encoding import TextEncoder
 from eval.errors import UserError

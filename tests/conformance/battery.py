@@ -26,12 +26,12 @@ REFUSED = {
     "prune.heads": ("xlnet",),
     "distill.minilm": ("xlnet",),
     "distill.tinybert": ("xlnet", "deberta-v2", "modernbert"),
-    "distill.mobilebert": ("albert", "xlnet", "deberta-v2", "modernbert"),
+    "distill.mobilebert": ("albert", "xlnet", "deberta-v2", "modernbert", "mpnet"),
     "distill.dual": FAMILIES,
     "share.layers": ("albert",),
     "quantize.q8bert": ("xlnet",),
     "distill.margin_mse": FAMILIES,
-    "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert"),
+    "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert", "mpnet"),
 }
 """Families that a technique refuses by name, for what their attention lacks or adds, or for layers they share.
 

@@ -11,7 +11,7 @@ from compress.testing.technique_checks import checks_for, family_checks_for, is_
 from tests.conformance.battery import REFUSED, case
 from tests.tiny import FAMILIES, at_first
 
-SHARE = 10
+SHARE = len(FAMILIES)
 """By default a technique runs on BERT and, each in its turn, on one family of so many; slow tests run the others."""
 
 

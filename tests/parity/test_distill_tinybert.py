@@ -17,7 +17,7 @@ from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.task import TaskSpec
-from teachers.signals.hooks import observe
+from teachers.signals.hooks import SignalSpec, observe
 from teachers.signals.model_teacher import LiveReader, ModelTeacher
 from teachers.taskmodel import TaskModel
 from teachers.training.scoring import rows_of
@@ -129,6 +129,36 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn():
     assert all(value.item() == pytest.approx(0, abs=1e-9) for value in loss(signals, batch).values())
     gone = TinyBertDistillation(stages=["intermediate"], attention=0, hidden=2)
     assert set(bound(gone, model, model)[0](signals, batch)) == {"embeddings", "hidden"}
+
+
+def test_scores_of_mpnet_hold_its_bias(tmp_path):
+    task = tiny_task("classification")
+    teacher, student = tiny_taskmodel("mpnet", task.spec), tiny_taskmodel("mpnet", task.spec)
+    method = TinyBertDistillation(stages=["intermediate"], embeddings=0, hidden=0)
+    rows = rows_of(student, task.train[:6], 0)
+    batch = rows.batch([0, 1, 2])
+    table = student.model.mpnet.encoder.relative_attention_bias.weight
+    with torch.no_grad():
+        table *= 3
+    real = batch.mask.bool()
+    expected = 0.0
+    for layer in range(3):
+        scores = []
+        for model in (student, teacher):
+            with torch.no_grad():
+                seen = observe(model.model, batch.inputs, SignalSpec(queries=(layer,), keys=(layer,)))
+                queries, keys = (x[layer].unflatten(-1, (4, 8)) for x in (seen.queries, seen.keys))
+                bias = model.model.mpnet.encoder.compute_position_bias(seen.queries[layer])
+            scores.append(torch.einsum("bihd,bjhd->bhij", queries, keys) / 8**0.5 + bias)
+        squares = (scores[0] - scores[1]).square().movedim(1, -1)
+        expected += squares[real[:, :, None] & real[:, None, :]].mean().item()
+    for source in (live(teacher), ModelTeacher(teacher, cache=tmp_path)):
+        loss = method.bind(student, rows, source)
+        found = loss(observe(student.model, batch.inputs, loss.reads), batch)["attention"]
+        assert found.item() == pytest.approx(expected, rel=1e-4)
+        assert torch.autograd.grad(found, table)[0].abs().sum() > 0
+    plain = tiny_taskmodel("bert", task.spec)
+    assert TinyBertDistillation().check(plain, Inputs(teacher=live(teacher))) == []
 
 
 def test_the_authors_reduction_counts_padding():

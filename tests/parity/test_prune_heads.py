@@ -18,6 +18,7 @@ from eval.errors import UserError
 from eval.inference import predict
 from teachers.anatomy.attention_heads import head_counts
 from teachers.anatomy.encoder import layer_parts, layers
+from teachers.anatomy.head_bias import score_bias
 from teachers.losses.task_loss import task_loss
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.scoring import rows_of
@@ -209,6 +210,25 @@ def test_a_network_that_was_cut_is_cut_again():
     assert sum(result.lineage[-1].facts["heads"]) == 3
     with pytest.raises(UserError, match="there are 0 to choose from"):
         run(Recipe(steps=steps[:1]), result, Inputs(calibration=task.train[:8]))
+
+
+def test_heads_of_mpnet_keep_their_columns_of_the_shared_bias(tmp_path):
+    """Cut twice, saved, loaded and exported: every head that is left adds the bias that it has always added."""
+    task = tiny_task("classification")
+    model, whole = (tiny_taskmodel("mpnet", task.spec) for _ in range(2))
+    rounds = ({0: (1,), 2: (0, 2)}, {0: (0, 1)})  # of layer 0 heads 0, 2 and 3 are left, then 3
+    result = run(Recipe(steps=tuple(HeadPruning(heads=dropped) for dropped in rounds)), model)
+    attention = [layer.attention.attn for layer in layers(result.model)]
+    assert [getattr(each, "chosen", None) for each in attention] == [(3,), None, (1, 3)]
+    masked(whole, {0: (0, 1, 2), 2: (0, 2)})
+    inputs = whole.encoder.collate(whole.encoder.encode(task.validation[:6]))
+    np.testing.assert_allclose(result.forward(inputs), whole.forward(inputs), atol=1e-6)
+    shared = score_bias(whole.model, 0, 9)
+    for layer, columns in enumerate(([3], [0, 1, 2, 3], [1, 3])):
+        assert torch.equal(score_bias(result.model, layer, 9), shared[columns])
+    result.save(tmp_path / "a")
+    assert np.array_equal(load(tmp_path / "a").forward(inputs), result.forward(inputs))
+    assert export_onnx(result, tmp_path / "b", int8=False, examples=task.validation).gate.max_abs_difference < 1e-5
 
 
 def test_mistakes_are_named():

@@ -8,6 +8,7 @@ import torch
 from compress.distill.components.attention import attention_mse, match_heads, relation_kl, relation_scores
 from eval.errors import UserError
 from teachers.anatomy.encoder import has_plain_attention, shape_of
+from teachers.anatomy.head_bias import score_bias
 from teachers.signals.hooks import SignalSpec, observe
 from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
@@ -19,14 +20,16 @@ from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 def test_scores_give_the_attention_that_the_network_itself_computes(family):
     task = tiny_task("classification")
     model = tiny_taskmodel(family, task.spec)
-    assert has_plain_attention(model.model)
+    assert has_plain_attention(model.model) == (family != "mpnet")
     batch = rows_of(model, task.train, 1).batch([0, 3, 5])
     with torch.no_grad():
         seen = observe(model.model, batch.inputs, SignalSpec(queries=(0, 2), keys=(0, 2)))
         model.model.set_attn_implementation("eager")
         expected = model.model(**batch.inputs, output_attentions=True).attentions
     for layer in (0, 2):
-        scores = relation_scores(seen.queries[layer], seen.keys[layer], shape_of(model.model.config).heads)
+        bias = score_bias(model.model, layer, batch.mask.shape[1])
+        assert (bias is not None) == (family == "mpnet")
+        scores = relation_scores(seen.queries[layer], seen.keys[layer], shape_of(model.model.config).heads, bias)
         found = scores.masked_fill(batch.mask[:, None, None, :] == 0, -1e9).softmax(dim=-1)
         assert torch.allclose(found, expected[layer], atol=1e-6)
 

@@ -196,6 +196,14 @@ def test_unknown_families_are_refused_by_name():
         family_of(tiny_config("albert", inner_group_num=2))
 
 
+def test_mpnet_with_another_padding_than_transformers_counts_from_is_refused():
+    with pytest.raises(UserError, match="mpnet with pad_token_id = 0 is not supported"):
+        new_config("mpnet", tiny_config("bert"), tiny_tokenizer("bert"))
+    assert shape_of(new_config("mpnet", tiny_config("bert"), tiny_tokenizer("roberta"))) == shape_of(
+        tiny_config("bert")
+    )
+
+
 def test_reshaped_configs_bring_along_what_depends_on_them():
     assert reshaped(tiny_config("xlnet"), hidden_size=16).d_head == 4
     assert reshaped(tiny_config("deberta-v2"), hidden_size=16).pooler_hidden_size == 16
@@ -296,9 +304,11 @@ def test_a_single_text_gives_the_same_in_another_family(family, target, kind):
 
 
 def test_only_families_of_one_make_can_be_converted():
-    assert convertible(tiny_config("bert")) == ("roberta", "ernie", "distilbert", "electra")
+    plain = ("roberta", "xlm-roberta", "camembert", "ernie", "distilbert")
+    assert convertible(tiny_config("bert")) == (*plain, "electra")
+    assert convertible(tiny_config("mpnet")) == ()
     assert convertible(tiny_config("electra")) == convertible(tiny_config("albert")) == ()
-    assert convertible(tiny_config("electra", embedding_size=HIDDEN)) == ("bert", "roberta", "ernie", "distilbert")
+    assert convertible(tiny_config("electra", embedding_size=HIDDEN)) == ("bert", *plain)
 
 
 def test_pairs_keep_their_answers_where_the_other_family_has_token_types():

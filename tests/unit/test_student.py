@@ -228,6 +228,17 @@ def test_every_tensor_of_a_narrower_student_comes_from_the_teacher(family):
     assert weights_digest(built.model) == digest
 
 
+def test_heads_that_share_a_bias_are_chosen_alike_in_all_layers():
+    source = tiny("mpnet")
+    built = Student(hidden_size=16, heads=2, init="width").build(source)
+    bias, old = (model.model.mpnet.encoder.relative_attention_bias.weight for model in (built, source))
+    kept = [next(head for head in range(4) if torch.equal(old[:, head], column)) for column in bias.T]
+    assert kept[0] < kept[1]
+    for own, other in zip(layers(built.model), layers(source.model), strict=True):
+        values, whole = (layer_parts(m.model, x)["value"].bias for m, x in ((built, own), (source, other)))
+        assert torch.equal(values.view(2, 8), whole.view(4, 8)[kept])
+
+
 def test_a_distilbert_from_bert_starts_with_its_layers():
     teacher = tiny(kind="tagging")
     built = Student(family="distilbert", layers=(0, 2)).build(teacher)
