@@ -93,9 +93,10 @@ class MobileBertDistillation(Distillation):
 
     Limits:
         Heads must be as many on both sides, and families whose attention is more than products of queries and keys
-        (XLNet, DeBERTa, ModernBERT) take ``attention_weight: 0``. Layers that share weights cannot be trained one by
-        one. The authors' code trains lower layers at a tenth of the rate; here they are frozen, as in the paper. There
-        embeddings stay as they were copied, here the first layer's stage trains them. Next sentences are not predicted.
+        (XLNet, DeBERTa, ModernBERT, MPNet) take ``attention_weight: 0``. Layers that share weights cannot be trained
+        one by one. The authors' code trains lower layers at a tenth of the rate; here they are frozen, as in the paper.
+        There embeddings stay as they were copied, here the first layer's stage trains them. Next sentences are not
+        predicted.
 
     Source:
         Sun, Yu, Song, Liu, Yang, Zhou 2020, arXiv 2004.02984.

@@ -58,8 +58,8 @@ class StructuredPruning(Surgery):
 
     Limits:
         Neurons can be removed from every family. Heads and widths need attention of plain linear layers: XLNet,
-        MobileBERT, DeBERTa and ModernBERT are refused, as the graph does not reach all of their channels. Widths are
-        cut alike in all layers, of standard networks only.
+        MobileBERT, DeBERTa, ModernBERT and MPNet are refused, as the graph does not reach all of their channels. Widths
+        are cut alike in all layers, of standard networks only.
 
     Source:
         Fang, Ma, Song, Mi, Wang 2023, arXiv 2301.12900; Taylor: Molchanov et al. 2019, arXiv 1906.10771, whose

@@ -101,7 +101,7 @@ def _keep_columns(model: Any, projection: nn.Module, kept: Sequence[int]) -> Non
     """Let the heads that are left of an attention module read their own columns of the bias that layers share."""
     from teachers.anatomy.head_bias import FewerHeads
 
-    old: Any = _holder(model, projection)
+    old = _holder(model, projection)
     if len(kept) == old.num_attention_heads:
         return
     columns = getattr(old, "chosen", range(shape_of(model.config).heads))
@@ -118,11 +118,11 @@ def number_heads(model: Any, path: str) -> None:
 
 
 def _number(model: Any, projection: nn.Module, heads: int, channels: int) -> None:
-    holder: Any = _holder(model, projection)
+    holder = _holder(model, projection)
     for name, value in zip(family_of(model).head_numbers, (heads, channels), strict=True):
         if hasattr(holder, name):
             setattr(holder, name, value)
 
 
-def _holder(model: Any, part: nn.Module) -> nn.Module:
+def _holder(model: Any, part: nn.Module) -> Any:
     return next(module for module in model.modules() if part in module.children())

@@ -86,7 +86,7 @@ def layer_axes(model: Any) -> dict[str, tuple[Axis, ...]]:
 
     What all layers share by head is among them.
     """
-    found = {}
+    found: dict[str, tuple[Axis, ...]] = {}
     if shared := family_of(model).head_bias:
         prefix = "" if base_encoder(model) is model else f"{family_of(model).base}."
         found[f"{prefix}{shared}.weight"] = (Axis(1, ("heads",)),)

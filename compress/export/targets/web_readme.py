@@ -10,10 +10,13 @@ from eval.report.markdown import escape
 
 KNOWN = {
     "text-classification": (
-        *("albert", "bert", "deberta-v2", "distilbert", "electra"),
-        *("mobilebert", "modernbert", "roberta"),
+        *("albert", "bert", "camembert", "deberta-v2", "distilbert", "electra"),
+        *("mobilebert", "modernbert", "mpnet", "roberta", "xlm-roberta"),
     ),
-    "token-classification": ("bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta"),
+    "token-classification": (
+        *("bert", "camembert", "deberta-v2", "distilbert", "electra"),
+        *("modernbert", "mpnet", "roberta", "xlm-roberta"),
+    ),
 }
 """Families for which transformers.js 4.3 has a class of each pipeline, of those that this toolkit has."""
 PAIR = '{ text_a: "a text", text_b: "another" }'
