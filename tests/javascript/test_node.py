@@ -56,7 +56,7 @@ def test_every_family_has_the_same_tokens_and_labels(node, tmp_path):
         theirs = {text for text, own, read in zip(texts, whole, found["theirs"], strict=True) if own[:most] != read}
         assert theirs == {text for _, text in other}, "transformers.js cuts the last special token off"
         assert any(len(own) > most for own in whole)
-        assert found["supported"] == (family in KNOWN["classification"])
+        assert found["supported"] == (family in KNOWN["text-classification"])
         answers = predict(model, examples[family]).answers
         for text, own, read in zip(texts, answers, found["answers"], strict=True):
             if (family, text) not in OTHERWISE:
@@ -100,7 +100,7 @@ def test_every_family_tags_words_as_in_python(node, tmp_path):
         assert [answer["tags"] for answer in found["answers"]] == [a["tags"] for a in predict(model, examples).answers]
         tags = [tag for answer in found["answers"] for tag in answer["tags"]]
         assert min(map(tags.count, task.spec.labels)) > 10
-        assert found["supported"] == (family in KNOWN["tagging"])
+        assert found["supported"] == (family in KNOWN["token-classification"])
 
 
 def test_scores_vectors_and_networks_of_our_own(node, tmp_path):
