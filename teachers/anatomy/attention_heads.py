@@ -98,17 +98,17 @@ def keep_heads(model: Any, index: int, kept: Sequence[int]) -> None:
 
 
 def _keep_columns(model: Any, projection: nn.Module, kept: Sequence[int]) -> None:
-    """Let the heads that are left of an attention module read their own columns of the bias that layers share."""
+    """Let the heads that are left of an attention read their own columns of the bias that all layers share."""
     from teachers.anatomy.head_bias import FewerHeads
 
-    old = _holder(model, projection)
-    if len(kept) == old.num_attention_heads:
-        return
-    columns = getattr(old, "chosen", range(shape_of(model.config).heads))
-    new = FewerHeads([columns[place] for place in kept], head_size(model.config), old.o.out_features, old.dropout.p)
-    for name, part in old.named_children():
-        setattr(new, name, part)
-    exchange(model, {old: new.to(projection.weight.device).train(old.training)})
+    for old in _holders(model, projection):  # several where layers share what lies inside of them
+        if len(kept) == old.num_attention_heads:
+            continue
+        columns = getattr(old, "chosen", range(shape_of(model.config).heads))
+        new = FewerHeads([columns[place] for place in kept], head_size(model.config), old.o.out_features, old.dropout.p)
+        for name, part in old.named_children():
+            setattr(new, name, part)
+        exchange(model, {old: new.to(projection.weight.device).train(old.training)})
 
 
 def number_heads(model: Any, path: str) -> None:
@@ -118,11 +118,11 @@ def number_heads(model: Any, path: str) -> None:
 
 
 def _number(model: Any, projection: nn.Module, heads: int, channels: int) -> None:
-    holder = _holder(model, projection)
+    holder = _holders(model, projection)[0]
     for name, value in zip(family_of(model).head_numbers, (heads, channels), strict=True):
         if hasattr(holder, name):
             setattr(holder, name, value)
 
 
-def _holder(model: Any, part: nn.Module) -> Any:
-    return next(module for module in model.modules() if part in module.children())
+def _holders(model: Any, part: nn.Module) -> list[Any]:
+    return [module for module in model.modules() if part in module.children()]

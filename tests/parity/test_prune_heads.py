@@ -13,6 +13,7 @@ from compress.export import export_onnx
 from compress.prune.head_importance import certainty, example_scores, measured, normalised, taylor, token_scores
 from compress.prune.heads import HeadPruning, kept_heads
 from compress.recipe import Recipe
+from compress.share.layers import LayerSharing
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
@@ -229,6 +230,18 @@ def test_heads_of_mpnet_keep_their_columns_of_the_shared_bias(tmp_path):
     result.save(tmp_path / "a")
     assert np.array_equal(load(tmp_path / "a").forward(inputs), result.forward(inputs))
     assert export_onnx(result, tmp_path / "b", int8=False, examples=task.validation).gate.max_abs_difference < 1e-5
+
+
+def test_layers_of_mpnet_that_share_their_attention_lose_its_heads_together(tmp_path):
+    task = tiny_task("classification")
+    sharing = LayerSharing(groups=1, share="attention", recover=False)
+    whole = run(Recipe(steps=(sharing,)), tiny_taskmodel("mpnet", task.spec))
+    result = run(Recipe(steps=(sharing, HeadPruning(heads={1: (0, 2)}))), tiny_taskmodel("mpnet", task.spec))
+    masked(whole, {0: (0, 2)})
+    inputs = whole.encoder.collate(whole.encoder.encode(task.validation[:6]))
+    np.testing.assert_allclose(result.forward(inputs), whole.forward(inputs), atol=1e-6)
+    result.save(tmp_path / "a")
+    assert np.array_equal(load(tmp_path / "a").forward(inputs), result.forward(inputs))
 
 
 def test_mistakes_are_named():
