@@ -8,7 +8,7 @@ import torch
 from compress.distill.components.attention import attention_mse, match_heads, relation_kl, relation_scores
 from eval.errors import UserError
 from teachers.anatomy.encoder import has_plain_attention, shape_of
-from teachers.anatomy.head_bias import score_bias
+from teachers.anatomy.head_bias import buckets_from_table, score_bias
 from teachers.signals.hooks import SignalSpec, observe
 from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
@@ -32,6 +32,16 @@ def test_scores_give_the_attention_that_the_network_itself_computes(family):
         scores = relation_scores(seen.queries[layer], seen.keys[layer], shape_of(model.model.config).heads, bias)
         found = scores.masked_fill(batch.mask[:, None, None, :] == 0, -1e9).softmax(dim=-1)
         assert torch.allclose(found, expected[layer], atol=1e-6)
+
+
+def test_a_graph_reads_mpnets_buckets_from_a_table_that_says_what_transformers_computes():
+    encoder = tiny_taskmodel("mpnet", tiny_task().spec).model.mpnet.encoder
+    for length in (1, 9, 129, 300):
+        states = torch.zeros(1, length, 32)
+        expected = encoder.compute_position_bias(states)
+        with buckets_from_table(encoder), buckets_from_table(encoder):  # an early exit's network is lent inside another
+            assert torch.equal(encoder.compute_position_bias(states), expected)
+        assert "compute_position_bias" not in vars(encoder)
 
 
 def test_fused_projections_are_told_apart():
