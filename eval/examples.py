@@ -13,7 +13,8 @@ Answer = dict[str, Any]
 Example = Mapping[str, Any]
 """One item of data, with the field names of its file:
 
-``text`` or ``text_a`` and ``text_b`` with ``label`` (classification, regression); ``tokens`` with ``tags`` (tagging);
+``text`` or ``text_a`` and ``text_b`` with ``label`` (classification, regression) or with ``labels``, a sorted list
+(multilabel); ``tokens`` with ``tags`` (tagging);
 ``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa); ``text`` (masked-lm);
 ``text`` with a class as ``label``, or ``text_a`` and ``text_b`` with a number as ``label`` (embedding);
 ``text`` and ``choices``, a list of texts, with the place of the right one from 0 as ``label`` (multiple-choice).
@@ -68,6 +69,11 @@ class Reads(Protocol):
     @property
     def truncation(self) -> str:
         """Which text of a pair is cut."""
+        ...
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """From where on something is answered; empty for the kind's usual ones."""
         ...
 
 

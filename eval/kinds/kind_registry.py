@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 OWN: dict[str, str] = {
     "classification": "eval.kinds.classification:Classification",
+    "multilabel": "eval.kinds.multilabel:MultiLabel",
     "regression": "eval.kinds.regression:Regression",
     "tagging": "eval.kinds.tagging:Tagging",
     "qa": "eval.kinds.qa:QuestionAnswering",

@@ -118,10 +118,10 @@ class QuestionAnswering(Kind):
                 answer["score"] = 0.0
         return best, [np.array([answer["score"]], dtype=np.float32) for answer in best]
 
-    def regret(self, feature: Feature, expected: Array, found: Array) -> Array:
+    def regret(self, settings: Reads, feature: Feature, expected: Array, found: Array) -> Array:
         """Compare the choices of a start and of an end inside the context."""
         places = [place for place, offset in enumerate(feature.offsets or ()) if offset is not None]
-        return super().regret(feature, expected[places].T, found[places].T)
+        return super().regret(settings, feature, expected[places].T, found[places].T)
 
     def metrics(self) -> tuple[Metric, ...]:
         """The scores of SQuAD: the best over the expected answers."""

@@ -31,6 +31,7 @@ from tests.tiny import PLACES, tiny_task, tiny_taskmodel
 
 KINDS = (
     "classification",
+    "multilabel",
     "pairs",
     "regression",
     "tagging",
