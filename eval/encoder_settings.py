@@ -91,7 +91,7 @@ def _fits(value: Any, name: str, kind: type) -> bool:
     """Whether a value is one that a field of the settings may have."""
     if type(value) is not kind:
         return False
-    if name in NUMBERS:
+    if name in NUMBERS and isinstance(value, tuple):
         return all(type(number) in (int, float) and math.isfinite(number) for number in value)
     if isinstance(value, int) and kind is int:
         return LEAST.get(name, 0) <= value < HIGHEST

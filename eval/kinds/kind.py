@@ -250,7 +250,9 @@ class Kind(Reading):
         pairs = zip(answers, examples, strict=True)
         return [answer["probability"] for answer in answers], [a["label"] == example["label"] for a, example in pairs]
 
-    def turned(self, labels: Sequence[str], before: Answer, now: Answer, output: Array) -> Array | None:
+    def turned(
+        self, labels: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any], output: Array
+    ) -> Array | None:
         """Return by how much a model prefers its predictions to those that it gave before; None if it cannot tell.
 
         By default that is told of labels, and of places among outputs.

@@ -108,7 +108,9 @@ class MultiLabel(Kind):
         own, other = _margins(settings, expected), _margins(settings, found)
         return np.array([np.abs(own[(own >= 0) != (other >= 0)]).max(initial=0.0)])
 
-    def turned(self, labels: Sequence[str], before: Answer, now: Answer, output: Array) -> Array | None:
+    def turned(
+        self, labels: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any], output: Array
+    ) -> Array | None:
         """Return how far apart the log-odds of labels are that are answered otherwise; a threshold is between them."""
         turned = sorted({*before["labels"]} ^ {*now["labels"]})
         if not turned or any(label not in answer["probabilities"] for label in turned for answer in (before, now)):

@@ -26,7 +26,7 @@ def set_f1(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -
     """Return the F1 of each set alone; 1 where both sets are empty."""
     right, found, true = set_counts(spec, answers, examples).T
     both = found + true
-    return np.divide(2 * right, both, out=np.ones(len(both)), where=both > 0)
+    return np.asarray(np.divide(2 * right, both, out=np.ones(len(both)), where=both > 0))
 
 
 def equal_sets(answers: Sequence[Answer], examples: Sequence[Example]) -> Values:

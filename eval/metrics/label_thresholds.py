@@ -24,6 +24,7 @@ def best_thresholds(chances: NDArray[np.float64], true: NDArray[np.bool_]) -> tu
         true: Which labels each example has, ``[N, C]``.
 
     Examples:
+        >>> import numpy as np
         >>> best_thresholds(np.array([[0.1], [0.2], [0.4], [0.3]]), np.array([[False], [True], [True], [True]]))
         (0.15,)
     """

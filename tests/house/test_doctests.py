@@ -48,6 +48,7 @@ MODULES = (
     "eval.files.typed_json",
     "eval.measurement",
     "eval.metrics.entities",
+    "eval.metrics.label_thresholds",
     "eval.metrics.own_metric",
     "eval.progress.work",
     "eval.proof.many_comparisons",
