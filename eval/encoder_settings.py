@@ -43,8 +43,8 @@ class EncoderSettings:
         pad_id: Token id that fills short rows.
         pad_type_id: Token type of the padding.
         pad_side: left or right.
-        thresholds: From where on something is answered: for multilabel the probability of each label; empty for the
-            usual ones of the kind.
+        thresholds: From where on something is answered: for multilabel the probability of each label, for qa-with-null
+            by how much the null score may exceed that of the best span; empty for the usual ones of the kind.
     """
 
     kind: str

@@ -50,7 +50,8 @@ class TaskSpec(BaseModel):
         class_weights: Weight of each label in the task loss, or None for equal weights.
         pooling: For embedding: a text's vector is the mean of its tokens' last states, or the first token's.
         normalize: For embedding: whether vectors are scaled to length 1.
-        thresholds: For multilabel: the probability from which each label is answered; empty for 0.5.
+        thresholds: For multilabel: the probability from which each label is answered; empty for 0.5. For qa-with-null:
+            by how much the null score may exceed that of the best span; empty for 0.
         choose_thresholds: Whether whatever is trained gets thresholds that are best for the examples that choose.
 
     Examples:

@@ -196,7 +196,7 @@ def tiny_spec(kind: KindName = "classification", *, pair: bool = False, max_leng
         "tagging": "entity_f1",
         "qa": "f1",
     }
-    metrics["multiple-choice"] = "accuracy"
+    metrics |= {"multiple-choice": "accuracy", "qa-with-null": "f1"}
     metric = metrics.get(kind, "masked_accuracy")
     if kind == "embedding":
         metric = "spearman" if pair else "nearest"
@@ -208,7 +208,8 @@ def tiny_task(kind: KindName = "classification", *, pair: bool = False, examples
 
     Classification: whether good or bad words are more (of a pair: whether both texts are of one mood); multilabel:
     which of good words, people and places there are; regression:
-    the share of good words; tagging: people and places; qa: where a person lives; masked-lm: the same sentences;
+    the share of good words; tagging: people and places; qa: where a person lives; qa-with-null: likewise,
+    of every third person nothing is told; masked-lm: the same sentences;
     embedding: the texts of classification, as a pair with 1 for one mood and 0 for two; multiple-choice: which of three
     texts is a good one.
 
@@ -248,6 +249,12 @@ def _example(kind: KindName, pair: bool, chance: random.Random, number: int) -> 
         words = [*chance.sample(GOOD, count), *chance.sample(BAD, 4 - count)]
         chance.shuffle(words)
         return {"text": "it is " + " and ".join(words), "label": count / 4}
+    if kind == "qa-with-null":
+        known = _example("qa", pair, chance, number)
+        if number % 3:
+            return known
+        stranger = next(person for person in PEOPLE if person not in known["context"])
+        return known | {"question": f"where is {stranger} ?", "answers": []}
     if kind == "multilabel":
         there = [name for name in ASPECTS if chance.random() < 0.5]
         words = [chance.choice(ASPECTS[name]) for name in there] + chance.sample(THINGS, 2)

@@ -186,9 +186,9 @@ def load_task(
     """Read a data set and say what it asks.
 
     Args:
-        kind: classification, multilabel, regression, tagging, qa, masked-lm, embedding or multiple-choice, which also
-            reads the rows of SWAG and RACE (see ``eval.kinds.choice_formats``), or one of another package
-            (``eval.kinds``).
+        kind: classification, multilabel, regression, tagging, qa, qa-with-null, masked-lm, embedding or
+            multiple-choice, which also reads the rows of SWAG and RACE (see ``eval.kinds.choice_formats``), or one of
+            another package (``eval.kinds``).
         data: A folder with a file a split (``train``, ``validation``, ``test``, ``unlabeled``; .jsonl, .json, .csv,
             .tsv, .parquet, .txt, also with .gz), one file (``validation``, unless it is called after another split), a
             folder written by ``datasets.save_to_disk``, or a hub name ``owner/name[:config]``; or a table in memory: a
@@ -211,7 +211,8 @@ def load_task(
         class_weights: ``balanced`` (n / (classes * count), over the whole train split), or the weight of some labels,
             where others weigh 1; for multilabel that of its examples, against those without it.
         choose_thresholds: For multilabel: whether whatever is trained gets, for each label, the probability from which
-            it is answered that is best for ``Task.select``; by default it is 0.5.
+            it is answered that is best for ``Task.select``; by default it is 0.5. For qa-with-null likewise the null
+            threshold; by default it is chosen, else it is 0.
         on_bad: Whether bad items refuse the data (``refuse``) or are left out and counted (``skip``).
         files: The file of a split, or the data set's own name of a split.
         columns: The file's column for each of our fields, such as ``{"text": "sentence"}``; usual names are found by

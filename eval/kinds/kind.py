@@ -49,6 +49,7 @@ class Kind(Reading):
 
     Attributes of scores:
         metric: The primary metric when none is named.
+        chooses: Whether thresholds are chosen, unless a task says otherwise.
         calibrated: Whether predictions are labels with a probability.
         unscored: Fields of a prediction that neither scores nor agreement read.
         predicted: Field of a prediction that a metric of the user's own gets; empty if it has none that could be given.
@@ -86,6 +87,7 @@ class Kind(Reading):
     independent: bool = False
 
     metric: str = ""
+    chooses: bool = False
     calibrated: bool = False
     unscored: tuple[str, ...] = ("probability",)
     predicted: str = ""

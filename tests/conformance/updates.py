@@ -36,6 +36,7 @@ KINDS = (
     "regression",
     "tagging",
     "qa",
+    "qa-with-null",
     "multiple-choice",
     "masked-lm",
     "embedding",

@@ -49,6 +49,7 @@ MODULES = (
     "eval.measurement",
     "eval.metrics.entities",
     "eval.metrics.label_thresholds",
+    "eval.metrics.null_threshold",
     "eval.metrics.own_metric",
     "eval.progress.work",
     "eval.proof.many_comparisons",
