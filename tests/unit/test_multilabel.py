@@ -15,8 +15,10 @@ from compress.distill.ensemble import EnsembleDistillation
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
 from compress.distill.tinybert import TinyBertDistillation
+from compress.engine.preparation import teachers_of
 from compress.export import export_onnx, export_web
 from compress.export.runtime.answering import Runtime
+from compress.recipe.from_yaml import recipe_from_plain
 from eval.data.loading import Task, load_task
 from eval.encoder_settings import EncoderSettings
 from eval.errors import UserError
@@ -28,7 +30,7 @@ from eval.task import TaskSpec
 from teachers import finetune
 from teachers.data.encoded_dataset import EncodedDataset
 from teachers.signals.ensemble_teacher import EnsembleTeacher
-from teachers.signals.model_teacher import ModelTeacher
+from teachers.signals.model_teacher import ModelTeacher, cuts_alike, reads_alike
 from teachers.taskmodel import load_taskmodel, save_taskmodel
 from teachers.training.config import Training
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
@@ -206,6 +208,19 @@ def test_a_teacher_is_fine_tuned_with_thresholds(task, tmp_path, monkeypatch):
     facts = json.loads((folder / "teacher.json").read_text())
     assert facts["thresholds"] == list(teacher.task.thresholds) != []
     assert teacher.chosen_on["thresholds"] == task.select.digest
+
+
+def test_a_teacher_that_has_none_gets_thresholds_where_the_task_asks(task, tmp_path):
+    save_taskmodel(tiny_taskmodel("bert", tiny_spec("multilabel")), tmp_path)
+    recipe = recipe_from_plain({"name": "r", "teacher": {"model": str(tmp_path)}, "steps": []}, "r")
+    (teacher,) = teachers_of(recipe, task)
+    assert len(teacher.task.thresholds) == 3
+    assert teacher.lineage[-1].data == {"selection": task.select.digest}
+    (other,) = teachers_of(recipe, tiny_task("multilabel"))
+    assert other.task.thresholds == ()
+    # Thresholds change no input, so the outputs of such a teacher are read as they are.
+    assert reads_alike(teacher.encoder, other.encoder)
+    assert cuts_alike(teacher.encoder, other.encoder)
 
 
 @pytest.mark.parametrize(
