@@ -15,7 +15,7 @@ class Seen:
     """What a comparison of two models has found so far."""
 
     def __init__(self, settings: EncoderSettings) -> None:
-        self.kind = kind_of(settings.kind)
+        self.settings, self.kind = settings, kind_of(settings.kind)
         self.problems: list[str] = []
         self.largest = self.scale = self.total = 0.0
         self.count = 0
@@ -59,8 +59,9 @@ class Seen:
             self.scale = max(self.scale, float(np.abs(one).max(initial=0)))
             self.total, self.count = self.total + float(difference.sum()), self.count + difference.size
             if decide and not self.kind.joined:
-                self.regrets.append(self.kind.regret(feature, one, other))
+                self.regrets.append(self.kind.regret(self.settings, feature, one, other))
         if decide and self.kind.joined:
             for _, own in groupby(range(len(features)), key=lambda row: features[row].example):
                 rows = list(own)
-                self.regrets.append(self.kind.regret(features[rows[0]], expected[rows, 0], found[rows, 0]))
+                scores = expected[rows, 0], found[rows, 0]
+                self.regrets.append(self.kind.regret(self.settings, features[rows[0]], *scores))

@@ -5,6 +5,7 @@ Of the toolkit it imports no more than what an export carries a copy of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -20,6 +21,8 @@ CHOICES = {
 """Values that settings may have."""
 LEAST = {"max_length": 4}
 """Least values, where it is not 0."""
+NUMBERS = ("thresholds",)
+"""Lists of numbers; all others are of texts."""
 HIGHEST = 2**31
 """Above every number of the settings."""
 
@@ -40,6 +43,8 @@ class EncoderSettings:
         pad_id: Token id that fills short rows.
         pad_type_id: Token type of the padding.
         pad_side: left or right.
+        thresholds: From where on something is answered: for multilabel the probability of each label, for qa-with-null
+            by how much the null score may exceed that of the best span; empty for the usual ones of the kind.
     """
 
     kind: str
@@ -53,6 +58,7 @@ class EncoderSettings:
     pad_id: int = 0
     pad_type_id: int = 0
     pad_side: str = "right"
+    thresholds: tuple[float, ...] = ()
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderSettings:
@@ -85,6 +91,8 @@ def _fits(value: Any, name: str, kind: type) -> bool:
     """Whether a value is one that a field of the settings may have."""
     if type(value) is not kind:
         return False
+    if name in NUMBERS and isinstance(value, tuple):
+        return all(type(number) in (int, float) and math.isfinite(number) for number in value)
     if isinstance(value, int) and kind is int:
         return LEAST.get(name, 0) <= value < HIGHEST
     texts: Any = value if kind is tuple else (value,) if kind is str else ()
@@ -97,7 +105,8 @@ def _wanted(name: str, kind: type) -> str:
     words = {bool: "true or false", str: "one", tuple: "a list"}[kind]
     if kind is bool:
         return words
-    return f"{words} of {', '.join(_choices(name) or ('texts',))}"
+    some = ("numbers",) if name in NUMBERS else _choices(name) or ("texts",)
+    return f"{words} of {', '.join(some)}"
 
 
 def _choices(name: str) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ Answer = dict[str, Any]
 Example = Mapping[str, Any]
 """One item of data, with the field names of its file:
 
-``text`` or ``text_a`` and ``text_b`` with ``label`` (classification, regression); ``tokens`` with ``tags`` (tagging);
-``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa); ``text`` (masked-lm);
+``text`` or ``text_a`` and ``text_b`` with ``label`` (classification, regression) or with ``labels``, a sorted list
+(multilabel); ``tokens`` with ``tags`` (tagging);
+``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa; in qa-with-null it may be
+empty); ``text`` (masked-lm);
 ``text`` with a class as ``label``, or ``text_a`` and ``text_b`` with a number as ``label`` (embedding);
 ``text`` and ``choices``, a list of texts, with the place of the right one from 0 as ``label`` (multiple-choice).
 Unlabelled examples lack the last field. Any example may have a ``group``, the name of what it is drawn with: its
@@ -68,6 +70,16 @@ class Reads(Protocol):
     @property
     def truncation(self) -> str:
         """Which text of a pair is cut."""
+        ...
+
+    @property
+    def pad_side(self) -> str:
+        """Where padding stands: right, or left with the classifier token on the right."""
+        ...
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """From where on something is answered; empty for the kind's usual ones."""
         ...
 
 

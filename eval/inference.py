@@ -36,7 +36,7 @@ def decode(
             embedding; ``[1]`` for multiple-choice, the score of a choice.
 
     Returns:
-        One answer an example, and its raw logits: ``[C]`` (classification), ``[1]`` (regression),
+        One answer an example, and its raw logits: ``[C]`` (classification, multilabel), ``[1]`` (regression),
         ``[words, C]`` (tagging), ``[1]`` the score of the best span (qa), ``[texts, d]`` (embedding), ``[choices]``
         (multiple-choice).
     """
@@ -53,8 +53,8 @@ class Predictions:
 
     Attributes:
         answers: By kind: ``{"label", "probability"}`` (for multiple-choice the place of a choice from 0),
-            ``{"score"}``, ``{"tags"}``, ``{"text", "start", "end", "score"}``, or for embedding
-            ``{"vectors"}``, one a text, with the cosine of two as ``"score"``.
+            ``{"labels", "probabilities"}``, ``{"score"}``, ``{"tags"}``, ``{"text", "start", "end", "score"}``, or for
+            embedding ``{"vectors"}``, one a text, with the cosine of two as ``"score"``.
         logits: The raw outputs behind each answer (see ``decode``).
         layers: Layers that each example ran through, of a model in which not every one runs through all.
     """

@@ -297,8 +297,7 @@ def _answered(
     )
     calibration = None
     if kind.calibrated:
-        right = [a["label"] == example["label"] for a, example in zip(kept.answers, examples, strict=True)]
-        calibration = expected_calibration_error([answer["probability"] for answer in kept.answers], right)
+        calibration = expected_calibration_error(*kind.confidences(kept.answers, examples))
     folder, (size, weight_bytes) = getattr(model, "folder", None), size_of(model)
     result = Result(
         name=name,

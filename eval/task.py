@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
-from pydantic import BaseModel, ConfigDict, Field, WrapValidator
+from pydantic import BaseModel, ConfigDict, Field, WrapValidator, model_validator
 
 from eval.example_digests import examples_digest
 from eval.examples import Example as Example
@@ -50,6 +50,9 @@ class TaskSpec(BaseModel):
         class_weights: Weight of each label in the task loss, or None for equal weights.
         pooling: For embedding: a text's vector is the mean of its tokens' last states, or the first token's.
         normalize: For embedding: whether vectors are scaled to length 1.
+        thresholds: For multilabel: the probability from which each label is answered; empty for 0.5. For qa-with-null:
+            by how much the null score may exceed that of the best span; empty for 0.
+        choose_thresholds: Whether whatever is trained gets thresholds that are best for the examples that choose.
 
     Examples:
         >>> TaskSpec(kind="classification", labels=("bad", "good"), pair=True).outputs
@@ -69,6 +72,16 @@ class TaskSpec(BaseModel):
     class_weights: tuple[float, ...] | None = None
     pooling: Pooling = "mean"
     normalize: bool = True
+    # Left out of files while they say nothing, so those of other tasks, and their digests, stay what they were.
+    thresholds: tuple[float, ...] = Field(default=(), exclude_if=lambda value: not value)
+    choose_thresholds: bool = Field(default=False, exclude_if=lambda value: not value)
+
+    @model_validator(mode="after")
+    def _one_threshold_each(self) -> TaskSpec:
+        wanted = kind_of(self.kind).thresholds(self.labels)
+        if self.thresholds and len(self.thresholds) != wanted:
+            raise ValueError(f"thresholds: got {len(self.thresholds)}, {self.kind} of these labels has {wanted}")
+        return self
 
     @property
     def outputs(self) -> int:

@@ -40,12 +40,14 @@ class Facts(BaseModel):
         history: An entry an epoch.
         sweep: What a sweep found, if this is the best of one.
         chosen_on: What the base was chosen on.
+        thresholds: Those that were chosen.
     """
 
     identity: Identity = Identity()
     history: list[dict[str, Any]] = []
     sweep: dict[str, Any] | None = None
     chosen_on: dict[str, str] = {}
+    thresholds: list[float] = []
 
 
 def chosen_on(folder: Path | None) -> dict[str, str]:
@@ -65,6 +67,7 @@ def chosen_on(folder: Path | None) -> dict[str, str]:
             "training": used.train,
             "best epoch": used.validation if chooses else None,
             "best of a sweep": None if facts.sweep is None else used.validation,
+            "thresholds": used.validation if facts.thresholds else None,
         }
         found |= {f"{what} on {name}" if name else what: digest for what, digest in said.items() if digest}
     return found

@@ -58,7 +58,7 @@ def own_task(folder: Path, config: Any) -> TaskSpec:
     labels = tuple(config.id2label[i] for i in sorted(config.id2label))
     architecture = (config.architectures or [""])[0]
     for kind in own_kinds():
-        if kind.head and architecture.endswith(kind.head) and kind.fits_head(labels):
+        if kind.head and architecture.endswith(kind.head) and kind.fits_head(labels, config.problem_type):
             return TaskSpec(
                 kind=kind.name,
                 labels=labels if kind.labelled else (),
@@ -70,6 +70,19 @@ def own_task(folder: Path, config: Any) -> TaskSpec:
     if (said := said_by(folder)) is not None:
         return TaskSpec(kind="embedding", metric="spearman", pair=True, **said)
     raise UserError(f"{folder}: holds {architecture or 'a model without a head'}; say which task it is for")
+
+
+def keeping_thresholds(task: TaskSpec, made_for: TaskSpec | None) -> TaskSpec:
+    """Return a task with the thresholds of the model that answers it, unless it has its own.
+
+    Args:
+        task: The task, with its labels in the model's order.
+        made_for: What the model says that it was made for.
+    """
+    if made_for is None or task.thresholds or (task.kind, task.labels) != (made_for.kind, made_for.labels):
+        return task
+    chooses = task.choose_thresholds or made_for.choose_thresholds
+    return task.model_copy(update={"thresholds": made_for.thresholds, "choose_thresholds": chooses})
 
 
 def in_own_order(source: str, config: Any, task: TaskSpec) -> TaskSpec:

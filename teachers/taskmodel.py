@@ -26,7 +26,7 @@ from teachers.anatomy.families import FAMILIES, register_family
 from teachers.anatomy.padding import silence
 from teachers.anatomy.pooling import check_pooling, pooled, save_pooling, set_pooling
 from teachers.chosen_on import chosen_on
-from teachers.folder_task import in_own_order, own_task, read_task
+from teachers.folder_task import in_own_order, keeping_thresholds, own_task, read_task
 from teachers.limits import size_problems
 from teachers.weight_check import aligned, complain, not_finite, read_stock
 
@@ -149,6 +149,7 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
         pad_id=int(tokenizer.pad_token_id or 0),
         pad_type_id=family_of(model.config).pad_type_id,
         pad_side=str(tokenizer.padding_side),
+        thresholds=task.thresholds,
     )
 
 
@@ -262,7 +263,7 @@ def load_taskmodel(
     if kind_of(task.kind).vectors:
         check_pooling(where, task)
     tokenizer = loaded_part(source, "tokenizer", lambda: load_tokenizer(source, config=config))
-    task = in_own_order(source, config, task)
+    task = keeping_thresholds(in_own_order(source, config, task), said)
     _check_tokenizer(tokenizer, config, where=source)
     set_task(config, task)
     loader = auto_class(task)

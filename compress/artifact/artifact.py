@@ -11,18 +11,19 @@ from typing import Any
 from compress.architectures import prepare
 from compress.artifact.lineage import FILE as LINEAGE
 from compress.artifact.lineage import read_lineage
-from compress.artifact.record import HEAD, SOURCE, Record, choices, outcome_of
+from compress.artifact.record import HEAD, SOURCE, THRESHOLDS, Record, choices, outcome_of
 from compress.artifact.store import is_artifact, read, write
 from compress.artifact.structure import structure_of
 from eval.data.loading import Task
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.naming import public_name
-from eval.task import TaskSpec
+from eval.task import Examples, TaskSpec
 from teachers.anatomy.pooling import check_pooling
 from teachers.chosen_on import chosen_on
-from teachers.folder_task import in_own_order
+from teachers.folder_task import in_own_order, keeping_thresholds
 from teachers.taskmodel import TaskModel, load_taskmodel, with_head
+from teachers.training.threshold_choice import with_thresholds
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,28 @@ class Artifact(TaskModel):
             seconds=round(time.perf_counter() - started, 3),
         )
         return Artifact(model.model, model.tokenizer, task, name=self.name, lineage=(*self.lineage, record))
+
+    def with_thresholds(self, examples: Examples) -> Artifact:
+        """Return the model with the thresholds that are best for examples, if its task asks for it, and a record of it.
+
+        Args:
+            examples: Those that choose, with their truths.
+        """
+        started = time.perf_counter()
+        made = with_thresholds(self, examples)
+        if made is self:
+            return self
+        last = self.lineage[-1]
+        record = Record(
+            technique=THRESHOLDS,
+            data={"selection": examples.digest},
+            facts={"thresholds": list(made.task.thresholds)},
+            size_before=last.size_after,
+            weights_before=last.weights_after,
+            **outcome_of(made),
+            seconds=round(time.perf_counter() - started, 3),
+        )
+        return replace(made, folder=None, lineage=(*self.lineage, record))
 
     def save(self, folder: str | Path) -> Path:
         """Write a Hugging Face folder with ``lineage.json`` and a model card; beside, then renamed."""
@@ -233,7 +256,8 @@ def load_model(
         return artifact.with_task(task, seed)
     if kind_of(task.kind).vectors:
         check_pooling(Path(source), task)
-    return replace(artifact, task=in_own_order(str(source), artifact.model.config, task))
+    task = keeping_thresholds(in_own_order(str(source), artifact.model.config, task), artifact.task)
+    return replace(artifact, task=task)
 
 
 def _headless(source: str | Path, made_for: str, kind: str) -> str:

@@ -18,6 +18,8 @@ SOURCE = "source"
 """The technique name of the first record of every lineage: the model as it came in."""
 HEAD = "head"
 """The technique name of a record of a new head for another kind of task."""
+THRESHOLDS = "thresholds"
+"""The technique name of a record of thresholds that were chosen for a model as it is."""
 SAVED = "saved"
 """The technique name of a record of files that were written otherwise than the record before says, as by another
 version of a library, or that no record covers yet."""

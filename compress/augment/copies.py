@@ -43,7 +43,7 @@ def augment(examples: Sequence[Example], rule: Rule, copies: int, seed: int) -> 
     for source, (example, own) in enumerate(zip(examples, fields, strict=True)):
         yield dict(example)
         chance = Random(f"{seed} {source}")
-        written = {*own, "tags"} if rule.keeps_label else {*own, "tags", "label"}
+        written = {*own, "tags"} if rule.keeps_label else {*own, "tags", "label", "labels"}
         kept = {key: value for key, value in example.items() if key not in written}
         for copy in range(1, copies + 1):
             members = rule.members(copy) if len(own) > 1 else (0,)

@@ -84,4 +84,6 @@ def _kind(values: Any) -> str:
         return "tagging"
     if "context" in values:
         return "qa"
+    if "labels" in values:
+        return "multilabel"
     return "regression" if isinstance(values.get("label"), float) else "classification"

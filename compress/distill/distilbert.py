@@ -11,10 +11,9 @@ from torch import Tensor
 from compress.distill.components.distillation import Distillation
 from compress.distill.components.distillation_losses import (
     cosine_distance,
-    kl_divergence,
-    logit_mse,
     paired_logits,
     soft_count,
+    soft_loss,
 )
 from compress.technique import Inputs
 from eval.kinds.kind_registry import kind_of
@@ -134,7 +133,7 @@ class TripleLoss(Loss):
         terms: dict[str, Tensor] = {}
         if config.alpha_soft:
             pairs = paired_logits(spec, logits, teacher.logits, batch, config.only_predicted)
-            soft = logit_mse if kind_of(spec.kind).number else kl_divergence
+            soft = soft_loss(spec, "kl")
             losses = [soft(own, other, config.temperature) for own, other in pairs]
             terms["soft"] = config.alpha_soft * sum(losses[1:], losses[0]) / len(losses)
         if config.alpha_task:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -10,15 +9,8 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from compress.distill.components.distillation import Distillation
-from compress.distill.components.distillation_losses import (
-    kl_divergence,
-    logit_mse,
-    paired_logits,
-    soft_count,
-    soft_cross_entropy,
-)
+from compress.distill.components.distillation_losses import SoftLoss, paired_logits, soft_count, soft_loss
 from compress.distill.components.schedule import Schedule, check_ends, value_at
-from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
@@ -27,19 +19,14 @@ from teachers.signals.hooks import Signals
 from teachers.signals.model_teacher import Reader, TeacherSource
 from teachers.taskmodel import TaskModel
 
-SOFT_LOSSES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
-    "kl": kl_divergence,
-    "soft_cross_entropy": soft_cross_entropy,
-    "mse": logit_mse,
-}
-
 
 class LogitDistillation(Distillation):
     """Train the student on the teacher's soft targets and on the labels.
 
     ``loss = alpha · soft + (1 - alpha) · hard`` with
     ``soft = T² · mean over rows of KL(softmax(teacher / T) ‖ softmax(student / T))`` and ``hard`` the task's own loss.
-    Regression always takes the squared difference of the scores; qa averages start and end.
+    Regression always takes the squared difference of the scores; qa averages start and end; multilabel compares the two
+    probabilities of each label, yes and no, by the sigmoid, and averages over labels.
 
     Attributes:
         temperature: T, dividing both logits; a number, or a schedule such as ``{from: 4, to: 1, shape: cosine}``,
@@ -84,8 +71,8 @@ class LogitDistillation(Distillation):
 
     def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> SoftTargets:
         """Compute or find the teacher's logits for these rows."""
-        soft = "mse" if kind_of(student.task.kind).number else self.loss
-        return SoftTargets(student.task, teacher.read(rows), self.temperature, self.alpha, SOFT_LOSSES[soft])
+        soft = soft_loss(student.task, self.loss)
+        return SoftTargets(student.task, teacher.read(rows), self.temperature, self.alpha, soft)
 
 
 @dataclass
@@ -96,7 +83,7 @@ class SoftTargets(Loss):
     reader: Reader
     temperature: float | Schedule
     alpha: float | Schedule
-    soft: Callable[[Tensor, Tensor, float], Tensor]
+    soft: SoftLoss
     only_predicted: bool = False
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:

@@ -67,7 +67,7 @@ class MarginDistillation(Distillation):
                 f"compares the passages of a query, and this {family} answers {spec.kind} of single texts; "
                 "give it pairs: text_a the query, text_b the passage"
             )
-        elif kind_of(spec.kind).one_label and len(spec.labels) != 2:
+        elif spec.labels and not (kind_of(spec.kind).one_label and len(spec.labels) == 2):
             found.append(f"needs a score, which {len(spec.labels)} classes do not have; take two classes or a number")
         elif inputs.train and len({example["text_a"] for example in inputs.train}) == len(inputs.train):
             found.append(f"no two of the {len(inputs.train)} training examples have the same text_a, the query")

@@ -13,12 +13,12 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from compress.distill.components.attention import Reduction, relation_rows, relation_scores
 from compress.distill.components.distillation import Distillation, one_history
+from compress.distill.components.distillation_losses import SoftLoss, soft_loss
 from compress.distill.labels import LabelTraining
-from compress.distill.logits import SOFT_LOSSES, SoftTargets
+from compress.distill.logits import SoftTargets
 from compress.technique import Inputs, Outcome, Technique
 from compress.traits import Trait
 from eval.errors import UserError
-from eval.kinds.kind_registry import kind_of
 from teachers.anatomy.attention_heads import has_all_heads
 from teachers.anatomy.encoder import family_of, has_plain_attention, layer_count, layers, shape_of
 from teachers.data.encoded_dataset import Batch, EncodedDataset
@@ -353,8 +353,8 @@ def _mean(values: Tensor, mask: Tensor, reduction: Reduction) -> Tensor:
     return values.mean() if reduction == "code" else values[mask.bool()].mean()
 
 
-def _soft_loss(student: TaskModel) -> Any:
-    return SOFT_LOSSES["mse" if kind_of(student.task.kind).number else "kl"]
+def _soft_loss(student: TaskModel) -> SoftLoss:
+    return soft_loss(student.task, "kl")
 
 
 def _train_only(model: Any, chosen: tuple[int, ...]) -> None:

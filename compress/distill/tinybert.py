@@ -14,7 +14,12 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from compress.distill.components.attention import Reduction, attention_mse, match_heads, relation_scores
 from compress.distill.components.distillation import Distillation, odd_attention, one_history
-from compress.distill.components.distillation_losses import paired_logits, soft_count, soft_cross_entropy
+from compress.distill.components.distillation_losses import (
+    of_probabilities,
+    paired_logits,
+    soft_count,
+    soft_cross_entropy,
+)
 from compress.distill.components.layer_map import LayerMap, map_problems, resolve
 from compress.distill.components.projection import Projection
 from compress.distill.labels import LabelTraining
@@ -252,7 +257,8 @@ class TinyBertLoss(Loss):
         if kind_of(self.spec.kind).number:
             return task_loss(self.spec, logits, batch)
         pairs = paired_logits(self.spec, logits, teacher.logits.float(), batch)
-        losses = [prediction_loss(*pair, self.config.temperature, self.config.reduction) for pair in pairs]
+        loss = of_probabilities(self.spec, prediction_loss)
+        losses = [loss(*pair, self.config.temperature, self.config.reduction) for pair in pairs]
         return torch.stack(losses).mean()
 
 

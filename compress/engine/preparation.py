@@ -187,7 +187,10 @@ def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, nam
     start = source if spec is None else block.start(source, spec, seed)
     if isinstance(start, str):
         start = load_model(start, spec, accept_incomplete=block.accept_incomplete)
-    return replace(start, name=name)
+    found = replace(start, name=name)
+    if task is None or found.task.thresholds or not found.task.choose_thresholds:
+        return found
+    return Artifact.from_model(found, public_name(source)).with_thresholds(task.select)
 
 
 def _source(teachers: tuple[TaskModel, ...]) -> TeacherSource | None:

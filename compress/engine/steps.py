@@ -33,6 +33,7 @@ from eval.progress.stages import passed, stage
 from teachers.anatomy.encoder import layer_count
 from teachers.renamed import recorded
 from teachers.taskmodel import TaskModel
+from teachers.training.threshold_choice import with_thresholds
 from teachers.training.tracking import tracked_as, untracked
 
 if TYPE_CHECKING:
@@ -188,13 +189,15 @@ def run_step(
     with tracked_as(step.name if place is None else place.name), stage(step.name) as work:
         outcome = apply_step(step, artifact, replace(inputs, folder=working), seed)
     _verify(step, outcome.model, inputs)
-    fresh = replace(outcome.model)  # digests are computed once an object, and the weights have changed
+    made = with_thresholds(outcome.model, inputs.validation)
+    facts = outcome.facts | ({} if made is outcome.model else {"thresholds": list(made.task.thresholds)})
+    fresh = replace(made)  # digests are computed once an object, and the weights have changed
     known = identity(step, artifact, inputs, seed)
     record = Record(
         **known,
         chosen_on={} if known["teacher"] is None else _teacher_choices(inputs.teacher),
         package=package_of(step.name),
-        facts=without_paths(outcome.facts),
+        facts=without_paths(facts),
         export_scheme=outcome.export_scheme,
         size_before=artifact.lineage[-1].size_after,
         **outcome_of(fresh),
@@ -223,7 +226,7 @@ def identity(step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> 
         for name in ("train", "validation", "calibration")
         if getattr(inputs, name) is not None and (name in step.needed() or (name == "validation" and step.trains))
     }
-    if step.chooses and inputs.validation:
+    if (step.chooses or artifact.task.choose_thresholds) and inputs.validation:
         used["selection"] = inputs.validation.digest
     used |= _files({path: sha256(path) for path in step.reads() if path.is_file()})
     return {

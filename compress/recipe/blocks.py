@@ -47,6 +47,9 @@ class TaskBlock(Block):
         pooling: For embedding: how a text's vector is made of its tokens, the mean by default.
         normalize: For embedding: whether vectors are scaled to length 1, as they are by default.
         class_weights: Weight of each label in the task loss, or ``balanced``.
+        choose_thresholds: For multilabel: whether the probability from which a label is answered is chosen for each
+            label, on the examples that choose; else it is 0.5. For qa-with-null: whether the null threshold is; it is
+            by default, else it is 0.
         on_bad: Whether bad lines refuse the run or are skipped and counted.
         files: File of each split, if their names are not the splits' own.
         columns: The file's column for each of our fields.
@@ -65,6 +68,7 @@ class TaskBlock(Block):
     pooling: Pooling | None = None
     normalize: bool | None = None
     class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(allow_inf_nan=True)]] | None = None
+    choose_thresholds: bool | None = None
     on_bad: Literal["refuse", "skip"] = "refuse"
     files: dict[str, str] | None = None
     columns: dict[str, str] | None = None

@@ -41,6 +41,8 @@ THINGS = ("film", "book", "meal", "song", "room", "game", "story", "show")
 PEOPLE = ("ann", "bob", "carla", "dave", "emma", "frank", "grace", "henry")
 PLACES = ("paris", "rome", "oslo", "lima", "cairo", "delhi", "tokyo", "quito")
 FUNCTION = ("the", "a", "is", "was", "and", "very", "in", "where", "lives", "likes", "it", "not", "of", "to", "quite")
+ASPECTS = {"good": GOOD, "person": PEOPLE, "place": PLACES}
+"""Labels of a text, and the words that it then has one of."""
 WORDS = (*FUNCTION, *GOOD, *BAD, *THINGS, *PEOPLE, *PLACES)
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"
@@ -198,20 +200,28 @@ def _byte_tokenizer(family: str) -> Any:
 
 def tiny_spec(kind: KindName = "classification", *, pair: bool = False, max_length: int = 32) -> TaskSpec:
     """Return the specification that ``tiny_task`` uses."""
-    labels = {"classification": ("bad", "good"), "tagging": ("O", "B-PER", "B-LOC")}.get(kind, ())
-    metrics = {"classification": "accuracy", "regression": "pearson", "tagging": "entity_f1", "qa": "f1"}
-    metrics["multiple-choice"] = "accuracy"
+    labels = {"classification": ("bad", "good"), "tagging": ("O", "B-PER", "B-LOC"), "multilabel": tuple(ASPECTS)}
+    metrics = {
+        "classification": "accuracy",
+        "multilabel": "micro_f1",
+        "regression": "pearson",
+        "tagging": "entity_f1",
+        "qa": "f1",
+    }
+    metrics |= {"multiple-choice": "accuracy", "qa-with-null": "f1"}
     metric = metrics.get(kind, "masked_accuracy")
     if kind == "embedding":
         metric = "spearman" if pair else "nearest"
-    return TaskSpec(kind=kind, labels=labels, metric=metric, pair=pair, max_length=max_length, stride=8)
+    return TaskSpec(kind=kind, labels=labels.get(kind, ()), metric=metric, pair=pair, max_length=max_length, stride=8)
 
 
 def tiny_task(kind: KindName = "classification", *, pair: bool = False, examples: int = 40, seed: int = 13) -> Task:
     """Return a task whose answers follow a rule that a tiny encoder can learn.
 
-    Classification: whether good or bad words are more (of a pair: whether both texts are of one mood); regression:
-    the share of good words; tagging: people and places; qa: where a person lives; masked-lm: the same sentences;
+    Classification: whether good or bad words are more (of a pair: whether both texts are of one mood); multilabel:
+    which of good words, people and places there are; regression:
+    the share of good words; tagging: people and places; qa: where a person lives; qa-with-null: likewise,
+    of every third person nothing is told; masked-lm: the same sentences;
     embedding: the texts of classification, as a pair with 1 for one mood and 0 for two; multiple-choice: which of three
     texts is a good one.
 
@@ -251,6 +261,18 @@ def _example(kind: KindName, pair: bool, chance: random.Random, number: int) -> 
         words = [*chance.sample(GOOD, count), *chance.sample(BAD, 4 - count)]
         chance.shuffle(words)
         return {"text": "it is " + " and ".join(words), "label": count / 4}
+    if kind == "qa-with-null":
+        known = _example("qa", pair, chance, number)
+        if number % 3:
+            return known
+        stranger = next(person for person in PEOPLE if person not in known["context"])
+        return known | {"question": f"where is {stranger} ?", "answers": []}
+    if kind == "multilabel":
+        there = [name for name in ASPECTS if chance.random() < 0.5]
+        words = [chance.choice(ASPECTS[name]) for name in there] + chance.sample(THINGS, 2)
+        chance.shuffle(words)
+        texts = {"text_a": "it is", "text_b": " and ".join(words)} if pair else {"text": "it is " + " and ".join(words)}
+        return texts | {"labels": there}
     people, places = chance.sample(PEOPLE, 2), chance.sample(PLACES, 2)
     if kind == "tagging":
         tokens = [people[0], "lives", "in", places[0], "and", "likes", "the", chance.choice(THINGS), "of", people[1]]

@@ -107,16 +107,10 @@ def is_tie(
         output: Its raw output behind it, ``[C]`` or ``[words, C]``.
         tolerance: See ``Tolerances.tie``.
     """
-    kind, names = kind_of(str(task["kind"])), list(task.get("labels", ()))
-    if kind.truth is None or kind.truth not in one or kind.truth not in other:
+    regret = kind_of(str(task["kind"])).turned(list(task.get("labels", ())), one, other, output)
+    if regret is None:
         return False
-    before, now = (list(kind.labels_in(prediction[kind.truth])) for prediction in (one, other))
-    rows = np.atleast_2d(np.asarray(output, dtype=np.float64))
-    places = [names.index(label) if label in names else label for label in before]
-    known = all(type(place) is int and 0 <= place < rows.shape[1] for place in places)
-    if before == now or not known or not len(before) == len(now) == len(rows):
-        return False
-    regret = rows.max(axis=1) - rows[np.arange(len(rows)), np.array(places, dtype=np.int64)]
+    rows = np.asarray(output, dtype=np.float64)
     return bool(regret.max(initial=0.0) <= tolerance * max(1.0, float(np.abs(rows).max(initial=0.0))))
 
 

@@ -31,6 +31,10 @@ def specification(kind: str, metric: str | Function | None, **given: Any) -> Tas
     own = kind_of(kind)
     if not own.vectors and (named := [name for name in ("pooling", "normalize") if given.get(name) is not None]):
         raise UserError(*(f"{name}: {kind} has no vectors; leave it out" for name in named))
+    if given.get("choose_thresholds") and not own.thresholds(("a label",)):
+        raise UserError(f"choose_thresholds: {kind} has no thresholds; leave it out")
+    if own.chooses and given.get("choose_thresholds") is None:
+        given["choose_thresholds"] = True
     defaults = {"max_length": own.max_length, "stride": own.stride, "truncation": own.truncation}
     try:
         spec = TaskSpec.model_validate(

@@ -24,6 +24,10 @@ USUAL: Mapping[str, Sequence[str]] = {
         *("labels", "target", "class", "category", "sentiment", "intent", "emotion", "topic", "polarity"),
         *("score", "rating", "similarity", "similarity_score", "relatedness", "output", "answer", "y"),
     ),
+    "labels": (
+        *("label", "classes", "categories", "emotions", "topics", "tags", "genres", "targets"),
+        *("class", "category", "emotion", "topic", "target"),
+    ),
     "tokens": ("words",),
     "tags": ("ner_tags", "pos_tags", "labels", "ner", "label"),
     "context": ("passage", "paragraph"),
@@ -31,6 +35,12 @@ USUAL: Mapping[str, Sequence[str]] = {
 """Usual names of the columns for our fields, the likeliest first."""
 NUMBERS = ("", "id", "idx", "index", "uid", "guid", "group", "unnamed: 0")
 """Columns that number or group rows, and say nothing of them."""
+
+
+def usual_column(field: str, names: Iterable[str]) -> str | None:
+    """Return the column that holds a field under our own name or a usual one; None if there is none."""
+    there = {name.strip().lower(): name for name in names}
+    return next((there[name] for name in (field, *USUAL.get(field, ())) if name in there), None)
 
 
 def matched_columns(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.data.columns import matched_columns
+from eval.data.columns import NUMBERS, matched_columns, usual_column
 from eval.files.rows import Row
 from eval.kinds.kind_registry import kind_of
 from eval.kinds.values import SHOWN_LABELS, LabelReader, plain_text, shown
@@ -25,6 +25,7 @@ class Checker:
         named: ``columns`` as it was given.
         columns: The same with those that ``match`` found for the file that is being read.
         found: All that it found in any file.
+        spread: Columns that hold the truth together in the file that is being read, one for each label.
         pair: Whether texts come in pairs, as in the first good item; None before it. For embedding only items with a
             label count.
     """
@@ -33,6 +34,7 @@ class Checker:
         self.kind = kind_of(kind)
         self.named = self.columns = columns
         self.found: dict[str, str] = {}
+        self.spread: tuple[str, ...] = ()
         self.reader = LabelReader(label_map)
         self.pair: bool | None = None
 
@@ -45,14 +47,32 @@ class Checker:
     def labels(self, labels: Sequence[str] | None) -> None:
         self.reader.allowed = labels
 
-    def match(self, names: Collection[str], labelled: bool, alone: bool) -> None:
-        """Find the columns of a file whose fields have other names than ours; arguments as for ``matched_columns``.
+    def match(self, first: Mapping[str, Any], labelled: bool, alone: bool) -> None:
+        """Find the columns of a file whose fields have other names than ours, or that hold the truth together.
 
         What was found in an earlier file of the data set is looked for first.
+
+        Args:
+            first: The first row of the file.
+            labelled: As for ``matched_columns``.
+            alone: Likewise.
         """
-        earlier = {field: name for field, name in self.found.items() if field not in names and name in names}
-        self.columns = matched_columns(self.kind, names, {**earlier, **self.named}, labelled, alone)
+        earlier = {field: name for field, name in self.found.items() if field not in first and name in first}
+        given = {**earlier, **self.named}
+        self.spread = self._spread(first, given) if labelled else ()
+        names = [name for name in first if name not in self.spread]
+        self.columns = matched_columns(self.kind, names, given, labelled and not self.spread, alone)
         self.found |= {field: name for field, name in self.columns.items() if field not in self.named}
+        if self.spread:
+            self.found[str(self.kind.truth)] = " + ".join(self.spread)
+
+    def _spread(self, first: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
+        truth = self.kind.truth
+        if truth is None or truth in given or usual_column(truth, first) is not None:
+            return ()
+        other = {*given.values(), *self.kind.fields, *self.kind.group_columns}
+        rest = {name: value for name, value in first.items() if name not in other and name.lower() not in NUMBERS}
+        return self.kind.label_columns(rest, self.labels)
 
     def has_truth(self, row: Row) -> bool:
         """Whether a row holds the truth, whatever its form."""
@@ -61,9 +81,11 @@ class Checker:
 
     def _given(self, row: Row, name: str) -> Any:
         """Return what a row holds in a field; an empty cell of a text table holds no truth."""
+        if name == self.kind.truth and self.spread:
+            return {label: row.values.get(label) for label in self.spread}
         value = row.values.get(self.columns.get(name, name))
-        empty = row.written and name == self.kind.truth and isinstance(value, str) and not value.strip()
-        return None if empty else value
+        may_be_none = row.written and name == self.kind.truth and not self.kind.blank
+        return None if may_be_none and isinstance(value, str) and not value.strip() else value
 
     def check(self, row: Row, labelled: bool) -> dict[str, Any]:
         """Return the example that a row holds.
@@ -80,7 +102,7 @@ class Checker:
         found = {name: self._given(row, name) for name in self.kind.fields}
         values = {name: value for name, value in found.items() if value is not None}
         if row.written:
-            values = {name: self.kind.parsed(name, value, values) for name, value in values.items()}
+            values = {name: self._parsed(name, value, values) for name, value in values.items()}
         truth = self.kind.truth
         fields = [*self.kind.inputs(values), *([truth] if labelled and truth else [])]
         missing = [name for name in fields if name not in values]
@@ -95,6 +117,9 @@ class Checker:
         self._same_form(example)
         group = self._group(row, example)
         return example if group is None else {**example, "group": group}
+
+    def _parsed(self, name: str, value: Any, values: Mapping[str, Any]) -> Any:
+        return self.kind.parsed(name, value, values) if isinstance(value, str) else value
 
     def _group(self, row: Row, example: Mapping[str, Any]) -> str | None:
         """Return the group that a row names, under our name, a mapped one or one that is usual; else the kind's own."""

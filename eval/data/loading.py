@@ -175,6 +175,7 @@ def load_task(
     pooling: str | None = None,
     normalize: bool | None = None,
     class_weights: Weights | None = None,
+    choose_thresholds: bool | None = None,
     on_bad: str = "refuse",
     files: Mapping[str, str | Path] | None = None,
     columns: Mapping[str, str] | None = None,
@@ -185,14 +186,15 @@ def load_task(
     """Read a data set and say what it asks.
 
     Args:
-        kind: classification, regression, tagging, qa, masked-lm, embedding or multiple-choice, which also reads the
-            rows of SWAG and RACE (see ``eval.kinds.choice_formats``), or one of another package (``eval.kinds``).
+        kind: classification, multilabel, regression, tagging, qa, qa-with-null, masked-lm, embedding or
+            multiple-choice, which also reads the rows of SWAG and RACE (see ``eval.kinds.choice_formats``), or one of
+            another package (``eval.kinds``).
         data: A folder with a file a split (``train``, ``validation``, ``test``, ``unlabeled``; .jsonl, .json, .csv,
             .tsv, .parquet, .txt, also with .gz), one file (``validation``, unless it is called after another split), a
             folder written by ``datasets.save_to_disk``, or a hub name ``owner/name[:config]``; or a table in memory: a
             pandas ``DataFrame``, a ``datasets.Dataset`` or a list of dicts, alone (``validation``) or by split
             (``{"train": ..., "test": ...}``, ``datasets.DatasetDict``).
-        metric: The primary metric; by default accuracy, spearman, entity_f1, f1 or masked_accuracy, for
+        metric: The primary metric; by default accuracy, micro_f1, spearman, entity_f1, f1 or masked_accuracy, for
             multiple-choice accuracy, and for embedding spearman (pairs) or nearest (single texts). Or a function of
             your own, ``(y_true, y_pred) -> float``, higher is better (see ``eval.metrics.own_metric``).
         labels: Labels in the order of their ids; by default those of the train split (or else of the first split that
@@ -207,7 +209,10 @@ def load_task(
         pooling: For embedding: mean (by default) or first.
         normalize: For embedding: whether vectors are scaled to length 1; by default they are.
         class_weights: ``balanced`` (n / (classes * count), over the whole train split), or the weight of some labels,
-            where others weigh 1.
+            where others weigh 1; for multilabel that of its examples, against those without it.
+        choose_thresholds: For multilabel: whether whatever is trained gets, for each label, the probability from which
+            it is answered that is best for ``Task.select``; by default it is 0.5. For qa-with-null likewise the null
+            threshold; by default it is chosen, else it is 0.
         on_bad: Whether bad items refuse the data (``refuse``) or are left out and counted (``skip``).
         files: The file of a split, or the data set's own name of a split.
         columns: The file's column for each of our fields, such as ``{"text": "sentence"}``; usual names are found by
@@ -244,6 +249,7 @@ def load_task(
         truncation_side=truncation_side,
         pooling=pooling,
         normalize=normalize,
+        choose_thresholds=choose_thresholds,
     )
     columns, label_map, limit = dict(columns or {}), dict(label_map or {}), dict(limit or {})
     problems = wrong_arguments(kind, labels, class_weights, on_bad, columns, limit)

@@ -31,9 +31,9 @@ class Classification(Kind):
         del example
         return labels.label(value)
 
-    def fits_head(self, labels: Sequence[str]) -> bool:
+    def fits_head(self, labels: Sequence[str], problem_type: str | None) -> bool:
         """Return whether there is something to choose from: a head with one output is one of regression."""
-        return len(labels) != 1
+        return len(labels) != 1 and problem_type in (None, self.problem_type)
 
     def metrics(self) -> tuple[Metric, ...]:
         """Accuracy and what is computed from the confusion table; f1 is that of the last of two labels."""

@@ -92,9 +92,9 @@ class Embedding(Kind):
             answers.append(answer)
         return answers, logits
 
-    def regret(self, feature: Feature, expected: Array, found: Array) -> Array:
+    def regret(self, settings: Reads, feature: Feature, expected: Array, found: Array) -> Array:
         """Return 1 less the cosine of the two vectors."""
-        del feature
+        del settings, feature
         return 1 - cosines(expected[None], found[None])
 
     def tie(self, scale: float) -> float:

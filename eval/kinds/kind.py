@@ -30,6 +30,7 @@ class Kind(Reading):
         truth: The field that holds the truth; None for unlabelled text.
         labelled: Whether truths are names out of ``TaskSpec.labels``.
         optional_truth: Whether training leaves out examples without their truth, instead of refusing them.
+        blank: Whether an empty cell of a text table is a truth, of nothing, and not a missing one.
         max_length: Usual most tokens of an input.
         stride: Usual tokens that neighbouring windows share.
         truncation: Which text of a pair is usually truncated.
@@ -44,9 +45,11 @@ class Kind(Reading):
         second_segment: Whether there is always a second text in an input.
         number: Whether the prediction is a number; distillation then compares by squared error.
         vectors: Whether the prediction is a vector of a text, of which no label speaks.
+        independent: Whether each output is a yes-or-no question of its own, not one of several to choose from.
 
     Attributes of scores:
         metric: The primary metric when none is named.
+        chooses: Whether thresholds are chosen, unless a task says otherwise.
         calibrated: Whether predictions are labels with a probability.
         unscored: Fields of a prediction that neither scores nor agreement read.
         predicted: Field of a prediction that a metric of the user's own gets; empty if it has none that could be given.
@@ -68,6 +71,7 @@ class Kind(Reading):
     truth: str | None = "label"
     labelled: bool = False
     optional_truth: bool = True
+    blank: bool = False
     max_length: int = 128
     stride: int = 32
     truncation: str = "longest_first"
@@ -80,8 +84,10 @@ class Kind(Reading):
     second_segment: bool = False
     number: bool = False
     vectors: bool = False
+    independent: bool = False
 
     metric: str = ""
+    chooses: bool = False
     calibrated: bool = False
     unscored: tuple[str, ...] = ("probability",)
     predicted: str = ""
@@ -135,6 +141,16 @@ class Kind(Reading):
         """Return the rows of a file in our own form, where the kind has published ones."""
         return rows
 
+    def label_columns(self, values: Mapping[str, Any], labels: Sequence[str] | None) -> tuple[str, ...]:
+        """Return the columns of a table that hold the truth together, one for each label; usually there are none.
+
+        Args:
+            values: A row, without the columns that are known to hold something else.
+            labels: The labels, where they are named.
+        """
+        del values, labels
+        return ()
+
     def parsed(self, name: str, cell: str, values: Mapping[str, Any]) -> Any:
         """Return the value of a cell of a text table, of which ``values`` are the others."""
         del name, values
@@ -180,9 +196,32 @@ class Kind(Reading):
         """Return whether an input is two texts, for a task of pairs or not."""
         return pair
 
-    def fits_head(self, labels: Sequence[str]) -> bool:
-        """Return whether a head of ``auto_class`` with such labels may be one of this kind."""
+    def fits_head(self, labels: Sequence[str], problem_type: str | None) -> bool:
+        """Return whether a head of ``auto_class`` may be one of this kind.
+
+        Args:
+            labels: Its labels.
+            problem_type: What its config says of the kind.
+        """
+        del labels, problem_type
         return True
+
+    def thresholds(self, labels: Sequence[str]) -> int:
+        """Return how many thresholds predictions depend on, which can be chosen on examples."""
+        del labels
+        return 0
+
+    def chosen_thresholds(
+        self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]
+    ) -> tuple[float, ...]:
+        """Return the thresholds that are best for examples.
+
+        Args:
+            spec: What is asked.
+            answers: A model's predictions for them, by any thresholds.
+            examples: With their truths.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement chosen_thresholds")
 
     # ---- scores
 
@@ -207,6 +246,34 @@ class Kind(Reading):
     def values(self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
         """Return a score of each example alone, ``[N]``, higher is better."""
         raise NotImplementedError(f"{type(self).__name__} does not implement values")
+
+    def confidences(self, answers: Sequence[Answer], examples: Sequence[Example]) -> tuple[list[float], list[bool]]:
+        """Return how sure each prediction is, and whether it is right; asked where ``calibrated``."""
+        pairs = zip(answers, examples, strict=True)
+        return [answer["probability"] for answer in answers], [a["label"] == example["label"] for a, example in pairs]
+
+    def turned(
+        self, labels: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any], output: Array
+    ) -> Array | None:
+        """Return by how much a model prefers its predictions to those that it gave before; None if it cannot tell.
+
+        By default that is told of labels, and of places among outputs.
+
+        Args:
+            labels: Those of the task.
+            before: What it predicted once.
+            now: What it predicts now.
+            output: The raw output behind that, ``[C]`` or ``[words, C]``.
+        """
+        if self.truth is None or self.truth not in before or self.truth not in now:
+            return None
+        rows = np.atleast_2d(np.asarray(output, dtype=np.float64))
+        earlier, later = (list(self.labels_in(prediction[self.truth])) for prediction in (before, now))
+        places = [labels.index(name) if name in labels else name for name in earlier]
+        known = all(type(place) is int and 0 <= place < rows.shape[1] for place in places)
+        if earlier == later or not known or not len(earlier) == len(later) == len(rows):
+            return None
+        return np.asarray(rows.max(axis=1) - rows[np.arange(len(rows)), np.array(places, dtype=np.int64)])
 
     def agreement(self, pairs: Sequence[tuple[Answer, Answer]]) -> dict[str, float]:
         """Return how alike the predictions of two models are, as shares or correlations."""

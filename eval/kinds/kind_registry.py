@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 OWN: dict[str, str] = {
     "classification": "eval.kinds.classification:Classification",
+    "multilabel": "eval.kinds.multilabel:MultiLabel",
     "regression": "eval.kinds.regression:Regression",
     "tagging": "eval.kinds.tagging:Tagging",
     "qa": "eval.kinds.qa:QuestionAnswering",
+    "qa-with-null": "eval.kinds.qa_with_null:QuestionAnsweringWithNull",
     "masked-lm": "eval.kinds.masked_lm:MaskedLanguage",
     "embedding": "eval.kinds.embedding:Embedding",
     "multiple-choice": "eval.kinds.multiple_choice:MultipleChoice",

@@ -28,7 +28,7 @@ class QuestionAnswering(Kind):
     fields = ("id", "question", "context", "answers")
     truth = "answers"
     optional_truth = False
-    unscored = ("start", "end", "score")
+    unscored: tuple[str, ...] = ("start", "end", "score")
     max_length = 384
     stride = 128
     no_augment = "is not augmented; its answers are places in the context, which would move"
@@ -73,7 +73,10 @@ class QuestionAnswering(Kind):
     def read_truth(self, value: Any, example: Example, labels: LabelReader) -> list[dict[str, Any]]:
         """Return a list of text and place; the datasets library's form (two parallel lists) is understood."""
         del labels
-        return _answers(value, example["context"])
+        found = answers_in(value, example["context"])
+        if not found:
+            raise BadItemError("has no answer; kind: qa-with-null reads such questions, on_bad: skip leaves them out")
+        return found
 
     def probe(self, text: str, pair: bool) -> dict[str, Any]:
         """Ask the beginning of a text of all of it."""
@@ -118,10 +121,10 @@ class QuestionAnswering(Kind):
                 answer["score"] = 0.0
         return best, [np.array([answer["score"]], dtype=np.float32) for answer in best]
 
-    def regret(self, feature: Feature, expected: Array, found: Array) -> Array:
+    def regret(self, settings: Reads, feature: Feature, expected: Array, found: Array) -> Array:
         """Compare the choices of a start and of an end inside the context."""
         places = [place for place, offset in enumerate(feature.offsets or ()) if offset is not None]
-        return super().regret(feature, expected[places].T, found[places].T)
+        return super().regret(settings, feature, expected[places].T, found[places].T)
 
     def metrics(self) -> tuple[Metric, ...]:
         """The scores of SQuAD: the best over the expected answers."""
@@ -244,15 +247,22 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
     return (start, end) if start < end else None
 
 
-def _answers(value: Any, context: str) -> list[dict[str, Any]]:
+def answers_in(value: Any, context: str) -> list[dict[str, Any]]:
+    """Return the answers that a field holds, each with its place; maybe none.
+
+    Args:
+        value: As it was read.
+        context: The text that they stand in.
+
+    Raises:
+        BadItemError: They are of another form, or do not stand there.
+    """
     if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list):
         if len(value["text"]) != len(value["answer_start"]):
             raise BadItemError("'answers' has texts and starts of different number")
         value = [{"text": t, "answer_start": s} for t, s in zip(value["text"], value["answer_start"], strict=True)]
     if not isinstance(value, list) or not all(isinstance(answer, dict) for answer in value):
         raise BadItemError(f"'answers' must be a list of {{text, answer_start}}, not {shown(value)}")
-    if not value:
-        raise BadItemError("has no answer; questions without one are not supported, skip them with on_bad: skip")
     answers = []
     for answer in value:
         text, start = answer.get("text"), answer.get("answer_start")

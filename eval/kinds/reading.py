@@ -101,15 +101,16 @@ class Reading:
         best = int(probabilities.argmax())
         return {"label": settings.labels[best], "probability": float(probabilities[best])}
 
-    def regret(self, feature: Feature, expected: Array, found: Array) -> Array:
+    def regret(self, settings: Reads, feature: Feature, expected: Array, found: Array) -> Array:
         """Return, for each prediction, how much the reference prefers its own to another's; 0 for the same one.
 
         Args:
+            settings: Those of the encoder.
             feature: The input.
             expected: Unpadded output of the reference; of a joined kind the scores of all inputs of an example.
             found: That of the other.
         """
-        del feature
+        del settings, feature
         expected, found = np.atleast_2d(expected), np.atleast_2d(found)
         if not expected.size:
             return np.zeros(0)

@@ -49,18 +49,18 @@ class Regression(Kind):
         del labels
         return 1
 
-    def fits_head(self, labels: Sequence[str]) -> bool:
+    def fits_head(self, labels: Sequence[str], problem_type: str | None) -> bool:
         """Return whether the head has one output."""
-        return len(labels) == 1
+        return len(labels) == 1 and problem_type in (None, self.problem_type)
 
     def one_answer(self, settings: Reads, logits: Array) -> Answer:
         """Return the number as ``score``."""
         del settings
         return {"score": float(logits[0])}
 
-    def regret(self, feature: Feature, expected: Array, found: Array) -> Array:
+    def regret(self, settings: Reads, feature: Feature, expected: Array, found: Array) -> Array:
         """Return how far the numbers are apart."""
-        del feature
+        del settings, feature
         return np.asarray(np.abs(expected - found))
 
     def tie(self, scale: float) -> float:

@@ -127,10 +127,10 @@ class Tagging(Kind):
         answers: list[Answer] = [{"tags": [labels[i] for i in rows.argmax(axis=-1)]} for rows in logits]
         return answers, logits
 
-    def regret(self, feature: Feature, expected: Array, found: Array) -> Array:
+    def regret(self, settings: Reads, feature: Feature, expected: Array, found: Array) -> Array:
         """Compare the tags of words."""
         places = [place for place, word in enumerate(feature.words or ()) if word >= 0]
-        return super().regret(feature, expected[places], found[places])
+        return super().regret(settings, feature, expected[places], found[places])
 
     def metrics(self) -> tuple[Metric, ...]:
         """Entities as conlleval counts them, and single tags."""

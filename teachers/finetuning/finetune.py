@@ -35,6 +35,7 @@ from teachers.trained_once import trained_once
 from teachers.training.config import AuxiliaryLM, Training
 from teachers.training.loop import train
 from teachers.training.scoring import scorable
+from teachers.training.threshold_choice import with_thresholds
 
 logger = logging.getLogger("teachers.finetuning.finetune")
 
@@ -116,7 +117,9 @@ def finetune(
         "the teacher",
         is_kept=(folder / FACTS).is_file,
         train=teach,
-        write=lambda history, beside: keep(student, {"identity": identity, "history": history} | before, beside),
+        write=lambda history, beside: keep(
+            with_thresholds(student, task.select), {"identity": identity, "history": history} | before, beside
+        ),
     )
     return kept_teacher(folder, name), folder
 
@@ -180,7 +183,8 @@ def keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:
     """
     save_taskmodel(model, folder)
     digest = weights_digest(model.model)
-    kept = {**facts, "weights": digest, "files": file_digests(folder)}
+    thresholds = {"thresholds": list(model.task.thresholds)} if model.task.choose_thresholds else {}
+    kept = {**facts, **thresholds, "weights": digest, "files": file_digests(folder)}
     (folder / FACTS).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     try:
         kept_teacher(folder, model.name)

@@ -33,6 +33,7 @@ from teachers.taskmodel import TaskModel
 from teachers.trained_once import trained_once
 from teachers.training.config import Training
 from teachers.training.loop import learn
+from teachers.training.threshold_choice import with_thresholds
 from teachers.training.training_task import TrainingTask
 
 logger = logging.getLogger("teachers.finetuning.multitask")
@@ -154,7 +155,8 @@ def finetune_together(
     def write(history: list[dict[str, Any]], beside: Path) -> None:
         for name, model in models.items():
             (beside / name).mkdir()
-            keep(model, {"identity": identity, "history": history}, beside / name)
+            chosen = with_thresholds(model, tasks[name].select)
+            keep(chosen, {"identity": identity, "history": history}, beside / name)
 
     trained_once(
         folder,

@@ -9,11 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from eval.cost.size import Size
-from eval.encoding import Array, Feature, Inputs, TextEncoder
+from eval.encoding import Array, EncoderSettings, Feature, Inputs, TextEncoder
 from eval.errors import UserError
 from eval.inference import Answer, predict
 from eval.kinds.kind_registry import kind_of
@@ -169,7 +170,9 @@ class EnsembleTeacher:
     def encoder(self) -> TextEncoder:
         """How examples become inputs: as the members do it, or side by side where they differ."""
         encoders = [model.encoder for model in self._models]
-        return encoders[0] if self._alike else JointEncoder(encoders)
+        if self._alike:
+            return TextEncoder(encoders[0].tokenizer, shared_settings(encoders))
+        return JointEncoder(encoders)
 
     def forward(self, inputs: Inputs) -> Array:
         """Return the combined logits as float32, shaped like a member's."""
@@ -242,11 +245,11 @@ class JointEncoder(TextEncoder):
     """Reads every text with several tokenizers; the arrays of member ``k`` are named ``k.input_ids`` and so on.
 
     Args:
-        encoders: One a member; each must give as many rows as the others.
+        encoders: One a member; each must give as many rows as the others. Their thresholds are averaged.
     """
 
     def __init__(self, encoders: Sequence[TextEncoder]) -> None:
-        super().__init__(encoders[0].tokenizer, encoders[0].settings)
+        super().__init__(encoders[0].tokenizer, shared_settings(encoders))
         self.encoders = encoders
 
     def encode(self, examples: Sequence[Mapping[str, Any]]) -> list[Feature]:
@@ -271,6 +274,13 @@ class JointEncoder(TextEncoder):
         # Rows of a fixed length, synthetic, for timing: any tokens do that the member knows.
         known = self.encoders[number].tokenizer.get_vocab_size()
         return Feature(feature.example, [token % known for token in feature.ids], feature.type_ids)
+
+
+def shared_settings(encoders: Sequence[TextEncoder]) -> EncoderSettings:
+    """Return the settings of the first member, with the mean of the thresholds of all, where all have some."""
+    members = [encoder.settings.thresholds for encoder in encoders]
+    mean = tuple(np.mean(members, axis=0).tolist()) if all(members) else ()
+    return replace(encoders[0].settings, thresholds=mean)
 
 
 def own_inputs(inputs: Inputs, number: int) -> dict[str, Array]:

@@ -360,12 +360,14 @@ def _store(
 
 def reads_alike(own: TextEncoder, other: TextEncoder) -> bool:
     """Whether two encoders turn every example into the same inputs."""
-    return own.settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
+    settings = replace(own.settings, thresholds=other.settings.thresholds)
+    return settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
 
 
 def cuts_alike(own: TextEncoder, other: TextEncoder) -> bool:
     """Whether two encoders turn every example into the same tokens, though one network also takes token types."""
-    settings = replace(own.settings, inputs=other.settings.inputs, pad_type_id=other.settings.pad_type_id)
+    same = ("inputs", "pad_type_id", "thresholds")
+    settings = replace(own.settings, **{name: getattr(other.settings, name) for name in same})
     return settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
 
 

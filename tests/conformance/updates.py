@@ -31,10 +31,12 @@ from tests.tiny import PLACES, tiny_task, tiny_taskmodel
 
 KINDS = (
     "classification",
+    "multilabel",
     "pairs",
     "regression",
     "tagging",
     "qa",
+    "qa-with-null",
     "multiple-choice",
     "masked-lm",
     "embedding",

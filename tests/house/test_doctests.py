@@ -48,6 +48,8 @@ MODULES = (
     "eval.files.typed_json",
     "eval.measurement",
     "eval.metrics.entities",
+    "eval.metrics.label_thresholds",
+    "eval.metrics.null_threshold",
     "eval.metrics.own_metric",
     "eval.progress.work",
     "eval.proof.many_comparisons",

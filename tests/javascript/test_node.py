@@ -118,6 +118,19 @@ def test_scores_vectors_and_networks_of_our_own(node, tmp_path):
             assert own.get("label") == read.get("label")
 
 
+def test_sets_of_labels_are_those_of_python(node, tmp_path):
+    spec, examples = tiny_spec("multilabel"), tiny_task("multilabel").validation
+    chosen = spec.model_copy(update={"thresholds": (0.3, 0.5, 0.7)})
+    models = [tiny_taskmodel("bert", one) for one in (spec, chosen)]
+    jobs = [job(model, tmp_path / str(number), examples) for number, model in enumerate(models)]
+    answers = [predict(model, examples, batch_size=1).answers for model in models]
+    assert [answer["labels"] for answer in answers[0]] != [answer["labels"] for answer in answers[1]]
+    for own, found in zip(answers, node(HERE / "node.mjs", jobs), strict=True):
+        for one, read in zip(own, found["answers"], strict=True):
+            assert read["labels"] == one["labels"]
+            assert read["probabilities"] == pytest.approx(one["probabilities"], abs=1e-5)
+
+
 def test_the_programs_of_the_docs_answer(node, tmp_path):
     model = tiny_taskmodel("bert")
     export_web(model, tmp_path / "web")

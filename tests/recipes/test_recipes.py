@@ -16,7 +16,7 @@ from tests.tiny import at_first, tiny_spec, tiny_task, tiny_taskmodel
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path for path in (ROOT / "compress" / "recipes").glob("*.yaml") if "pretrain:" not in path.read_text())
 """All but those that begin with text alone, which tests/recipes/test_pretraining.py runs."""
-QUICK = ("conll2003", "glue-mtdnn", "squad", "sst2-to-albert", "swag", "wiki-distilbert")
+QUICK = ("conll2003", "glue-mtdnn", "goemotions", "squad2", "sst2-to-albert", "swag", "wiki-distilbert")
 """Those that the default tests run, one of each kind of task, teacher, student and export; slow tests run the others,
 whose techniques the conformance battery runs by default."""
 

@@ -471,7 +471,11 @@ class TestBadItems:
                 {**ASKED[0], "answers": [{"text": "", "answer_start": 0}]},
                 "an answer must have a text and a whole",
             ),
-            ("qa", {**ASKED[0], "answers": []}, "has no answer; questions without one are not supported, skip them"),
+            (
+                "qa",
+                {**ASKED[0], "answers": []},
+                "has no answer; kind: qa-with-null reads such questions, on_bad: skip leaves them out",
+            ),
             ("qa", {**ASKED[0], "answers": "Ann"}, "'answers' must be a list of {text, answer_start}, not 'Ann'"),
             (
                 "qa",

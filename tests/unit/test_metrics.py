@@ -60,6 +60,13 @@ def random_tags(seed, sentences=30):
     return [[tag if chance.random() < 0.8 else chance.choice(TAGS) for tag in tags] for tags in truths], truths
 
 
+def labelled_sets(generator):
+    truths, chances = generator.random((60, 3)) < 0.4, generator.random((60, 3)).round(1)
+    rows = (dict(zip(LABELS, row, strict=True)) for row in chances.tolist())
+    answers = [{"labels": [name for name, p in row.items() if p > 0.5], "probabilities": row} for row in rows]
+    return answers, [{"text": "", "labels": [a for a, t in zip(LABELS, row, strict=True) if t]} for row in truths]
+
+
 class TestClassification:
     @pytest.mark.parametrize("seed", range(5))
     def test_against_scikit_learn(self, seed):
@@ -268,9 +275,11 @@ def one_of_each(seed=0):
         "regression": ((), *scored((true + generator.normal(size=60)).round(1), true)),
         "tagging": (TAGS, *tagged(*random_tags(seed, 60))),
         "qa": ((), *extracted(chosen, [[text[i]] for i in generator.integers(0, 5, 60)])),
+        "qa-with-null": ((), *extracted(chosen, [[t] if t != "dog" else [] for t in reversed(chosen)])),
         "masked-lm": ((), masked, [{"text": ""}] * 60),
         "embedding": ((), *scored((true + generator.normal(size=60)).round(1), true)),
         "multiple-choice": ((), *classified(*generator.integers(0, 4, (2, 60)).tolist())),
+        "multilabel": (LABELS, *labelled_sets(generator)),
     }
 
 

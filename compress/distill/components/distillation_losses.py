@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.data.encoded_dataset import Batch
+
+SoftLoss = Callable[[Tensor, Tensor, float], Tensor]
+"""Student's logits, teacher's logits and temperature -> a scalar."""
 
 
 def kl_divergence(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
@@ -84,6 +90,52 @@ def logit_mse(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Ten
     return (squares.sum(dim=-1) / (~missing).sum(dim=-1)).mean()
 
 
+SOFT_LOSSES: dict[str, SoftLoss] = {
+    "kl": kl_divergence,
+    "soft_cross_entropy": soft_cross_entropy,
+    "mse": logit_mse,
+}
+"""The losses on logits by the names that recipes use."""
+
+
+def soft_loss(spec: TaskSpec, name: str) -> SoftLoss:
+    """Return the loss of a name in ``SOFT_LOSSES`` for the logits of a task; numbers always get the squared difference.
+
+    Args:
+        spec: What is asked.
+        name: The name.
+    """
+    if name == "mse" or kind_of(spec.kind).number:
+        return logit_mse
+    return of_probabilities(spec, SOFT_LOSSES[name])
+
+
+def of_probabilities(spec: TaskSpec, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a loss of class probabilities, ``(student, teacher, …)``, as one of the probabilities that a task has.
+
+    Where every output is a question of its own, these are the two probabilities of each label, yes and no, and the loss
+    is the mean over labels and rows: with ``kl_divergence`` the binary divergence
+    ``T² · mean of KL(Bernoulli(sigmoid(teacher / T)) ‖ Bernoulli(sigmoid(student / T)))``.
+    """
+    if not kind_of(spec.kind).independent:
+        return loss
+    return lambda student, teacher, *more: loss(yes_or_no(student), yes_or_no(teacher), *more)
+
+
+def yes_or_no(logits: Tensor) -> Tensor:
+    """Return the logits of no and yes of each label, ``[n · C, 2]``: their softmax is ``sigmoid(logits)``.
+
+    Args:
+        logits: ``[n, C]``.
+
+    Examples:
+        >>> import torch
+        >>> yes_or_no(torch.tensor([[2.0, -1.0]])).tolist()
+        [[0.0, 2.0], [0.0, -1.0]]
+    """
+    return torch.stack([torch.zeros_like(logits), logits], dim=-1).flatten(end_dim=-2)
+
+
 def cosine_distance(student: Tensor, teacher: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the mean over vectors of ``1 - cos``: DistilBERT's loss of hidden states, or that of embeddings.
 
@@ -125,9 +177,10 @@ def paired_logits(
 ) -> list[tuple[Tensor, Tensor]]:
     """Return pairs of logits ``[n, C]`` of student and teacher, row by row, without padding.
 
-    Classification and regression give one pair of ``[B, C]``, tagging and masked-lm one of ``[tokens, C]``, and qa two
-    of ``[B, L]``: the start and the end, each a choice among the tokens. Multiple-choice gives one of
-    ``[examples, choices]``. Where a row has fewer tokens or choices than others, its logits there are -inf.
+    Classification, multilabel and regression give one pair of ``[B, C]``, tagging and masked-lm one of
+    ``[tokens, C]``, and qa two of ``[B, L]``: the start and the end, each a choice among the tokens. Multiple-choice
+    gives one of ``[examples, choices]``. Where a row has fewer tokens or choices than others, its logits there are
+    -inf.
 
     Args:
         spec: What is asked.

@@ -45,7 +45,7 @@ class Grading(Kind):
         """Return how many questions are answered with yes."""
         return {"grade": int((logits > 0).sum())}
 
-    def regret(self, feature: Feature, expected: Array, found: Array) -> Array:
+    def regret(self, settings: Reads, feature: Feature, expected: Array, found: Array) -> Array:
         """Compare the answers to the questions."""
         return np.where((expected > 0) == (found > 0), 0.0, np.abs(expected))
 

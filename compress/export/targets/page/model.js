@@ -36,8 +36,8 @@ class Model {
   /**
    * Answer one example.
    * @param {string|object} example A text, or `{text}`, `{text_a, text_b}` (pairs; embedding), `{tokens}` (tagging).
-   * @returns {Promise<object>} `{label, probability, probabilities}`, `{score}`, `{tokens, tags}`, or `{vectors}`, with
-   *   the cosine of two as `score`.
+   * @returns {Promise<object>} `{label, probability, probabilities}`, `{labels, probabilities}` (multilabel; by label),
+   *   `{score}`, `{tokens, tags}`, or `{vectors}`, with the cosine of two as `score`.
    */
   async answer(example) {
     const { kind, labels, pair } = this.settings;
@@ -56,6 +56,14 @@ class Model {
     if (pair && !("text_a" in given)) throw new Error("this model takes two texts: {text_a, text_b}");
     const output = await this.run(pair ? this.encode(given.text_a, given.text_b) : this.encode(given.text));
     if (kind === "regression") return { score: output[0] };
+    if (kind === "multilabel") {
+      const { thresholds = [] } = this.settings;
+      const there = (place) => output[place] >= logOdds(thresholds[place] ?? 0.5);
+      return {
+        labels: labels.filter((_, place) => there(place)),
+        probabilities: Object.fromEntries(labels.map((label, place) => [label, 1 / (1 + Math.exp(-output[place]))])),
+      };
+    }
     const probabilities = softmax(output);
     const best = largest(probabilities);
     return { label: labels[best], probability: probabilities[best], probabilities };
@@ -142,6 +150,10 @@ function softmax(logits) {
   const exponents = logits.map((value) => Math.exp(value - top));
   const sum = exponents.reduce((total, value) => total + value, 0);
   return exponents.map((value) => value / sum);
+}
+
+function logOdds(probability) {
+  return Math.log(probability / (1 - probability));
 }
 
 function cosine(first, second) {

@@ -57,7 +57,12 @@ async function answer(first, second) {
 }
 
 /** Return the elements that show an answer. */
-function lines({ probabilities, tokens, tags, vectors, score }, labels) {
+function lines({ labels: chosen, probabilities, tokens, tags, vectors, score }, labels) {
+  if (chosen) {
+    const order = labels.toSorted((x, y) => probabilities[y] - probabilities[x]);
+    const bars = order.map((label) => bar(label, probabilities[label]));
+    return [line(chosen.join(", ") || "none of the labels"), ...bars];
+  }
   if (probabilities) {
     const order = labels.map((_, place) => place).sort((x, y) => probabilities[y] - probabilities[x]);
     return order.map((place) => bar(labels[place], probabilities[place]));
