@@ -31,6 +31,7 @@ from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
 from eval.cost.machine import machine
 from eval.data.loading import Task, load_task
+from eval.files.json_text import read_json
 from eval.files.writing import atomic_write
 from eval.task import Examples
 
@@ -39,6 +40,8 @@ SETS = {"sst2": (4000, 1), "banking77": (3000, 3), "mrpc": (2000, 2), "ag_news":
 PEERS: tuple[type[Engine], ...] = (DynamicInt8, Int8Of7Bits, OptimumPreset)
 STREAMED, COMPARED = 128, 1000
 """Sentences of the streams, and most texts whose labels are compared."""
+KEPT = "record.json"
+"""What is known of a data set; remove it to measure that again."""
 NAME = "trainer-models"
 """Name of the record, and of the part of the page that is made here."""
 
@@ -91,16 +94,22 @@ def fine_tune(name: str, folder: Path) -> Task:
 
 
 def measure(name: str, work: Path, threads: int, seconds: float) -> dict[str, Any]:
-    """Return the record of one data set: what was chosen, and every engine's times and agreement."""
+    """Return the record of one data set: what was chosen, and every engine's times and agreement; kept in ``work``."""
     files = Files(work / name)
     files.folder.mkdir(parents=True, exist_ok=True)
+    kept = files.folder / KEPT
+    if kept.exists():
+        known: dict[str, Any] = read_json(kept)
+        return known
     source = files.folder / OptimizedWithoutData.source
     task = fine_tune(name, source)
-    model = Artifact.from_pretrained(source)
+    model = Artifact.from_pretrained(source, task.spec)  # the Trainer's folder does not say that it reads pairs
     if not files.graph.exists():
         write_files(files, model, Task(model.task, task.splits), STREAMED, COMPARED)
     found = compare(files, (REFERENCE, OptimizedWithoutData, *PEERS), CASES, threads, seconds)
-    return {"weights": model.digest, **found}
+    found = {"weights": model.digest, **found}
+    atomic_write(kept, json.dumps(found).encode())
+    return found
 
 
 def section(found: dict[str, Any]) -> str:
