@@ -190,7 +190,9 @@ def test_what_cannot_be_is_refused_by_name(tmp_path):
     task = tiny_task("qa")
     reader = tiny_taskmodel("bert", task.spec)
     teacher = ModelTeacher(reader, cache=tmp_path)
-    with pytest.raises(UserError, match=r"distill\.bilstm: cannot do qa with a BiLSTM; it does classification, reg"):
+    with pytest.raises(
+        UserError, match=r"distill\.bilstm: cannot do qa with a BiLSTM; it does classification, multilabel, reg"
+    ):
         run(Recipe(steps=(BiLstmDistillation(),)), reader, Inputs(train=task.train, teacher=teacher))
     made, task = distilled(cache=tmp_path)
     inputs = Inputs(train=task.train, teacher=ModelTeacher(tiny_taskmodel("bert", task.spec), cache=tmp_path))

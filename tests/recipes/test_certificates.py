@@ -8,12 +8,14 @@ import shutil
 import pytest
 
 from compress import certify, recheck
+from compress.certification.certifying import _candidate
 from compress.engine.claim_file import CLAIM_FILE, read_claims
 from compress.engine.looks import read_looks
 from compress.engine.pipeline import run_recipe
 from compress.recipe.from_yaml import read_recipe
 from eval.certificate.findings import Word
 from eval.errors import UserError
+from eval.report.summary import shipped
 from eval.result import Result
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
@@ -60,7 +62,7 @@ def test_the_claim_is_fixed_before_the_look(scene):
     assert fixed.time <= look.time
 
 
-@pytest.mark.parametrize(("model", "folder"), [(None, "onnx-int8"), ("small", "model")])
+@pytest.mark.parametrize(("model", "folder"), [("onnx-int8", "onnx-int8"), ("small", "model")])
 def test_a_run_is_certified_and_rechecked_on_all_levels(scene, tmp_path, model, folder):
     done = certify(scene / "run", tmp_path / "model.cert", model=model)
     result = Result.load(scene / "run" / "results" / (model or folder))
@@ -79,13 +81,15 @@ def test_a_run_is_certified_and_rechecked_on_all_levels(scene, tmp_path, model, 
 
 
 def test_the_same_run_gives_the_same_bytes_without_a_path_of_the_machine(scene, tmp_path):
-    first, second = (certify(scene / "run", tmp_path / name).file.read_bytes() for name in ("a.cert", "b.cert"))
+    first, second = (
+        certify(scene / "run", tmp_path / name, model="onnx-int8").file.read_bytes() for name in ("a.cert", "b.cert")
+    )
     assert first == second
     assert str(scene).encode() not in first
 
 
 def test_another_model_and_a_replay_that_differs(scene, tmp_path):
-    done = certify(scene / "run", tmp_path / "model.cert")
+    done = certify(scene / "run", tmp_path / "model.cert", model="onnx-int8")
     assert recheck(done.file, model=scene / "run" / "onnx", **given(scene)).word is Word.OTHER_MODEL
     (tmp_path / "data").mkdir()
     for file in (scene / "data").iterdir():
@@ -103,11 +107,11 @@ def copied(scene, tmp_path):
 
 def test_a_margin_that_is_moved_afterwards_is_refused(scene, copied):
     with pytest.raises(UserError, match=r"margin moved afterwards: --margin says 0\.2, .* 0\.05"):
-        certify(copied, copied / "model.cert", margin=0.2)
+        certify(copied, copied / "model.cert", margin=0.2, model="onnx-int8")
     text = (copied / "recipe.yaml").read_text(encoding="utf-8")
     (copied / "recipe.yaml").write_text(text.replace("0.05", "0.3"), encoding="utf-8")
     with pytest.raises(UserError, match=r"margin moved afterwards: the recipe says 0\.3"):
-        certify(copied, copied / "model.cert")
+        certify(copied, copied / "model.cert", model="onnx-int8")
 
 
 def test_a_selection_is_refused(copied):
@@ -115,7 +119,7 @@ def test_a_selection_is_refused(copied):
     values = json.loads(file.read_text())
     file.write_text(json.dumps(values | {"role": "selection", "chosen_on": {"best epoch": values["digest"]}}))
     with pytest.raises(UserError, match=r"those of a selection \(best epoch by the same examples\)"):
-        certify(copied, copied / "model.cert")
+        certify(copied, copied / "model.cert", model="onnx-int8")
 
 
 def test_a_model_that_was_changed_since_is_refused(copied):
@@ -127,11 +131,11 @@ def test_a_model_that_was_changed_since_is_refused(copied):
 def test_a_run_without_a_claim_or_a_reference_is_refused(copied):
     (copied / CLAIM_FILE).unlink()
     with pytest.raises(UserError, match="no claim was fixed"):
-        certify(copied, copied / "model.cert")
+        certify(copied, copied / "model.cert", model="onnx-int8")
     text = (copied / "recipe.yaml").read_text(encoding="utf-8")
     (copied / "recipe.yaml").write_text(text.replace("against: teacher", "against: none"), encoding="utf-8")
     with pytest.raises(UserError, match="was not compared with its teacher"):
-        certify(copied, copied / "model.cert")
+        certify(copied, copied / "model.cert", model="onnx-int8")
 
 
 @pytest.mark.slow
@@ -157,4 +161,11 @@ def test_a_metric_that_only_its_owner_has_chooses_and_reports_but_is_not_certifi
         assert result.comparison.metric == result.metric
     assert "house_metrics:minus_misses" in (out / "report.html").read_text(encoding="utf-8")
     with pytest.raises(UserError, match="minus_misses is a function of yours, which a stranger cannot recompute"):
-        certify(out, tmp_path / "model.cert")
+        certify(out, tmp_path / "model.cert", model="onnx-int8")
+
+
+def test_without_a_name_it_is_what_the_page_leads_with(scene):
+    results = [Result.load(file.parent) for file in (scene / "run" / "results").glob("*/result.json")]
+    _, chosen = _candidate(scene / "run", None)
+    assert chosen.name == shipped([one for one in results if one.name in ("small", "onnx", "onnx-int8")]).name
+    assert chosen.name in ("onnx", "onnx-int8")
