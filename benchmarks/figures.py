@@ -29,6 +29,7 @@ from benchmarks import (
     pretrained,
     readme_picture,
     rounds,
+    searches,
     simulations,
     trainer_models,
 )
@@ -49,6 +50,7 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     "tinybert-step": rounds.report,
     "pretraining": rounds.report,
     trainer_models.NAME: trainer_models.section,
+    searches.NAME: searches.report,
 }
 """Programs with a table of their own: from their file in benchmarks/results to its text."""
 NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"
