@@ -25,6 +25,7 @@ import yaml
 from benchmarks import (
     against_teacher,
     inference_report,
+    last_layer,
     multitask,
     pretrained,
     readme_picture,
@@ -51,6 +52,7 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     "pretraining": rounds.report,
     trainer_models.NAME: trainer_models.section,
     searches.NAME: searches.report,
+    last_layer.NAME: last_layer.report,
 }
 """Programs with a table of their own: from their file in benchmarks/results to its text."""
 NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"
