@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from compress.artifact.artifact import Artifact
 from compress.certification.certifying import certify
 from compress.engine.pipeline import run_recipe
+from compress.export.check.gate import SYNTHETIC
 from compress.export.check.probes import synthetic_examples
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import recipe_from_plain
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from compress.export.tune import Trial
     from eval.result import Result
 
-SYNTHETIC = 300
-"""Synthetic texts on which variants have to agree with the model where no data was given."""
 SECONDS = 2.0
 """Time for each row of the report."""
 CERTIFICATE = "model.cert"
@@ -135,12 +134,13 @@ def _on_synthetic_texts(artifact: Artifact, folder: Path, agreement: float | Non
         folder / FASTEST,
         Task(artifact.task, {"validation": texts}),
         agreement=AGREEMENT if agreement is None else agreement,
+        synthetic=True,
     )
     notes = (
         f"Without data the variants were compared on {SYNTHETIC} synthetic texts, and no score was measured; give "
         "data to choose and to certify on real ones.",
-        f"Use {found.report.folder}: {found.chosen.place}, {found.chosen.agreement:.1%} of these predictions are the "
-        "model's own.",
+        f"Use {found.report.folder}: {found.chosen.place}, {found.chosen.agreement:.1%} of the predictions there are "
+        "the model's own, those left out between which it hardly chooses.",
     )
     return Optimized(found.report.folder, found.chosen, notes=notes)
 

@@ -118,7 +118,7 @@ def test_without_data_nothing_is_claimed(tmp_path, capsys):
     model(tmp_path / "m")
     assert main(["optimize", "m", "--agreement", "0.5"]) == 0
     told = capsys.readouterr().out
-    assert "compared on 300 synthetic texts, and no score was measured" in told
+    assert "compared on 200 synthetic texts, and no score was measured" in told
     assert "ertified" not in told
     assert (tmp_path / "runs" / "m-optimized" / "fastest" / "export.json").is_file()
 
