@@ -24,10 +24,11 @@ from teachers.anatomy.choice_rows import read_rows
 from teachers.anatomy.encoder import base_encoder, family_of, max_tokens, model_inputs
 from teachers.anatomy.families import FAMILIES, register_family
 from teachers.anatomy.padding import silence
-from teachers.anatomy.pooling import check_pooling, pooled, save_pooling, set_pooling
+from teachers.anatomy.pooling import pooled, set_pooling
 from teachers.chosen_on import chosen_on
 from teachers.folder_task import in_own_order, keeping_thresholds, own_task, read_task
 from teachers.limits import size_problems
+from teachers.sentence_folder import as_said, save_cross_encoder, save_sentence_folder, set_cross_encoder, small_files
 from teachers.weight_check import aligned, complain, not_finite, read_stock
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
         pad_type_id=family_of(model.config).pad_type_id,
         pad_side=str(tokenizer.padding_side),
         thresholds=task.thresholds,
+        prompt=task.prompt,
     )
 
 
@@ -177,6 +179,7 @@ def set_task(config: Any, task: TaskSpec) -> None:
     elif task.outputs:
         config.num_labels = task.outputs
     config.problem_type = kind.problem_type  # another task's makes a config that cannot be read again
+    set_cross_encoder(config, task)
 
 
 def auto_class(task: TaskSpec) -> Any:
@@ -261,7 +264,7 @@ def load_taskmodel(
     task = task or said or own_task(where, config)
     check_kind(config, task)
     if kind_of(task.kind).vectors:
-        check_pooling(where, task)
+        task = as_said(small_files(source), config, task)
     tokenizer = loaded_part(source, "tokenizer", lambda: load_tokenizer(source, config=config))
     task = keeping_thresholds(in_own_order(source, config, task), said)
     _check_tokenizer(tokenizer, config, where=source)
@@ -343,8 +346,11 @@ def save_taskmodel(
     with quiet():
         (write or _write_stock)(model.model, folder, weights)
         model.tokenizer.save_pretrained(folder)
+    save = getattr(model.model, "save_sentence_folder", save_sentence_folder)  # a custom architecture has its own form
     if kind_of(model.task.kind).vectors:
-        save_pooling(folder, model.model.config, model.task)
+        save(folder, model.model.config, model.task)
+    elif auto_class(model.task) is transformers.AutoModelForSequenceClassification and model.task.pair:
+        save_cross_encoder(folder, model.model.config, model.task)
     (folder / "task.json").write_text(model.task.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 

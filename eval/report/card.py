@@ -29,7 +29,13 @@ from eval.task import TaskSpec
 
 Form = Literal["transformers", "compress", "module", "onnx"]
 
-POOLINGS = {"mean": "the mean of the last hidden states of its real tokens", "first": "the first token's last state"}
+POOLINGS = {
+    "mean": "the mean of the last hidden states of its real tokens",
+    "weighted_mean": "the mean of the last hidden states of its real tokens, weighted by their places from 1",
+    "max": "the highest value of each channel among the last hidden states of its real tokens",
+    "first": "the first token's last state",
+    "last": "the last real token's last state",
+}
 LIBRARIES = {"transformers": "transformers", "compress": "nlp-compress", "module": "nlp-compress", "onnx": "onnx"}
 
 
