@@ -144,12 +144,16 @@ def save_sentence_folder(folder: Path, config: Any, task: TaskSpec) -> None:
 def save_static_folder(folder: Path, config: Any, task: TaskSpec) -> None:
     """Write the files from which sentence-transformers makes the same vectors of a table of token vectors.
 
-    Both it and model2vec read ``tokenizer.json`` alone, without special tokens, so texts are truncated there.
+    Both it and model2vec read ``tokenizer.json`` without special tokens, so texts are truncated there; what model2vec
+    has to know beside it stands in ``config.json``.
     """
+    most_tokens = config.text_tokens
+    file = folder / "config.json"
+    _write(file, {**_values(file), "normalize": task.normalize, "max_length": most_tokens})
     _write_modules(folder, [(STATIC, ""), *([("Normalize", "1_Normalize")] if task.normalize else [])])
     values = read_json(folder / "tokenizer.json")
     direction = "Left" if task.truncation_side == "left" else "Right"
-    most = {"max_length": config.text_tokens, "stride": 0, "strategy": "LongestFirst", "direction": direction}
+    most = {"max_length": most_tokens, "stride": 0, "strategy": "LongestFirst", "direction": direction}
     text = json.dumps({**values, "truncation": most, "padding": None}, ensure_ascii=False)
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     _write_prompts(folder, config, task)

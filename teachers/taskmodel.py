@@ -346,9 +346,12 @@ def save_taskmodel(
     with quiet():
         (write or _write_stock)(model.model, folder, weights)
         model.tokenizer.save_pretrained(folder)
-    save = getattr(model.model, "save_sentence_folder", save_sentence_folder)  # a custom architecture has its own form
     if kind_of(model.task.kind).vectors:
-        save(folder, model.model.config, model.task)
+        own = getattr(model.model, "save_sentence_folder", None)  # the form of a custom architecture
+        if own is None:
+            save_sentence_folder(folder, model.model.config, model.task)
+        elif write is None:  # else no other library could read its table
+            own(folder, model.model.config, model.task)
     elif auto_class(model.task) is transformers.AutoModelForSequenceClassification and model.task.pair:
         save_cross_encoder(folder, model.model.config, model.task)
     (folder / "task.json").write_text(model.task.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -29,7 +29,9 @@ def specification(kind: str, metric: str | Function | None, **given: Any) -> Tas
         UserError: A value is not allowed.
     """
     own = kind_of(kind)
-    if not own.vectors and (named := [name for name in ("pooling", "normalize", "prompt") if given.get(name) is not None]):
+    if not own.vectors and (
+        named := [name for name in ("pooling", "normalize", "prompt") if given.get(name) is not None]
+    ):
         raise UserError(*(f"{name}: {kind} has no vectors; leave it out" for name in named))
     if given.get("choose_thresholds") and not own.thresholds(("a label",)):
         raise UserError(f"choose_thresholds: {kind} has no thresholds; leave it out")

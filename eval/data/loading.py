@@ -208,7 +208,8 @@ def load_task(
         truncation: longest_first (by default), only_first (for multiple-choice: the text, not its choices) or
             only_second.
         truncation_side: left or right.
-        pooling: For embedding: mean, first, max, weighted_mean or last; by default what the model's folder says, or mean.
+        pooling: For embedding: mean, first, max, weighted_mean or last; by default what the model's folder says, or
+            mean.
         normalize: For embedding: whether vectors are scaled to length 1; by default likewise, or they are.
         prompt: For embedding: what is put before each text; by default likewise, or nothing.
         class_weights: ``balanced`` (n / (classes * count), over the whole train split), or the weight of some labels,

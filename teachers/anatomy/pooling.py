@@ -36,7 +36,9 @@ def pooled(states: Tensor, mask: Tensor, config: Any) -> Tensor:
     if pooling == "first":
         return normalized(states[:, classifier_place(config)], config)
     if pooling == "max":
-        return normalized(states.masked_fill(mask.unsqueeze(-1) == 0, torch.finfo(states.dtype).min).amax(dim=1), config)
+        return normalized(
+            states.masked_fill(mask.unsqueeze(-1) == 0, torch.finfo(states.dtype).min).amax(dim=1), config
+        )
     weights = mask.to(states.dtype)
     if pooling != "mean":
         weights = weights * weights.cumsum(dim=1)  # the places of real tokens, from 1
