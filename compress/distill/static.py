@@ -85,7 +85,8 @@ class StaticDistillation(OwnNetworkDistillation):
         Classification and regression of texts and pairs, and embedding. Arora et al. also take the first principal
         component out of the means; a trained head can do that by itself. Standard transformers cannot load the result:
         ``compress.load`` does, any runtime loads its ONNX export, and of an embedder sentence-transformers and
-        model2vec load the folder; without ``normalize`` they differ in length where tokens are unknown.
+        model2vec load the folder. There vectors differ in length where tokens are unknown and ``normalize`` is off, and
+        model2vec cuts a text to ``max_length`` times its median token's characters before it counts tokens.
 
     Source:
         Tulkens, van Dongen 2024, "Model2Vec" (vectors of single tokens, PCA; training on the vectors of texts:

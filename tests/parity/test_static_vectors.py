@@ -152,13 +152,17 @@ def test_other_libraries_give_the_same_vectors(family, tmp_path):
     folder = result.save(tmp_path / "model")
     expected = vectors(result)
     assert np.allclose(sentences.SentenceTransformer(str(folder), device="cpu").encode(TEXTS), expected, atol=1e-5)
-    assert np.allclose(other.StaticModel.from_pretrained(str(folder)).encode(TEXTS), expected, atol=1e-5)
+    found = other.StaticModel.from_pretrained(str(folder))
+    short = [place for place, text in enumerate(TEXTS) if len(text) <= found.max_length * found.median_token_length]
+    assert len(short) >= 4  # it cuts longer texts to that many characters before it reads their tokens
+    assert np.allclose(found.encode([TEXTS[place] for place in short]), expected[short], atol=1e-5)
 
 
-def test_a_modified_table_does_not_claim_to_be_theirs(student, tmp_path):
+def test_a_modified_table_does_not_claim_to_be_theirs(tmp_path):
     from compress.quantize.weights import WeightQuantization
 
-    packed = run(Recipe(steps=(WeightQuantization(),)), student, Inputs(), dry_run_first=False)
+    wide, _, _ = distilled(tmp_path / "signals", embedding_size=32)
+    packed = run(Recipe(steps=(WeightQuantization(),)), wide, Inputs(), dry_run_first=False)
     packed.save(tmp_path / "model")
     assert not (tmp_path / "model" / "modules.json").exists()
     assert "How to load it" in (tmp_path / "model" / "README.md").read_text()

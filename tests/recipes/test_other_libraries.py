@@ -39,7 +39,7 @@ print("RESULT " + json.dumps(found))
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-    """The Python of a clean environment with the two libraries, which sees the packages of this one, torch above all."""
+    """The Python of a clean environment with the two libraries, which sees the packages of this one."""
     root = tmp_path_factory.mktemp("clean")
     subprocess.run([sys.executable, "-m", "venv", str(root)], check=True, capture_output=True)
     place = next((root / "lib").glob("python*/site-packages"))
