@@ -16,6 +16,7 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
+from eval.cost.size import device_of
 from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
 from eval.errors import UserError, is_out_of_memory
 from eval.kinds.kind_registry import kind_of
@@ -72,7 +73,7 @@ class TaskModel:
 
         Such a network has a method ``answer`` beside its plain forward pass.
         """
-        device = next(self.model.parameters()).device
+        device = device_of(self.model)
         tensors = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
         with evaluating(self.model):
             outputs = getattr(self.model, "answer", self.model)(**tensors)
