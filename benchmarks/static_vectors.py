@@ -189,7 +189,7 @@ def normalized(encode: Encode) -> Encode:
 
     def scaled(texts: Sequence[str]) -> Array:
         vectors = np.asarray(encode(texts), dtype=np.float32)
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+        return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9))
 
     return scaled
 

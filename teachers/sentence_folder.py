@@ -100,25 +100,25 @@ def said_by(folder: Path, config: Any) -> dict[str, Any] | None:
     return said if length is None else {**said, "max_length": max(4, min(int(length), max_tokens(config)))}
 
 
-def as_said(folder: Path, config: Any, task: TaskSpec) -> TaskSpec:
+def as_said(source: str, config: Any, task: TaskSpec) -> TaskSpec:
     """Return a task that makes vectors as the folder says; what the task itself says may not contradict it.
 
     The task's own ``max_length`` counts: it may be shorter, or longer, than the folder's.
 
     Args:
-        folder: A model folder, of sentence-transformers or not.
+        source: A model folder, of sentence-transformers or not, or a hub name.
         config: The network's.
         task: What is asked.
 
     Raises:
         UserError: If it asks for other vectors.
     """
-    said = said_by(folder, config) if kind_of(task.kind).vectors else None
+    said = said_by(small_files(source), config) if kind_of(task.kind).vectors else None
     if said is None:
         return task
     open_ = {name: value for name, value in said.items() if name not in task.model_fields_set}
     if problem := _contradiction(said, task, open_):
-        raise UserError(f"{folder}: its vectors are made otherwise than the task says; write {problem} into the task")
+        raise UserError(f"{source}: its vectors are made otherwise than the task says; write {problem} into the task")
     return task.model_copy(update=open_)
 
 
@@ -126,6 +126,25 @@ def _contradiction(said: dict[str, Any], task: TaskSpec, left_open: dict[str, An
     fixed = {name: value for name, value in said.items() if name not in left_open and name != "max_length"}
     wrong = {name: value for name, value in fixed.items() if getattr(task, name) != value}
     return ", ".join(f"{name}: {_shown(value)}" for name, value in wrong.items())
+
+
+def save_for_other_libraries(network: Any, folder: Path, task: TaskSpec, *, standard: bool) -> None:
+    """Write what sentence-transformers needs beside a network and its tokenizer, which were saved before.
+
+    Args:
+        network: An embedder, or a network with a head.
+        folder: Where it was saved.
+        task: What it answers.
+        standard: Whether its weights were saved as usual; else no other library reads the table of a custom
+            architecture, which has a form of its own.
+    """
+    kind, own = kind_of(task.kind), getattr(network, "save_sentence_folder", None)
+    if kind.vectors and own is None:
+        save_sentence_folder(folder, network.config, task)
+    elif kind.vectors and standard:
+        own(folder, network.config, task)
+    elif kind.auto_class == "AutoModelForSequenceClassification" and task.pair:
+        save_cross_encoder(folder, network.config, task)
 
 
 def save_sentence_folder(folder: Path, config: Any, task: TaskSpec) -> None:

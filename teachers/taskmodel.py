@@ -16,7 +16,7 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
-from eval.cost.size import device_of
+from eval.cost.size import MACS_LENGTH, device_of, model_size
 from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
 from eval.errors import UserError, is_out_of_memory
 from eval.kinds.kind_registry import kind_of
@@ -29,7 +29,7 @@ from teachers.anatomy.pooling import pooled, set_pooling
 from teachers.chosen_on import chosen_on
 from teachers.folder_task import in_own_order, keeping_thresholds, own_task, read_task
 from teachers.limits import size_problems
-from teachers.sentence_folder import as_said, save_cross_encoder, save_sentence_folder, set_cross_encoder, small_files
+from teachers.sentence_folder import as_said, save_for_other_libraries, set_cross_encoder
 from teachers.weight_check import aligned, complain, not_finite, read_stock
 
 if TYPE_CHECKING:
@@ -83,8 +83,6 @@ class TaskModel:
 
     def size(self) -> Size:
         """Parameters, bytes and multiply-accumulates of the network."""
-        from eval.cost.size import MACS_LENGTH, model_size
-
         return model_size(self.model, min(MACS_LENGTH, max_tokens(self.model.config)))
 
     @property
@@ -264,8 +262,7 @@ def load_taskmodel(
     said = read_task(where)
     task = task or said or own_task(where, config)
     check_kind(config, task)
-    if kind_of(task.kind).vectors:
-        task = as_said(small_files(source), config, task)
+    task = as_said(source, config, task)
     tokenizer = loaded_part(source, "tokenizer", lambda: load_tokenizer(source, config=config))
     task = keeping_thresholds(in_own_order(source, config, task), said)
     _check_tokenizer(tokenizer, config, where=source)
@@ -347,14 +344,7 @@ def save_taskmodel(
     with quiet():
         (write or _write_stock)(model.model, folder, weights)
         model.tokenizer.save_pretrained(folder)
-    if kind_of(model.task.kind).vectors:
-        own = getattr(model.model, "save_sentence_folder", None)  # the form of a custom architecture
-        if own is None:
-            save_sentence_folder(folder, model.model.config, model.task)
-        elif write is None:  # else no other library could read its table
-            own(folder, model.model.config, model.task)
-    elif auto_class(model.task) is transformers.AutoModelForSequenceClassification and model.task.pair:
-        save_cross_encoder(folder, model.model.config, model.task)
+    save_for_other_libraries(model.model, folder, model.task, standard=write is None)
     (folder / "task.json").write_text(model.task.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 

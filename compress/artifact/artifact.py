@@ -254,7 +254,7 @@ def load_model(
         if not new_head:
             raise UserError(_headless(source, f"a model for {artifact.task.kind}", task.kind))
         return artifact.with_task(task, seed)
-    task = as_said(Path(source), artifact.model.config, task)
+    task = as_said(str(source), artifact.model.config, task)
     task = keeping_thresholds(in_own_order(str(source), artifact.model.config, task), artifact.task)
     return replace(artifact, task=task)
 
