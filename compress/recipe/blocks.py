@@ -44,8 +44,10 @@ class TaskBlock(Block):
         stride: Tokens that neighbouring windows of a long input share.
         truncation: Which text of a pair is truncated; by default the longest, for multiple-choice the text.
         truncation_side: The end at which a text is truncated.
-        pooling: For embedding: how a text's vector is made of its tokens, the mean by default.
-        normalize: For embedding: whether vectors are scaled to length 1, as they are by default.
+        pooling: For embedding: how a text's vector is made of its tokens; by default as the folder of the model says,
+            or the mean.
+        normalize: For embedding: whether vectors are scaled to length 1; by default likewise, or they are.
+        prompt: For embedding: what is put before each text; by default likewise, or nothing.
         class_weights: Weight of each label in the task loss, or ``balanced``.
         choose_thresholds: For multilabel: whether the probability from which a label is answered is chosen for each
             label, on the examples that choose; else it is 0.5. For qa-with-null: whether the null threshold is; it is
@@ -67,6 +69,7 @@ class TaskBlock(Block):
     truncation_side: Literal["left", "right"] | None = None
     pooling: Pooling | None = None
     normalize: bool | None = None
+    prompt: str | None = None
     class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(allow_inf_nan=True)]] | None = None
     choose_thresholds: bool | None = None
     on_bad: Literal["refuse", "skip"] = "refuse"
