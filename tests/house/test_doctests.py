@@ -61,6 +61,8 @@ MODULES = (
     "eval.task",
     "teachers.losses.ranking",
     "teachers.losses.siamese",
+    "teachers.signals.predictions_file",
+    "teachers.signals.predictions_teacher",
     "teachers.training.config",
 )
 PROMPT = f"{'>' * 3} "
