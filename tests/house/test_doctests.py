@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = (
     "compress.artifact.artifact",
     "compress.comparing.recipe_differences",
+    "compress.distill.best_of",
     "compress.distill.components.attention",
     "compress.distill.components.distillation_losses",
     "compress.distill.dual_projections",
