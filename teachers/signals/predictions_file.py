@@ -36,7 +36,7 @@ FIELDS = ("probabilities", "votes", "label", "labels", "tags", "score")
 NUMBERS_AND_LISTS = tuple("[{-0123456789")
 """How a cell begins that holds one."""
 
-Rows = str | Path | Sequence[Mapping[str, Any]]
+PredictionSource = str | Path | Sequence[Mapping[str, Any]]
 """A file, or its rows in memory."""
 
 
@@ -46,7 +46,7 @@ def teaches(kind: Kind) -> bool:
 
 
 def read_predictions(
-    source: Rows,
+    source: PredictionSource,
     spec: TaskSpec,
     *,
     columns: Mapping[str, str] | None = None,
@@ -237,7 +237,7 @@ class PredictionReader:
     }
 
 
-def _rows(source: Rows) -> Iterable[Row]:
+def _rows(source: PredictionSource) -> Iterable[Row]:
     if not isinstance(source, str | Path):
         return (Row(f"predictions: row {number}", row) for number, row in enumerate(source, start=1))
     path = user_path(source)

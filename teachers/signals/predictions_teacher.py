@@ -28,7 +28,7 @@ from eval.task import Example, Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 from teachers.signals.model_teacher import Reader
-from teachers.signals.predictions_file import TOLERANCE, Rows, read_predictions
+from teachers.signals.predictions_file import TOLERANCE, PredictionSource, read_predictions
 
 logger = logging.getLogger("teachers.signals.predictions_teacher")
 
@@ -60,7 +60,7 @@ class PredictionsTeacher:
     @classmethod
     def read_from(
         cls,
-        source: Rows,
+        source: PredictionSource,
         task: Task,
         *,
         missing: Literal["refuse", "drop"] = "refuse",
@@ -86,6 +86,7 @@ class PredictionsTeacher:
             UserError: With every row that is no prediction of this task, or that answers no example.
 
         Examples:
+            >>> from eval import Task
             >>> films = [{"text": "a warm film", "label": "good"}, {"text": "a dull film", "label": "bad"}]
             >>> task = Task.from_list({"train": films})
             >>> votes = {"text": "a dull film", "votes": ["bad", "bad", "good"]}
