@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,7 +30,7 @@ def distill(
     """Distil a finished model into fewer of its layers, by a recipe that is written beside; measure and certify it."""
     from compress.shortcuts.distilling import shrink
 
-    how = {"text": text, "label": label, "out": out, "margin": margin, "quick": quick}
+    how: dict[str, Any] = {"text": text, "label": label, "out": out, "margin": margin, "quick": quick}
     done = shrink(model, data, layers=layers, unlabelled=unlabelled, **how)
     files = {"model": done.model, "export": done.export, "recipe": done.recipe}
     told(files, done.results, done.notes, done.page, done.certificate, json)

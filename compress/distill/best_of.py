@@ -44,13 +44,13 @@ class BestOf(TrainedTechnique):
         score nearly alike are chosen among nearly at random.
 
     Source:
-        Stone 1974 (cross-validatory choice), no arXiv id; the objectives name their own.
+        Stone 1974, Journal of the Royal Statistical Society B 36 (choice on held-out data).
     """
 
     name: ClassVar[str] = "distill.best_of"
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     takes_any: ClassVar[bool] = True
-    source: ClassVar[str] = "Stone 1974, Cross-Validatory Choice and Assessment of Statistical Predictions"
+    source: ClassVar[str] = "Stone 1974, Journal of the Royal Statistical Society B 36"
 
     of: tuple[ObjectiveBlock, ...] = Field(min_length=2)
 
