@@ -181,9 +181,9 @@ def _following(
     if not half or kind_of(task.spec.kind).masks:
         return ""
     learns = max(len(task.train), 6 * sum(map(len, task.splits.values())) // 10 if len(task.train) <= RANGES else 0)
-    advice = recommend(task.spec.kind, half, 2 * half, learns)
+    advice = recommend(task.spec.kind, half, 2 * half, learns, len(task.spec.labels) or None)
     training = Training(epochs=advice.epochs, batch_size=advice.batch_size)
-    seconds = distilling_seconds(artifact, half, task.select, learns, training)
+    seconds = advice.trainings * distilling_seconds(artifact, half, task.select, learns, training)
     columns = {key: value for key, value in (("text", text), ("label", label)) if value is not None}
     if isinstance(data, str | Path):
         each = [(key, one) for key, value in columns.items() for one in ([value] if isinstance(value, str) else value)]

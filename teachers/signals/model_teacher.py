@@ -89,7 +89,7 @@ class TeacherSource(Protocol):
         ...
 
     def answers(self, examples: Examples) -> list[Answer]:
-        """Return the teacher's own answers."""
+        """Return the teacher's own answers; none if it does not know all of them."""
         ...
 
     def read(self, rows: EncodedDataset, wanted: SignalSpec = NOTHING) -> Reader:
