@@ -57,9 +57,9 @@ class QuestionAnswering(Kind):
         del pair
         return ("question", "context")
 
-    def perturbed(self, pair: bool) -> tuple[str, ...]:
+    def perturbed(self, example: Example) -> tuple[str, ...]:
         """Return the question alone: answers are places in the context."""
-        del pair
+        del example
         return ("question",)
 
     def inputs(self, values: Mapping[str, Any]) -> tuple[str, ...]:

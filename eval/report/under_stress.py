@@ -41,7 +41,7 @@ def stress_sentences(result: ResultValues) -> list[str]:
     behind = [row for row in result.stress if row.further is not None and row.further.value < -MOST_FURTHER]
     said = [
         f"Under {row.rule} {result.name} falls {_points(row.further)} further behind {reference} than on "
-        f"the clean texts{_chance(row.further)}"
+        f"clean texts{_chance(row.further)}"
         for row in behind
         if row.further is not None
     ]

@@ -27,7 +27,7 @@ def perturbed(rule: Rule, example: Example, spec: TaskSpec, seed: int, place: in
         place: Number of the example, so that each has chance of its own.
     """
     kind, chance = kind_of(spec.kind), Random(f"{seed} {rule.name} {place}")
-    fields = kind.perturbed(spec.pair)
+    fields = kind.perturbed(example)
     chosen = {"all": fields, "first": fields[:1], "last": fields[-1:]}[rule.texts]
     changes: dict[str, object] = {}
     for name in chosen:
