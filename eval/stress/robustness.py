@@ -115,14 +115,19 @@ def _row(
     if now is None:
         return Stressed(name, len(answers[0]), changed, agreement=alike)
     score, reference = map(float, now.scores[0])
-    further = None if clean is None else _change(clean, now).interval()
+    further = None if clean is None else change_of(clean, now).interval()
     return Stressed(
         name, len(answers[0]), changed, score, reference, now.difference.interval(), further, agreement=alike
     )
 
 
-def _change(before: PairedScores, now: PairedScores) -> PairedDifference:
-    """Return by how much a difference grew, from what each unit contributes to both."""
+def change_of(before: PairedScores, now: PairedScores) -> PairedDifference:
+    """Return a paired difference minus an earlier one of the same examples, from what each unit contributes to both.
+
+    Args:
+        before: Candidate and reference on texts as they are.
+        now: The same two on the same examples, perturbed.
+    """
     candidate, reference = now.parts - before.parts
     value = now.difference.value - before.difference.value
     return PairedDifference.of(np.asarray(candidate), np.asarray(reference), [value], binary=False)

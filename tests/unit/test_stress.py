@@ -14,6 +14,8 @@ from compress.testing.tiny import tiny_task, tiny_taskmodel
 from eval.comparison import measure_together, with_stress
 from eval.data.loading import Task
 from eval.errors import UserError
+from eval.proof.paired_predictions import paired_scores
+from eval.proof.paired_statistics import Interval
 from eval.report.card import model_card
 from eval.report.console import to_text
 from eval.report.page import page
@@ -21,7 +23,7 @@ from eval.report.under_stress import stress_sentences
 from eval.result import Result
 from eval.stress import rules
 from eval.stress.perturbing import perturbed, rules_for
-from eval.stress.robustness import CLEAN
+from eval.stress.robustness import CLEAN, change_of
 from eval.stress.rules import (
     NEUTRAL,
     RULES,
@@ -293,6 +295,35 @@ class TestTwoModels:
         alone = measure_together([sentiment("student")], task, None, "test")
         with pytest.raises(UserError, match="give a reference"):
             with_stress(alone, {"student": sentiment("student")}, task, "test")
+
+
+def labels(right: np.ndarray) -> list[dict[str, str]]:
+    return [{"label": "good" if one else "bad"} for one in right]
+
+
+def change(rng: np.random.Generator, examples: int, lost: float) -> tuple[Interval, np.ndarray]:
+    """Return how a difference changes where a rule spoils ``lost`` of a student's right answers, and by example."""
+    spec, gold = TaskSpec(kind="classification", labels=("bad", "good")), [{"label": "good"}] * examples
+    teacher = rng.random(examples) < 0.92
+    student = np.where(rng.random(examples) < 0.95, teacher, ~teacher)
+    spoilt = student & (rng.random(examples) >= lost)
+    before, now = (paired_scores(spec, [(labels(side), labels(teacher))], gold) for side in (student, spoilt))
+    return change_of(before, now).interval(), spoilt.astype(float) - student
+
+
+def test_the_interval_of_a_change_is_about_that_of_a_mean():
+    found, by_example = change(np.random.default_rng(1), 400, 0.1)
+    assert found.value == pytest.approx(by_example.mean())
+    plain = 2 * 1.96 * by_example.std() / np.sqrt(400)
+    assert plain <= found.high - found.low < 1.2 * plain
+
+
+@pytest.mark.slow
+def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    truth = -0.1 * (0.92 * 0.95 + 0.08 * 0.05)
+    found = [change(rng, 100, 0.1)[0] for _ in range(300)]
+    assert np.mean([one.low <= truth <= one.high for one in found]) >= 0.92  # 0.95, less two standard errors
 
 
 KINDS = ("classification", "regression", "multilabel", "tagging", "qa", "qa-with-null", "embedding", "multiple-choice")
