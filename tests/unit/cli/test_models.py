@@ -163,6 +163,9 @@ class TestEval:
         assert [row["rule"] for row in kept["stress"]][:2] == ["clean", "neighbouring keys"]
         assert "<h2>Perturbed texts</h2>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
         assert "### Perturbed texts" in (tmp_path / "out" / "model" / "README.md").read_text(encoding="utf-8")
+        before = (tmp_path / "out" / "results.json").read_bytes()
+        assert call("run", place / "recipe.yaml", "--out", tmp_path / "out", "--resume", *changes)[0] == 0
+        assert (tmp_path / "out" / "results.json").read_bytes() == before
 
     def test_an_export(self, call, place, ran):
         code, out, _ = call("eval", ran[0] / "onnx", "--data", place / "data", "--no-latency", "--json", "-")
