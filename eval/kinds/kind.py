@@ -181,6 +181,10 @@ class Kind(Reading):
         """Return an example without truth made of any text, to try a network or an export with."""
         return {"text_a": text, "text_b": text[::-1]} if pair else {"text": text}
 
+    def perturbed(self, example: Example) -> tuple[str, ...]:
+        """Return the fields that a test of robustness perturbs (``eval.stress``): texts, or lists of words."""
+        return tuple(name for name in self.inputs(example) if self.words or name not in self.lists)
+
     # ---- the network
 
     def outputs(self, labels: Sequence[str]) -> int:
