@@ -1,9 +1,9 @@
 """The documents say what the data say: every table of docs/results, every figure of README and docs/choosing.md."""
 
-from dataclasses import json
+import json
+from dataclasses import replace
 
 import pytest
-import replace
 
 from benchmarks import figures
 from benchmarks.archive import RESULTS, Archive
