@@ -63,7 +63,7 @@ BY_FORWARD_PASS = {"quantize.q8bert": "its ranges of activations are averages ov
 VARIANTS = {
     "distill.tinybert": [{"reduction": "code"}],
     "distill.mobilebert": [{"reduction": "code", "strategy": "auxiliary"}, {"feature_maps": "normalised"}],
-    "distill.embedding": [{"similarity": 1.0}, {"similarity": 1.0, "relation": "kl"}],
+    "distill.embedding": [{"similarity": 1.0}, {"similarity": 1.0, "relation": "kl"}, {"dimensions": (32, 8)}],
     "distill.pkd": [{"tokens": "all"}],
     "distill.logits": [{"loss": "mse", "alpha": 0.7}, {"loss": "soft_cross_entropy", "alpha": 1.0}],
     "distill.distilbert": [{"only_predicted": True}],

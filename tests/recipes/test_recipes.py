@@ -68,6 +68,8 @@ def tiny_step(number, step, own_training):
     fitting = [f"steps.{number}.relation_heads=8"] if hasattr(step, "relation_heads") else []
     if step.name == "distill.dual":
         fitting += [f"steps.{number}.hidden_size=16", f"steps.{number}.vocab_size=80"]
+    if getattr(step, "dimensions", ()):
+        fitting.append(f"steps.{number}.dimensions=[32, 8]")
     if step.name == "share.embeddings":
         fitting.append(f"steps.{number}.size=8")
     return fitting + [f"{block}.{least}" for block in blocks for least in ("max_steps=3", "batch_size=8")]
