@@ -16,6 +16,7 @@ inside of a network, ``observe`` of ``teachers.signals.hooks`` reads.
 | ``distill.ensemble`` | ``ensemble_logits``, for ``soft_cross_entropy`` |
 | ``distill.margin_mse`` | ``margin_mse`` |
 | ``distill.embedding`` | ``cosine_distance``, ``similarity_mse``, ``similarity_kl`` |
+| ``distill.contrastive`` | ``in_batch_negatives``, ``choice_kl`` |
 | ``distill.early_exit`` | ``early_exit_kl`` |
 | ``distill.dual`` | ``weight_distance`` |
 | ``finetune: {loss: …}`` | ``cosine_regression``, ``margin_contrast``, ``in_batch_negatives``, ``ranking_loss`` |
@@ -34,6 +35,7 @@ from compress.distill.components.distillation_losses import (
     soft_cross_entropy,
 )
 from compress.distill.components.projection import Projection
+from compress.distill.contrastive import choice_kl
 from compress.distill.dual_projections import weight_distance
 from compress.distill.early_exit import early_exit_kl
 from compress.distill.embedding import similarity_kl, similarity_mse
@@ -50,6 +52,7 @@ __all__ = [
     "Projection",
     "attention_kl",
     "attention_mse",
+    "choice_kl",
     "cosine_distance",
     "cosine_regression",
     "early_exit_kl",

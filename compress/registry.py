@@ -32,6 +32,7 @@ TECHNIQUES: dict[str, str] = {
     "distill.bilstm": "compress.distill.bilstm:BiLstmDistillation",
     "distill.static": "compress.distill.static:StaticDistillation",
     "distill.embedding": "compress.distill.embedding:EmbeddingDistillation",
+    "distill.contrastive": "compress.distill.contrastive:ContrastiveDistillation",
     "distill.early_exit": "compress.distill.early_exit:EarlyExit",
     "distill.dual": "compress.distill.dual:DualTraining",
     "distill.combined": "compress.distill.combined:CombinedDistillation",

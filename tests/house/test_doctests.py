@@ -14,6 +14,8 @@ MODULES = (
     "compress.distill.components.distillation_losses",
     "compress.distill.dual_projections",
     "compress.distill.early_exit",
+    "compress.distill.components.pair_rows",
+    "compress.distill.contrastive",
     "compress.distill.embedding",
     "compress.distill.ensemble",
     "compress.distill.margin_mse",
