@@ -27,6 +27,7 @@ TECHNIQUES: dict[str, str] = {
     "distill.ensemble": "compress.distill.ensemble:EnsembleDistillation",
     "distill.tinybert": "compress.distill.tinybert:TinyBertDistillation",
     "distill.margin_mse": "compress.distill.margin_mse:MarginDistillation",
+    "distill.listwise": "compress.distill.listwise:ListwiseDistillation",
     "distill.minilm": "compress.distill.minilm:MiniLMDistillation",
     "distill.mobilebert": "compress.distill.mobilebert:MobileBertDistillation",
     "distill.bilstm": "compress.distill.bilstm:BiLstmDistillation",

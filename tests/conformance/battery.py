@@ -31,6 +31,7 @@ REFUSED = {
     "share.layers": ("albert",),
     "quantize.q8bert": ("xlnet",),
     "distill.margin_mse": FAMILIES,
+    "distill.listwise": FAMILIES,
     "distill.contrastive": FAMILIES,
     "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert", "mpnet"),
 }

@@ -18,6 +18,7 @@ MODULES = (
     "compress.distill.contrastive",
     "compress.distill.embedding",
     "compress.distill.ensemble",
+    "compress.distill.listwise",
     "compress.distill.margin_mse",
     "compress.distill.minilm",
     "compress.distill.mobilebert",
