@@ -12,7 +12,7 @@ from torch import Tensor
 
 from compress.distill.components.distillation import Distillation
 from compress.distill.components.distillation_losses import kl_divergence
-from compress.distill.components.pair_rows import PairRows
+from compress.distill.components.pair_rows import TextPairs
 from compress.technique import Inputs
 from eval.inference import batches_by_length
 from eval.kinds.kind_registry import kind_of
@@ -90,7 +90,7 @@ class ContrastiveDistillation(Distillation):
     def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> ContrastiveLoss:
         """Compute or find the teacher's vectors, and mine each query's hard negatives with them."""
         del student
-        reader, pairs = teacher.read(rows), PairRows.of(rows)
+        reader, pairs = teacher.read(rows), TextPairs.of(rows)
         mined = pairs.mined(_vectors(rows, reader), self.negatives, self.margin) if self.negatives else {}
         return ContrastiveLoss(self, rows, reader, pairs, mined)
 
@@ -110,7 +110,7 @@ class ContrastiveLoss(Loss):
     config: ContrastiveDistillation
     rows: EncodedDataset
     reader: Reader
-    pairs: PairRows
+    pairs: TextPairs
     mined: Mapping[int, Sequence[int]]
 
     whole_groups = True

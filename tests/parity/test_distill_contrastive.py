@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from compress import load
-from compress.distill.components.pair_rows import PairRows, hard_negatives
+from compress.distill.components.pair_rows import TextPairs, hard_negatives
 from compress.distill.contrastive import ContrastiveDistillation
 from compress.engine.steps import run
 from compress.recipe import Recipe
@@ -121,7 +121,7 @@ def test_a_batch_holds_each_text_once_and_cut_batches_keep_negatives_with_their_
 def test_only_what_belongs_together_is_a_query_and_others_are_passages():
     lines = [*found_pairs(1.0)[:3], {"text_a": "where is bob ?", "text_b": "bob likes it", "label": 0.0}, {"text": "x"}]
     examples = Examples(lines, "train")
-    pairs = PairRows.of(rows_of(tiny_taskmodel("bert", TASK.spec), examples, 1))
+    pairs = TextPairs.of(rows_of(tiny_taskmodel("bert", TASK.spec), examples, 1))
     assert list(pairs.queries) == [0, 2, 4]
     assert list(pairs.passages) == [1, 3, 5, 7]
     assert pairs.belong_together([2], [1, 3, 7]).tolist() == [[False, True, False]]

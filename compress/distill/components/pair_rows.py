@@ -19,7 +19,7 @@ BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class PairRows:
+class TextPairs:
     """Which rows are the queries and passages of pairs; equal texts have one number.
 
     Attributes:
@@ -34,7 +34,7 @@ class PairRows:
     known: Mapping[int, Sequence[int]]
 
     @classmethod
-    def of(cls, rows: EncodedDataset) -> PairRows:
+    def of(cls, rows: EncodedDataset) -> TextPairs:
         """Find the pairs of an embedding task, each of whose texts is a row."""
         belongs, number_of = matching(rows.examples), dict[tuple[str, str], int]()
         queries, passages, known = dict[int, int](), dict[int, int](), dict[int, list[int]]()
