@@ -36,14 +36,19 @@ def matching_pairs(spec: TaskSpec, examples: Examples) -> Examples:
         UserError: If the task has no vectors, or there are not two such pairs.
     """
     refuse_other_kinds(spec)
-    best = max(pair_labels(examples), default=None)
-    found = [example for example in examples if "text_a" in example and example.get("label") == best]
+    found = [example for example, matches in zip(examples, matching(examples), strict=True) if matches]
     if len(found) < 2:
         raise UserError(
             "loss: contrastive: needs two or more pairs (text_a, text_b) that match, and "
             f"{examples.name} has {len(found)}"
         )
     return Examples(found, examples.name, examples.skipped)
+
+
+def matching(examples: Examples) -> list[bool]:
+    """Return which examples are pairs that match: those with the largest label, or all pairs if none has a label."""
+    best = max(pair_labels(examples), default=None)
+    return ["text_a" in example and example.get("label") == best for example in examples]
 
 
 def refuse_other_kinds(spec: TaskSpec) -> None:
