@@ -31,7 +31,9 @@ HEAD = ("candidate", "what it is", "difference to the teacher [95%]", "MB", "p50
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """Return what is kept of a finished search; the certificate of its best winner is copied to the others.
+    """Return what is kept of a finished search; certificates of winners that are shown to be as good are copied.
+
+    Where none is shown, the certificate of the best says so.
 
     Raises:
         UserError: If the search is not over.
@@ -40,10 +42,11 @@ def facts_of(folder: Path) -> dict[str, Any]:
     if not known["ended"]:
         raise UserError(f"{folder}: the search is not over; go on with compress search … --out {folder} --resume")
     name = known["budget"]["name"]
-    for winner in known["winners"][:1]:
+    certified = [one for one in known["winners"] if one.get("verdict") == "non-inferior"]
+    for winner in certified or known["winners"][:1]:
         if winner["certificate"]:
             CERTIFICATES.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(folder / winner["certificate"], CERTIFICATES / f"{name}.cert")
+            shutil.copyfile(folder / winner["certificate"], CERTIFICATES / f"{name}-{winner['key']}.cert")
     candidates = sorted(known["candidates"], key=lambda one: one["number"])
     fields = ("number", "key", "label", "score", "difference", "costs", "share")
     by_hand = [one["key"] for one in candidates[:HAND_MADE]] if known["budget"].get("space") is None else []

@@ -29,7 +29,7 @@ def test_tables_with_data_are_among_those_that_are_checked():
 @pytest.mark.parametrize("place", sorted(CERTIFICATES.glob("*.cert")), ids=lambda place: place.stem)
 def test_a_certificate_that_is_kept_can_be_checked_again(place):
     assert recheck(place, level=1).word == "VALID"
-    assert place.stem in json.loads((RESULTS / "searches.json").read_text())["searches"]
+    assert place.stem.rpartition("-")[0] in json.loads((RESULTS / "searches.json").read_text())["searches"]
 
 
 @pytest.fixture

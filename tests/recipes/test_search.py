@@ -127,7 +127,7 @@ def test_what_a_search_found_is_kept_with_its_certificate(whole, tmp_path, monke
     assert found["outcome"][0] in page
     assert f"| {found['winners'][0]['key']} | " in page
     assert "front, winner" in page
-    assert recheck(tmp_path / "tiny.cert", level=1).word == "VALID"
+    assert recheck(tmp_path / f"tiny-{found['winners'][0]['key']}.cert", level=1).word == "VALID"
     (tmp_path / searches.FILE).write_text(json.dumps({**found, "ended": False}))
     with pytest.raises(UserError, match="not over"):
         searches.facts_of(tmp_path)
