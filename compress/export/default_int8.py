@@ -61,7 +61,8 @@ def default_forms(
 ) -> Iterator[Form]:
     """Yield the forms of an 8-bit export in the order in which they are tried; each is made when it is asked for.
 
-    With examples: static ranges, with outliers of activations moved to the weights; then the same with the layers in
+    With examples: static ranges, with outliers of activations moved to the weights and biases that make up for the
+    rounding in the mean; then the same with the layers in
     float32 that change the logits most; then, as without examples, ranges found at run time: per tensor, and per token.
     Weights have 7 bits on every processor, so a folder answers alike with and without VNNI.
 
@@ -80,7 +81,8 @@ def _static(model: TaskModel, examples: Any) -> Iterator[Form]:
     from compress.quantize.static import StaticQuantization
 
     calibration = Calibration.of(model, examples)
-    scheme = StaticQuantization(method="min_max", smooth=SMOOTH, keep_float="none").scheme_from(calibration, OUTLIER)
+    step = StaticQuantization(method="min_max", smooth=SMOOTH, correct_bias=True, keep_float="none")
+    scheme = step.scheme_from(calibration, OUTLIER)
     if not scheme.ranges:
         return  # it has no linear layers that are worth 8 bits
     yield Form(scheme, STATIC)

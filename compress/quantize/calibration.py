@@ -13,7 +13,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from compress.modules.int8_scheme import Int8, is_excluded
+from compress.modules.int8_scheme import Int8, is_excluded, quantize_weight, rounded
 from compress.onnx_graph.float_graph import float_graph
 from compress.onnx_graph.int8_graph import linear_nodes, quantize_graph
 from compress.onnx_graph.rewrites import Model, module_of
@@ -96,6 +96,31 @@ class Calibration:
             seen[linear[name][0]].add(x / smooth[name] if name in smooth else x)
         chosen = {x: histogram.range(method, percentile) for x, histogram in seen.items()}
         return {node: chosen[x] for node, (x, _) in linear.items()}
+
+    def corrections(self, linear: Mapping[str, tuple[str, Array]], scheme: Int8) -> dict[str, Array]:
+        """Return for each node what its rounded outputs lack in the mean: ``E[x] W - E[x'] W'``, ``[outputs]``.
+
+        x' is the rounded input and W' the rounded matrix, as the scheme has them. Source: Nagel et al. 2019, arXiv
+        1906.04721, section 4.2, of activations too.
+
+        Args:
+            linear: What ``linear`` returned.
+            scheme: Has a static range for each of them.
+        """
+        smooth = {node: np.array(by, np.float32) for node, by in scheme.smooth.items()}
+        sums: dict[str, Array] = defaultdict(lambda: np.zeros((2, 1)))
+        count: dict[str, int] = defaultdict(int)
+        for node, x in self._inputs(linear):
+            x = x / smooth.get(node, 1)
+            both = np.stack([values.sum(axis=0, dtype=np.float64) for values in (x, rounded(x, *scheme.ranges[node]))])
+            sums[node], count[node] = sums[node] + both, count[node] + len(x)
+        found = {}
+        for node, (_, matrix) in linear.items():
+            exact = matrix * smooth[node][:, None] if node in smooth else matrix
+            steps, scale = quantize_weight(exact, scheme.per_channel, scheme.reduce_range)
+            x, of_rounded = sums[node] / count[node]
+            found[node] = x @ exact - (of_rounded @ steps) * scale
+        return found
 
     def _inputs(self, linear: Mapping[str, tuple[str, Array]], once: bool = False) -> Iterator[tuple[str, Array]]:
         """Yield node and input ``[tokens, inputs]``, batch by batch, without padding; each tensor once if so asked."""
@@ -206,7 +231,7 @@ def only(scheme: Int8, layers: Sequence[str], every: Sequence[str]) -> Int8:
     """Return a scheme in which these layers alone are 8-bit."""
     if not scheme.ranges:
         return scheme.model_copy(update={"exclude": (*scheme.exclude, *(x for x in every if x not in set(layers)))})
-    parts = {name: getattr(scheme, name) for name in ("ranges", "smooth")}
+    parts = {name: getattr(scheme, name) for name in scheme.by_node()}
     kept = {name: {node: v for node, v in part.items() if node in set(layers)} for name, part in parts.items()}
     return scheme.model_copy(update=kept)
 

@@ -40,6 +40,17 @@ def test_examples_give_static_ranges_and_none_give_the_faster_dynamic_form(bert,
     assert "export ranges" not in known["chosen_on"]
 
 
+def test_the_biases_of_a_qa_model_make_up_for_the_rounding(tmp_path):
+    task = tiny_task("qa")
+    model = tiny_taskmodel("bert", task.spec)
+    given = {"int8": True, "examples": task.validation, "agreement": 0.0}
+    known = manifest_of(export(model, tmp_path / "x", calibration=task.train[:8], **given))
+    assert [tried["form"] for tried in known["tries"]] == [STATIC]
+    assert known["int8"]["bias"].keys() == known["int8"]["ranges"].keys()
+    width = model.model.config.intermediate_size
+    assert len(known["int8"]["bias"]["bert.encoder.layer.0.intermediate.dense/MatMul"]) == width
+
+
 def test_layers_fall_back_by_the_change_of_the_logits_and_then_the_whole(bert, task, monkeypatch):
     harm = {f"layer {number}": float(number) for number in range(4)}
     monkeypatch.setattr(Calibration, "by_harm", lambda self, scheme: dict(sorted(harm.items(), reverse=True)))
