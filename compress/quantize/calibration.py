@@ -190,16 +190,31 @@ class Calibration:
             "%.1f%% of the predictions stay with all layers in 8 bits; looking for layers to keep", 100 * agreement
         )
         alone = some.by_harm(scheme, expected)
-        every = order = list(alone)
-        least, most = 0, len(order)
-        while most - least > 1:
-            middle = (least + most) // 2
-            found = some._loss(only(scheme, order[middle:], every), expected)[0]
-            least, most = (least, middle) if found >= 1 - budget else (middle, most)
+        order = list(alone)
+        most, agreement = some.fewest_in_float(scheme, order, budget, expected)
         kept = {layer: alone[layer] for layer in order[:most]}
         for layer, loss in kept.items():
             logger.info("%s stays in float: alone it moves the logits by %.3g", _module(layer), loss)
-        return kept, some._loss(only(scheme, order[most:], every), expected)[0]
+        return kept, agreement
+
+    def fewest_in_float(
+        self, scheme: Int8, order: Sequence[str], budget: float, expected: Sequence[Answers] | None = None
+    ) -> tuple[int, float]:
+        """Return how many of the first layers must stay in float, found by bisection, and the agreement then.
+
+        Args:
+            scheme: All layers in 8 bits.
+            order: All of them, the most harmful first.
+            budget: Share of the predictions that may change.
+            expected: Answers of the float graph, if they are known.
+        """
+        expected = self._answers(self.graph) if expected is None else expected
+        least, most = 0, len(order)
+        while most - least > 1:
+            middle = (least + most) // 2
+            found = self._loss(only(scheme, order[middle:], order), expected)[0]
+            least, most = (least, middle) if found >= 1 - budget else (middle, most)
+        return most, self._loss(only(scheme, order[most:], order), expected)[0]
 
     def _answers(self, graph: Model) -> list[Answers]:
         """Return batches of features with their logits; the two of qa are stacked."""

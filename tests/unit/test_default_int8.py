@@ -118,6 +118,37 @@ def test_all_forms_are_tried_before_an_export_is_refused(bert, task, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
+def test_more_layers_stay_in_float_only_where_every_form_would_be_refused(bert, task, monkeypatch):
+    """Without eight layers nothing turns; bisection finds them on the calibration examples."""
+    order = list(Calibration.of(bert, task.train[:8]).linear(()))
+    monkeypatch.setattr(Calibration, "by_harm", lambda self, scheme: dict.fromkeys(order, 1.0))
+    turned = lambda self, scheme, expected: (0.9 if set(order[:8]) & set(scheme.ranges) else 0.99, 0.1)  # noqa: E731
+    monkeypatch.setattr(Calibration, "_loss", turned)
+    names = lambda lacking: [form.name for form in default_forms(bert, ("static", "token"), task.train[:8], lacking)]  # noqa: E731
+    assert names(lambda: 0.97)[3:] == [DYNAMIC[1], f"{STATIC}, 8 layers in float32"]
+    assert names(lambda: 0.99)[3:] == [DYNAMIC[1]], "half of what may turn is 0.5%: all would be float32"
+    assert names(lambda: None)[3:] == [DYNAMIC[1]]
+
+
+def test_a_model_that_every_form_turns_is_exported_with_more_layers_in_float32(bert, task, tmp_path, monkeypatch):
+    from compress.export import folder as module
+
+    shares = iter((0.9, 0.91, 0.92, 0.93, 0.94, 0.98))
+    compare = module.compare
+
+    def compared(*given, agreement=1.0, **limits):
+        share = next(shares)
+        gate = compare(*given, agreement=0.0, **limits)
+        problems = () if share >= agreement else ("too few",)
+        return module.GateReport(**{**vars(gate), "agreement": share, "problems": problems})
+
+    monkeypatch.setattr(module, "compare", compared)
+    monkeypatch.setattr(Calibration, "fewest_in_float", lambda self, scheme, order, budget: (7, 1 - budget))
+    known = manifest_of(export(bert, tmp_path / "x", int8=True, examples=task.validation, calibration=task.train[:8]))
+    assert known["tries"][-1] == {"form": f"{STATIC}, 7 layers in float32", "agreement": 0.98, "passed": True}
+    assert len(known["int8"]["ranges"]) == len(known["int8"]["bias"]) == known["quantized"]["linear"] == 12
+
+
 def test_a_remembered_model_answers_the_same_inputs_once(bert, task):
     calls = []
 
