@@ -129,5 +129,6 @@ def rounded(x: Array, low: float, high: float) -> Array:
         array([-9.,  0.,  1.])
     """
     scale, zero = affine(low, high)
-    least = 1 if low == -high else 0
-    return scale * (np.clip(np.rint(x / scale) + zero, least, 255) - zero)
+    least = 1 if low == -high else 0  # as the graph clips it
+    steps: Array = np.clip(np.rint(x / scale) + zero, least, 255) - zero
+    return scale * steps

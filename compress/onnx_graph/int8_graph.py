@@ -197,16 +197,18 @@ class Quantizer:
         correction = self._known(self.scheme.bias, node)
         if correction is None:
             return linear.bias
-        values = {weight.name: weight for weight in self.graph.initializer if len(weight.dims) == 1}
+        values = {weight.name: weight for weight in self.graph.initializer if [*weight.dims] == [len(correction)]}
         readers = [reader for reader in self.graph.node if node.output[0] in reader.input]
-        reader = readers[0] if [reader.op_type for reader in readers] == ["Add"] else None
-        apart = next((name for name in reader.input if name in values), "") if reader is not None else ""
+        is_sum = [reader.op_type for reader in readers] == ["Add"]
+        apart = next((name for name in readers[0].input if name in values), "") if is_sum else ""
         known = values.get(linear.bias or apart)
+        if linear.bias and known is None:
+            return linear.bias  # it is computed
         own = 0.0 if known is None else onnx.numpy_helper.to_array(known)
         corrected = self._constant(f"{node.output[0]}_bias", (own + np.array(correction)).astype(np.float32))
         if linear.bias or not apart:
             return corrected
-        reader.input[list(reader.input).index(apart)] = corrected
+        readers[0].input[list(readers[0].input).index(apart)] = corrected
         return ""
 
     def _product(self, node: Node, x: str, weight: str, last: str) -> str:
