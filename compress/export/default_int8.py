@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from compress.modules.int8_scheme import Int8
 
 if TYPE_CHECKING:
+    from compress.quantize.calibration import Calibration
     from eval.data.loading import Task
     from eval.task import Examples
     from teachers.taskmodel import TaskModel
@@ -23,6 +25,8 @@ IN_FLOAT = (1, 2)
 """How many layers stay in float32, try by try; more of them are slower than per-token ranges."""
 JUDGED = 32
 """Calibration examples on which it is measured how much each layer's 8 bits change the logits."""
+TURNED = 0.5
+"""Part of the predictions that may turn which turn on calibration examples where more layers stay in float32."""
 DYNAMIC: Mapping[str, str] = {"tensor": "per-tensor dynamic quantization", "token": "per-token dynamic quantization"}
 """Ranges that need no examples, the faster first -> what messages call them."""
 
@@ -57,35 +61,72 @@ def scheme_name(scheme: Int8 | None) -> str:
 
 
 def default_forms(
-    model: TaskModel, activations: Collection[str], calibration: Sequence[Mapping[str, Any]] = ()
+    model: TaskModel,
+    activations: Collection[str],
+    calibration: Sequence[Mapping[str, Any]] = (),
+    lacking: Callable[[], float | None] = lambda: None,
 ) -> Iterator[Form]:
     """Yield the forms of an 8-bit export in the order in which they are tried; each is made when it is asked for.
 
-    With examples: static ranges, with outliers of activations moved to the weights; then the same with the layers in
-    float32 that change the logits most; then, as without examples, ranges found at run time: per tensor, and per token.
-    Weights have 7 bits on every processor, so a folder answers alike with and without VNNI.
+    With examples: static ranges, with outliers of activations moved to the weights, and biases that make up for the
+    rounding in the mean; then the same with the layers in float32 that change the logits most; then, as without
+    examples, ranges found at run time: per tensor, and per token. Where none of them will do, static ranges again, with
+    as many layers in float32 as agree on the calibration examples. Weights have 7 bits on every processor, so a folder
+    answers alike with and without VNNI.
 
     Args:
         model: What is exported.
         activations: Ranges that the target can have.
         calibration: Examples that static ranges are taken from, at most ``CALIBRATION`` of them; labels are not read.
+        lacking: Asked after the other forms; returns the agreement that none of them has, or None if one will do.
     """
+    static = None
     if "static" in activations and len(calibration) and not hasattr(model.model, "stops"):  # early exits
-        yield from _static(model, calibration[:CALIBRATION])
+        static = _Static(model, calibration[:CALIBRATION])
+        yield from static.forms()
     yield from (Form(Int8(activations=kind), name) for kind, name in DYNAMIC.items() if kind in activations)
+    if static is not None and (agreement := lacking()) is not None:
+        yield from static.mostly_float(agreement)
 
 
-def _static(model: TaskModel, examples: Any) -> Iterator[Form]:
-    from compress.quantize.calibration import Calibration, only
-    from compress.quantize.static import StaticQuantization
+class _Static:
+    """Static ranges that examples gave, with more and more layers in float32."""
 
-    calibration = Calibration.of(model, examples)
-    scheme = StaticQuantization(method="min_max", smooth=SMOOTH, keep_float="none").scheme_from(calibration, OUTLIER)
-    if not scheme.ranges:
-        return  # it has no linear layers that are worth 8 bits
-    yield Form(scheme, STATIC)
-    order = list(calibration.spread(JUDGED).by_harm(scheme))
-    for count in IN_FLOAT:
-        if 2 * count <= len(order):
-            layers = "layer" if count == 1 else "layers"
-            yield Form(only(scheme, order[count:], order), f"{STATIC}, {count} {layers} in float32")
+    def __init__(self, model: TaskModel, examples: Any) -> None:
+        from compress.quantize.calibration import Calibration
+        from compress.quantize.static import StaticQuantization
+
+        self.calibration: Calibration = Calibration.of(model, examples)
+        step = StaticQuantization(method="min_max", smooth=SMOOTH, correct_bias=True, keep_float="none")
+        self.scheme = step.scheme_from(self.calibration, OUTLIER)
+
+    @cached_property
+    def order(self) -> list[str]:
+        """The layers, the one whose 8 bits change the logits most first."""
+        return list(self.calibration.spread(JUDGED).by_harm(self.scheme))
+
+    def forms(self) -> Iterator[Form]:
+        """Yield the forms with no layer in float32 and with ``IN_FLOAT`` of them."""
+        if not self.scheme.ranges:
+            return  # it has no linear layers that are worth 8 bits
+        yield Form(self.scheme, STATIC)
+        yield from (self._without(count) for count in IN_FLOAT if 2 * count <= len(self.order))
+
+    def mostly_float(self, agreement: float) -> Iterator[Form]:
+        """Yield the form with as few layers in float32 as bisection finds, unless they are all or no more than before.
+
+        It is slower than the others; smaller and mostly faster than float32.
+        """
+        from compress.quantize.calibration import JUDGED as BISECTED
+
+        if self.scheme.ranges:
+            some = self.calibration.spread(BISECTED)
+            count, _ = some.fewest_in_float(self.scheme, self.order, TURNED * (1 - agreement))
+            if max(IN_FLOAT) < count < len(self.order):
+                yield self._without(count)
+
+    def _without(self, count: int) -> Form:
+        from compress.quantize.calibration import only
+
+        layers = "layer" if count == 1 else "layers"
+        return Form(only(self.scheme, self.order[count:], self.order), f"{STATIC}, {count} {layers} in float32")

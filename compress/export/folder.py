@@ -130,12 +130,13 @@ def export(
     if problems := [*occupied(folder), *export_problems(target, model, scheme, asked)]:
         raise UserError(*problems)
     library = _library(basis)
-    forms = default_forms(model, basis.activations, calibration) if is_own else [Form(scheme, scheme_name(scheme))]
+    one = [Form(scheme, scheme_name(scheme))]
     usual = AGREEMENT if strict or len(examples) else UNSEEN
     least, wanted = (usual, GOOD_ENOUGH) if agreement is None else (agreement, agreement)
     limits = _Limits(tolerance, least, wanted)
     with traced_once(), atomic_folder(folder, "the export") as beside:
         writer = _Writer(model, beside, basis, asked, name or model.name, _spread(examples), limits)
+        forms = default_forms(model, basis.activations, calibration, writer.lacking) if is_own else one
         made, tries = writer.first_good(forms)
         manifest, gate = made.manifest, made.gate
         manifest["source"]["made_from"] = made_from
@@ -219,21 +220,24 @@ class _Writer:
     ) -> None:
         self.model, self.beside, self.target, self.asked = model, beside, target, asked
         self.name, self.examples, self.limits = name, examples, limits
-        self.reference = Remembered(model)
+        self.reference, self.tries = Remembered(model), list[_Try]()
 
     def first_good(self, forms: Iterable[Form]) -> tuple[_Made, list[_Try]]:
         """Write the first form that is good enough, or else the one that agrees most; return all that were tried."""
-        tries: list[_Try] = []
         for form in self._in_each_precision(forms):
             with under_way(f"{self.target.name}, {form.name}"):
                 made = self._write(form)
-            tries.append(_Try(form, made.gate))
+            self.tries.append(_Try(form, made.gate))
             if made.gate.passed and made.gate.agreement >= self.limits.wanted:
-                return made, tries
-        best = max(tries, key=lambda tried: (tried.gate.passed, tried.gate.agreement))
+                return made, self.tries
+        best = max(self.tries, key=lambda tried: (tried.gate.passed, tried.gate.agreement))
         if not best.gate.passed:
-            raise CompressError(_refusal(self.model.name, best.gate, best.form.scheme))
-        return (made if best is tries[-1] else self._write(best.form)), tries
+            raise CompressError(best.gate.refusal(self.model.name, best.form.scheme is not None))
+        return (made if best is self.tries[-1] else self._write(best.form)), self.tries
+
+    def lacking(self) -> float | None:
+        """Return the agreement that no form has so far, or None if one may be kept."""
+        return None if any(tried.gate.passed for tried in self.tries) else self.limits.agreement
 
     def _in_each_precision(self, forms: Iterable[Form]) -> Iterator[Form]:
         for form in forms:
@@ -392,9 +396,3 @@ def _used(what: str, examples: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def _spread(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     count = min(len(examples), GATE_EXAMPLES)
     return [examples[index * len(examples) // count] for index in range(count)]
-
-
-def _refusal(name: str, gate: GateReport, scheme: Int8 | None) -> str:
-    advice = "" if scheme is None else "; exclude the modules that need float32, or lower agreement if that is enough"
-    found = "; ".join(gate.problems)
-    return f"{name}: the export does not answer as the model does: {found}{advice}; nothing was written"

@@ -35,6 +35,7 @@ class Int8(BaseModel):
         ranges: Name of a module, or of its node where it has several -> least and largest input; see ``affine``.
         outputs: Name of a module -> largest output, rounded to 127 steps a side of it.
         smooth: As ``ranges``, -> what each channel of the input is divided by first, and its weights multiplied.
+        bias: As ``ranges``, -> what is added to each output: the mean that rounding takes from it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,6 +49,12 @@ class Int8(BaseModel):
     ranges: dict[str, tuple[float, float]] = {}
     outputs: dict[str, float] = {}
     smooth: dict[str, tuple[float, ...]] = {}
+    bias: dict[str, tuple[float, ...]] = {}
+
+    @classmethod
+    def by_node(cls) -> tuple[str, ...]:
+        """Return the fields that say something of each layer with a static range."""
+        return ("ranges", "smooth", "bias")
 
 
 def is_excluded(module: str, patterns: Iterable[str]) -> bool:
@@ -111,3 +118,17 @@ def affine(low: float, high: float) -> tuple[float, int]:
     low, high = min(low, 0.0), max(high, 0.0)
     scale = max(high - low, LEAST_RANGE) / 255
     return scale, round(-low / scale)
+
+
+def rounded(x: Array, low: float, high: float) -> Array:
+    """Return what 8 bits leave of ``x`` with the range [low, high]: ``scale · (u - zero)``, of the same shape.
+
+    Examples:
+        >>> import numpy as np
+        >>> rounded(np.array([-9.0, 0.3, 1.0]), -127.0, 127.0)
+        array([-9.,  0.,  1.])
+    """
+    scale, zero = affine(low, high)
+    least = 1 if low == -high else 0  # as the graph clips it
+    steps: Array = np.clip(np.rint(x / scale) + zero, least, 255) - zero
+    return scale * steps

@@ -185,11 +185,31 @@ class Quantizer:
         if weight not in self.arrays:
             matrix, scales = quantize_weight(matrix, self.scheme.per_channel, self.scheme.reduce_range)
             self.arrays |= {weight: np.ascontiguousarray(matrix), f"{weight}_scale": scales}
-        y = self._product(node, x, weight, f"{out}_product" if linear.bias or len(linear.shape) > 1 else out)
-        if linear.bias:
-            self._add("Add", [y, linear.bias], out)
-        if len(linear.shape) > 1:
+        bias, has_axes = self._bias(node, linear), len(linear.shape) > 1
+        y = self._product(node, x, weight, f"{out}_product" if bias or has_axes else out)
+        if bias:
+            y = self._add("Add", [y, bias], f"{out}_biased" if has_axes else out)
+        if has_axes:
             self._reshape(y, out, (0,) * linear.batch_axes + linear.shape)
+
+    def _bias(self, node: Node, linear: _Linear) -> str:
+        """Return what is added to a product, if anything; a correction moves into the bias that the graph adds."""
+        correction = self._known(self.scheme.bias, node)
+        if correction is None:
+            return linear.bias
+        values = {weight.name: weight for weight in self.graph.initializer if [*weight.dims] == [len(correction)]}
+        readers = [reader for reader in self.graph.node if node.output[0] in reader.input]
+        is_sum = [reader.op_type for reader in readers] == ["Add"]
+        apart = next((name for name in readers[0].input if name in values), "") if is_sum else ""
+        known = values.get(linear.bias or apart)
+        if linear.bias and known is None:
+            return linear.bias  # it is computed
+        own = 0.0 if known is None else onnx.numpy_helper.to_array(known)
+        corrected = self._constant(f"{node.output[0]}_bias", (own + np.array(correction)).astype(np.float32))
+        if linear.bias or not apart:
+            return corrected
+        readers[0].input[list(readers[0].input).index(apart)] = corrected
+        return ""
 
     def _product(self, node: Node, x: str, weight: str, last: str) -> str:
         """Add ``last = x W`` with the product in integers; return ``last``."""

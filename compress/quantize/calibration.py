@@ -13,7 +13,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from compress.modules.int8_scheme import Int8, is_excluded
+from compress.modules.int8_scheme import Int8, is_excluded, quantize_weight, rounded
 from compress.onnx_graph.float_graph import float_graph
 from compress.onnx_graph.int8_graph import linear_nodes, quantize_graph
 from compress.onnx_graph.rewrites import Model, module_of
@@ -97,6 +97,31 @@ class Calibration:
         chosen = {x: histogram.range(method, percentile) for x, histogram in seen.items()}
         return {node: chosen[x] for node, (x, _) in linear.items()}
 
+    def corrections(self, linear: Mapping[str, tuple[str, Array]], scheme: Int8) -> dict[str, Array]:
+        """Return for each node what its rounded outputs lack in the mean: ``E[x] W - E[x'] W'``, ``[outputs]``.
+
+        x' is the rounded input and W' the rounded matrix, as the scheme has them. Source: Nagel et al. 2019, arXiv
+        1906.04721, section 4.2, of activations too.
+
+        Args:
+            linear: What ``linear`` returned.
+            scheme: Has a static range for each of them.
+        """
+        smooth = {node: np.array(by, np.float32) for node, by in scheme.smooth.items()}
+        sums: dict[str, Array] = defaultdict(lambda: np.zeros((2, 1)))
+        count: dict[str, int] = defaultdict(int)
+        for node, x in self._inputs(linear):
+            x = x / smooth.get(node, 1)
+            both = np.stack([values.sum(axis=0, dtype=np.float64) for values in (x, rounded(x, *scheme.ranges[node]))])
+            sums[node], count[node] = sums[node] + both, count[node] + len(x)
+        found = {}
+        for node, (_, matrix) in linear.items():
+            exact = matrix * smooth[node][:, None] if node in smooth else matrix
+            steps, scale = quantize_weight(exact, scheme.per_channel, scheme.reduce_range)
+            x, of_rounded = sums[node] / count[node]
+            found[node] = x @ exact - (of_rounded @ steps) * scale
+        return found
+
     def _inputs(self, linear: Mapping[str, tuple[str, Array]], once: bool = False) -> Iterator[tuple[str, Array]]:
         """Yield node and input ``[tokens, inputs]``, batch by batch, without padding; each tensor once if so asked."""
         wanted = dict.fromkeys(x for x, _ in linear.values())
@@ -165,16 +190,31 @@ class Calibration:
             "%.1f%% of the predictions stay with all layers in 8 bits; looking for layers to keep", 100 * agreement
         )
         alone = some.by_harm(scheme, expected)
-        every = order = list(alone)
-        least, most = 0, len(order)
-        while most - least > 1:
-            middle = (least + most) // 2
-            found = some._loss(only(scheme, order[middle:], every), expected)[0]
-            least, most = (least, middle) if found >= 1 - budget else (middle, most)
+        order = list(alone)
+        most, agreement = some.fewest_in_float(scheme, order, budget, expected)
         kept = {layer: alone[layer] for layer in order[:most]}
         for layer, loss in kept.items():
             logger.info("%s stays in float: alone it moves the logits by %.3g", _module(layer), loss)
-        return kept, some._loss(only(scheme, order[most:], every), expected)[0]
+        return kept, agreement
+
+    def fewest_in_float(
+        self, scheme: Int8, order: Sequence[str], budget: float, expected: Sequence[Answers] | None = None
+    ) -> tuple[int, float]:
+        """Return how many of the first layers must stay in float, found by bisection, and the agreement then.
+
+        Args:
+            scheme: All layers in 8 bits.
+            order: All of them, the most harmful first.
+            budget: Share of the predictions that may change.
+            expected: Answers of the float graph, if they are known.
+        """
+        expected = self._answers(self.graph) if expected is None else expected
+        least, most = 0, len(order)
+        while most - least > 1:
+            middle = (least + most) // 2
+            found = self._loss(only(scheme, order[middle:], order), expected)[0]
+            least, most = (least, middle) if found >= 1 - budget else (middle, most)
+        return most, self._loss(only(scheme, order[most:], order), expected)[0]
 
     def _answers(self, graph: Model) -> list[Answers]:
         """Return batches of features with their logits; the two of qa are stacked."""
@@ -206,7 +246,7 @@ def only(scheme: Int8, layers: Sequence[str], every: Sequence[str]) -> Int8:
     """Return a scheme in which these layers alone are 8-bit."""
     if not scheme.ranges:
         return scheme.model_copy(update={"exclude": (*scheme.exclude, *(x for x in every if x not in set(layers)))})
-    parts = {name: getattr(scheme, name) for name in ("ranges", "smooth")}
+    parts = {name: getattr(scheme, name) for name in scheme.by_node()}
     kept = {name: {node: v for node, v in part.items() if node in set(layers)} for name, part in parts.items()}
     return scheme.model_copy(update=kept)
 

@@ -36,6 +36,8 @@ class StaticQuantization(Technique):
             ``mse``; or the least KL divergence, ``entropy``.
         percentile: For that method, what lies inside at either end.
         smooth: a, the share of the difficulty that moves to the weights; the paper's 0.5 is a good start. None: off.
+        correct_bias: Whether biases make up for what rounding of inputs and weights takes from the mean output of a
+            layer, as calibration examples show it. It costs nothing at run time.
         keep_float: ``auto``: layers stay in float as the budget asks; ``none``: all become 8-bit.
         budget: Share of predictions on at most 128 calibration examples that may change.
         per_channel: Per-channel scales of a linear layer instead of one for the whole matrix.
@@ -57,7 +59,7 @@ class StaticQuantization(Technique):
 
     Source:
         Jacob et al. 2017, arXiv 1712.05877; entropy: Migacz 2017, "8-bit inference with TensorRT"; ``smooth``: Xiao et
-        al. 2022, arXiv 2211.10438.
+        al. 2022, arXiv 2211.10438; ``correct_bias``: Nagel et al. 2019, arXiv 1906.04721.
     """
 
     name: ClassVar[str] = "quantize.static"
@@ -70,6 +72,7 @@ class StaticQuantization(Technique):
     method: Literal["min_max", "percentile", "entropy", "mse"] = "percentile"
     percentile: float = Field(default=99.99, gt=50, le=100)
     smooth: float | None = Field(default=None, ge=0, le=1)
+    correct_bias: bool = False
     keep_float: Literal["auto", "none"] = "auto"
     budget: float = Field(default=0.01, ge=0, le=1)
     per_channel: bool = True
@@ -100,7 +103,7 @@ class StaticQuantization(Technique):
             kept, facts["agreement"] = calibration.kept_in_float(scheme, self.budget)
         facts["kept_in_float"] = kept
         recorded = scheme.model_dump(mode="json")
-        for part in ("ranges", "smooth"):
+        for part in scheme.by_node():
             recorded[part] = {node: value for node, value in recorded[part].items() if node not in kept}
         facts["linear"] = len(recorded["ranges"])
         return Outcome(student, facts, recorded)
@@ -120,7 +123,7 @@ class StaticQuantization(Technique):
         smooth = {} if self.smooth is None else calibration.smoothings(linear, self.smooth, outlier)
         # Four digits are plenty, and the same ones are used from here on.
         smooth = {node: np.array([float(f"{v:.4g}") for v in values]) for node, values in smooth.items()}
-        return Int8(
+        scheme = Int8(
             per_channel=self.per_channel,
             reduce_range=self.reduce_range,
             embeddings=self.embeddings,
@@ -128,4 +131,10 @@ class StaticQuantization(Technique):
             exclude=self.exclude,
             ranges=calibration.ranges(linear, smooth, self.method, self.percentile),
             smooth={node: tuple(values.tolist()) for node, values in smooth.items()},
+        )
+        if not self.correct_bias:
+            return scheme
+        bias = calibration.corrections(linear, scheme)
+        return scheme.model_copy(
+            update={"bias": {node: tuple(float(f"{v:.4g}") for v in values) for node, values in bias.items()}}
         )

@@ -26,6 +26,7 @@ MODULES = (
     "compress.distill.pkd",
     "compress.distill.tinybert",
     "compress.engine.looks",
+    "compress.modules.int8_scheme",
     "compress.modules.low_bit",
     "compress.prune.head_importance",
     "compress.prune.magnitude_ranking",

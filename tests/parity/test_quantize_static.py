@@ -12,7 +12,7 @@ from compress.export import export_onnx
 from compress.export.check.gate import compare
 from compress.export.runtime.answering import Runtime
 from compress.modules.int8_scheme import Int8, affine
-from compress.quantize.calibration import Calibration
+from compress.quantize.calibration import Calibration, only
 from compress.quantize.ranges import BINS, Histogram, divergence, least_error, percentiles, smoothing
 from compress.quantize.static import StaticQuantization
 from compress.recipe import Recipe
@@ -198,6 +198,50 @@ def test_smoothing_moves_into_a_norm_that_nothing_else_reads():
     np.testing.assert_allclose(run_graph(found, x=x), run_graph(model, x=x), rtol=0, atol=1.0)
 
 
+# ---- biases that make up for the rounding
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm", "MatMul without a bias"])
+@pytest.mark.parametrize("smooth", [False, True])
+def test_the_mean_output_is_exact(op, smooth, monkeypatch):
+    """Of inputs that are all above 0, rounded coarsely: without the correction the means are off."""
+    x, weight, bias = np.abs(random(64, 32)) + 0.4, random(32, 16, seed=1), random(16, seed=2)
+    model = linear(weight, bias, op.split()[0])
+    if op.endswith("bias"):
+        del model.graph.node[1:], model.graph.initializer[1:]
+        model.graph.node[0].output[0], bias = "y", 0.0
+    tidied, _ = quantized(model, activations="static")
+    node = tidied.graph.node[0].name
+    by = {node: tuple(np.linspace(0.5, 2, 32).tolist())} if smooth else {}
+    given = {"activations": "static", "ranges": {node: (0.0, 30.0)}, "smooth": by}
+    calibration = Calibration(tidied, None, ())
+    monkeypatch.setattr(Calibration, "_inputs", lambda self, wanted: iter([(node, x[:20]), (node, x[20:])]))
+    found = calibration.corrections(calibration.linear(()), Int8(**given))
+    plain, _ = quantized(model, **given)
+    corrected, _ = quantized(model, **given, bias={name: tuple(v.tolist()) for name, v in found.items()})
+    exact = (x @ weight + bias).mean(axis=0)
+    np.testing.assert_allclose(run_graph(corrected, x=x).mean(axis=0), exact, atol=1e-4)
+    assert np.abs(run_graph(plain, x=x).mean(axis=0) - exact).max() > 1e-3
+    added = len(corrected.graph.node) - len(plain.graph.node)
+    assert added == (op == "MatMul without a bias"), "it moves into the bias that is there"
+
+
+def test_layers_that_share_a_bias_are_corrected_each_by_itself():
+    weight, bias = random(32, 32, seed=1), random(32, seed=2)
+    nodes = [
+        (0, ("MatMul", ["x", "w"], ["a"], {})),
+        (1, ("Add", ["a", "b"], ["c"], {})),
+        (2, ("MatMul", ["c", "w"], ["d"], {})),
+        (3, ("Add", ["d", "b"], ["y"], {})),
+    ]
+    model = graph(nodes, {"w": weight, "b": bias}, {"x": (TensorProto.FLOAT, ["rows", 32])})
+    given = {"activations": "static", "ranges": {"part.0": (-4.0, 4.0), "part.2": (-40.0, 40.0)}}
+    x, more = random(4, 32), random(32, seed=3)
+    plain, _ = quantized(model, **given)
+    corrected, _ = quantized(model, **given, bias={"part.2": tuple(more.tolist())})
+    np.testing.assert_allclose(run_graph(corrected, x=x), run_graph(plain, x=x) + more, rtol=1e-5, atol=1e-4)
+
+
 # ---- the technique
 
 
@@ -235,6 +279,28 @@ def test_smoothing_leaves_the_answers_as_they_are(family, tmp_path):
     names = [node.name for node in onnx.load(str(tmp_path / "int8" / "model.onnx")).graph.initializer]
     assert any(name.endswith("_smooth_by") for name in names)
     assert any("norm" in name and name.endswith("_smooth") for name in names) == (family == "modernbert")
+
+
+def test_corrected_biases_are_recorded_and_exported(tmp_path):
+    task = tiny_task()
+    result = step(tiny_taskmodel("bert", task.spec), task, correct_bias=True, keep_float="none")
+    scheme = Int8.model_validate(result.lineage[-1].export_scheme)
+    assert scheme.bias.keys() == scheme.ranges.keys()
+    dense = "bert.encoder.layer.1.intermediate.dense/MatMul"
+    assert len(scheme.bias[dense]) == result.model.config.intermediate_size
+    export_onnx(result, tmp_path / "int8", examples=task.validation, agreement=0.8)
+    weights = {w.name: w for w in onnx.load(str(tmp_path / "int8" / "model.onnx")).graph.initializer}
+    own = result.model.bert.encoder.layer[1].intermediate.dense.bias.detach().numpy() + np.array(scheme.bias[dense])
+    assert any(np.allclose(onnx.numpy_helper.to_array(w), own) for w in weights.values() if w.dims == [len(own)])
+
+
+def test_a_layer_in_float_keeps_its_bias():
+    task = tiny_task()
+    scheme = StaticQuantization(correct_bias=True).scheme_from(
+        Calibration.of(tiny_taskmodel("bert", task.spec), task.train)
+    )
+    every = list(scheme.ranges)
+    assert only(scheme, every[1:], every).bias.keys() == set(every[1:])
 
 
 def test_ranges_are_those_of_the_inputs():

@@ -40,6 +40,17 @@ def test_examples_give_static_ranges_and_none_give_the_faster_dynamic_form(bert,
     assert "export ranges" not in known["chosen_on"]
 
 
+def test_the_biases_of_a_qa_model_make_up_for_the_rounding(tmp_path):
+    task = tiny_task("qa")
+    model = tiny_taskmodel("bert", task.spec)
+    given = {"int8": True, "examples": task.validation, "agreement": 0.0}
+    known = manifest_of(export(model, tmp_path / "x", calibration=task.train[:8], **given))
+    assert [tried["form"] for tried in known["tries"]] == [STATIC]
+    assert known["int8"]["bias"].keys() == known["int8"]["ranges"].keys()
+    width = model.model.config.intermediate_size
+    assert len(known["int8"]["bias"]["bert.encoder.layer.0.intermediate.dense/MatMul"]) == width
+
+
 def test_layers_fall_back_by_the_change_of_the_logits_and_then_the_whole(bert, task, monkeypatch):
     harm = {f"layer {number}": float(number) for number in range(4)}
     monkeypatch.setattr(Calibration, "by_harm", lambda self, scheme: dict(sorted(harm.items(), reverse=True)))
@@ -105,6 +116,37 @@ def test_all_forms_are_tried_before_an_export_is_refused(bert, task, tmp_path, m
     with pytest.raises(CompressError, match=r"needed are 101\.00%"):
         export(bert, tmp_path / "x", int8=True, examples=task.validation, calibration=task.train[:8], agreement=1.01)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_more_layers_stay_in_float_only_where_every_form_would_be_refused(bert, task, monkeypatch):
+    """Without eight layers nothing turns; bisection finds them on the calibration examples."""
+    order = list(Calibration.of(bert, task.train[:8]).linear(()))
+    monkeypatch.setattr(Calibration, "by_harm", lambda self, scheme: dict.fromkeys(order, 1.0))
+    turned = lambda self, scheme, expected: (0.9 if set(order[:8]) & set(scheme.ranges) else 0.99, 0.1)  # noqa: E731
+    monkeypatch.setattr(Calibration, "_loss", turned)
+    names = lambda lacking: [form.name for form in default_forms(bert, ("static", "token"), task.train[:8], lacking)]  # noqa: E731
+    assert names(lambda: 0.97)[3:] == [DYNAMIC[1], f"{STATIC}, 8 layers in float32"]
+    assert names(lambda: 0.99)[3:] == [DYNAMIC[1]], "half of what may turn is 0.5%: all would be float32"
+    assert names(lambda: None)[3:] == [DYNAMIC[1]]
+
+
+def test_a_model_that_every_form_turns_is_exported_with_more_layers_in_float32(bert, task, tmp_path, monkeypatch):
+    from compress.export import folder as module
+
+    shares = iter((0.9, 0.91, 0.92, 0.93, 0.94, 0.98))
+    compare = module.compare
+
+    def compared(*given, agreement=1.0, **limits):
+        share = next(shares)
+        gate = compare(*given, agreement=0.0, **limits)
+        problems = () if share >= agreement else ("too few",)
+        return module.GateReport(**{**vars(gate), "agreement": share, "problems": problems})
+
+    monkeypatch.setattr(module, "compare", compared)
+    monkeypatch.setattr(Calibration, "fewest_in_float", lambda self, scheme, order, budget: (7, 1 - budget))
+    known = manifest_of(export(bert, tmp_path / "x", int8=True, examples=task.validation, calibration=task.train[:8]))
+    assert known["tries"][-1] == {"form": f"{STATIC}, 7 layers in float32", "agreement": 0.98, "passed": True}
+    assert len(known["int8"]["ranges"]) == len(known["int8"]["bias"]) == known["quantized"]["linear"] == 12
 
 
 def test_a_remembered_model_answers_the_same_inputs_once(bert, task):

@@ -59,6 +59,12 @@ class GateReport:
         """Whether the export answers as its model does."""
         return not self.problems
 
+    def refusal(self, name: str, is_8_bit: bool) -> str:
+        """Return why the export of the model with this name is not written."""
+        advice = "; exclude the modules that need float32, or lower agreement if that is enough" if is_8_bit else ""
+        found = "; ".join(self.problems)
+        return f"{name}: the export does not answer as the model does: {found}{advice}; nothing was written"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON."""
         return {**asdict(self), "problems": list(self.problems), "passed": self.passed}
