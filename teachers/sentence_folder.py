@@ -139,10 +139,11 @@ def save_for_other_libraries(network: Any, folder: Path, task: TaskSpec, *, stan
             architecture, which has a form of its own.
     """
     kind, own = kind_of(task.kind), getattr(network, "save_sentence_folder", None)
-    if kind.vectors and own is None:
-        save_sentence_folder(folder, network.config, task)
-    elif kind.vectors and standard:
-        own(folder, network.config, task)
+    if kind.vectors:
+        if own is None:
+            save_sentence_folder(folder, network.config, task)
+        elif standard:
+            own(folder, network.config, task)
     elif kind.auto_class == "AutoModelForSequenceClassification" and task.pair:
         save_cross_encoder(folder, network.config, task)
 
