@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from eval.completion import completed
 from eval.cost.latency import LatencyPlan, LatencyRow
 from eval.cost.latency import latency as time_models
 from eval.cost.machine import machine
@@ -284,7 +285,7 @@ def _answered(
     start = time.perf_counter()
     features = model.encoder.encode(examples)
     batches = batches_by_length([len(feature.ids) for feature in features], batch_size)
-    predictions = answered(model, examples, features, counted(batches, name, len(features)))
+    predictions = completed(model, examples, answered(model, examples, features, counted(batches, name, len(features))))
     seconds = time.perf_counter() - start
     values = per_example(spec, predictions.answers, examples)
     few = sum(int(row.size) for row in predictions.logits) <= MOST_LOGITS
