@@ -1,0 +1,84 @@
+"""Rankings of documents: metrics against hand-computed numbers and ranx, exact search, folders of BEIR."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from eval import UserError, load_task, measure
+from eval.metrics.ranked_lists import PER_QUERY
+from eval.ranking.best import Best, largest
+from tests.tiny import tiny_task, tiny_taskmodel
+
+
+def test_metrics_of_a_ranking_by_hand():
+    found = {name: score(["a", "b", "c"], {"b": 1, "z": 1}) for name, score in PER_QUERY.items()}
+    gain = 1 / np.log2(3)
+    assert found == pytest.approx(
+        {"ndcg@10": gain / (1 + gain), "mrr@10": 0.5, "recall@10": 0.5, "recall@100": 0.5, "map@100": 0.25}
+    )
+
+
+def test_chunks_of_documents_make_no_difference():
+    scores = np.random.default_rng(0).integers(0, 20, (5, 200)) / 20
+    best = Best(5, 30)
+    for first in range(0, 200, 7):
+        best.add(scores[:, first : first + 7])
+    for row, places in enumerate(best.places):
+        assert (
+            places.tolist()
+            == largest(scores[row], 30).tolist()
+            == np.argsort(-scores[row], kind="stable")[:30].tolist()
+        )
+
+
+@pytest.mark.parametrize("kind", ["retrieval", "reranking"])
+def test_a_model_is_measured_and_compared_by_query(kind):
+    task = tiny_task(kind, examples=12)
+    one, other = (tiny_taskmodel("bert", task.spec, seed=seed) for seed in (0, 1))
+    result = measure(one, task, against=other)
+    assert len(result.kept.values) == 12
+    assert result.scores["ndcg@10"] == pytest.approx(np.mean(result.kept.values))
+    assert 0 <= result.comparison.agreement["top_10"] < 1
+
+
+def write(folder, corpus, queries, qrels):
+    (folder / "qrels").mkdir()
+    for name, rows in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(f"{row}\n" for row in qrels))
+
+
+def test_all_that_is_wrong_with_a_folder_is_told_at_once(tmp_path):
+    documents = [{"_id": name, "text": "a film"} for name in ("d", "d")]
+    write(tmp_path, documents, [{"_id": "q", "text": "which?"}], ["q\td\t1", "q\tx\t1", "p\td\t1", "q\td"])
+    with pytest.raises(UserError) as caught:
+        load_task("retrieval", tmp_path)
+    said = "\n".join(caught.value.problems)
+    for part in (
+        "1 ids stand twice, such as 'd'",
+        "corpus.jsonl lacks, such as 'x'",
+        "queries.jsonl lacks, such as 'p'",
+    ):
+        assert part in said
+    assert "test.tsv:5: expected query-id, corpus-id and a number" in said
+
+
+def test_a_folder_is_read_with_titles_and_without_queries_that_have_no_document(tmp_path):
+    documents = [{"_id": "d", "title": "Films", "text": "a warm film"}]
+    write(tmp_path, documents, [{"_id": "q", "text": "which?"}, {"_id": "r", "text": "none"}], ["q\td\t1"])
+    (example,) = load_task("retrieval", tmp_path).test
+    assert (example["id"], example["relevant"], example["corpus"].texts) == ("q", {"d": 1}, ("Films a warm film",))
+
+
+def test_metrics_are_those_of_ranx():
+    ranx = pytest.importorskip("ranx", reason="ranx is not installed")
+    chance, runs, qrels = random.Random(3), {}, {}
+    for query in map(str, range(8)):
+        names = chance.sample([f"d{number}" for number in range(150)], 100)
+        runs[query] = {name: 1 - place / 200 for place, name in enumerate(names)}
+        qrels[query] = {f"d{number}": chance.choice((1, 2)) for number in chance.sample(range(150), 6)}
+    theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(runs), list(PER_QUERY))
+    ours = {name: np.mean([score([*runs[q]], qrels[q]) for q in runs]) for name, score in PER_QUERY.items()}
+    assert ours == pytest.approx(theirs)
