@@ -25,10 +25,12 @@ import yaml
 from benchmarks import (
     against_teacher,
     inference_report,
+    last_layer,
     multitask,
     pretrained,
     readme_picture,
     rounds,
+    searches,
     simulations,
     trainer_models,
 )
@@ -49,6 +51,8 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     "tinybert-step": rounds.report,
     "pretraining": rounds.report,
     trainer_models.NAME: trainer_models.section,
+    searches.NAME: searches.report,
+    last_layer.NAME: last_layer.report,
 }
 """Programs with a table of their own: from their file in benchmarks/results to its text."""
 NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"

@@ -139,8 +139,10 @@ def main() -> None:
 
 
 def write(study: Study, page: Path, archive: Archive) -> None:
-    """Write table and plots of a study."""
+    """Write table and plots of a study; one of which nothing was measured needs no place on its page."""
     found = outcomes(study, archive)
+    if study.name not in blocks(page) and all(outcome.missing for outcome in found.values()):
+        return
     fill(page, study.name, block(study, found))
     draw_plots(study, found, DOCS / "plots")
 

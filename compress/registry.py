@@ -34,6 +34,7 @@ TECHNIQUES: dict[str, str] = {
     "distill.embedding": "compress.distill.embedding:EmbeddingDistillation",
     "distill.early_exit": "compress.distill.early_exit:EarlyExit",
     "distill.dual": "compress.distill.dual:DualTraining",
+    "distill.best_of": "compress.distill.best_of:BestOf",
     "distill.combined": "compress.distill.combined:CombinedDistillation",
     "share.layers": "compress.share.layers:LayerSharing",
     "share.embeddings": "compress.share.embeddings:FactorisedEmbeddings",

@@ -31,7 +31,7 @@ def measure_together(
         against: The reference; its own result comes first.
         split: Which examples.
         margin: Loss against the reference that is allowed, in units of the metric.
-        latency: What to time; None times nothing.
+        latency: What to time; None times nothing, and what has ``timed`` False is not timed.
         seed: Seed of the resampling.
         same_engine: Names of models -> that of the reference's own export for the same engine, which is measured too.
 
@@ -45,7 +45,7 @@ def measure_together(
         results.append(measure(model, task, reference, split, margin, seed=seed))
     if latency is None:
         return results
-    timed = {model.name: model for model in everything}
+    timed = {model.name: model for model in everything if getattr(model, "timed", True)}
     rows = time_models(timed, task.splits[split], latency.batch, latency.lengths, latency.seconds)
     found = []
     for result in results:

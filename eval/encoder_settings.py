@@ -45,6 +45,7 @@ class EncoderSettings:
         pad_side: left or right.
         thresholds: From where on something is answered: for multilabel the probability of each label, for qa-with-null
             by how much the null score may exceed that of the best span; empty for the usual ones of the kind.
+        prompt: Text that is put before each text.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class EncoderSettings:
     pad_type_id: int = 0
     pad_side: str = "right"
     thresholds: tuple[float, ...] = ()
+    prompt: str = ""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderSettings:

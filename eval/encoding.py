@@ -93,6 +93,8 @@ class TextEncoder:
         parts = [kind.parts(example, self.settings.pair) for example in examples]
         owners = [index for index, own in enumerate(parts) for _ in own]
         texts = [part for own in parts for part in own]
+        if self.settings.prompt:
+            texts = [self.settings.prompt + text for text in texts]
         if not kind.per_token:
             pairs = zip(owners, self._shortened(texts), strict=True)
             return [Feature(index, encoding.ids, encoding.type_ids) for index, encoding in pairs]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from eval.examples import Example
 
@@ -20,6 +20,11 @@ def _line(example: Example) -> bytes:
 def example_digest(example: Example) -> str:
     """Return the SHA-256 of one example."""
     return hashlib.sha256(_line(example)).hexdigest()
+
+
+def input_digest(example: Example, truths: Collection[str] = ()) -> str:
+    """Return the SHA-256 of what is asked in an example: of all its fields but those that hold the truth."""
+    return example_digest({name: value for name, value in example.items() if name not in truths})
 
 
 def examples_digest(examples: Iterable[Example]) -> str:

@@ -28,7 +28,8 @@ def _metric(value: Any, known: Callable[[Any], str]) -> str:
 
 MetricName = Annotated[str, WrapValidator(_metric)]
 """The name of a metric; a function given in its place becomes an ``OwnMetric``."""
-Pooling = Literal["mean", "first"]
+Pooling = Literal["mean", "first", "max", "weighted_mean", "last"]
+"""How the last states of a text's tokens become its vector."""
 SELECT = "select"
 """The split that chooses, once roles were assigned (``eval.data.roles``)."""
 
@@ -48,8 +49,10 @@ class TaskSpec(BaseModel):
         truncation: Which text of a pair is truncated; a choice is the second of a pair.
         truncation_side: The end at which a text is truncated.
         class_weights: Weight of each label in the task loss, or None for equal weights.
-        pooling: For embedding: a text's vector is the mean of its tokens' last states, or the first token's.
+        pooling: For embedding: a text's vector is the mean of its tokens' last states, the mean weighted by position
+            from 1, their highest values, or the first or the last token's state.
         normalize: For embedding: whether vectors are scaled to length 1.
+        prompt: For embedding: what is put before each text, such as ``query: ``.
         thresholds: For multilabel: the probability from which each label is answered; empty for 0.5. For qa-with-null:
             by how much the null score may exceed that of the best span; empty for 0.
         choose_thresholds: Whether whatever is trained gets thresholds that are best for the examples that choose.
@@ -73,6 +76,7 @@ class TaskSpec(BaseModel):
     pooling: Pooling = "mean"
     normalize: bool = True
     # Left out of files while they say nothing, so those of other tasks, and their digests, stay what they were.
+    prompt: str = Field(default="", exclude_if=lambda value: not value)
     thresholds: tuple[float, ...] = Field(default=(), exclude_if=lambda value: not value)
     choose_thresholds: bool = Field(default=False, exclude_if=lambda value: not value)
 

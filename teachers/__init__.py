@@ -8,6 +8,7 @@ from typing import Any
 _PUBLIC = {
     "EnsembleTeacher": "teachers.signals.ensemble_teacher",
     "ModelTeacher": "teachers.signals.model_teacher",
+    "PredictionsTeacher": "teachers.signals.predictions_teacher",
     "TaskLoss": "teachers.losses.task_loss",
     "TaskModel": "teachers.taskmodel",
     "Training": "teachers.training.config",

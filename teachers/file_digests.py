@@ -12,13 +12,14 @@ from typing import Any
 from eval.errors import UserError
 from eval.files.typed_json import read_values
 from teachers.folder_task import BESIDE
+from teachers.sentence_folder import COVERED as SENTENCE_FOLDER
 from teachers.taskmodel import TaskModel, save_taskmodel
 
 COVERED = (
     *("config.json", "structure.json", "task.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model"),
-    *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json"),
+    *SENTENCE_FOLDER,
 )
 """Files that decide what a model answers, besides its weights; a page beside them may be edited freely."""
 IGNORED: dict[str, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ from eval.errors import UserError
 from eval.files.typed_json import read_values, typed
 from eval.kinds.kind_registry import kind_of, own_kinds
 from eval.task import TaskSpec
-from teachers.anatomy.pooling import said_by
+from teachers.sentence_folder import said_by, small_files
 
 FILE = "task.json"
 ANEW = "copy the model folder anew"
@@ -67,7 +67,7 @@ def own_task(folder: Path, config: Any) -> TaskSpec:
                 stride=kind.stride,
                 truncation=kind.truncation,
             )
-    if (said := said_by(folder)) is not None:
+    if (said := said_by(small_files(str(folder)), config)) is not None:
         return TaskSpec(kind="embedding", metric="spearman", pair=True, **said)
     raise UserError(f"{folder}: holds {architecture or 'a model without a head'}; say which task it is for")
 

@@ -16,6 +16,7 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
+from eval.cost.size import MACS_LENGTH, device_of, model_size
 from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
 from eval.errors import UserError, is_out_of_memory
 from eval.kinds.kind_registry import kind_of
@@ -24,10 +25,11 @@ from teachers.anatomy.choice_rows import read_rows
 from teachers.anatomy.encoder import base_encoder, family_of, max_tokens, model_inputs
 from teachers.anatomy.families import FAMILIES, register_family
 from teachers.anatomy.padding import silence
-from teachers.anatomy.pooling import check_pooling, pooled, save_pooling, set_pooling
+from teachers.anatomy.pooling import pooled, set_pooling
 from teachers.chosen_on import chosen_on
 from teachers.folder_task import in_own_order, keeping_thresholds, own_task, read_task
 from teachers.limits import size_problems
+from teachers.sentence_folder import as_said, save_for_other_libraries, set_cross_encoder
 from teachers.weight_check import aligned, complain, not_finite, read_stock
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class TaskModel:
 
         Such a network has a method ``answer`` beside its plain forward pass.
         """
-        device = next(self.model.parameters()).device
+        device = device_of(self.model)
         tensors = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
         with evaluating(self.model):
             outputs = getattr(self.model, "answer", self.model)(**tensors)
@@ -81,8 +83,6 @@ class TaskModel:
 
     def size(self) -> Size:
         """Parameters, bytes and multiply-accumulates of the network."""
-        from eval.cost.size import MACS_LENGTH, model_size
-
         return model_size(self.model, min(MACS_LENGTH, max_tokens(self.model.config)))
 
     @property
@@ -150,6 +150,7 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
         pad_type_id=family_of(model.config).pad_type_id,
         pad_side=str(tokenizer.padding_side),
         thresholds=task.thresholds,
+        prompt=task.prompt,
     )
 
 
@@ -177,6 +178,7 @@ def set_task(config: Any, task: TaskSpec) -> None:
     elif task.outputs:
         config.num_labels = task.outputs
     config.problem_type = kind.problem_type  # another task's makes a config that cannot be read again
+    set_cross_encoder(config, task)
 
 
 def auto_class(task: TaskSpec) -> Any:
@@ -260,8 +262,7 @@ def load_taskmodel(
     said = read_task(where)
     task = task or said or own_task(where, config)
     check_kind(config, task)
-    if kind_of(task.kind).vectors:
-        check_pooling(where, task)
+    task = as_said(source, config, task)
     tokenizer = loaded_part(source, "tokenizer", lambda: load_tokenizer(source, config=config))
     task = keeping_thresholds(in_own_order(source, config, task), said)
     _check_tokenizer(tokenizer, config, where=source)
@@ -343,8 +344,7 @@ def save_taskmodel(
     with quiet():
         (write or _write_stock)(model.model, folder, weights)
         model.tokenizer.save_pretrained(folder)
-    if kind_of(model.task.kind).vectors:
-        save_pooling(folder, model.model.config, model.task)
+    save_for_other_libraries(model.model, folder, model.task, standard=write is None)
     (folder / "task.json").write_text(model.task.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eval.files.json_text import read_json
+from teachers.anatomy.pooling import FIELD as POOLING
 
 if TYPE_CHECKING:
     from eval.report.card import Form
@@ -42,4 +43,6 @@ def form_of(config: Any) -> Form:
     """Return what loads a model with this config, as its card says it."""
     if config.model_type == "compress-adapted":
         return "module"
+    if config.model_type == "compress-static" and hasattr(config, POOLING):
+        return "static"
     return "compress" if config.model_type in ARCHITECTURES else "transformers"

@@ -19,9 +19,9 @@ from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.naming import public_name
 from eval.task import Examples, TaskSpec
-from teachers.anatomy.pooling import check_pooling
 from teachers.chosen_on import chosen_on
 from teachers.folder_task import in_own_order, keeping_thresholds
+from teachers.sentence_folder import as_said
 from teachers.taskmodel import TaskModel, load_taskmodel, with_head
 from teachers.training.threshold_choice import with_thresholds
 
@@ -254,8 +254,7 @@ def load_model(
         if not new_head:
             raise UserError(_headless(source, f"a model for {artifact.task.kind}", task.kind))
         return artifact.with_task(task, seed)
-    if kind_of(task.kind).vectors:
-        check_pooling(Path(source), task)
+    task = as_said(str(source), artifact.model.config, task)
     task = keeping_thresholds(in_own_order(str(source), artifact.model.config, task), artifact.task)
     return replace(artifact, task=task)
 

@@ -90,6 +90,8 @@ def certify(
         )
     if roles is None or roles.task.splits[roles.report].digest != result.digest:
         problems.append(f"{folder}: the data is not what it was when the run was measured; restore it")
+    if recipe.teacher is not None and recipe.teacher.predictions is not None:
+        problems.append("teacher: a file of predictions cannot be run again, so nothing is certified against it")
     if not all(map(folders_of, teachers)):
         problems.append("teacher: lies in no folder, so nobody could check it; give teacher.model a folder")
     if problems or roles is None or fixed is None:

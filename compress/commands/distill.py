@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,11 +22,15 @@ def distill(
     label: Label = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write; by default runs/NAME-Nl.")] = None,
     margin: Margin = 0.01,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Train with the teacher alone, and not on labels only as well.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Distil a finished model into fewer of its layers, by a recipe that is written beside; measure and certify it."""
     from compress.shortcuts.distilling import shrink
 
-    done = shrink(model, data, layers=layers, unlabelled=unlabelled, text=text, label=label, out=out, margin=margin)
+    how: dict[str, Any] = {"text": text, "label": label, "out": out, "margin": margin, "quick": quick}
+    done = shrink(model, data, layers=layers, unlabelled=unlabelled, **how)
     files = {"model": done.model, "export": done.export, "recipe": done.recipe}
     told(files, done.results, done.notes, done.page, done.certificate, json)

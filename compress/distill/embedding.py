@@ -137,7 +137,7 @@ class VectorLoss(Loss):
         config, own, other = self.config, student.logits.float(), self.reader(batch).logits.float()
         terms: dict[str, Tensor] = {}
         if config.pairs_vectors:
-            mapped, target = self.modules(own), self._target(other)
+            mapped, target = self.modules(own), self._along_axes(other)
             if config.mse:
                 terms["mse"] = config.mse * F.mse_loss(mapped, target)
             if config.cosine:
@@ -149,7 +149,11 @@ class VectorLoss(Loss):
             terms["similarity"] = config.similarity * distance
         return terms
 
-    def _target(self, vectors: Tensor) -> Tensor:
+    def target(self, batch: Batch) -> Tensor:
+        """Return the teacher's vectors of a batch as the student's are held against them, ``[B, width]``."""
+        return self._along_axes(self.reader(batch).logits.float())
+
+    def _along_axes(self, vectors: Tensor) -> Tensor:
         if self.axes is None:
             return vectors
         vectors = vectors @ self.axes.to(vectors.device)

@@ -15,7 +15,7 @@ import torch
 from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
-from compress.engine.baseline import BASELINE, baseline_differences, without_teacher
+from compress.engine.baseline import BASELINE, baseline_differences, choices_told, without_teacher
 from compress.engine.claim_file import claim_of, fix_claim
 from compress.engine.kept_results import keep_results, kept_results, measured_from
 from compress.engine.looks import look, read_looks, told
@@ -131,6 +131,7 @@ def _carried_out(recipe: Recipe, prepared: Prepared, out: Path) -> Run:
         write_card(artifact, artifact.lineage, out / MODEL, _of(results, artifact.name))
         notes = [
             *_notes(recipe, prepared),
+            *choices_told(artifact.lineage),
             *unrun,
             *more,
             *_baseline_notes(artifact, out),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from compress.engine.preparation import Prepared
     from compress.recipe import Recipe
     from compress.recipe.blocks import EvaluateBlock
+    from eval.data.loading import Task
     from eval.data.roles import Roles
     from eval.inference import Predictor
 
@@ -124,6 +125,7 @@ def _evaluate_problems(
     reference: Predictor | None = None
     if block.against == "teacher":
         reference = None if prepared is None else prepared.reference
+        yield from _uncovered(task, roles.report, prepared)
     elif block.against != "none":
         try:
             reference = load_model(block.against, task.spec, new_head=False)
@@ -136,6 +138,17 @@ def _evaluate_problems(
                 yield ("evaluate", "latency", "lengths"), f"evaluate.latency.lengths: {sentence}"
     if block.baseline and prepared is not None and made is not None:  # else the steps' own problems say it
         yield from ((("evaluate", "baseline"), f"evaluate.baseline: {one}") for one in _baseline(recipe, prepared))
+
+
+def _uncovered(task: Task, split: str, prepared: Prepared | None) -> Iterator[Found]:
+    """Say which examples that report have no prediction, where a file of them is what is compared with."""
+    predictions = None if prepared is None else prepared.predictions
+    examples = task.splits.get(split)
+    if predictions is None or not examples:
+        return
+    if lacking := predictions.lacking(examples):
+        sentence = predictions.uncovered(examples, lacking).partition(", or leave them out")[0]
+        yield ("evaluate", "against"), f"evaluate.against: {sentence}, or write against: none, or a model folder"
 
 
 def _baseline(recipe: Recipe, prepared: Prepared) -> list[str]:

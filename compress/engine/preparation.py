@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from compress.artifact.artifact import Artifact, load_model
+from compress.augment.text_files import read_unlabelled
 from compress.augment.training_set import training_set
 from compress.engine.steps import problems
 from compress.recipe import Recipe
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from compress.recipe.blocks import TeacherBlock
     from eval.data.loading import Task
     from eval.inference import Predictor
+    from eval.task import Example
+    from teachers.signals.predictions_teacher import PredictionsTeacher
     from teachers.taskmodel import TaskModel
 
 CALIBRATION = 512
@@ -36,12 +39,14 @@ class Prepared:
         teachers: The models that teach: none, one, or the members of an ensemble.
         student: The model that the first step gets.
         inputs: Data and teacher for the steps.
+        predictions: What teaches in the place of models, if it is a file.
     """
 
     roles: Roles | None
     teachers: tuple[TaskModel, ...]
     student: Artifact
     inputs: Inputs
+    predictions: PredictionsTeacher | None = None
 
     @property
     def task(self) -> Task | None:
@@ -51,6 +56,8 @@ class Prepared:
     @property
     def reference(self) -> Predictor | None:
         """What the result is held against: the teacher, or all of them as one."""
+        if self.predictions is not None:
+            return self.predictions
         return EnsembleTeacher.of(self.teachers) if len(self.teachers) > 1 else next(iter(self.teachers), None)
 
 
@@ -130,16 +137,18 @@ def assemble(recipe: Recipe, roles: Roles | None) -> Prepared:
         UserError: If a model cannot be loaded or built.
     """
     task = None if roles is None else roles.task
-    teachers = teachers_of(recipe, task)
+    teachers, predictions = teachers_of(recipe, task), predictions_of(recipe, task)
     student = build_student(recipe, next(iter(teachers), None), task)
     train = task.train if task is not None and len(task.train) else None
+    if train is not None and predictions is not None:
+        train = predictions.covered(train)
     inputs = Inputs(
         train=train,
         validation=task.select if task is not None and len(task.select) else None,
         calibration=None if train is None else train.sample(CALIBRATION, recipe.seed),
-        teacher=_source(teachers),
+        teacher=_source(teachers) if predictions is None else predictions,
     )
-    return Prepared(roles, teachers, student, inputs)
+    return Prepared(roles, teachers, student, inputs, predictions)
 
 
 def augmented(recipe: Recipe, prepared: Prepared) -> Prepared:
@@ -153,6 +162,8 @@ def augmented(recipe: Recipe, prepared: Prepared) -> Prepared:
         return prepared
     mask_word = teachers[0].tokenizer.mask_token if teachers else None
     more = training_set(recipe.augment, train, task.spec, recipe.seed, mask_word)
+    if prepared.predictions is not None:
+        more = prepared.predictions.covered(more)
     return replace(prepared, inputs=replace(prepared.inputs, train=more))
 
 
@@ -170,7 +181,7 @@ def refuse_several(recipe: Recipe) -> None:
 
 def teachers_of(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
     """Load every teacher of the recipe, or fine-tune it; they are numbered if there are several."""
-    if recipe.teacher is None:
+    if recipe.teacher is None or recipe.teacher.predictions is not None:
         return ()
     if recipe.teacher.finetune is not None and task is None:
         raise UserError("teacher.finetune: needs a task")
@@ -178,6 +189,24 @@ def teachers_of(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
     members = block.members(recipe.seed)
     names = [f"teacher {number + 1}" for number in range(len(members))] if len(members) > 1 else ["teacher"]
     return tuple(_teacher(block, source, seed, task, name) for (source, seed), name in zip(members, names, strict=True))
+
+
+def predictions_of(recipe: Recipe, task: Task | None) -> PredictionsTeacher | None:
+    """Read the file of predictions that teaches, if the recipe names one.
+
+    Raises:
+        UserError: With every reason why these are no predictions for this data.
+    """
+    if recipe.teacher is None or recipe.teacher.predictions is None or recipe.task is None or task is None:
+        return None
+    columns, label_map = recipe.task.columns or {}, recipe.task.label_map or {}
+    return recipe.teacher.predictions.teacher(task, unlabelled_of(recipe, task), columns, label_map)
+
+
+def unlabelled_of(recipe: Recipe, task: Task) -> list[Example]:
+    """Return the unlabelled texts that the steps will learn from."""
+    named = None if recipe.augment is None else recipe.augment.unlabelled
+    return [] if named is None else read_unlabelled(named, task.spec)
 
 
 def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, name: str) -> TaskModel:

@@ -68,7 +68,7 @@ def look(recipe: Recipe) -> Preview:
     impossible: frozenset[int] = frozenset()
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            untrained = recipe.model_copy(update={"augment": None, "teacher": _untrained(recipe, Path(scratch))})
+            untrained = recipe.model_copy(update={"teacher": _untrained(recipe, Path(scratch))})
         except UserError as error:
             return Preview(None, None, impossible, error.problems)
         try:
@@ -149,11 +149,13 @@ def _refuse_training_task(recipe: Recipe, task: Task, prepared: Prepared) -> Non
 
 
 def _refuse_augmentation(recipe: Recipe, task: Task, prepared: Prepared) -> None:
-    from compress.augment.training_set import expected
+    from compress.augment.training_set import expected, training_set
 
-    del prepared
-    if recipe.augment is not None:
-        expected(recipe.augment, task.train, task.spec)
+    if recipe.augment is None:
+        return
+    expected(recipe.augment, task.train, task.spec)
+    if prepared.predictions is not None and prepared.inputs.train is not None:  # without a rule nothing is drawn
+        prepared.predictions.covered(training_set(recipe.augment, prepared.inputs.train, task.spec, recipe.seed))
 
 
 def _unreadable_models(recipe: Recipe) -> list[str]:

@@ -102,6 +102,7 @@ def tune(
     agreement: float = AGREEMENT,
     least_score: float | None = None,
     seconds: float = 2.0,
+    synthetic: bool = False,
     name: str | None = None,
     made_from: str | None = None,
 ) -> Tuned:
@@ -117,6 +118,8 @@ def tune(
         agreement: Least share of predictions that are those of the torch model.
         least_score: Least score, in units of the task's metric; None asks for none.
         seconds: How long each variant is timed.
+        synthetic: Whether the examples are made up. Then predictions between which the model hardly chooses do not
+            count, and per-tensor dynamic quantization, whose error depends on the texts most, is not tried.
         name: What reports call the export.
         made_from: Digest of all that decides the export, which its manifest keeps.
 
@@ -142,10 +145,13 @@ def tune(
         for target, variant, scheme, options in _candidates(
             model, task, [get_target(name) for name in targets or measured]
         ):
+            if synthetic and scheme and scheme.activations == "tensor":
+                trials.append(Trial(target, variant, 0, dropped="it needs real texts to be judged on"))
+                continue
             place = Path(temporary) / Trial(target, variant, 0).place
             try:
                 how: dict[str, Any] = {
-                    "examples": examples,
+                    "examples": () if synthetic else examples,
                     "name": name,
                     "agreement": agreement,
                     "made_from": made_from,

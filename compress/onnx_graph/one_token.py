@@ -53,8 +53,8 @@ def every_token(model: TaskModel, narrowed: Sequence[str]) -> str:
     kind, config = kind_of(model.task.kind), model.model.config
     if kind.per_token:
         return f"{kind.name} reads every token"
-    if kind.vectors and model.task.pooling == "mean":
-        return "a vector is the mean over all tokens"
+    if kind.vectors and model.task.pooling != "first":
+        return "a vector is the mean over all tokens" if model.task.pooling == "mean" else "a vector is of all tokens"
     if not narrowed:
         return f"{config.model_type} has no layer of which one token alone is read"
     family = inner_family(model.model)

@@ -11,6 +11,7 @@ from compress.export.targets.target_options import TargetBlock
 from compress.export.targets.target_registry import BUILT_IN, get_target
 from compress.reading.base_block import Block
 from compress.recipe.head_block import HeadBlock
+from compress.recipe.predictions_block import PredictionsBlock
 from compress.student.student import Student
 from eval.errors import UserError
 from eval.task import KindName, Pooling
@@ -44,8 +45,10 @@ class TaskBlock(Block):
         stride: Tokens that neighbouring windows of a long input share.
         truncation: Which text of a pair is truncated; by default the longest, for multiple-choice the text.
         truncation_side: The end at which a text is truncated.
-        pooling: For embedding: how a text's vector is made of its tokens, the mean by default.
-        normalize: For embedding: whether vectors are scaled to length 1, as they are by default.
+        pooling: For embedding: how a text's vector is made of its tokens; by default as the folder of the model says,
+            or the mean.
+        normalize: For embedding: whether vectors are scaled to length 1; by default likewise, or they are.
+        prompt: For embedding: what is put before each text; by default likewise, or nothing.
         class_weights: Weight of each label in the task loss, or ``balanced``.
         choose_thresholds: For multilabel: whether the probability from which a label is answered is chosen for each
             label, on the examples that choose; else it is 0.5. For qa-with-null: whether the null threshold is; it is
@@ -67,6 +70,7 @@ class TaskBlock(Block):
     truncation_side: Literal["left", "right"] | None = None
     pooling: Pooling | None = None
     normalize: bool | None = None
+    prompt: str | None = None
     class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(allow_inf_nan=True)]] | None = None
     choose_thresholds: bool | None = None
     on_bad: Literal["refuse", "skip"] = "refuse"
@@ -217,6 +221,8 @@ class TeacherBlock(Block):
             by default); ``model`` gives the tokenizer and whatever the shape leaves out.
         pretrain: If given, it takes the place of ``model``: a network that first learns from text alone, kept under
             ``COMPRESS_HOME`` like what ``finetune`` makes.
+        predictions: If given, it takes the place of ``model``: a file of predictions that came from anywhere. It gives
+            probabilities, labels, tags or scores to learn from, and no network.
         accept_incomplete: Whether a model folder is used although tensors are missing, unexpected or not finite.
     """
 
@@ -224,12 +230,19 @@ class TeacherBlock(Block):
     finetune: FinetuneBlock | None = None
     shape: Student | None = None
     pretrain: Pretraining | None = None
+    predictions: PredictionsBlock | None = None
     accept_incomplete: bool = False
 
     @model_validator(mode="after")
     def _has_a_base(self) -> TeacherBlock:
-        if (self.model is None) == (self.pretrain is None):
-            raise ValueError("give either model (a folder, a hub name, or several) or pretrain (text to learn from)")
+        if sum(part is not None for part in (self.model, self.pretrain, self.predictions)) != 1:
+            raise ValueError(
+                "give one of model (a folder, a hub name, or several), pretrain (text to learn from) and predictions "
+                "(a file of what anything answered)"
+            )
+        given = {"finetune", "shape", "accept_incomplete"} & self.model_fields_set
+        if self.predictions is not None and given:
+            raise ValueError(f"{', '.join(sorted(given))}: a file of predictions has no network; leave it out")
         return self
 
     @field_validator("shape", mode="before")

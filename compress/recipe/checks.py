@@ -52,6 +52,7 @@ def recipe_problems(
     yield from augment_problems(recipe.augment, recipe.task, given)
     yield from evaluate_problems(recipe.task, recipe.evaluate)
     yield from finetune_problems(recipe.task, recipe.teacher)
+    yield from predictions_problems(recipe, given)
 
 
 PARTS = ("task", "tasks", "teacher", "student", "augment", "steps", "export", "evaluate", "ablate")
@@ -164,6 +165,30 @@ def finetune_problems(task: TaskBlock | None, teacher: TeacherBlock | None) -> I
         return
     for field, why in teacher.finetune.clashes(task.kind):
         yield ("teacher", "finetune", field), f"teacher.finetune.{field}: {why}"
+
+
+def predictions_problems(recipe: Recipe, given: Collection[str]) -> Iterator[tuple[Location, str]]:
+    """Find what a file of predictions cannot give: a network, and predictions of texts that are made later.
+
+    Args:
+        recipe: A recipe, or what of it could be read.
+        given: Names of the blocks that the recipe has, readable or not.
+
+    Yields:
+        The place in the recipe and the sentence.
+    """
+    if recipe.teacher is None or recipe.teacher.predictions is None:
+        return
+    if "task" not in given:
+        yield ("teacher", "predictions"), "teacher.predictions: need a task whose examples they answer"
+    if "student" not in given or (recipe.student is not None and recipe.student.from_ == "teacher"):
+        sentence = (
+            "student: a file of predictions has no network to make it from; give from: a model folder or hub name"
+        )
+        yield ("student",), sentence
+    if recipe.augment is not None and recipe.augment.rule is not None:
+        sentence = "augment.rule: makes new texts, which no file of predictions answers; name a model as the teacher"
+        yield ("augment", "rule"), f"{sentence}, or leave the rule out"
 
 
 def augment_problems(

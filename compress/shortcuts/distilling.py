@@ -61,6 +61,7 @@ def shrink(
     label: str | None = None,
     out: str | Path | None = None,
     margin: float = 0.01,
+    quick: bool = False,
 ) -> Shrunk:
     """Distil a model into a student of fewer of its layers, export it in its fastest form, and show what that costs.
 
@@ -75,6 +76,8 @@ def shrink(
         label: The column with the label, likewise.
         out: Folder to write; by default ``runs/NAME-Nl``. What an earlier call left there is gone on with.
         margin: Loss of the score that still counts as no worse.
+        quick: Whether the student is trained with the teacher alone. By default it is trained on labels only as well,
+            and the one that is better on the examples that choose is the result.
 
     Raises:
         UserError: If the model or the data cannot be used, with every reason.
@@ -110,6 +113,7 @@ def shrink(
         margin=margin,
         briefly=True,
         called=public_name(name),
+        quick=quick,
     )
     file = folder / RECIPE
     atomic_write(file, recipe_text(answers, str(file)).encode())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from compress.artifact.artifact import Artifact
 from compress.certification.certifying import certify
 from compress.engine.pipeline import run_recipe
+from compress.export.check.gate import SYNTHETIC
 from compress.export.check.probes import synthetic_examples
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import recipe_from_plain
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from compress.export.tune import Trial
     from eval.result import Result
 
-SYNTHETIC = 300
-"""Synthetic texts on which variants have to agree with the model where no data was given."""
 SECONDS = 2.0
 """Time for each row of the report."""
 CERTIFICATE = "model.cert"
@@ -135,12 +134,13 @@ def _on_synthetic_texts(artifact: Artifact, folder: Path, agreement: float | Non
         folder / FASTEST,
         Task(artifact.task, {"validation": texts}),
         agreement=AGREEMENT if agreement is None else agreement,
+        synthetic=True,
     )
     notes = (
         f"Without data the variants were compared on {SYNTHETIC} synthetic texts, and no score was measured; give "
         "data to choose and to certify on real ones.",
-        f"Use {found.report.folder}: {found.chosen.place}, {found.chosen.agreement:.1%} of these predictions are the "
-        "model's own.",
+        f"Use {found.report.folder}: {found.chosen.place}, {found.chosen.agreement:.1%} of the predictions there are "
+        "the model's own, those left out between which it hardly chooses.",
     )
     return Optimized(found.report.folder, found.chosen, notes=notes)
 
@@ -181,9 +181,9 @@ def _following(
     if not half or kind_of(task.spec.kind).masks:
         return ""
     learns = max(len(task.train), 6 * sum(map(len, task.splits.values())) // 10 if len(task.train) <= RANGES else 0)
-    advice = recommend(task.spec.kind, half, 2 * half, learns)
+    advice = recommend(task.spec.kind, half, 2 * half, learns, len(task.spec.labels) or None)
     training = Training(epochs=advice.epochs, batch_size=advice.batch_size)
-    seconds = distilling_seconds(artifact, half, task.select, learns, training)
+    seconds = advice.trainings * distilling_seconds(artifact, half, task.select, learns, training)
     columns = {key: value for key, value in (("text", text), ("label", label)) if value is not None}
     if isinstance(data, str | Path):
         each = [(key, one) for key, value in columns.items() for one in ([value] if isinstance(value, str) else value)]

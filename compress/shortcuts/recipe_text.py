@@ -32,6 +32,7 @@ class Answers:
         margin: Loss of the score that still counts as no worse.
         briefly: Whether only what a first look needs is measured: latency of one text a time, and no memory.
         called: What the recipe's name is made of; by default the data.
+        quick: Whether the student is trained with the teacher alone, and not on labels only as well.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Answers:
     margin: float = 0.01
     briefly: bool = False
     called: str | None = None
+    quick: bool = False
 
     @property
     def name(self) -> str:
@@ -60,7 +62,9 @@ class Answers:
     @property
     def advice(self) -> Recommendation:
         """What is recommended for such a student."""
-        return recommend(self.kind, self.layers, self.teacher_layers, self.examples)
+        return recommend(
+            self.kind, self.layers, self.teacher_layers, self.examples, len(self.labels) or None, self.quick
+        )
 
 
 def teacher_facts(teacher: str) -> dict[str, Any]:
@@ -164,6 +168,7 @@ def _rate(value: float) -> str:
 COMMENTS = {
     "temperature": "both logits are divided by it",
     "loss": "squared difference of the logits; kl compares probabilities",
+    "of": "each is trained; the best on the examples that choose is kept",
     "alpha": "weight of the teacher; the rest goes to the labels",
 }
 """What is said beside a field of the step."""
@@ -172,7 +177,8 @@ COMMENTS = {
 def _steps(answers: Answers) -> str:
     advice = answers.advice
     fields = "".join(
-        f"      {name}: {value}" + (f"      # {COMMENTS[name]}\n" if name in COMMENTS else "\n")
+        f"      {name}: {value if isinstance(value, int | float | str) else _quoted(value)}"
+        + (f"      # {COMMENTS[name]}\n" if name in COMMENTS else "\n")
         for name, value in advice.settings.items()
     )
     return f"""\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,6 +133,11 @@ def _persistent_buffers(module: torch.nn.Module) -> Iterator[torch.Tensor]:
                 yield buffer
 
 
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Return where a network is; one whose tables are all packed has buffers and no parameters."""
+    return next(itertools.chain(module.parameters(), module.buffers())).device
+
+
 def macs(module: torch.nn.Module, batch: int = 1, length: int = MACS_LENGTH) -> int:
     """Count the multiply-accumulates of one forward pass by watching it run; on the meta device nothing is computed.
 
@@ -145,7 +151,7 @@ def macs(module: torch.nn.Module, batch: int = 1, length: int = MACS_LENGTH) -> 
 
     from eval.cost.product_count import ProductCount
 
-    device = next(module.parameters()).device
+    device = device_of(module)
     counter = ProductCount()
     training = module.training
     module.eval()

@@ -29,13 +29,17 @@ def specification(kind: str, metric: str | Function | None, **given: Any) -> Tas
         UserError: A value is not allowed.
     """
     own = kind_of(kind)
-    if not own.vectors and (named := [name for name in ("pooling", "normalize") if given.get(name) is not None]):
+    if not own.vectors and (
+        named := [name for name in ("pooling", "normalize", "prompt") if given.get(name) is not None]
+    ):
         raise UserError(*(f"{name}: {kind} has no vectors; leave it out" for name in named))
     if given.get("choose_thresholds") and not own.thresholds(("a label",)):
         raise UserError(f"choose_thresholds: {kind} has no thresholds; leave it out")
     if own.chooses and given.get("choose_thresholds") is None:
         given["choose_thresholds"] = True
     defaults = {"max_length": own.max_length, "stride": own.stride, "truncation": own.truncation}
+    if own.vectors:  # what is not said, the folder of an embedder says (``teachers.sentence_folder``)
+        del defaults["max_length"]
     try:
         spec = TaskSpec.model_validate(
             {
@@ -70,7 +74,7 @@ def as_made_for(spec: TaskSpec, kind: str | None = None) -> dict[str, Any]:
         "truncation_side": spec.truncation_side,
     }
     if kind_of(spec.kind).vectors and (kind in (None, spec.kind) or spec.kind in kind_of(str(kind)).alike):
-        how |= {"pooling": spec.pooling, "normalize": spec.normalize}
+        how |= {"pooling": spec.pooling, "normalize": spec.normalize, "prompt": spec.prompt}
     return how
 
 

@@ -175,6 +175,7 @@ def load_task(
     truncation_side: str = "right",
     pooling: str | None = None,
     normalize: bool | None = None,
+    prompt: str | None = None,
     class_weights: Weights | None = None,
     choose_thresholds: bool | None = None,
     on_bad: str = "refuse",
@@ -204,13 +205,16 @@ def load_task(
             has any) in alphabetical order, for tagging with O first.
         label_map: New name of labels in the files; it is applied before all else. For regression, and for pairs of
             embedding, the number that a name stands for.
-        max_length: Most tokens of one input; by default 128, for qa 384.
+        max_length: Most tokens of one input; by default 128, for qa 384, and for embedding what the folder of the model
+            says, if it does.
         stride: Tokens that neighbouring windows share; by default 32, for qa 128.
         truncation: longest_first (by default), only_first (for multiple-choice: the text, not its choices) or
             only_second.
         truncation_side: left or right.
-        pooling: For embedding: mean (by default) or first.
-        normalize: For embedding: whether vectors are scaled to length 1; by default they are.
+        pooling: For embedding: mean, first, max, weighted_mean or last; by default what the model's folder says, or
+            mean.
+        normalize: For embedding: whether vectors are scaled to length 1; by default likewise, or they are.
+        prompt: For embedding: what is put before each text; by default likewise, or nothing.
         class_weights: ``balanced`` (n / (classes * count), over the whole train split), or the weight of some labels,
             where others weigh 1; for multilabel that of its examples, against those without it.
         choose_thresholds: For multilabel: whether whatever is trained gets, for each label, the probability from which
@@ -252,6 +256,7 @@ def load_task(
         truncation_side=truncation_side,
         pooling=pooling,
         normalize=normalize,
+        prompt=prompt,
         choose_thresholds=choose_thresholds,
     )
     columns, label_map, limit = dict(columns or {}), dict(label_map or {}), dict(limit or {})

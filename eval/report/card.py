@@ -27,10 +27,22 @@ from eval.report.templating import render_template
 from eval.result_values import ResultValues
 from eval.task import TaskSpec
 
-Form = Literal["transformers", "compress", "module", "onnx"]
+Form = Literal["transformers", "compress", "module", "static", "onnx"]
 
-POOLINGS = {"mean": "the mean of the last hidden states of its real tokens", "first": "the first token's last state"}
-LIBRARIES = {"transformers": "transformers", "compress": "nlp-compress", "module": "nlp-compress", "onnx": "onnx"}
+POOLINGS = {
+    "mean": "the mean of the last hidden states of its real tokens",
+    "weighted_mean": "the mean of the last hidden states of its real tokens, weighted by their places from 1",
+    "max": "the highest value of each channel among the last hidden states of its real tokens",
+    "first": "the first token's last state",
+    "last": "the last real token's last state",
+}
+LIBRARIES = {
+    "transformers": "transformers",
+    "compress": "nlp-compress",
+    "module": "nlp-compress",
+    "static": "sentence-transformers",
+    "onnx": "onnx",
+}
 
 
 def model_card(
@@ -54,7 +66,7 @@ def model_card(
         results: What ``measure`` returned.
         lineage: Records of the steps, as plain values (see ``eval.report.page.write_page``).
         form: What loads it: standard Hugging Face classes, ``compress.load``, the program that defines its
-            module, or any ONNX runtime.
+            module, sentence-transformers and model2vec (``static``), or any ONNX runtime.
         base_model: Where the weights came from first, such as a hub name.
         license: Licence of the model, as the hub calls it, such as ``apache-2.0``.
         language: Code of its language, or several.

@@ -17,6 +17,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
+from eval.cost.size import device_of
 from eval.encoding import TextEncoder
 from eval.errors import UserError
 from eval.files.typed_json import read_values, typed
@@ -88,7 +89,7 @@ class TeacherSource(Protocol):
         ...
 
     def answers(self, examples: Examples) -> list[Answer]:
-        """Return the teacher's own answers."""
+        """Return the teacher's own answers; none if it does not know all of them."""
         ...
 
     def read(self, rows: EncodedDataset, wanted: SignalSpec = NOTHING) -> Reader:
@@ -237,7 +238,7 @@ class LiveReader:
     def __call__(self, batch: Batch) -> Signals:
         """Return the teacher's outputs on this batch."""
         network = self.model.model
-        if next(network.parameters()).device != batch.rows.device:
+        if device_of(network) != batch.rows.device:
             network.to(batch.rows.device)
         network.eval()
         with torch.no_grad():
@@ -309,7 +310,7 @@ def _write_cache(folder: Path, model: TaskModel, rows: EncodedDataset, wanted: S
         starts: dict[str, np.ndarray] = {}
         batches = batches_by_length(rows.lengths, 32)
         for indices in counted(batches, f"outputs of {model.name}", len(rows)):
-            batch = rows.batch(indices).to(next(model.model.parameters()).device)
+            batch = rows.batch(indices).to(device_of(model.model))
             for name, array in _stacked(live(batch)).items():
                 if name not in layout:
                     layout[name] = _layout(name, array)

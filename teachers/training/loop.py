@@ -45,7 +45,7 @@ from teachers.training.freezing import freeze, unfreezing
 from teachers.training.layer_groups import rate_factors
 from teachers.training.learning_rate import rate
 from teachers.training.monitor import joined
-from teachers.training.precision import back_to_float32, in_float32, mixed_precision
+from teachers.training.precision import back_to_float32, differentiable_attention, in_float32, mixed_precision
 from teachers.training.processes import accelerator
 from teachers.training.scheduled_modules import Scheduled, parameter_groups, progress_at
 from teachers.training.step_figures import StepFigures
@@ -196,6 +196,8 @@ class _Loop:
             network.train()
         try:
             with contextlib.ExitStack() as stack:
+                precision, kind = self.accelerator.mixed_precision, self.device.type
+                stack.enter_context(differentiable_attention(self.networks, precision, kind))
                 for training_task in self.training_tasks:
                     stack.enter_context(kept_silent(training_task.student.model, training_task.student.tokenizer))
                 self.work = stack.enter_context(under_way(self.name, self.total, self.train_state.step))

@@ -12,6 +12,7 @@ __all__ = ["LEAST", "OTHER_KIND", "REFUSED", "case", "check_result", "inputs_for
 LEAST = {
     "quantize.qbert": {"portions": 2, "portion_examples": 4, "power_steps": 3},
     "distill.combined": {"objective": {"distill.logits": {"temperature": 4.0}, "distill.pkd": {"weight": 0.1}}},
+    "distill.best_of": {"of": [{"distill.logits": {"loss": "mse", "alpha": 1.0}}, "distill.labels"]},
     "distill.minilm": {"relation_heads": 4},
     "distill.bilstm": {"hidden_size": 8, "dense_size": 8},
     "distill.static": {"dense_size": 8},

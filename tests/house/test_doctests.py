@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = (
     "compress.artifact.artifact",
     "compress.comparing.recipe_differences",
+    "compress.distill.best_of",
     "compress.distill.components.attention",
     "compress.distill.components.distillation_losses",
     "compress.distill.dual_projections",
@@ -61,6 +62,8 @@ MODULES = (
     "eval.task",
     "teachers.losses.ranking",
     "teachers.losses.siamese",
+    "teachers.signals.predictions_file",
+    "teachers.signals.predictions_teacher",
     "teachers.training.config",
 )
 PROMPT = f"{'>' * 3} "

@@ -2,6 +2,8 @@
 
 import json
 import logging
+from dataclasses import replace
+from pathlib import Path
 
 import datasets
 import pandas
@@ -11,7 +13,9 @@ import compress.shortcuts.optimizing as module
 from compress import Artifact, optimize, recheck
 from compress.cli import main
 from compress.export import tune
+from compress.recipe import parse_recipe
 from compress.shortcuts import recommendation
+from compress.shortcuts.recipe_text import Answers, recipe_text
 from eval.certificate.findings import Word
 from eval.errors import UserError
 from teachers.taskmodel import save_taskmodel
@@ -118,7 +122,7 @@ def test_without_data_nothing_is_claimed(tmp_path, capsys):
     model(tmp_path / "m")
     assert main(["optimize", "m", "--agreement", "0.5"]) == 0
     told = capsys.readouterr().out
-    assert "compared on 300 synthetic texts, and no score was measured" in told
+    assert "compared on 200 synthetic texts, and no score was measured" in told
     assert "ertified" not in told
     assert (tmp_path / "runs" / "m-optimized" / "fastest" / "export.json").is_file()
 
@@ -143,13 +147,26 @@ def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch):
     text = (tmp_path / told["recipe"]).read_text()
     assert "# A third of the layers or fewer: the first ones.\n" in text
     assert "student: {from: teacher, layers: [0]}" in text
-    assert "loss: mse" in text
+    assert 'of: [{"distill.logits": {"loss": "mse", "alpha": 1.0}}, "distill.labels"]' in text
+    kept = next(note for note in told["notes"] if note.startswith("distill.best_of kept "))
+    assert "on 20 examples that choose" in kept
+    assert kept in Path(told["report"]).read_text()
     assert "epochs: 5\n" in text
     assert {result["role"] for result in told["results"]} == {"final"}
     assert any("106 train, 20 choose, 54 report" in note for note in told["notes"])
     assert any(note.startswith("106 examples are few: 5 epochs") for note in told["notes"])
     assert Artifact.from_pretrained(told["model"]).size().parameters < Artifact.from_pretrained("m").size().parameters
     assert recheck(told["certificate"], level=1).word is Word.VALID
+
+
+def test_there_is_no_second_training_if_it_must_be_quick(tmp_path):
+    answers = Answers("classification", "d", "t", False, 1, {"onnx": {}}, quick=True)
+    (step,) = parse_recipe(recipe_text(answers, "r.yaml")).steps
+    assert (step.name, step.loss, step.alpha) == ("distill.logits", "mse", 1.0)
+    many = replace(answers, labels=tuple(f"intent {number}" for number in range(151)), quick=False)
+    (step,) = parse_recipe(recipe_text(many, "r.yaml")).steps
+    assert [term.technique.name for block in step.of for term in block.terms] == ["distill.logits", "distill.labels"]
+    assert step.of[0].terms[0].technique.loss == "kl", "many classes: soft targets"
 
 
 @pytest.mark.slow

@@ -16,7 +16,16 @@ from tests.tiny import at_first, tiny_spec, tiny_task, tiny_taskmodel
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path for path in (ROOT / "compress" / "recipes").glob("*.yaml") if "pretrain:" not in path.read_text())
 """All but those that begin with text alone, which tests/recipes/test_pretraining.py runs."""
-QUICK = ("conll2003", "glue-mtdnn", "goemotions", "squad2", "sst2-to-albert", "swag", "wiki-distilbert")
+QUICK = (
+    "banking77-predictions",
+    "conll2003",
+    "glue-mtdnn",
+    "goemotions",
+    "squad2",
+    "sst2-to-albert",
+    "swag",
+    "wiki-distilbert",
+)
 """Those that the default tests run, one of each kind of task, teacher, student and export; slow tests run the others,
 whose techniques the conformance battery runs by default."""
 
@@ -82,6 +91,17 @@ def tiny_augmentation(block, folder):
     return values
 
 
+def tiny_teacher(block, task, folder):
+    """Return what makes the teacher a tiny network, or a file with the labels of all examples as predictions."""
+    if block.predictions is not None:
+        lines = [json.dumps(dict(example)) + "\n" for split in task.splits.values() for example in split]
+        (folder / "predictions.jsonl").write_text("".join(lines))
+        return [f"teacher.predictions.file={folder / 'predictions.jsonl'}"]
+    (folder / "teacher").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", task.spec, num_hidden_layers=6), folder / "teacher")
+    return [f"teacher.model={folder / 'teacher'}"]
+
+
 @pytest.fixture
 def tiny_overrides(tmp_path, monkeypatch):
     """Return what makes a recipe tiny: its data, its teacher, and a few optimizer steps."""
@@ -93,10 +113,7 @@ def tiny_overrides(tmp_path, monkeypatch):
             return several_tasks(recipe, tmp_path)
         task = task_for(recipe)
         write_data(task, tmp_path / "data")
-        teacher = tmp_path / "teacher"
-        teacher.mkdir()
-        save_taskmodel(tiny_taskmodel("bert", task.spec, num_hidden_layers=6), teacher)
-        values = [f"task.data={tmp_path / 'data'}", f"teacher.model={teacher}"]
+        values = [f"task.data={tmp_path / 'data'}", *tiny_teacher(recipe.teacher, task, tmp_path)]
         if recipe.teacher.finetune is not None:
             blocks = ["teacher.finetune"] + ["teacher.finetune.in_domain"] * (
                 recipe.teacher.finetune.in_domain is not None

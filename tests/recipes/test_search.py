@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks import searches
 from compress.artifact.lineage import FILE as LINEAGE
 from eval.certificate import recheck
 from eval.cost.size import file_bytes
+from eval.errors import UserError
 from eval.task import Examples
 from teachers.taskmodel import save_taskmodel
 from tests.forking import Call
@@ -115,6 +117,20 @@ def test_a_search_that_is_killed_three_times_ends_with_the_same_front(whole, tmp
     ending = forker.run_together([search(tmp_path, "--resume", "--json")])[0]
     assert ending.code == 0, ending.err
     assert told(json.loads(ending.out)) == told(whole[1])
+
+
+def test_what_a_search_found_is_kept_with_its_certificate(whole, tmp_path, monkeypatch):
+    place, found = whole
+    monkeypatch.setattr(searches, "CERTIFICATES", tmp_path)
+    kept = searches.facts_of(place / "out")
+    page = searches.report({"searches": {"tiny": kept}})
+    assert found["outcome"][0] in page
+    assert f"| {found['winners'][0]['key']} | " in page
+    assert "front, winner" in page
+    assert recheck(tmp_path / "tiny.cert", level=1).word == "VALID"
+    (tmp_path / searches.FILE).write_text(json.dumps({**found, "ended": False}))
+    with pytest.raises(UserError, match="not over"):
+        searches.facts_of(tmp_path)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -19,8 +20,8 @@ from eval.measurement import measure, pair
 from eval.proof.paired_statistics import agreement
 from eval.report.card import model_card
 from eval.scores import per_example, resampler, score
-from eval.task import TaskSpec
-from teachers.anatomy.pooling import pooled, said_by, set_pooling
+from eval.task import Pooling, TaskSpec
+from teachers.anatomy.pooling import pooled, set_pooling
 from teachers.finetuning.finetune import finetune
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel
@@ -85,7 +86,7 @@ class TestData:
             (CLASSES, {"metric": "spearman"}, "'spearman' is for pairs of texts with a number as label"),
             (PAIRS, {"metric": "nearest"}, "'nearest' is for single texts with a class as label"),
             (PAIRS, {"labels": ["a", "b"]}, "labels: embedding has no labels"),
-            (PAIRS, {"pooling": "last"}, "pooling: got 'last'"),
+            (PAIRS, {"pooling": "middle"}, "pooling: got 'middle'"),
         ],
     )
     def test_what_is_refused(self, tmp_path, items, given, sentence):
@@ -111,7 +112,19 @@ class TestPooling:
         assert self.vectors(normalize=False).tolist() == [[2.0, 2.0], [0.0, 2.0]]
         assert self.vectors().numpy() == pytest.approx(np.array([[0.5**0.5, 0.5**0.5], [0.0, 1.0]]))
         assert self.vectors(pooling="first", normalize=False).tolist() == [[3.0, 4.0], [0.0, 2.0]]
+        assert self.vectors(pooling="max", normalize=False).tolist() == [[3.0, 4.0], [0.0, 4.0]]
+        assert self.vectors(pooling="last", normalize=False).tolist() == [[1.0, 0.0], [0.0, 0.0]]
+        weighted = self.vectors(pooling="weighted_mean", normalize=False).tolist()
+        assert weighted == [pytest.approx([5 / 3, 4 / 3]), pytest.approx([0, 10 / 6])]
         assert self.vectors(pooling="first").numpy() == pytest.approx(np.array([[0.6, 0.8], [0.0, 1.0]]))
+
+    @pytest.mark.parametrize("pooling", ["max", "last", "weighted_mean"])
+    def test_padding_on_the_left_changes_nothing(self, pooling):
+        config = tiny_config("bert")
+        set_pooling(config, TaskSpec(kind="embedding", pooling=pooling))
+        right = pooled(self.states, self.mask, config)
+        left = pooled(self.states[:1, [2, 0, 1]], torch.tensor([[0, 1, 1]]), config)
+        assert torch.allclose(left[0], right[0])
 
     def test_xlnet_has_its_classifier_token_at_the_end(self):
         assert self.vectors("xlnet", pooling="first", normalize=False).tolist() == [[9.0, 9.0], [0.0, 0.0]]
@@ -230,49 +243,6 @@ class TestFolders:
 
         assert type(AutoModel.from_pretrained(tmp_path)) is type(model.model)
 
-    def test_sentence_transformers_finds_pooling_and_norm(self, tmp_path):
-        spec = tiny_spec("embedding").model_copy(update={"pooling": "first", "normalize": False})
-        save_taskmodel(tiny_taskmodel("bert", spec), tmp_path)
-        assert said_by(tmp_path) == {"pooling": "first", "normalize": False}
-        modules = json.loads((tmp_path / "modules.json").read_text())
-        assert [(module["type"].rpartition(".")[2], module["path"]) for module in modules] == [
-            ("Transformer", ""),
-            ("Pooling", "1_Pooling"),
-        ]
-        pooling = json.loads((tmp_path / "1_Pooling" / "config.json").read_text())
-        assert pooling == {
-            "word_embedding_dimension": 32,
-            "pooling_mode_mean_tokens": False,
-            "pooling_mode_cls_token": True,
-        }
-        assert json.loads((tmp_path / "sentence_bert_config.json").read_text())["max_seq_length"] == 32
-
-    def test_newer_files_of_sentence_transformers_are_read(self, tmp_path):
-        save_taskmodel(tiny_taskmodel("bert", tiny_spec("embedding")), tmp_path)
-        for mode, name in (("mean", "mean"), ("cls", "first")):
-            (tmp_path / "1_Pooling" / "config.json").write_text(
-                f'{{"embedding_dimension": 32, "pooling_mode": "{mode}"}}'
-            )
-            assert said_by(tmp_path) == {"pooling": name, "normalize": True}
-
-    def test_another_pooling_than_the_folders_is_refused(self, tmp_path):
-        save_taskmodel(tiny_taskmodel("bert", tiny_spec("embedding")), tmp_path)
-        wanted = tiny_spec("embedding").model_copy(update={"pooling": "first", "normalize": False})
-        with pytest.raises(UserError, match="write pooling: mean, normalize: true into the task"):
-            load_taskmodel(tmp_path, wanted)
-
-    def test_pooling_of_another_kind_is_refused(self, tmp_path):
-        save_taskmodel(tiny_taskmodel("bert", tiny_spec("embedding")), tmp_path)
-        (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
-        with pytest.raises(UserError, match="makes its vectors by pooling_mode_max_tokens; supported are"):
-            load_taskmodel(tmp_path, tiny_spec("embedding"))
-        (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode": ["mean", "cls"]}')
-        with pytest.raises(UserError, match="makes its vectors by mean, cls; supported are"):
-            load_taskmodel(tmp_path, tiny_spec("embedding"))
-        (tmp_path / "1_Pooling" / "config.json").unlink()
-        with pytest.raises(UserError, match=r"modules.json and the pooling it names cannot be read"):
-            load_taskmodel(tmp_path, tiny_spec("embedding"))
-
     def test_the_card_says_how_vectors_are_made(self):
         card = model_card("m", tiny_spec("embedding"))
         assert "pipeline_tag: sentence-similarity" in card
@@ -316,7 +286,7 @@ def exported(tmp_path_factory):
 
 
 class TestExport:
-    @pytest.mark.parametrize(("family", "pooling"), in_turn(FAMILIES, ("mean", "first"), 2, always=("bert",)))
+    @pytest.mark.parametrize(("family", "pooling"), in_turn(FAMILIES, get_args(Pooling), 5, always=("bert",)))
     def test_every_family_exports_its_vectors(self, family, pooling, tmp_path):
         spec = tiny_spec("embedding").model_copy(update={"pooling": pooling})
         model = tiny_taskmodel(family, spec)

@@ -169,6 +169,20 @@ def test_a_training_in_bf16_is_scored_in_float32(task, monkeypatch):
     assert seen == {True: {torch.bfloat16}, False: {torch.float32}}
 
 
+@pytest.mark.parametrize(("precision", "attention"), [("bf16", "eager"), ("fp32", "sdpa")])
+@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
+def test_attention_is_computed_in_plain_products_in_bf16_alone(family, precision, attention):
+    task = tiny_task("classification")
+    student = tiny_taskmodel(family, task.spec)
+    known = student.model.config._attn_implementation
+    seen = set()
+    hook = student.model.register_forward_pre_hook(lambda part, _: seen.add(part.config._attn_implementation))
+    train(student, task.train, training=Training(epochs=1, batch_size=8, precision=precision), seed=3)
+    hook.remove()
+    assert seen == {attention if known == "sdpa" else known}
+    assert student.model.config._attn_implementation == known
+
+
 def test_a_network_trained_in_bf16_answers_and_is_exported_in_float32(task, tmp_path):
     student = tiny_taskmodel("bert", task.spec)
     train(student, task.train, training=Training(epochs=1, batch_size=8, precision="bf16"), seed=3)

@@ -3,9 +3,12 @@
 import json
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
+import torch
 
 from compress.export import tune as module
+from compress.export.check.probes import synthetic_examples
 from compress.export.runtime.answering import Runtime, default_threads
 from compress.export.targets.target_options import TargetBlock
 from compress.export.targets.target_registry import get_target
@@ -13,8 +16,10 @@ from compress.export.tune import tune
 from compress.quantize.static import StaticQuantization
 from compress.recipe import Recipe
 from compress.technique import Inputs
+from eval.data.loading import Task
 from eval.errors import CompressError, UserError
 from eval.measurement import measure
+from eval.task import Examples
 from tests.tiny import tiny_task, tiny_taskmodel
 
 SHORT = {"seconds": 0.05, "agreement": 0.0, "targets": ("onnx",)}
@@ -85,6 +90,22 @@ def test_what_answers_too_badly_is_out(model_and_task, tmp_path, monkeypatch):
     ):
         tune(model, tmp_path / "y", task, least_score=1.1, **SHORT)
     assert not (tmp_path / "y").exists()
+
+
+def test_synthetic_texts_that_the_model_does_not_decide_rule_nothing_out(model_and_task, tmp_path):
+    model, task = model_and_task
+    texts = Examples(synthetic_examples(model.encoder, 200), "validation")
+    with torch.no_grad():  # the two labels are equally likely
+        features = model.encoder.encode(texts)
+        logits = np.concatenate([model.forward(model.encoder.collate([one])) for one in features])
+        model.model.classifier.bias[0] += float(np.median(logits[:, 1] - logits[:, 0]))
+    given = {**SHORT, "agreement": 0.98}
+    found = tune(model, tmp_path / "x", Task(task.spec, {"validation": texts}), synthetic=True, **given)
+    dropped = {trial.variant: trial.dropped for trial in found.trials}
+    assert dropped["int8, per-token dynamic"] == ""
+    assert dropped["int8, per-tensor dynamic"] == "it needs real texts to be judged on"
+    as_if_real = tune(model, tmp_path / "y", Task(task.spec, {"validation": texts}), **given)
+    assert next(one for one in as_if_real.trials if "per-token" in one.variant).dropped
 
 
 def test_ranges_of_a_recipe_are_kept(model_and_task, tmp_path):

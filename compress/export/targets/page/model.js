@@ -49,7 +49,7 @@ class Model {
     if (kind === "embedding") {
       const vectors = [];
       for (const text of "text_a" in given ? [given.text_a, given.text_b] : [given.text]) {
-        vectors.push(await this.run(this.encode(text)));
+        vectors.push(await this.run(this.encode((this.settings.prompt ?? "") + text)));
       }
       return vectors.length === 2 ? { vectors, score: cosine(...vectors) } : { vectors };
     }

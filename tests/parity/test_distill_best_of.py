@@ -1,0 +1,68 @@
+"""``distill.best_of``: each objective is trained as it is alone, and the best on the examples that choose is kept."""
+
+import pytest
+
+from compress import Inputs, UserError, run
+from compress.distill.best_of import BestOf
+from compress.distill.labels import LabelTraining
+from compress.distill.logits import LogitDistillation
+from compress.engine.baseline import choices_told
+from compress.recipe import Recipe, parse_recipe, recipe_to_yaml
+from eval.measurement import measure
+from eval.task import Examples
+from teachers.signals.predictions_teacher import PredictionsTeacher
+from tests.tiny import tiny_task, tiny_taskmodel
+
+HOW = {"epochs": 12, "learning_rate": 1e-3, "batch_size": 8}
+SOFT = {"distill.logits": {"alpha": 1.0, "temperature": 1.0}}
+
+
+def made(step, right, validation=True):
+    """Return the result of a step whose teacher is always right or always wrong."""
+    task = tiny_task("classification")
+    other = {"good": "bad", "bad": "good"}
+    said = [{**one, "label": one["label"] if right else other[one["label"]]} for one in task.train]
+    teacher = PredictionsTeacher.read_from(said, task)
+    chosen = task.train if validation else None
+    inputs = Inputs(train=task.train, validation=chosen, teacher=teacher)
+    return task, run(Recipe(steps=(step,)), tiny_taskmodel("bert", task.spec), inputs, dry_run_first=False)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_the_best_is_kept_and_is_what_its_objective_gives_alone(right):
+    task, found = made(BestOf(of=[SOFT, "distill.labels"], **HOW), right)
+    facts = found.lineage[-1].facts
+    singles = [LogitDistillation(alpha=1.0, temperature=1.0, **HOW), LabelTraining(**HOW)]
+    alone = [made(step, right)[1] for step in singles]
+    scores = [measure(one, task, split="train").scores["accuracy"] for one in alone]
+    assert list(facts["scores"].values()) == pytest.approx(scores)
+    best = scores.index(max(scores))
+    assert right or best == 1, "a teacher that is always wrong loses to the labels"
+    assert found.digest == alone[best].digest
+    assert facts["chosen"].startswith(str(best + 1))
+    assert "examples that choose" in choices_told(found.lineage)[0]
+
+
+def test_without_examples_that_choose_the_first_is_trained_alone():
+    _, found = made(BestOf(of=[SOFT, "distill.labels"], **HOW), right=True, validation=False)
+    _, alone = made(LogitDistillation(alpha=1.0, temperature=1.0, **HOW), right=True, validation=False)
+    assert found.digest == alone.digest
+    assert list(found.lineage[-1].facts["scores"].values()) == [None]
+    assert "no other was trained" in choices_told(found.lineage)[0]
+
+
+def test_it_stands_in_a_recipe_and_becomes_labels_without_a_teacher():
+    text = "teacher: {model: t}\ntask: {kind: classification, data: d}\nsteps: [distill.best_of: {of: [%s]}]"
+    recipe = parse_recipe(text % "{distill.logits: {loss: mse}}, distill.labels")
+    assert parse_recipe(recipe_to_yaml(recipe)) == recipe
+    assert recipe.steps[0].without_teacher() == LabelTraining(training=recipe.steps[0].training)
+    with pytest.raises(UserError, match="of"):
+        parse_recipe(text % "distill.labels")
+
+
+def test_an_empty_choice_counts_as_none():
+    task = tiny_task("classification")
+    step = BestOf(of=["distill.labels", "distill.labels"], max_steps=1, batch_size=8)
+    inputs = Inputs(train=task.train, validation=Examples(()))
+    found = run(Recipe(steps=(step,)), tiny_taskmodel("bert", task.spec), inputs, dry_run_first=False)
+    assert len(found.lineage[-1].facts["scores"]) == 1
