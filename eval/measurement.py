@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from eval.completion import completed
 from eval.cost.latency import LatencyPlan, LatencyRow
 from eval.cost.latency import latency as time_models
 from eval.cost.machine import machine
 from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_bytes, onnx_size
 from eval.data.loading import Task
 from eval.errors import UserError, did_you_mean
-from eval.inference import Predictor, answered, batches_by_length
+from eval.inference import Predictor, answered, batches_by_length, completed
 from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.metrics.own_metric import Function, OwnMetric
 from eval.naming import public_name

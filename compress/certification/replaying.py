@@ -160,8 +160,7 @@ class ModelsAgain:
 
     def _answered(self, model: Predictor) -> Replayed:
         from eval.certificate.canonical import without_nan
-        from eval.completion import completed
-        from eval.inference import predict
+        from eval.inference import completed, predict
         from eval.measurement import size_of
 
         found = completed(model, self._examples, predict(model, self._examples))

@@ -118,7 +118,7 @@ def tune(
         agreement: Least share of predictions that are those of the torch model.
         least_score: Least score, in units of the task's metric; None asks for none.
         seconds: How long each variant is timed.
-        synthetic: Whether the examples are made up. Then predictions between which the model hardly chooses do not
+        synthetic: Whether the examples are synthetic. Then predictions between which the model hardly chooses do not
             count, and per-tensor dynamic quantization, whose error depends on the texts most, is not tried.
         name: What reports call the export.
         made_from: Digest of all that decides the export, which its manifest keeps.

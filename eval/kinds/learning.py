@@ -40,7 +40,7 @@ class Learning(Reading):
         """Return the examples of all splits as they are learned from and measured; by default as they were read."""
         return dict(splits)
 
-    def taught(self, example: Example) -> bool:
+    def learnable(self, example: Example) -> bool:
         """Return whether an example holds what the task's own loss learns from: its truth."""
         return self.truth in example
 

@@ -44,7 +44,7 @@ class Reranking(RankedDocuments, Regression):
             if found
         }
 
-    def taught(self, example: Example) -> bool:
+    def learnable(self, example: Example) -> bool:
         """Return whether an example is a pair with its grade."""
         return "label" in example
 

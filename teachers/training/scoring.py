@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
-from eval.completion import completed
 from eval.encoding import IGNORED
-from eval.inference import Answer, batches_by_length, predict
+from eval.inference import Answer, batches_by_length, completed, predict
 from eval.kinds.kind_registry import kind_of
 from eval.scores import score
 from eval.task import Examples, TaskSpec

@@ -72,8 +72,10 @@ def test_a_folder_is_read_with_titles_and_without_queries_that_have_no_document(
     assert (example["id"], example["relevant"], example["corpus"].texts) == ("q", {"d": 1}, ("Films a warm film",))
 
 
+@pytest.mark.slow  # numba compiles for minutes
+@pytest.mark.filterwarnings("ignore::Warning")  # of numba about ranx's own code
 def test_metrics_are_those_of_ranx():
-    ranx = pytest.importorskip("ranx", reason="ranx is not installed")
+    ranx = pytest.importorskip("ranx", reason="ranx is not installed: pip install ranx")
     chance, runs, qrels = random.Random(3), {}, {}
     for query in map(str, range(8)):
         names = chance.sample([f"d{number}" for number in range(150)], 100)
