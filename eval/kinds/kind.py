@@ -172,6 +172,10 @@ class Kind(Learning):
         """Return an example without truth made of any text, to try a network or an export with."""
         return {"text_a": text, "text_b": text[::-1]} if pair else {"text": text}
 
+    def plain(self, example: Example) -> Example:
+        """Return an example with the same inputs that stands alone, so that a file can hold it; by default itself."""
+        return example
+
     # ---- the network
 
     def outputs(self, labels: Sequence[str]) -> int:

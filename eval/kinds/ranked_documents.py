@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eval.examples import Answer, Array, Asks, Example
+from eval.examples import TEXTS, Answer, Array, Asks, Example
 from eval.kinds.kind import Kind
 from eval.kinds.values import LabelReader
 from eval.metrics import ranked_lists
@@ -48,6 +48,13 @@ class RankedDocuments(Kind):
         """Return the grades, which were checked when the folder was read."""
         del example, labels
         return dict(value)
+
+    def plain(self, example: Example) -> Example:
+        """Return the text or the pair that is read, without the corpus."""
+        if "corpus" not in example:
+            return example
+        (read,) = self.parts(example, pair=True)
+        return {"text": read} if isinstance(read, str) else dict(zip(TEXTS, read, strict=True))
 
     def metrics(self) -> tuple[Metric, ...]:
         """Means over queries of how far up relevant documents stand."""

@@ -2,14 +2,20 @@
 
 import json
 import random
+import sys
 
 import numpy as np
 import pytest
 
+from compress.cli import main
 from eval import UserError, load_task, measure
 from eval.metrics.ranked_lists import PER_QUERY
 from eval.ranking.best import Best, largest
-from tests.tiny import tiny_task, tiny_taskmodel
+from eval.ranking.document_set import Corpus
+from eval.ranking.first_stage import _index, candidates
+from eval.report.changed import _text
+from teachers.taskmodel import save_taskmodel
+from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
 
 def test_metrics_of_a_ranking_by_hand():
@@ -84,3 +90,34 @@ def test_metrics_are_those_of_ranx():
     theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(runs), list(PER_QUERY))
     ours = {name: np.mean([score([*runs[q]], qrels[q]) for q in runs]) for name, score in PER_QUERY.items()}
     assert ours == pytest.approx(theirs)
+
+
+DOCUMENTS = Corpus(["a", "b", "c"], ["a warm film of Paris", "a dull film", "the weather"])
+
+
+def test_the_first_stage_finds_documents_by_rare_words():
+    pytest.importorskip("bm25s", reason="bm25s is not installed: the extra retrieval")
+    assert candidates(DOCUMENTS, [("q", "a film of Paris"), ("r", "snow")], 10) == [("a", "b"), ()]
+
+
+def test_the_first_stage_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    _index.cache_clear()
+    with pytest.raises(UserError, match=r"pip install 'nlp-compress\[retrieval\]'"):
+        candidates(DOCUMENTS, [("q", "a film")], 10)
+
+
+def test_an_embedder_is_measured_by_what_it_finds(tmp_path, capsys):
+    documents = [{"_id": "d", "text": "a warm film"}, {"_id": "e", "text": "a dull room"}]
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data", documents, [{"_id": "q", "text": "a warm film"}], ["q\td\t1"])
+    (tmp_path / "model").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", tiny_spec("embedding")), tmp_path / "model")
+    asked = ["--data", str(tmp_path / "data"), "--task", "retrieval", "--json", "-"]
+    assert main(["eval", str(tmp_path / "model"), *asked]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["scores"]["ndcg@10"] == 1  # the document is the query's own text
+
+
+def test_a_report_quotes_the_query_of_a_reranker():
+    (example, *_) = tiny_task("reranking", examples=2).test
+    assert _text(tiny_spec("reranking"), example).text == example["text"]
