@@ -21,6 +21,7 @@ def largest(scores: Array, count: int) -> Array:
         count: All of them where there are fewer.
 
     Examples:
+        >>> import numpy as np
         >>> largest(np.array([1.0, 3.0, 3.0, 2.0]), 3)
         array([1, 2, 3])
     """
@@ -44,6 +45,7 @@ class Best:
         scores: Their scores.
 
     Examples:
+        >>> import numpy as np
         >>> best = Best(queries=1, count=2)
         >>> best.add(np.array([[0.2, 0.9]]))
         >>> best.add(np.array([[0.5]]))
