@@ -44,11 +44,10 @@ def facts_of(folder: Path) -> dict[str, Any]:
         if winner["certificate"]:
             CERTIFICATES.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / winner["certificate"], CERTIFICATES / f"{name}.cert")
-    last = len(known["budget"]["shares"]) - 1
     candidates = sorted(known["candidates"], key=lambda one: one["number"])
     fields = ("number", "key", "label", "score", "difference", "costs", "share")
     by_hand = [one["key"] for one in candidates[:HAND_MADE]] if known["budget"].get("space") is None else []
-    shown = [one for one in candidates if one["difference"] and (one["rung"] == last or one["key"] in by_hand)]
+    shown = [one for one in candidates if one["difference"] and (one["share"] == 1 or one["key"] in by_hand)]
     return {
         **{key: known[key] for key in ("teacher", "outcome", "spent", "front")},
         "limits": known["budget"]["limits"],

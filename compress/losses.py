@@ -15,7 +15,9 @@ inside of a network, ``observe`` of ``teachers.signals.hooks`` reads.
 | ``distill.mobilebert`` | ``feature_map_distance``, ``attention_kl`` |
 | ``distill.ensemble`` | ``ensemble_logits``, for ``soft_cross_entropy`` |
 | ``distill.margin_mse`` | ``margin_mse`` |
+| ``distill.listwise`` | ``listwise_kl`` |
 | ``distill.embedding`` | ``cosine_distance``, ``similarity_mse``, ``similarity_kl`` |
+| ``distill.contrastive`` | ``in_batch_negatives``, ``choice_kl`` |
 | ``distill.early_exit`` | ``early_exit_kl`` |
 | ``distill.dual`` | ``weight_distance`` |
 | ``finetune: {loss: …}`` | ``cosine_regression``, ``margin_contrast``, ``in_batch_negatives``, ``ranking_loss`` |
@@ -34,10 +36,12 @@ from compress.distill.components.distillation_losses import (
     soft_cross_entropy,
 )
 from compress.distill.components.projection import Projection
+from compress.distill.contrastive import choice_kl
 from compress.distill.dual_projections import weight_distance
 from compress.distill.early_exit import early_exit_kl
 from compress.distill.embedding import similarity_kl, similarity_mse
 from compress.distill.ensemble import ensemble_logits
+from compress.distill.listwise import listwise_kl
 from compress.distill.margin_mse import margin_mse
 from compress.distill.minilm import minilm_relations
 from compress.distill.mobilebert import attention_kl, feature_map_distance
@@ -50,6 +54,7 @@ __all__ = [
     "Projection",
     "attention_kl",
     "attention_mse",
+    "choice_kl",
     "cosine_distance",
     "cosine_regression",
     "early_exit_kl",
@@ -58,6 +63,7 @@ __all__ = [
     "hidden_state_mse",
     "in_batch_negatives",
     "kl_divergence",
+    "listwise_kl",
     "logit_mse",
     "margin_contrast",
     "margin_mse",

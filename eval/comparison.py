@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from eval.cost.latency import LatencyPlan
 from eval.cost.latency import latency as time_models
 from eval.data.loading import Task
+from eval.errors import UserError
 from eval.inference import Predictor
 from eval.measurement import measure
 from eval.progress.stages import one_by_one
 from eval.result import Result
+from eval.stress.robustness import stressed
 
 
 def measure_together(
@@ -54,3 +56,35 @@ def measure_together(
         timings = tuple(row for row in rows if row.name in names)
         found.append(result.model_copy(update={"latency": timings, "same_engine": own}))
     return found
+
+
+def with_stress(
+    results: Sequence[Result], models: Mapping[str, Predictor], task: Task, split: str, seed: int = 13
+) -> list[Result]:
+    """Return the results, that of the first compared model with what it and its reference answer to perturbed texts.
+
+    Args:
+        results: What ``measure_together`` returned, the reference first, with their answers.
+        models: All that were measured, by name.
+        task: The task with its examples.
+        split: Which examples.
+        seed: Of the rules.
+
+    Raises:
+        UserError: There is no reference, or nothing to compare (see ``eval.stress.robustness.stressed``).
+    """
+    pairs = [result for result in results if result.comparison is not None]
+    reference = results[0]
+    if not pairs or reference.name not in models:
+        raise UserError("stress: compares a model with its teacher; give a reference")
+    first = pairs[0]
+    if first.kept is None or reference.kept is None:
+        raise UserError(f"stress: the answers of {first.name} or {reference.name} were not kept; measure them again")
+    rows = stressed(
+        task.spec,
+        task.splits[split],
+        (models[first.name], models[reference.name]),
+        (first.kept, reference.kept),
+        seed,
+    )
+    return [one.model_copy(update={"stress": rows}) if one is first else one for one in results]

@@ -15,6 +15,7 @@ from eval.predictions import Kept
 from eval.proof.paired_statistics import Interval, McNemar, Number, Verdict
 from eval.proof.role import Role
 from eval.slices import Confusion, Slice
+from eval.stress.robustness import Stressed
 from eval.task import TaskSpec
 
 
@@ -96,6 +97,7 @@ class ResultValues(_Part):
         slices: Scores of parts of the data.
         confusion: What was taken for what (classification).
         comparison: Against the reference, if one was given.
+        stress: Scores and agreement on perturbed texts, the clean ones first, if they were asked for.
         size: Parameters, bytes and multiply-accumulates, if the model knows them.
         file_bytes: Bytes of the model files in its folder.
         folder_bytes: Bytes of the whole folder.
@@ -129,6 +131,8 @@ class ResultValues(_Part):
     slices: tuple[Slice, ...] = ()
     confusion: Confusion | None = None
     comparison: Comparison | None = None
+    # Left out of files where it was not asked for, so that those of results of before stay what they were.
+    stress: tuple[Stressed, ...] = Field(default=(), exclude_if=lambda value: not value)
     size: Size | None = None
     file_bytes: int | None = None
     folder_bytes: int | None = None

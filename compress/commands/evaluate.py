@@ -37,7 +37,12 @@ def evaluate(
     arithmetic: Annotated[
         str | None, typer.Option(help="Compute the 8-bit products of an export as another processor does: avx2, vnni.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the comparison, for more than 1,000 examples.")] = 13,
+    stress: Annotated[
+        bool, typer.Option("--stress", help="Answer perturbed texts too: typos, casing, negation, length.")
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of perturbed texts, and of the comparison of more than 1,000 examples.")
+    ] = 13,
     accept_incomplete: AcceptIncomplete = False,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Keep the result; - prints it.")] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one page.")] = None,
@@ -55,6 +60,8 @@ def evaluate(
     }
     candidate = open_model(model, name=names[0], arithmetic=_arithmetic(arithmetic), **opened)
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
+    if stress and against is None:
+        problems.append("--stress: compares a model with its teacher; add --against MODEL")
     if problems:
         raise UserError(*problems)
     wanted = task_for(spec_of(candidate), data, task, metric)
@@ -66,7 +73,7 @@ def evaluate(
         torch.set_num_threads(opened["threads"])
 
     from compress.engine.model_memory import with_memory
-    from eval.comparison import measure_together
+    from eval.comparison import measure_together, with_stress
     from eval.cost.latency import LatencyPlan
     from eval.data.roles import reporting
     from eval.files.writing import atomic_write
@@ -74,8 +81,10 @@ def evaluate(
     split = reporting(wanted, split)
     timing = LatencyPlan() if latency and arithmetic is None else None  # an emulation takes its time
     results = measure_together([candidate], wanted, reference, split, margin, timing, seed)
+    known = {found.name: found for found in (candidate, reference) if found is not None}
+    if stress:
+        results = with_stress(results, known, wanted, split, seed)
     if timing is not None:
-        known = {found.name: found for found in (candidate, reference) if found is not None}
         results = with_memory(results, known, wanted.splits[split])
     if html is not None:
         from eval.report.page import write_page

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from compress.distill.components.distillation_losses import kl_divergence
-from compress.distill.exit_speed import effect, fastest, held_out
+from compress.distill.components.exit_speed import effect, fastest, held_out
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples

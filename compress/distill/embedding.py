@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
@@ -33,7 +33,8 @@ class EmbeddingDistillation(Distillation):
     ``loss = mse · mean (p(s) - t)² + cosine · mean (1 - cos(p(s), t)) + similarity · d(S, T)`` over the pooled vectors
     ``s`` and ``t`` of a batch, where ``S`` and ``T`` hold the cosines of all pairs of its texts, ``d`` is their mean
     squared difference or ``KL(softmax(T / temperature) ‖ softmax(S / temperature))`` of every text against the others,
-    and ``p`` maps the student's width to the teacher's if they differ.
+    and ``p`` maps the student's width to the teacher's if they differ. With ``dimensions`` the loss is
+    ``sum_m w_m · loss`` of the vectors of the first ``m`` numbers of ``s`` alone (Matryoshka).
 
     Attributes:
         mse: Weight of the squared difference. Default 1 and alone, as in the paper.
@@ -44,6 +45,10 @@ class EmbeddingDistillation(Distillation):
         project: For unequal widths: ``linear`` trains a map from the student's vectors to the teacher's and throws it
             away; ``pca`` takes the teacher's vectors along as many principal axes as the student is wide, found on a
             sample of the training texts, so that the student's own vectors are the result.
+        dimensions: How many of the first numbers of a vector shall do by themselves, such as ``[384, 192, 96]``. Each
+            of these prefixes is a vector of its own: it is held against the teacher's whole vector by a map of its own
+            (``linear``), or against as many of the teacher's principal axes (``pca``, also for equal widths).
+        dimension_weights: What the loss of each of them is multiplied by; 1 each by default, as in the paper.
         training: How weights are updated.
 
     Needs:
@@ -57,14 +62,19 @@ class EmbeddingDistillation(Distillation):
         ``2 (1 - cos) / width``, so beside ``similarity`` it counts little. Tung and Mori compare matrices of inner
         products, each row scaled to length 1, where this compares cosines. Reimers and Gurevych also put translations
         beside each text; give such texts as texts of their own. With gradient accumulation the
-        vectors of the whole batch are gathered for ``S`` and ``T``, by a second forward pass (Gao et al. 2021).
+        vectors of the whole batch are gathered for ``S`` and ``T``, by a second forward pass (Gao et al. 2021). The
+        result still gives whole vectors: whoever truncates them scales what is left to length 1 again.
 
     Source:
-        Reimers and Gurevych 2020, arXiv 2004.09813; similarities: Tung and Mori 2019, arXiv 1907.09682.
+        Reimers and Gurevych 2020, arXiv 2004.09813; similarities: Tung and Mori 2019, arXiv 1907.09682; dimensions:
+        Kusupati et al. 2022, arXiv 2205.13147.
     """
 
     name: ClassVar[str] = "distill.embedding"
-    source: ClassVar[str] = "Reimers and Gurevych 2020, arXiv 2004.09813; similarities: Tung and Mori 2019"
+    source: ClassVar[str] = (
+        "Reimers and Gurevych 2020, arXiv 2004.09813; similarities: Tung and Mori 2019; "
+        "dimensions: Kusupati et al. 2022"
+    )
 
     mse: float = Field(default=1.0, ge=0)
     cosine: float = Field(default=0.0, ge=0)
@@ -72,6 +82,21 @@ class EmbeddingDistillation(Distillation):
     relation: Literal["mse", "kl"] = "mse"
     temperature: float = Field(default=0.05, gt=0)
     project: Literal["linear", "pca"] = "linear"
+    dimensions: tuple[PositiveInt, ...] = ()
+    dimension_weights: tuple[Annotated[float, Field(ge=0)], ...] = ()
+
+    @model_validator(mode="after")
+    def _weighs_every_dimension(self) -> EmbeddingDistillation:
+        if len(set(self.dimensions)) < len(self.dimensions):
+            raise ValueError(f"dimensions: got {list(self.dimensions)}, each may stand there once")
+        if self.dimension_weights and len(self.dimension_weights) != len(self.dimensions):
+            raise ValueError(
+                f"dimension_weights: got {len(self.dimension_weights)} for {len(self.dimensions)} dimensions; give one "
+                "for each, or leave them out"
+            )
+        if self.dimension_weights and not any(self.dimension_weights):
+            raise ValueError("dimension_weights are all 0; give one of them a weight above 0")
+        return self
 
     @model_validator(mode="after")
     def _learns_something(self) -> EmbeddingDistillation:
@@ -85,29 +110,36 @@ class EmbeddingDistillation(Distillation):
         return bool(self.mse or self.cosine)
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Refuse other kinds of tasks, and principal axes of a teacher that is narrower."""
+        """Refuse other kinds of tasks, principal axes of a teacher that is narrower, and prefixes that are no part."""
         found = []
+        width = shape_of(student.model.config).hidden_size
         if not kind_of(student.task.kind).vectors:
             found.append(f"{self.name}: is for embedding tasks, this one is {student.task.kind}; take distill.logits")
         if inputs.teacher is not None and self.pairs_vectors and self.project == "pca":
-            own, other = shape_of(student.model.config).hidden_size, inputs.teacher.hidden_size
-            if own > other:
+            other = inputs.teacher.hidden_size
+            if width > other:
                 found.append(
-                    f"{self.name}: project: pca cannot widen the teacher's {other} channels to the student's {own}; "
+                    f"{self.name}: project: pca cannot widen the teacher's {other} channels to the student's {width}; "
                     "use project: linear"
                 )
+        if max(self.dimensions, default=0) > width:
+            found.append(
+                f"{self.name}: dimensions: {max(self.dimensions)} is more than the student's {width} channels; give "
+                f"numbers from 1 to {width}"
+            )
         return found
 
     def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> VectorLoss:
         """Compute or find the teacher's vectors for these rows, and what makes the widths equal."""
         reader = teacher.read(rows)
         own, other = shape_of(student.model.config).hidden_size, teacher.hidden_size
-        if own == other or not self.pairs_vectors:
-            return VectorLoss(self, reader, nn.Identity())
-        if self.project == "linear":
-            return VectorLoss(self, reader, Projection(own, other))
-        axes = principal_axes(_sample(rows, reader), own)
-        return VectorLoss(self, reader, nn.Identity(), axes, student.task.normalize)
+        sizes, axes = self.dimensions or (own,), None
+        maps: list[nn.Module] = [nn.Identity() for _ in sizes]
+        if self.pairs_vectors and self.project == "linear":
+            maps = [Projection(size, other) for size in sizes]
+        elif self.pairs_vectors and (self.dimensions or own != other):
+            axes = principal_axes(_sample(rows, reader), own)
+        return VectorLoss(self, reader, nn.ModuleList(maps), axes, student.task.normalize)
 
 
 @dataclass
@@ -117,14 +149,14 @@ class VectorLoss(Loss):
     Attributes:
         config: Its weights.
         reader: The teacher's vectors.
-        modules: Maps the student's vectors to the teacher's width, or does nothing.
+        modules: For each of the dimensions, what maps the student's vectors to the teacher's width, or does nothing.
         axes: What the teacher's vectors are taken along, ``[teacher's width, student's width]``.
-        normalize: Whether what is left of them is scaled to length 1.
+        normalize: Whether what is left of vectors is scaled to length 1.
     """
 
     config: EmbeddingDistillation
     reader: Reader
-    modules: nn.Module
+    modules: nn.ModuleList
     axes: Tensor | None = None
     normalize: bool = False
 
@@ -133,11 +165,22 @@ class VectorLoss(Loss):
         self.whole_batch = bool(self.config.similarity)
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
-        """Return ``{"mse", "cosine", "similarity"}``, those whose weight is not 0."""
-        config, own, other = self.config, student.logits.float(), self.reader(batch).logits.float()
+        """Return ``{"mse", "cosine", "similarity"}``, those whose weight is not 0, summed over the dimensions."""
+        own, other = student.logits.float(), self.reader(batch).logits.float()
+        sizes = self.config.dimensions or (own.shape[1],)
         terms: dict[str, Tensor] = {}
+        for size, weight, to_teacher in zip(
+            sizes, self.config.dimension_weights or (1.0,) * len(sizes), self.modules, strict=True
+        ):
+            prefix = own if size == own.shape[1] else self._scaled(own[:, :size])
+            for name, value in self._terms(prefix, other, to_teacher).items():
+                terms[name] = terms.get(name, 0.0) + weight * value
+        return terms
+
+    def _terms(self, own: Tensor, other: Tensor, to_teacher: nn.Module) -> dict[str, Tensor]:
+        config, terms = self.config, dict[str, Tensor]()
         if config.pairs_vectors:
-            mapped, target = self.modules(own), self._along_axes(other)
+            mapped, target = to_teacher(own), self._target(other, own.shape[1])
             if config.mse:
                 terms["mse"] = config.mse * F.mse_loss(mapped, target)
             if config.cosine:
@@ -151,12 +194,15 @@ class VectorLoss(Loss):
 
     def target(self, batch: Batch) -> Tensor:
         """Return the teacher's vectors of a batch as the student's are held against them, ``[B, width]``."""
-        return self._along_axes(self.reader(batch).logits.float())
+        vectors = self.reader(batch).logits.float()
+        return self._target(vectors, vectors.shape[1])
 
-    def _along_axes(self, vectors: Tensor) -> Tensor:
+    def _target(self, vectors: Tensor, size: int) -> Tensor:
         if self.axes is None:
             return vectors
-        vectors = vectors @ self.axes.to(vectors.device)
+        return self._scaled(vectors @ self.axes[:, :size].to(vectors.device))
+
+    def _scaled(self, vectors: Tensor) -> Tensor:
         return F.normalize(vectors, dim=-1) if self.normalize else vectors
 
 

@@ -1,52 +1,51 @@
-"""Margin-MSE for rerankers: the student learns by how much the teacher prefers one passage of a query to another."""
+"""Margin-MSE for rerankers and embedders: by how much does the teacher prefer one passage of a query to another?"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from compress.distill.components.distillation import Distillation
+from compress.distill.components.query_scores import QueryDistillation, QueryLoss, QueryScores
 from compress.technique import Inputs
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
-from teachers.anatomy.encoder import family_of
 from teachers.data.encoded_dataset import Batch, EncodedDataset
-from teachers.losses.loss import Loss
-from teachers.losses.ranking import queries, scores
 from teachers.losses.task_loss import task_count, task_loss
 from teachers.signals.hooks import Signals
-from teachers.signals.model_teacher import Reader, TeacherSource
+from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel
 
 
-class MarginDistillation(Distillation):
-    """Train a reranker on the differences between a teacher's scores of the passages of one query.
+class MarginDistillation(QueryDistillation):
+    """Train a reranker or an embedder on the differences between a teacher's scores of the passages of one query.
 
     ``loss = alpha · mean over pairs of ((s_i - s_j) - (t_i - t_j))² + (1 - alpha) · hard`` over all pairs of rows of a
     batch with the same query, that is the same ``text_a``; ``text_b`` is the passage. The score of a row is its output
-    (regression) or the difference of its two logits (classification). Rows of one query are put into one batch.
+    (regression) or the difference of its two logits (classification), an embedder's is ``scale · cos(query, passage)``.
+    Rows of one query are put into one batch.
 
     Attributes:
         alpha: Weight of the margins; the rest is the labels' own loss. Default 1, as in the paper.
         pairs: ``all`` pairs of a query's passages, or those with different ``labels`` alone, as in the paper, whose
-            pairs are one relevant passage and one that is not.
-        training: How weights are updated. Default batch of 32, as in the paper; rate 7e-6 there, for DistilBERT.
+            pairs are one relevant passage and one that is not; an embedder's passages without a label all differ.
+        cross_encoder: For an embedder, and only there: the model folder or hub name of the cross-encoder, which stands
+            beside the recipe's own teacher.
+        scale: For an embedder: what its cosine is multiplied by to be a score, as cosines lie between -1 and 1.
+        training: How weights are updated. Default batch of 32, as in the paper; rate 7e-6 there, for DistilBERT. An
+            embedder's counts texts, two a pair.
 
     Needs:
-        Training examples that are pairs of texts with repeated queries, and a teacher with the student's labels;
-        tokenizers may differ.
+        Training examples that are pairs of texts with repeated queries, and a teacher with the student's labels, or for
+        an embedder ``cross_encoder``; tokenizers may differ.
 
     Reduces:
         Nothing by itself; it recovers a student that is already smaller.
 
     Limits:
-        For pairs of texts with two classes or a number. A query with more passages than a batch, or one at the border
-        between two batches, is cut in two; its margins across the cut are not learned in that epoch.
+        For pairs of texts with two classes or a number, and for embedding. A query with more passages than a batch, or
+        one at the border between two batches, is cut in two; its margins across the cut are not learned in that epoch.
 
     Source:
         Hofstätter, Althammer, Schröder, Sertkan, Hanbury 2020, arXiv 2010.02666.
@@ -59,59 +58,49 @@ class MarginDistillation(Distillation):
     pairs: Literal["all", "labels"] = "labels"
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Refuse tasks without queries, and data in which no query has two passages."""
-        spec, family = student.task, family_of(student.model).model_type
-        found = []
-        if not spec.pair or not kind_of(spec.kind).pairs:
-            found.append(
-                f"compares the passages of a query, and this {family} answers {spec.kind} of single texts; "
-                "give it pairs: text_a the query, text_b the passage"
-            )
-        elif spec.labels and not (kind_of(spec.kind).one_label and len(spec.labels) == 2):
-            found.append(f"needs a score, which {len(spec.labels)} classes do not have; take two classes or a number")
-        elif inputs.train and len({example["text_a"] for example in inputs.train}) == len(inputs.train):
-            found.append(f"no two of the {len(inputs.train)} training examples have the same text_a, the query")
-        return [f"{self.name}: {problem}" for problem in found]
+        """Refuse tasks without queries, data in which no query has two passages, and labels of an embedder's own."""
+        found = super().check(student, inputs)
+        if self.alpha < 1 and kind_of(student.task.kind).vectors:
+            found.append(f"{self.name}: alpha: an embedding task has no labels' own loss; leave alpha at 1")
+        return found
 
     def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> MarginLoss:
         """Compute or find the teacher's scores, and find the rows of each query."""
-        return MarginLoss(self, student.task, teacher.read(rows), queries(rows))
+        return MarginLoss(self.scored(student, rows, teacher), self, student.task)
 
 
-@dataclass
-class MarginLoss(Loss):
+class MarginLoss(QueryLoss):
     """The loss of ``distill.margin_mse`` over known rows.
 
-    Attributes:
+    Args:
+        scored: Gives the scores; the training loop keeps rows of one query together.
         config: Its weights.
         spec: The task.
-        reader: The teacher's outputs.
-        groups: Number of the query of every row; the training loop keeps rows of one query together.
     """
 
-    config: MarginDistillation
-    spec: TaskSpec
-    reader: Reader
-    groups: Sequence[int]
+    def __init__(self, scored: QueryScores, config: MarginDistillation, spec: TaskSpec) -> None:
+        super().__init__(scored)
+        self.config, self.spec = config, spec
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return how many pairs of passages and labels the terms are means of."""
-        return {"margin": pairs_of(*self._of(batch)).sum(), "task": task_count(self.spec, batch)}
+        found = {"margin": pairs_of(*self._told(*self.scored.pairs(batch))).sum()}
+        return found if self.config.alpha == 1 else found | {"task": task_count(self.spec, batch)}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"margin", "task"}``; a term whose weight is 0 is left out."""
         alpha, terms = self.config.alpha, {}
         if alpha:
-            own, other = (scores(signals.logits.float()) for signals in (student, self.reader(batch)))
-            terms["margin"] = alpha * margin_mse(own, other, *self._of(batch))
+            found = self.scored(student, batch)
+            told = self._told(found.group, found.labels)
+            terms["margin"] = alpha * margin_mse(found.student, found.teacher, *told)
         if alpha < 1:
             terms["task"] = (1 - alpha) * task_loss(self.spec, student.logits, batch)
         return terms
 
-    def _of(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Return the group of each row, and its label if pairs must differ in it."""
-        group = torch.tensor(self.groups, device=batch.rows.device)[batch.rows]
-        return group, batch.targets["labels"] if self.config.pairs == "labels" else None
+    def _told(self, group: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the group of each pair, and its label if two passages must differ in it."""
+        return group, labels if self.config.pairs == "labels" else None
 
 
 def margin_mse(student: Tensor, teacher: Tensor, group: Tensor, labels: Tensor | None = None) -> Tensor:

@@ -29,7 +29,7 @@ from compress.engine.steps import run
 from compress.engine.tracked_run import track_results, tracked
 from compress.export.runtime.manifest import MANIFEST, target_of
 from compress.recipe import Recipe
-from eval.comparison import measure_together
+from eval.comparison import measure_together, with_stress
 from eval.cost.latency import LatencyPlan
 from eval.cost.machine import cpu_name
 from eval.errors import UserError
@@ -128,7 +128,8 @@ def _carried_out(recipe: Recipe, prepared: Prepared, out: Path) -> Run:
         with stage(MEASURE):
             others, unrun = _ablated(recipe, prepared, out)
             results, more = evaluate(recipe, prepared, artifact, exports, out, others)
-        write_card(artifact, artifact.lineage, out / MODEL, _of(results, artifact.name))
+        own = next((result for result in results if result.name == artifact.name), None)
+        write_card(artifact, artifact.lineage, out / MODEL, own)
         notes = [
             *_notes(recipe, prepared),
             *choices_told(artifact.lineage),
@@ -317,6 +318,7 @@ def evaluate(
         memory=block.measures_memory,
         same_engine=own.same_engine,
         threads=threads,
+        **({"stress": True} if block.stress else {}),
     )
     if kept := kept_results(out, [model.name for model in everything], made_from):
         return kept, own.notes
@@ -325,8 +327,11 @@ def evaluate(
         claim = fix_claim(out, asked, reference, models).digest
     look(out, roles.report, examples, models, claim)
     results = measure_together(models, task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
+    known = {model.name: model for model in everything}
+    if block.stress:
+        results = with_stress(results, known, task, roles.report, recipe.seed)
     if block.measures_memory:
-        results = with_memory(results, {model.name: model for model in everything}, examples)
+        results = with_memory(results, known, examples)
     return keep_results(out, results, made_from), own.notes
 
 
@@ -343,10 +348,6 @@ def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
         found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", dry_run_first=False, anew=True)
     found.save(out / "baseline")
     return replace(found, folder=out / "baseline")
-
-
-def _of(results: Sequence[Result], name: str) -> Result | None:
-    return next((result for result in results if result.name == name), None)
 
 
 def _baseline_notes(artifact: Artifact, out: Path) -> list[str]:

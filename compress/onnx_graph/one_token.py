@@ -72,6 +72,8 @@ def grows_with_tokens(model: Model, narrowed: Sequence[str]) -> list[str]:
         narrowed: Names of products.
     """
     found = {node.name: node.output[0] for node in model.graph.node if node.name in set(narrowed)}
+    if not found:
+        return []
     seen = shapes_of(model, list(found.values()), [_ones(model.graph, *sizes) for sizes in PROBED])
     counts = [[np.prod(shape) // rows for shape in shapes] for shapes, (rows, _) in zip(seen, PROBED, strict=True)]
     return [name for name, few, many in zip(found, *counts, strict=True) if few != many]

@@ -375,6 +375,8 @@ class EvaluateBlock(Block):
         reference_exports: Whether the reference's own exports, float32 and int8, are measured too, if latency is: only
             against them does a speedup tell what compression brought, apart from the engine.
         memory: Whether the peak memory of each model is measured, in a new process; by default if latency is.
+        stress: Whether the result and its reference answer perturbed texts too: typos, casing, negation, length
+            (``eval.stress``).
     """
 
     against: str = "teacher"
@@ -385,6 +387,7 @@ class EvaluateBlock(Block):
     baseline: bool = False
     reference_exports: bool = True
     memory: bool | None = None
+    stress: bool = False
 
     @property
     def measures_memory(self) -> bool:

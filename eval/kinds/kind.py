@@ -176,6 +176,10 @@ class Kind(Learning):
         """Return an example with the same inputs that stands alone, so that a file can hold it; by default itself."""
         return example
 
+    def perturbed(self, example: Example) -> tuple[str, ...]:
+        """Return the fields that a test of robustness perturbs (``eval.stress``): texts, or lists of words."""
+        return tuple(name for name in self.inputs(example) if self.words or name not in self.lists)
+
     # ---- the network
 
     def outputs(self, labels: Sequence[str]) -> int:

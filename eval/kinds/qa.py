@@ -57,6 +57,11 @@ class QuestionAnswering(Kind):
         del pair
         return ("question", "context")
 
+    def perturbed(self, example: Example) -> tuple[str, ...]:
+        """Return the question alone: answers are places in the context."""
+        del example
+        return ("question",)
+
     def inputs(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Ask for an id in data."""
         del values

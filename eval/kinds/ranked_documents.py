@@ -56,6 +56,11 @@ class RankedDocuments(Kind):
         (read,) = self.parts(example, pair=True)
         return {"text": read} if isinstance(read, str) else dict(zip(TEXTS, read, strict=True))
 
+    def perturbed(self, example: Example) -> tuple[str, ...]:
+        """Return the query alone: its documents are those of the corpus."""
+        del example
+        return ("text",)
+
     def metrics(self) -> tuple[Metric, ...]:
         """Means over queries of how far up relevant documents stand."""
         return ranked_lists.metrics()

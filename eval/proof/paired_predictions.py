@@ -26,11 +26,13 @@ class PairedScores:
         difference: Candidate minus reference, with its interval and p-values.
         scores: ``[pairs, 2]``, the metric of candidate and reference.
         units: Examples, or groups of them, that were compared.
+        parts: ``[2, pairs, units]``, what each contributes to the metric of candidate and reference.
     """
 
     difference: PairedDifference
     scores: NDArray[np.float64]
     units: int
+    parts: NDArray[np.float64]
 
 
 def method_for(grouped: bool) -> Method:
@@ -68,4 +70,4 @@ def paired_scores(
             scores[row, side] = metric(everything)
             parts[side, row] = per_example(asked, answers, gold) if binary else contributions(metric, number, units)
     by_seed = (scores[:, 0] - scores[:, 1]).tolist()
-    return PairedScores(PairedDifference.of(parts[0], parts[1], by_seed, binary), scores, len(units))
+    return PairedScores(PairedDifference.of(parts[0], parts[1], by_seed, binary), scores, len(units), parts)

@@ -24,6 +24,7 @@ from eval.report.summary import (
     with_reference,
 )
 from eval.report.templating import render_template
+from eval.report.under_stress import stress_headings, stress_rows, stress_sentences
 from eval.result_values import ResultValues
 from eval.task import TaskSpec
 
@@ -88,6 +89,15 @@ def model_card(
         form=form,
         auto_class=kind.auto_class,
         pooling=POOLINGS[spec.pooling] + ", scaled to length 1" * spec.normalize if kind.vectors else "",
+        stress=[
+            (
+                [Markup(heading) for heading in stress_headings(one)],
+                [[Markup(cell) for cell in row] for row in stress_rows(one)],
+                [Markup(sentence) for sentence in stress_sentences(one)],
+            )
+            for one in escaped
+            if one.stress
+        ],
         metric=results[0].metric if results else "",
         rows=[_figures(result) for result in with_reference(results)],
         measured=results[0] if results else None,

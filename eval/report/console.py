@@ -22,6 +22,7 @@ from eval.report.summary import (
     verdict,
     with_reference,
 )
+from eval.report.under_stress import stress_headings, stress_rows, stress_sentences
 from eval.result_values import ResultValues
 
 STYLES = {"non-inferior": "green", "inferior": "red", "not shown": "yellow", "selection": "yellow"}
@@ -56,9 +57,9 @@ def tables(results: Sequence[ResultValues], batch: int = 1, width: int = PIPE_WI
     return [_grid(names, scores), _grid(names, costs)]
 
 
-def _grid(names: Sequence[Text], columns: Sequence[Column]) -> Table:
+def _grid(names: Sequence[Text], columns: Sequence[Column], first: str = "name") -> Table:
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    grid.add_column("name", overflow="fold", vertical="bottom")
+    grid.add_column(first, overflow="fold", vertical="bottom")
     for heading, _ in columns:
         grid.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
     for row, name in enumerate(names):
@@ -131,7 +132,23 @@ def to_text(results: Sequence[ResultValues], batch: int = 1, width: int | None =
     if said := family(results):
         console.print()
         console.print(Text(plain(said + ".")))
+    for result in results:
+        if result.stress:
+            console.print()
+            console.print(_stress(result))
+            for sentence in stress_sentences(result):
+                console.print(Text(plain(sentence + ".")))
     return table_text(results, batch, width) + _lines(console)
+
+
+def _stress(result: ResultValues) -> Table:
+    rows = stress_rows(result)
+    names, *headings = stress_headings(result)
+    columns = [
+        (plain(heading, LONGEST_NAME), [Text(row[place]) for row in rows])
+        for place, heading in enumerate(headings, start=1)
+    ]
+    return _grid([Text(row[0]) for row in rows], columns, names)
 
 
 def _plain_console(width: int | None) -> Console:

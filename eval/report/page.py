@@ -19,6 +19,7 @@ from eval.report.page_tables import (
     chain,
     cost_table,
     errors_table,
+    grid,
     heat_map,
     latency_table,
     lineage_table,
@@ -31,6 +32,7 @@ from eval.report.pictures import Picture, picture
 from eval.report.plots import Point, loss_by_step, tradeoff, training_curves
 from eval.report.summary import count, family, headline, role_sentences, shipped, verdict, with_reference
 from eval.report.templating import render_template
+from eval.report.under_stress import stress_headings, stress_rows, stress_sentences
 from eval.result_values import ResultValues
 
 
@@ -124,6 +126,11 @@ def page(
         quality=quality_table(rows),
         cost=cost_table(rows),
         changed=_changed(leading, results, examples),
+        stress=[
+            (stress_sentences(one), grid(stress_headings(one), stress_rows(one), words=(0, 6)))
+            for one in results
+            if one.stress
+        ],
         tradeoffs=_tradeoffs(rows, leading),
         curves=_curves(curves or {}),
         details=list(filter(None, (_part(result, first=result is leading) for result in results))),

@@ -37,14 +37,19 @@ def matching_pairs(spec: TaskSpec, examples: Examples) -> Examples:
     """
     refuse_other_kinds(spec)
     pairs = Examples(kind_of(spec.kind).text_pairs(examples), examples.name)
-    best = max(pair_labels(pairs), default=None)
-    found = [pair for pair in pairs if pair.get("label") == best]
+    found = [pair for pair, matches in zip(pairs, matching(pairs), strict=True) if matches]
     if len(found) < 2:
         raise UserError(
             "loss: contrastive: needs two or more pairs (text_a, text_b) that match, and "
             f"{examples.name} has {len(found)}"
         )
     return Examples(found, examples.name, examples.skipped)
+
+
+def matching(examples: Examples) -> list[bool]:
+    """Return which examples are pairs that match: those with the largest label, or all pairs if none has a label."""
+    best = max(pair_labels(examples), default=None)
+    return ["text_a" in example and example.get("label") == best for example in examples]
 
 
 def refuse_other_kinds(spec: TaskSpec) -> None:

@@ -85,9 +85,13 @@ def scores(logits: Tensor) -> Tensor:
 
 
 def queries(rows: EncodedDataset) -> list[int]:
-    """Return for each row the number of its query, counted in the order in which queries first appear."""
-    numbers: dict[str, int] = {}
-    return [numbers.setdefault(str(rows.examples[f.example]["text_a"]), len(numbers)) for f in rows.features]
+    """Return for each row the number of its query, counted in the order in which queries first appear.
+
+    A single text, which an embedding task may have beside pairs, is one by itself.
+    """
+    numbers: dict[str | int, int] = {}
+    asked = [rows.examples[feature.example].get("text_a", feature.example) for feature in rows.features]
+    return [numbers.setdefault(query, len(numbers)) for query in asked]
 
 
 def bound(spec: TaskSpec, rows: EncodedDataset, relevant: str | None) -> RankingLoss:

@@ -94,23 +94,32 @@ def margin_contrast(first: Tensor, second: Tensor, matches: Tensor, margin: floa
     return (matches * squares + (1 - matches) * apart).mean() / 2
 
 
-def in_batch_negatives(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+def cosines(first: Tensor, second: Tensor) -> Tensor:
+    """Return the cosine of every vector of ``[n, d]`` with every one of ``[m, d]``, ``[n, m]``."""
+    return F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).T
+
+
+def in_batch_negatives(first: Tensor, second: Tensor, temperature: float, left_out: Tensor | None = None) -> Tensor:
     """Return the cross-entropy of each first text's choice among all second texts, a scalar; its own is right.
 
-    Henderson et al. 2017, arXiv 1705.00652, with cosines in the place of inner products.
+    Henderson et al. 2017, arXiv 1705.00652, with cosines in the place of inner products; InfoNCE of van den Oord, Li,
+    Vinyals 2018, arXiv 1807.03748.
 
     Args:
         first: Vectors ``[n, d]``.
-        second: Vectors ``[n, d]``.
+        second: Vectors ``[m, d]``; the first n are those of the first texts' own, others are more to choose from.
         temperature: Divides the cosines.
+        left_out: Second texts that are no choice of a first text, such as further right ones, ``[n, m]``.
 
     Examples:
         >>> import torch
         >>> round(in_batch_negatives(torch.eye(2), torch.eye(2), temperature=1.0).item(), 4)
         0.3133
     """
-    cosines = F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).T
-    return F.cross_entropy(cosines / temperature, torch.arange(len(first), device=first.device))
+    scores = cosines(first, second) / temperature
+    if left_out is not None:
+        scores = scores.masked_fill(left_out, -torch.inf)
+    return F.cross_entropy(scores, torch.arange(len(first), device=first.device))
 
 
 def truths(rows: EncodedDataset) -> Tensor:

@@ -32,6 +32,8 @@ REFUSED = {
     "share.layers": ("albert",),
     "quantize.q8bert": ("xlnet",),
     "distill.margin_mse": FAMILIES,
+    "distill.listwise": FAMILIES,
+    "distill.contrastive": FAMILIES,
     "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert", "mpnet"),
 }
 """Families that a technique refuses by name, for what their attention lacks or adds, or for layers they share.

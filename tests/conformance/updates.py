@@ -40,6 +40,7 @@ KINDS = (
     "multiple-choice",
     "masked-lm",
     "embedding",
+    "pairs of vectors",
     "ranked",
 )
 FEW = ("classification", "tagging", "masked-lm")
@@ -63,10 +64,11 @@ BY_FORWARD_PASS = {"quantize.q8bert": "its ranges of activations are averages ov
 VARIANTS = {
     "distill.tinybert": [{"reduction": "code"}],
     "distill.mobilebert": [{"reduction": "code", "strategy": "auxiliary"}, {"feature_maps": "normalised"}],
-    "distill.embedding": [{"similarity": 1.0}, {"similarity": 1.0, "relation": "kl"}],
+    "distill.embedding": [{"similarity": 1.0}, {"similarity": 1.0, "relation": "kl"}, {"dimensions": (32, 8)}],
     "distill.pkd": [{"tokens": "all"}],
     "distill.logits": [{"loss": "mse", "alpha": 0.7}, {"loss": "soft_cross_entropy", "alpha": 1.0}],
     "distill.distilbert": [{"only_predicted": True}],
+    "distill.contrastive": [{"negatives": 2, "margin": 1.0}],
     "distill.margin_mse": [{"pairs": "all", "alpha": 0.5}],
     "distill.combined": [
         {
@@ -123,6 +125,8 @@ def uneven(kind):
     """Return a task whose texts have 1 to about 20 words, some without a label where they may be."""
     if kind == "ranked":
         return ranked("classification", queries=6)
+    if kind == "pairs of vectors":
+        return tiny_task("embedding", pair=True, examples=24)
     task = tiny_task("classification" if kind == "pairs" else kind, pair=kind == "pairs", examples=24)
     examples = Examples([stretched(*numbered) for numbered in enumerate(task.train)], "train")
     return type(task)(task.spec, {**task.splits, "train": examples})
@@ -178,9 +182,7 @@ def trained(name, fields, kind):
 
 def fine_tuned(objective, kind):
     def gradients(training):
-        task = uneven("embedding" if kind == "pairs of vectors" else kind)
-        if kind == "pairs of vectors":
-            task = tiny_task("embedding", pair=True, examples=24)
+        task = uneven(kind)
         with recorded() as found:
             loop.train(network(task), task.train, objective, Training(**training))
         return found

@@ -1,5 +1,6 @@
 """The documents say what the data say: every table of docs/results, every figure of README and docs/choosing.md."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,9 @@ from benchmarks import figures
 from benchmarks.archive import RESULTS, Archive
 from benchmarks.figures import Part, figure_problems, listed, problems, table_problems, write_all
 from benchmarks.results import blocks
+from benchmarks.searches import CERTIFICATES
 from benchmarks.study import Study
+from eval.certificate import recheck
 from eval.measurement import pair
 from tests.recipes.test_archive import run_of
 
@@ -21,6 +24,12 @@ def test_tables_with_data_are_among_those_that_are_checked():
     text = blocks(figures.DOCS / "inference.md")["inference"]
     assert figures.expected("inference", Archive()) == text
     assert text.count("| best peer |") == len(list(RESULTS.glob("inference-*.json"))) > 1
+
+
+@pytest.mark.parametrize("place", sorted(CERTIFICATES.glob("*.cert")), ids=lambda place: place.stem)
+def test_a_certificate_that_is_kept_can_be_checked_again(place):
+    assert recheck(place, level=1).word == "VALID"
+    assert place.stem in json.loads((RESULTS / "searches.json").read_text())["searches"]
 
 
 @pytest.fixture

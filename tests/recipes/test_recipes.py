@@ -64,7 +64,7 @@ def task_for(recipe):
     """Return a tiny task of the recipe's form; of a reranker, with four passages for each query."""
     kind, metric = recipe.task.kind, recipe.task.metric
     taught = recipe.teacher.finetune
-    ranks = any(step.name == "distill.margin_mse" for step in recipe.steps)
+    ranks = any(step.name in ("distill.margin_mse", "distill.listwise") for step in recipe.steps)
     ranks = ranks or bool(taught and taught.loss and taught.loss.ranking)
     paired = ranks or bool(taught and taught.head)
     task = tiny_task(kind, pair=paired or kind == "regression" or (kind == "embedding" and metric == "spearman"))
@@ -95,6 +95,8 @@ def tiny_step(number, step, own_training):
     fitting = [f"steps.{number}.relation_heads=8"] if hasattr(step, "relation_heads") else []
     if step.name == "distill.dual":
         fitting += [f"steps.{number}.hidden_size=16", f"steps.{number}.vocab_size=80"]
+    if getattr(step, "dimensions", ()):
+        fitting.append(f"steps.{number}.dimensions=[32, 8]")
     if step.name == "share.embeddings":
         fitting.append(f"steps.{number}.size=8")
     return fitting + [f"{block}.{least}" for block in blocks for least in ("max_steps=3", "batch_size=8")]
@@ -145,6 +147,10 @@ def tiny_overrides(tmp_path, monkeypatch):
             values += ["training.max_steps=3", "training.batch_size=8"]
         for number, step in enumerate(recipe.steps):
             values += tiny_step(number, step, recipe.training is None)
+            if getattr(step, "cross_encoder", None):
+                (tmp_path / "cross").mkdir()
+                save_taskmodel(tiny_taskmodel("bert", tiny_spec("regression", pair=True)), tmp_path / "cross")
+                values.append(f"steps.{number}.cross_encoder={tmp_path / 'cross'}")
         for split in recipe.task.files or ():
             (tmp_path / "more.txt").write_text("some text\nmore text\n")
             values.append(f"task.files.{split}={tmp_path / 'more.txt'}")

@@ -10,8 +10,8 @@ import torch
 import yaml
 
 from compress.artifact.artifact import Artifact
+from compress.distill.components.exit_speed import SPEEDS, every_answer, fastest, first_exit, held_out
 from compress.distill.early_exit import EarlyExit
-from compress.distill.exit_speed import SPEEDS, every_answer, fastest, first_exit, held_out
 from compress.engine.preparation import prepare
 from compress.engine.steps import run
 from compress.export import export_onnx
@@ -210,7 +210,7 @@ def test_a_fixed_speed_tells_what_it_saves_and_costs(learned, caplog):
 
 
 def test_where_no_speed_is_good_enough_all_layers_run(learned, monkeypatch, caplog):
-    monkeypatch.setattr("compress.distill.exit_speed.score_loss", lambda *_: lambda _: 0.5)
+    monkeypatch.setattr("compress.distill.components.exit_speed.score_loss", lambda *_: lambda _: 0.5)
     result = run(Recipe(steps=(EarlyExit(**AUTO),)), source(), Inputs(train=task().train))
     assert result.model.config.speed == result.lineage[-1].facts["speed"] == 0.0
     assert set(predict(result, task().validation).layers) == {3}

@@ -136,7 +136,9 @@ def test_margin_mse():
 def test_embedding(relation):
     own, other = torch.randn(2, 4, 8)
     config = EmbeddingDistillation(mse=0, cosine=2.0, similarity=1.0, relation=relation, temperature=0.1)
-    found = VectorLoss(config, lambda batch: Signals(other), torch.nn.Identity())(Signals(own), None)
+    found = VectorLoss(config, lambda batch: Signals(other), torch.nn.ModuleList([torch.nn.Identity()]))(
+        Signals(own), None
+    )
     close = losses.similarity_mse(own, other) if relation == "mse" else losses.similarity_kl(own, other, 0.1)
     assert found["cosine"].item() == pytest.approx(2 * losses.cosine_distance(own, other).item())
     assert found["similarity"].item() == pytest.approx(close.item())

@@ -151,6 +151,7 @@ def test_of_early_exits_the_last_layer_is_narrowed():
     model = TaskModel(network, plain.tokenizer, plain.task)
     made = onnx_graph(model, None)
     assert made.one_token == tuple(f"inner.{name}" for name in BERT)
+    assert grows_with_tokens(made.graph, made.one_token) == [], "all of them are within a branch, where none is counted"
     assert largest_difference(model, made.graph, (32,)) < 1e-5
 
 

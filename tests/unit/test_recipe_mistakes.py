@@ -193,6 +193,16 @@ class TestProblems:
         (found,) = refused(text + "embedding}")
         assert found.startswith("recipe.yaml:3: evaluate.baseline: an embedding task has no labels to learn from")
 
+    def test_perturbed_texts_need_a_reference(self):
+        text = (
+            "teacher: {model: t}\nsteps: [prune.layers: {count: 1}]\ntask: {data: d, kind: classification}\n"
+            "evaluate: {stress: true, against: "
+        )
+        assert refused(text + "none}") == (
+            "recipe.yaml:4: evaluate.stress: compares the result with a reference; name one as evaluate.against",
+        )
+        assert parse_recipe(text + "teacher}").evaluate.stress
+
     def test_they_carry_their_line_in_a_file(self):
         text = "teacher: {model: t}\nsteps:\n  - prune.layers: {keep: [0]}\n  - distill.logits\n"
         assert refused(text) == (

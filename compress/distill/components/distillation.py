@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from compress.distill.labels import LabelTraining
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
+from eval.task import Examples, TaskSpec
 from teachers.anatomy.encoder import family_of, has_plain_attention
 from teachers.data.encoded_dataset import EncodedDataset
 from teachers.losses.loss import Loss, Objective
@@ -24,6 +25,11 @@ class Distillation(TrainedTechnique):
 
     needs: ClassVar[frozenset[Need]] = frozenset({"train", "teacher"})
     is_objective: ClassVar[bool] = True
+
+    def select(self, spec: TaskSpec, examples: Examples) -> Examples:
+        """Return the examples that it learns from where it is the only objective; all by default."""
+        del spec
+        return examples
 
     def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> Loss:
         """Return the loss for these rows: compute or find the teacher's outputs, make projections."""
@@ -46,6 +52,10 @@ class FromTeacher(Objective):
 
     technique: Distillation
     teacher: TeacherSource
+
+    def select(self, spec: TaskSpec, examples: Examples) -> Examples:
+        """Return the examples that the distillation learns from."""
+        return self.technique.select(spec, examples)
 
     def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
         """Return the loss for these rows."""

@@ -133,6 +133,40 @@ class TestEval:
         assert model["comparison"]["reference"] == "teacher"
         assert page.read_text(encoding="utf-8").startswith("<!")
 
+    def test_perturbed_texts(self, call, place, ran, tmp_path):
+        page, kept = tmp_path / "page.html", tmp_path / "result.json"
+        flags = ("--data", place / "data", "--no-latency", "--split", "test", "--stress")
+        against = ("--against", place / "teacher")
+        code, out, err = call("eval", ran[0] / "onnx", *flags, *against, "--json", kept, "--html", page)
+        assert code == 0, err
+        teacher, model = json.loads(kept.read_text(encoding="utf-8"))
+        assert "stress" not in teacher
+        rows = {row["rule"]: row for row in model["stress"]}
+        assert rows["clean"]["score"] == model["scores"]["accuracy"]
+        assert rows["clean"]["reference"] == teacher["scores"]["accuracy"]
+        assert rows["upper case"]["changed"] == model["examples"]
+        assert rows["negation"]["score"] is None
+        assert cells(out, "upper case")[:3] == ["upper case", "40 of 40", f"{rows['upper case']['reference']:.4f}"]
+        assert "<h2>Perturbed texts</h2>" in page.read_text(encoding="utf-8")
+        again = call("eval", ran[0] / "onnx", *flags, *against, "--json", "-")[1]
+        assert json.loads(again)[1]["stress"] == model["stress"]
+        code, _, err = call("eval", ran[0] / "onnx", *flags)
+        assert (code, err) == (2, "--stress: compares a model with its teacher; add --against MODEL\n")
+
+    def test_perturbed_texts_of_a_run(self, call, place, tmp_path):
+        changes = ("--set", "export=[onnx]", "--set", "evaluate.stress=true")
+        code, _, err = call("run", place / "recipe.yaml", "--out", tmp_path / "out", *changes)
+        assert code == 0, err
+        results = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+        assert [result["name"] for result in results if "stress" in result] == ["small"]
+        kept = json.loads((tmp_path / "out" / "results" / "small" / "result.json").read_text(encoding="utf-8"))
+        assert [row["rule"] for row in kept["stress"]][:2] == ["clean", "neighbouring keys"]
+        assert "<h2>Perturbed texts</h2>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+        assert "### Perturbed texts" in (tmp_path / "out" / "model" / "README.md").read_text(encoding="utf-8")
+        before = (tmp_path / "out" / "results.json").read_bytes()
+        assert call("run", place / "recipe.yaml", "--out", tmp_path / "out", "--resume", *changes)[0] == 0
+        assert (tmp_path / "out" / "results.json").read_bytes() == before
+
     def test_an_export(self, call, place, ran):
         code, out, _ = call("eval", ran[0] / "onnx", "--data", place / "data", "--no-latency", "--json", "-")
         assert code == 0

@@ -1,0 +1,210 @@
+"""Scores of the passages of one query: of the student, a reranker or an embedder, and of the teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
+
+from compress.artifact.artifact import load_model
+from compress.distill.components.distillation import Distillation, FromTeacher
+from compress.technique import Inputs, Need
+from eval.errors import UserError
+from eval.kinds.kind_registry import kind_of
+from eval.task import Examples, TaskSpec
+from teachers.anatomy.encoder import family_of
+from teachers.data.encoded_dataset import Batch, EncodedDataset
+from teachers.losses.loss import Loss
+from teachers.losses.ranking import queries, scores
+from teachers.signals.hooks import Signals
+from teachers.signals.model_teacher import ModelTeacher, TeacherSource
+from teachers.taskmodel import TaskModel
+from teachers.training.scoring import rows_of
+
+
+class QueryDistillation(Distillation):
+    """Base of the distillations that compare the scores of a query's passages.
+
+    Attributes:
+        cross_encoder: A model folder or hub name whose scores an embedder learns.
+        scale: For an embedder: what the cosine of query and passage is multiplied by to be a score.
+    """
+
+    cross_encoder: str | None = None
+    scale: float = Field(default=20.0, gt=0)
+
+    def needed(self) -> frozenset[Need]:
+        """Return training examples, and a teacher where no cross-encoder is named."""
+        return self.needs if self.cross_encoder is None else frozenset({"train"})
+
+    def reads(self) -> tuple[Path, ...]:
+        """Return the files of the cross-encoder, if it is a folder."""
+        folder = Path(self.cross_encoder or "")
+        return tuple(sorted(folder.iterdir())) if self.cross_encoder is not None and folder.is_dir() else ()
+
+    def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
+        """Refuse tasks without queries, and data in which no query has two passages."""
+        spec, family = student.task, family_of(student.model).model_type
+        kind, found = kind_of(spec.kind), []
+        if kind.vectors and self.cross_encoder is None:
+            found.append(
+                "an embedder learns the scores of a cross-encoder; name its folder as cross_encoder, or take "
+                "distill.embedding or distill.contrastive for a teacher with vectors"
+            )
+        elif not kind.vectors and self.cross_encoder is not None:
+            found.append("cross_encoder: is for embedders; a reranker learns from the recipe's own teacher")
+        if not kind.vectors and not (spec.pair and kind.pairs):
+            found.append(
+                f"compares the passages of a query, and this {family} answers {spec.kind} of single texts; "
+                "give it pairs: text_a the query, text_b the passage"
+            )
+        elif spec.labels and not (kind.one_label and len(spec.labels) == 2):
+            found.append(f"needs a score, which {len(spec.labels)} classes do not have; take two classes or a number")
+        elif inputs.train:
+            asked = [example["text_a"] for example in inputs.train if "text_a" in example]
+            if len(set(asked)) == len(asked):
+                found.append(f"no two of the {len(inputs.train)} training examples have the same text_a, the query")
+        return [f"{self.name}: {problem}" for problem in found]
+
+    def select(self, spec: TaskSpec, examples: Examples) -> Examples:
+        """Return the pairs: an embedding task may have single texts as well."""
+        if not kind_of(spec.kind).vectors:
+            return examples
+        return Examples([example for example in examples if "text_a" in example], examples.name, examples.skipped)
+
+    def make_objective(self, inputs: Inputs) -> FromTeacher:
+        """Return the loss with the cross-encoder, or with the teacher in ``inputs``."""
+        if self.cross_encoder is None:
+            return super().make_objective(inputs)
+        return FromTeacher(self, ModelTeacher(scorer(self.cross_encoder)))
+
+    def scored(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> QueryScores:
+        """Return what gives the scores of these rows; the teacher's are computed or found in the cache."""
+        if self.cross_encoder is None:
+            reader = teacher.read(rows)
+            return QueryScores(rows, queries(rows), lambda batch, _: scores(reader(batch).logits.float()))
+        if not isinstance(teacher, ModelTeacher):
+            raise TypeError(f"{self.name} was bound to a teacher that is no cross-encoder")
+        known = pair_scores(teacher, rows.examples)
+        wanted = lambda batch, examples: known[examples].to(batch.rows.device)  # noqa: E731
+        return QueryScores(rows, queries(rows), wanted, self.scale)
+
+
+class Scored(NamedTuple):
+    """Pairs of one batch.
+
+    Attributes:
+        group: Number of the query of each pair, ``[n]``.
+        labels: What the data says of each pair; not a number where it says nothing, ``[n]``.
+        student: The student's scores, ``[n]``.
+        teacher: The teacher's scores, ``[n]``.
+    """
+
+    group: Tensor
+    labels: Tensor
+    student: Tensor
+    teacher: Tensor
+
+
+@dataclass
+class QueryScores:
+    """Gives the scores of the pairs in a batch.
+
+    Attributes:
+        rows: All rows; the two texts of an embedder's pair are rows of their own.
+        groups: Number of the query of every row.
+        wanted: Gives the teacher's scores of a batch, by the numbers of its examples.
+        scale: For an embedder, whose score is the cosine times this; None for a reranker, whose rows are pairs.
+    """
+
+    rows: EncodedDataset
+    groups: Sequence[int]
+    wanted: Callable[[Batch, list[int]], Tensor]
+    scale: float | None = None
+
+    def pairs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the group and the label of every whole pair of a batch."""
+        places = self._places(batch)
+        numbers = batch.rows.tolist()
+        group = torch.tensor([self.groups[numbers[first]] for first, _ in places], device=batch.rows.device)
+        if self.scale is None:
+            return group, batch.targets["labels"]
+        given = [self.rows.examples[one].get("label", float("nan")) for one in self._examples(batch, places)]
+        return group, torch.tensor([float(label) for label in given], device=batch.rows.device)
+
+    def __call__(self, student: Signals, batch: Batch) -> Scored:
+        """Return the scores of every whole pair of a batch."""
+        places, outputs = self._places(batch), student.logits.float()
+        if self.scale is None:
+            own = scores(outputs)
+        else:
+            sides = [[place[side] for place in places] for side in (0, 1)]
+            own = self.scale * F.cosine_similarity(outputs[sides[0]], outputs[sides[1]], dim=-1)
+        return Scored(*self.pairs(batch), own, self.wanted(batch, self._examples(batch, places)))
+
+    def _places(self, batch: Batch) -> list[tuple[int, int]]:
+        """Return where the query and the passage of each pair stand in a batch: in one row, or in two."""
+        numbers = batch.rows.tolist()
+        if self.scale is None:
+            return [(place, place) for place in range(len(numbers))]
+        place = {row: position for position, row in enumerate(numbers)}
+        features = self.rows.features
+        return [
+            (place[row], place[row + 1])
+            for row in place
+            if row + 1 in place and features[row].example == features[row + 1].example
+        ]
+
+    def _examples(self, batch: Batch, places: Sequence[tuple[int, int]]) -> list[int]:
+        numbers = batch.rows.tolist()
+        return [self.rows.features[numbers[first]].example for first, _ in places]
+
+
+class QueryLoss(Loss):
+    """Base of the losses over the scores of a query's passages, which stand in one batch.
+
+    Args:
+        scored: Gives the scores.
+    """
+
+    def __init__(self, scored: QueryScores) -> None:
+        self.scored, self.groups = scored, scored.groups
+
+
+def scorer(source: str) -> TaskModel:
+    """Return a cross-encoder: a folder with its task, or a standard one with one output.
+
+    Raises:
+        UserError: If it cannot be loaded, or gives no single score of a pair.
+    """
+    told = None if (Path(source) / "task.json").is_file() else TaskSpec(kind="regression", metric="pearson", pair=True)
+    found = load_model(source, told, new_head=False)
+    spec = found.task
+    if spec.pair and (spec.outputs == 1 or (kind_of(spec.kind).one_label and len(spec.labels) == 2)):
+        return found
+    form = "pairs" if spec.pair else "single texts"
+    raise UserError(
+        f"cross_encoder: {source} answers {spec.kind} of {form}; give a model that scores pairs of texts, with two "
+        "classes or a number"
+    )
+
+
+def pair_scores(teacher: ModelTeacher, examples: Examples) -> Tensor:
+    """Return a cross-encoder's score of every example, ``[examples]``; 0 for single texts.
+
+    Its outputs are cached as teacher outputs.
+    """
+    numbers = [number for number, example in enumerate(examples) if "text_a" in example]
+    texts = [{side: examples[number][side] for side in ("text_a", "text_b")} for number in numbers]
+    rows = rows_of(teacher.model, Examples(texts, examples.name), seed=0)
+    reader, found = teacher.read(rows), torch.zeros(len(examples))
+    for start in range(0, len(rows), 256):
+        own = range(start, min(start + 256, len(rows)))
+        found[[numbers[row] for row in own]] = scores(reader(rows.batch(own)).logits.float()).cpu()
+    return found
