@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -188,3 +188,19 @@ def answered(
             outputs[index] = np.array(output, dtype=np.float32)
     answers, logits = decode(encoder.settings, examples, features, outputs)
     return Predictions(answers, logits, [layers[i] for i in range(len(features))] if layers else None)
+
+
+def completed(model: Predictor, examples: Sequence[Mapping[str, Any]], found: Predictions) -> Predictions:
+    """Return predictions as scores read them; of most kinds they are so already.
+
+    Of retrieval the model reads all documents for it, and of reranking a query with each of its candidates. So this is
+    called where predictions are scored, and not wherever a model is run.
+
+    Args:
+        model: What predicted.
+        examples: The examples.
+        found: What ``predict`` returned for them.
+    """
+    kind = model.encoder.kind
+    answers = kind.completed(examples, found.answers, found.logits, lambda more: predict(model, more).logits)
+    return replace(found, answers=answers)

@@ -250,7 +250,7 @@ def load_model(
     artifact = load(source)
     if task is None:
         return artifact
-    if task.kind != artifact.task.kind:
+    if task.kind != artifact.task.kind and artifact.task.kind not in kind_of(task.kind).alike:
         if not new_head:
             raise UserError(_headless(source, f"a model for {artifact.task.kind}", task.kind))
         return artifact.with_task(task, seed)

@@ -160,10 +160,10 @@ class ModelsAgain:
 
     def _answered(self, model: Predictor) -> Replayed:
         from eval.certificate.canonical import without_nan
-        from eval.inference import predict
+        from eval.inference import completed, predict
         from eval.measurement import size_of
 
-        found = predict(model, self._examples)
+        found = completed(model, self._examples, predict(model, self._examples))
         size, file_bytes = size_of(model)
         return Replayed(without_nan(found.answers), found.logits, file_bytes, None if size is None else size.macs)
 

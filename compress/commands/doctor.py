@@ -22,6 +22,7 @@ OWN_EXTRAS = {
     "track": ("tensorboard", "the curves of trainings in TensorBoard (track)"),
     "sign": ("model_signing", "signatures of certificates (model-signing)"),
     "search": ("optuna", "the search within a budget, compress search (Optuna)"),
+    "retrieval": ("bm25s", "the first stage of reranking, BM25 (bm25s)"),
     "docs": ("mkdocs", "the site of the documents, and running its notebooks (MkDocs)"),
     "dev": ("hypothesis", "tests, type checks and style checks"),
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compress.commands.run import Json
-from compress.terminal.models import AcceptIncomplete, is_export, open_model, spec_of, task_for
+from compress.terminal.models import AcceptIncomplete, answering, is_export, open_model, spec_of, task_for
 from compress.terminal.options import finite
 from compress.terminal.output import as_json, plain, write_json
 from eval.errors import UserError, did_you_mean
@@ -65,7 +65,10 @@ def evaluate(
     if problems:
         raise UserError(*problems)
     wanted = task_for(spec_of(candidate), data, task, metric)
-    reference = None if against is None else open_model(against, wanted.spec, name=names[1], **opened)
+    candidate = answering(candidate, wanted.spec)
+    reference = None
+    if against is not None:
+        reference = answering(open_model(against, wanted.spec, name=names[1], **opened), wanted.spec)
     if opened["threads"] and (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(opened["threads"])
 

@@ -95,6 +95,23 @@ def spec_of(model: Any) -> TaskSpec:
     return found
 
 
+def answering(model: Any, spec: TaskSpec) -> Any:
+    """Return a model as one for a task of another kind, if it answers that as it is, as an embedder does retrieval."""
+    from eval.kinds.kind_registry import kind_of
+
+    own = model.encoder.settings
+    if own.kind not in kind_of(spec.kind).alike:
+        return model
+    if not is_export(model.folder or ""):
+        return replace(model, task=spec)
+    from tokenizers import Tokenizer
+
+    from eval.encoding import TextEncoder
+
+    model.encoder = TextEncoder(Tokenizer.from_str(model.encoder.source), replace(own, kind=spec.kind))
+    return model
+
+
 def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | None = None) -> Task:
     """Read data for a model, with the labels and lengths that the model was made with."""
     from eval.data.arguments import as_made_for

@@ -11,7 +11,9 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from eval.data.loading import Task
-from eval.task import Examples, KindName, TaskSpec
+from eval.kinds.kind_registry import kind_of
+from eval.ranking.document_set import Corpus
+from eval.task import Example, Examples, KindName, TaskSpec
 from teachers.anatomy.families import FAMILIES as KNOWN
 
 if TYPE_CHECKING:
@@ -212,6 +214,8 @@ def tiny_spec(kind: KindName = "classification", *, pair: bool = False, max_leng
     metric = metrics.get(kind, "masked_accuracy")
     if kind == "embedding":
         metric = "spearman" if pair else "nearest"
+    if kind in ("retrieval", "reranking"):
+        metric, pair = "ndcg@10", kind == "reranking"
     return TaskSpec(kind=kind, labels=labels.get(kind, ()), metric=metric, pair=pair, max_length=max_length, stride=8)
 
 
@@ -223,7 +227,8 @@ def tiny_task(kind: KindName = "classification", *, pair: bool = False, examples
     the share of good words; tagging: people and places; qa: where a person lives; qa-with-null: likewise,
     of every third person nothing is told; masked-lm: the same sentences;
     embedding: the texts of classification, as a pair with 1 for one mood and 0 for two; multiple-choice: which of three
-    texts is a good one.
+    texts is a good one; retrieval: which document tells of this person in this place; reranking: likewise, among those
+    that tell of the person or the place.
 
     Args:
         kind: What is asked.
@@ -234,8 +239,28 @@ def tiny_task(kind: KindName = "classification", *, pair: bool = False, examples
     splits = {}
     for index, name in enumerate(("train", "validation", "test")):
         chance = random.Random(f"{seed}-{index}-{kind}-{pair}")
+        if kind in ("retrieval", "reranking"):
+            splits[name] = Examples(_queries(kind, chance, name, examples), name)
+            continue
         splits[name] = Examples([_example(kind, pair, chance, number) for number in range(examples)], name)
     return Task(tiny_spec(kind, pair=pair), splits, source="tiny")
+
+
+def _queries(kind: KindName, chance: random.Random, split: str, examples: int) -> list[Example]:
+    """Return queries; ``train`` ends with the documents of retrieval, and has the pairs of reranking."""
+    whose = [(person, place) for person in PEOPLE for place in PLACES]
+    texts = [f"{person} lives in {place} and likes the {THINGS[at % 7]} ." for at, (person, place) in enumerate(whose)]
+    corpus = Corpus([f"{person}-{place}" for person, place in whose], texts)
+    found: list[Example] = []
+    for number in range(examples):
+        person, place = chance.choice(whose)
+        query = {"id": f"{split}-{number}", "text": f"{person} is in {place}", "corpus": corpus}
+        if kind == "reranking":
+            query["candidates"] = [f"{one}-{other}" for one, other in whose if one == person or other == place]
+        found.append({**query, "relevant": {f"{person}-{place}": 1}})
+    if split != "train":
+        return found
+    return kind_of(kind).text_pairs(found) if kind == "reranking" else [*found, *({"text": text} for text in texts)]
 
 
 def _mood(chance: random.Random, good: bool) -> str:

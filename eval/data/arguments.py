@@ -73,7 +73,7 @@ def as_made_for(spec: TaskSpec, kind: str | None = None) -> dict[str, Any]:
         "truncation": spec.truncation,
         "truncation_side": spec.truncation_side,
     }
-    if kind in (None, spec.kind) and kind_of(spec.kind).vectors:
+    if kind_of(spec.kind).vectors and (kind in (None, spec.kind) or spec.kind in kind_of(str(kind)).alike):
         how |= {"pooling": spec.pooling, "normalize": spec.normalize, "prompt": spec.prompt}
     return how
 

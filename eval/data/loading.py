@@ -16,6 +16,7 @@ from eval.data.item_checks import Checker
 from eval.data.sources import find_sources, in_memory, is_dataset, is_frame, is_rows
 from eval.data.split_reading import read_splits, truths
 from eval.errors import UserError, did_you_mean
+from eval.kinds.kind import Kind
 from eval.kinds.kind_registry import kind_of
 from eval.metrics.own_metric import Function, OwnMetric
 from eval.scores import default_metric, unfit
@@ -187,17 +188,19 @@ def load_task(
     """Read a data set and say what it asks.
 
     Args:
-        kind: classification, multilabel, regression, tagging, qa, qa-with-null, masked-lm, embedding or
-            multiple-choice, which also reads the rows of SWAG and RACE (see ``eval.kinds.choice_formats``), or one of
-            another package (``eval.kinds``).
+        kind: classification, multilabel, regression, tagging, qa, qa-with-null, masked-lm, embedding,
+            multiple-choice, which also reads the rows of SWAG and RACE (see ``eval.kinds.choice_formats``), retrieval
+            or reranking, which read a folder in the layout of BEIR (see ``eval.data.beir``), or one of another package
+            (``eval.kinds``).
         data: A folder with a file a split (``train``, ``validation``, ``test``, ``unlabeled``; .jsonl, .json, .csv,
             .tsv, .parquet, .txt, also with .gz), one file (``validation``, unless it is called after another split), a
             folder written by ``datasets.save_to_disk``, or a hub name ``owner/name[:config]``; or a table in memory: a
             pandas ``DataFrame``, a ``datasets.Dataset`` or a list of dicts, alone (``validation``) or by split
             (``{"train": ..., "test": ...}``, ``datasets.DatasetDict``).
         metric: The primary metric; by default accuracy, micro_f1, spearman, entity_f1, f1 or masked_accuracy, for
-            multiple-choice accuracy, and for embedding spearman (pairs) or nearest (single texts). Or a function of
-            your own, ``(y_true, y_pred) -> float``, higher is better (see ``eval.metrics.own_metric``).
+            multiple-choice accuracy, for embedding spearman (pairs) or nearest (single texts), and for retrieval and
+            reranking ndcg@10. Or a function of your own, ``(y_true, y_pred) -> float``, higher is better (see
+            ``eval.metrics.own_metric``).
         labels: Labels in the order of their ids; by default those of the train split (or else of the first split that
             has any) in alphabetical order, for tagging with O first.
         label_map: New name of labels in the files; it is applied before all else. For regression, and for pairs of
@@ -260,7 +263,7 @@ def load_task(
     problems = wrong_arguments(kind, labels, class_weights, on_bad, columns, limit)
     if problems:
         raise UserError(*problems)
-    sources = find_sources(data, files or {})
+    sources = find_sources(data, files or {}, searched=kind_of(kind).searches)
     unknown = [
         f"limit: there is no split {name!r}{did_you_mean(name, sources)}" for name in limit if name not in sources
     ]
@@ -278,8 +281,7 @@ def load_task(
     if misfit:
         raise UserError(f"metric: {misfit}")
     splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
-    if checker.kind.vectors:
-        splits = _texts_together(splits)
+    splits = _arranged(checker.kind, splits)
     named = (files or {}).values() if data is None else [data]
     return Task(spec, splits, "" if in_memory(data) else ", ".join(map(str, named)))
 
@@ -292,14 +294,17 @@ def _found(spec: TaskSpec, checker: Checker, metric: str | None) -> dict[str, An
     return {"labels": tuple(checker.labels or ()), "pair": pair, "metric": metric or default_metric(spec.kind, pair)}
 
 
-def _texts_together(splits: Mapping[str, Examples]) -> dict[str, Examples]:
-    """Return the splits with the texts of ``unlabeled`` at the end of ``train``."""
-    rest = {name: split for name, split in splits.items() if name not in ("train", "unlabeled")}
-    parts = [splits[name] for name in ("train", "unlabeled") if name in splits]
-    if not parts:
-        return rest
-    items = [item for part in parts for item in part]
-    return {"train": Examples(items, "train", sum(part.skipped for part in parts)), **rest}
+def _arranged(kind: Kind, splits: Mapping[str, Examples]) -> dict[str, Examples]:
+    """Return the splits as the kind learns from them and measures them."""
+    skipped = {name: split.skipped for name, split in splits.items()}
+    joined = skipped.get("train", 0) + skipped.get("unlabeled", 0)
+    found = kind.arranged(splits)
+    if "unlabeled" not in found:  # its texts stand in train
+        skipped["train"] = joined
+    return {
+        name: split if isinstance(split, Examples) else Examples(split, name, skipped.get(name, 0))
+        for name, split in found.items()
+    }
 
 
 def balanced_weights(spec: TaskSpec, train: Iterable[Example]) -> tuple[float, ...]:

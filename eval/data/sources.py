@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from eval.data.beir import beir_rows
 from eval.data.readers import FORMATS, format_of, read
 from eval.data.table_readers import read_dataset
 from eval.errors import UserError, did_you_mean
@@ -40,17 +41,20 @@ class Source:
         return cls(str(file), partial(read, file), file)
 
 
-def find_sources(data: Any, files: Mapping[str, str | Path]) -> dict[str, Source]:
+def find_sources(data: Any, files: Mapping[str, str | Path], *, searched: bool = False) -> dict[str, Source]:
     """Return what can be read, by split; ``train`` first.
 
     Args:
         data: A folder, a file, a saved ``datasets`` folder or a hub name; what ``in_memory`` knows; None if ``files``
             says all.
         files: The file of a split (beside ``data``, or anywhere), or the data set's own name of a split.
+        searched: Whether there must be documents that are searched: a folder in the layout of BEIR.
 
     Raises:
         UserError: Nothing is there, or it is not clear which file is meant.
     """
+    if searched:
+        return _searched(data, files)
     if data is None and not files:
         raise UserError("load_task: say where the data is: data (a folder, a file or a hub name) or files, one a split")
     path = user_path(data) if isinstance(data, str | Path) else None
@@ -64,6 +68,22 @@ def find_sources(data: Any, files: Mapping[str, str | Path]) -> dict[str, Source
         found = _file_sources(path, files)
     order = [*SPLITS, *found]
     return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
+
+
+def _searched(data: Any, files: Mapping[str, str | Path]) -> dict[str, Source]:
+    """Return the splits of a folder in the layout of BEIR, which is read whole."""
+    folder = user_path(data) if isinstance(data, str | Path) else None
+    problems = ["files: the judgements of a split stand in qrels/train.tsv, dev.tsv or test.tsv; leave files out"] * (
+        len(files) > 0
+    )
+    if folder is None or not folder.is_dir():
+        problems.append(
+            f"data: got {data if folder is not None else type(data).__name__}; give a folder with corpus.jsonl, "
+            "queries.jsonl and qrels/*.tsv, as BEIR has them"
+        )
+    if problems or folder is None:
+        raise UserError(*problems)
+    return {split: Source(f"{folder} ({split})", partial(iter, rows)) for split, rows in beir_rows(folder).items()}
 
 
 def in_memory(data: Any) -> bool:

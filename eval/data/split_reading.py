@@ -84,7 +84,7 @@ def _read_split(
     """Return the items of a split, and the place and the problem of each bad one."""
     items: list[Example] = []
     bad: list[tuple[str, str]] = []
-    of_texts = checker.kind.vectors
+    of_texts = checker.kind.texts_alone
     labelled = name != "unlabeled" and (keep_labels or not (of_texts and name == "train"))
     may_lack = labelled and (of_texts or name == "test")
     rows = iter(source.rows() if checker.named else checker.kind.rows(source.rows()))

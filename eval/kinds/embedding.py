@@ -34,6 +34,7 @@ class Embedding(Kind):
     auto_class = "AutoModel"
     graph_outputs = ("vectors",)
     vectors = True
+    texts_alone = True
     metric = "spearman"
     meaning = "a vector for each text, to be compared by cosine"
     answer = "a vector for a text, to be compared by cosine"
@@ -58,6 +59,12 @@ class Embedding(Kind):
     def read_truth(self, value: Any, example: Example, labels: LabelReader) -> Any:
         """Return the number of a pair, or the class of a text."""
         return labels.score(value) if "text_a" in example else labels.label(value)
+
+    def arranged(self, splits: Mapping[str, Sequence[Example]]) -> dict[str, Sequence[Example]]:
+        """Return the splits with the texts of ``unlabeled`` at the end of ``train``."""
+        rest = {name: split for name, split in splits.items() if name not in ("train", "unlabeled")}
+        texts = [example for name in ("train", "unlabeled") for example in splits.get(name, ())]
+        return {"train": texts, **rest} if texts else rest
 
     def width(self, outputs: int, hidden_size: int, vocab_size: int) -> int:
         """Return that of a state."""

@@ -1,35 +1,31 @@
-"""The base of every kind of task: all that the toolkit asks of one beside reading and answering, with defaults.
+"""The base of every kind of task: all that is asked of one beside reading, answering and training, with defaults.
 
-The defaults are those of one prediction for a text, or for a pair of texts that are read together. Torch is imported
-only inside of what training asks: an export carries a copy of this file and of that of its kind.
+The defaults are those of one prediction for a text, or for a pair of texts that are read together. An export carries a
+copy of this file and of that of its kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from eval.examples import IGNORED, TEXT, TEXTS, Answer, Array, Asks, Example, Feature
+from eval.examples import TEXT, TEXTS, Answer, Array, Asks, Example
 from eval.files.rows import Row
-from eval.kinds.reading import Reading
+from eval.kinds.learning import Learning
 from eval.kinds.values import LabelReader
 from eval.metrics.scorers import Metric, Values
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-class Kind(Reading):
+class Kind(Learning):
     """A kind of task. A subclass says what is its own; one instance of it serves everything.
 
     Attributes of data:
         fields: Fields of an item that are kept; others are dropped.
         group_columns: Usual names, beside ``group``, of a column that says which examples belong together.
-        truth: The field that holds the truth; None for unlabelled text.
         labelled: Whether truths are names out of ``TaskSpec.labels``.
-        optional_truth: Whether training leaves out examples without their truth, instead of refusing them.
+        searches: Whether predictions are documents of a corpus; the data is then a folder in the layout of BEIR.
         blank: Whether an empty cell of a text table is a truth, of nothing, and not a missing one.
         max_length: Usual most tokens of an input.
         stride: Usual tokens that neighbouring windows share.
@@ -40,12 +36,10 @@ class Kind(Reading):
         auto_class: The class of transformers that holds the network with its head.
         head_table: Table in ``transformers.models.auto.modeling_auto`` of the families that have this head; None for
             all of them.
+        alike: Other kinds whose models answer this one as they are.
         problem_type: What transformers calls the kind, where several share a class.
         graph_outputs: Names of the outputs of an exported graph.
         second_segment: Whether there is always a second text in an input.
-        number: Whether the prediction is a number; distillation then compares by squared error.
-        vectors: Whether the prediction is a vector of a text, of which no label speaks.
-        independent: Whether each output is a yes-or-no question of its own, not one of several to choose from.
 
     Attributes of scores:
         metric: The primary metric when none is named.
@@ -68,9 +62,8 @@ class Kind(Reading):
 
     fields: tuple[str, ...] = (*TEXT, *TEXTS, "label")
     group_columns: tuple[str, ...] = ("query_id", "qid")
-    truth: str | None = "label"
     labelled: bool = False
-    optional_truth: bool = True
+    searches: bool = False
     blank: bool = False
     max_length: int = 128
     stride: int = 32
@@ -79,12 +72,10 @@ class Kind(Reading):
 
     auto_class: str = "AutoModelForSequenceClassification"
     head_table: str | None = None
+    alike: tuple[str, ...] = ()
     problem_type: str | None = None
     graph_outputs: tuple[str, ...] = ("logits",)
     second_segment: bool = False
-    number: bool = False
-    vectors: bool = False
-    independent: bool = False
 
     metric: str = ""
     chooses: bool = False
@@ -180,6 +171,10 @@ class Kind(Reading):
     def probe(self, text: str, pair: bool) -> dict[str, Any]:
         """Return an example without truth made of any text, to try a network or an export with."""
         return {"text_a": text, "text_b": text[::-1]} if pair else {"text": text}
+
+    def plain(self, example: Example) -> Example:
+        """Return an example with the same inputs that stands alone, so that a file can hold it; by default itself."""
+        return example
 
     def perturbed(self, example: Example) -> tuple[str, ...]:
         """Return the fields that a test of robustness perturbs (``eval.stress``): texts, or lists of words."""
@@ -310,85 +305,3 @@ class Kind(Reading):
         """Return an answer in words: what scores read of it. A truth comes as the only value."""
         del example
         return ", ".join(str(value) for name, value in answer.items() if name not in self.unscored)
-
-    # ---- training
-
-    def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> Any:
-        """Return what a feature should be answered with; see ``teachers.data.encoded_dataset.target``.
-
-        Args:
-            spec: What is asked.
-            feature: The input.
-            example: What it was made of.
-            left: Whether padding stands on the left, and the classifier token on the right.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not implement target")
-
-    def padded(
-        self, targets: Sequence[Any], places: Sequence[slice], length: int, inputs: Sequence[int]
-    ) -> dict[str, Array]:
-        """Return the targets of a batch as arrays.
-
-        Args:
-            targets: Of each row.
-            places: Where the tokens of each row stand in the padded batch.
-            length: Its padded length.
-            inputs: How many inputs each row has.
-        """
-        del places, length, inputs
-        return {"labels": np.array(targets, dtype=np.float32 if self.number else np.int64)}
-
-    def loss(self, spec: Asks, logits: Tensor, targets: Mapping[str, Tensor], mask: Tensor) -> Tensor:
-        """Return the loss of the labels, by default the cross-entropy, 0 where nothing is labelled; a scalar.
-
-        Args:
-            spec: What is asked.
-            logits: float32 ``[B, C]`` or ``[B, L, C]``.
-            targets: What ``padded`` returned, as tensors.
-            mask: 1 for real tokens ``[B, L]``.
-        """
-        from torch.nn import functional
-
-        del mask
-        weights = None if spec.class_weights is None else logits.new_tensor(spec.class_weights)
-        labels = targets["labels"].reshape(-1)
-        flat = logits.reshape(len(labels), -1)
-        if not bool((labels != IGNORED).any()):  # a batch in which nothing is predicted
-            return flat.sum() * 0.0
-        return functional.cross_entropy(flat, labels, weight=weights, ignore_index=IGNORED)
-
-    def counted(self, spec: Asks, labels: Tensor) -> Tensor:
-        """Return over how many labels ``loss`` averages, or the sum of their class weights; a scalar."""
-        import torch
-
-        known = labels[labels != IGNORED]
-        weights = spec.class_weights
-        return known.new_tensor(len(known)) if weights is None else torch.tensor(weights).to(known.device)[known].sum()
-
-    def soft_rows(self, targets: Mapping[str, Tensor], mask: Tensor, only_predicted: bool) -> Tensor | None:
-        """Return which tokens of ``[B, L]`` distillation compares, a boolean mask; None where it compares rows."""
-        del targets, mask, only_predicted
-        return None
-
-    def soft_pairs(
-        self,
-        student: Tensor,
-        teacher: Tensor,
-        targets: Mapping[str, Tensor],
-        mask: Tensor,
-        only_predicted: bool = False,
-    ) -> list[tuple[Tensor, Tensor]]:
-        """Return pairs of logits ``[n, C]`` of student and teacher; distillation compares them."""
-        rows = self.soft_rows(targets, mask, only_predicted)
-        return [(student, teacher) if rows is None else (student[rows], teacher[rows])]
-
-    def combined(self, members: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
-        """Return the logits of an ensemble: by default the log of the weighted mean of the probabilities.
-
-        Args:
-            members: Logits of the members ``[M, ...]``.
-            weights: Theirs, with as many axes, and a sum of 1.
-            mask: 1 for real tokens ``[B, L]``.
-        """
-        del mask
-        return (members.log_softmax(dim=-1) + weights.log()).logsumexp(dim=0)

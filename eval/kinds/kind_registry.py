@@ -28,6 +28,8 @@ OWN: dict[str, str] = {
     "masked-lm": "eval.kinds.masked_lm:MaskedLanguage",
     "embedding": "eval.kinds.embedding:Embedding",
     "multiple-choice": "eval.kinds.multiple_choice:MultipleChoice",
+    "retrieval": "eval.kinds.retrieval:Retrieval",
+    "reranking": "eval.kinds.reranking:Reranking",
 }
 """Our own kinds, each loaded on use."""
 REGISTRY: Registry[Kind] = Registry(

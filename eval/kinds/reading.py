@@ -95,6 +95,24 @@ class Reading:
         del examples, features
         return [self.one_answer(settings, output) for output in outputs], list(outputs)
 
+    def completed(
+        self,
+        examples: Sequence[Example],
+        answers: Sequence[Answer],
+        outputs: Sequence[Array],
+        read: Callable[[Sequence[Example]], Sequence[Array]],
+    ) -> list[Answer]:
+        """Return predictions with what the outputs of the examples alone do not say; by default they say everything.
+
+        Args:
+            examples: The examples.
+            answers: What ``decode`` made of each.
+            outputs: Their raw outputs, as ``decode`` returned them.
+            read: Returns the model's outputs for further examples.
+        """
+        del examples, outputs, read
+        return list(answers)
+
     def one_answer(self, settings: Reads, logits: Array) -> Answer:
         """Return the prediction of one output ``[C]``: by default the likeliest label."""
         probabilities = softmax(logits)

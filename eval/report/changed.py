@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
-from eval.examples import Example
+from eval.examples import TEXT, Example
 from eval.kinds.kind_registry import kind_of
 from eval.predictions import Kept
 from eval.report.page_tables import Cell, Grid, grid
@@ -98,6 +98,7 @@ def _of_each(right: Mapping[int, tuple[str, ...]]) -> list[int]:
 
 def _text(spec: TaskSpec, example: Example) -> Cell:
     """Return the first field that is read, with the others below it."""
-    fields = [example[name] for name in kind_of(spec.kind).given(spec.pair) if name in example]
+    names = [name for name in kind_of(spec.kind).given(spec.pair) if name in example]
+    fields = [example[name] for name in names or TEXT]  # a query of a reranker has its documents elsewhere
     first, *others = (" ".join(field) if isinstance(field, list) else str(field) for field in fields)
     return Cell(first[:LONGEST], small=" · ".join(others)[:LONGEST])

@@ -10,7 +10,7 @@ import numpy as np
 
 from eval.errors import UserError
 from eval.examples import Answer, Example
-from eval.inference import Predictor, predict
+from eval.inference import Predictor, completed, predict
 from eval.kinds.kind_registry import kind_of
 from eval.predictions import Kept
 from eval.progress.stages import one_by_one
@@ -95,7 +95,8 @@ def stressed(
         answers = [list(side) for side in before]
         if changed:
             for model, side in zip(models, answers, strict=True):
-                new = predict(model, [texts[row] for row in changed]).answers
+                asked = [texts[row] for row in changed]
+                new = completed(model, asked, predict(model, asked)).answers
                 for row, answer in zip(changed, new, strict=True):
                     side[row] = dict(answer)
         now = scored(answers, texts) if rule.keeps_truth else None

@@ -195,9 +195,9 @@ def labelled(spec: TaskSpec, examples: Examples) -> Examples:
     kind = kind_of(spec.kind)
     if kind.vectors:
         return labelled_pairs(spec, examples)
-    if not kind.optional_truth or all(kind.truth in example for example in examples):
+    if not kind.optional_truth or all(map(kind.learnable, examples)):
         return examples
-    found = [example for example in examples if kind.truth in example]
+    found = [example for example in examples if kind.learnable(example)]
     if not found:
         raise UserError(f"none of the {len(examples)} examples of {examples.name} has a {kind.truth} to learn from")
     return Examples(found, examples.name, examples.skipped)

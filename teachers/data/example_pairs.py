@@ -14,7 +14,7 @@ def labelled_pairs(spec: TaskSpec, examples: Examples) -> Examples:
         UserError: If the task has no vectors, no pair has a label, or all have the same.
     """
     refuse_other_kinds(spec)
-    found = [example for example in examples if "text_a" in example and "label" in example]
+    found = [pair for pair in kind_of(spec.kind).text_pairs(examples) if "label" in pair]
     if not found:
         raise UserError(
             "an embedding task has no labels to learn from unless its examples are pairs (text_a, text_b) with a "
@@ -36,7 +36,8 @@ def matching_pairs(spec: TaskSpec, examples: Examples) -> Examples:
         UserError: If the task has no vectors, or there are not two such pairs.
     """
     refuse_other_kinds(spec)
-    found = [example for example, matches in zip(examples, matching(examples), strict=True) if matches]
+    pairs = Examples(kind_of(spec.kind).text_pairs(examples), examples.name)
+    found = [pair for pair, matches in zip(pairs, matching(pairs), strict=True) if matches]
     if len(found) < 2:
         raise UserError(
             "loss: contrastive: needs two or more pairs (text_a, text_b) that match, and "

@@ -92,7 +92,7 @@ class Monitor:
             figures = {"scores": scores, "score": next(iter(scores.values()))}
         if self.teacher_answers:
             alike = agreement(self.student.task.kind, found[:COMPARED], self.teacher_answers)
-            figures["agreement"] = next(iter(alike.values()))
+            figures |= {"agreement": next(iter(alike.values()))} if alike else {}
         return figures
 
     def refuse_collapse(self, step: int, learning_rate: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.encoding import IGNORED
-from eval.inference import Answer, batches_by_length, predict
+from eval.inference import Answer, batches_by_length, completed, predict
 from eval.kinds.kind_registry import kind_of
 from eval.scores import score
 from eval.task import Examples, TaskSpec
@@ -20,7 +20,7 @@ def answers(model: TaskModel, examples: Examples, batch_size: int = 32) -> list[
     """Answer every example; for masked-lm each answer is ``{"correct", "total", "loss"}`` over its masked tokens."""
     if kind_of(model.task.kind).masks:
         return _masked_answers(model, examples, batch_size)
-    return predict(model, examples, batch_size).answers
+    return completed(model, examples, predict(model, examples, batch_size)).answers
 
 
 def scores(model: TaskModel, examples: Examples, batch_size: int = 32) -> dict[str, float]:

@@ -8,8 +8,8 @@ import pytest
 from eval.kinds.kind_registry import OWN
 from tests.house.test_house import ROOT, files, tree
 
-ELSEWHERE = {"embedding", "qa"}
-"""Names that other things have too: a table of a network, a part of a head."""
+ELSEWHERE = {"embedding", "qa", "retrieval"}
+"""Names that other things have too: a table of a network, a part of a head, an extra of the distribution."""
 ASKED = re.compile(r"(^|[._])(kind|task)s?$|_kind$")
 """Ends of expressions that hold the name of a kind."""
 SPEC = re.compile(r"(spec|task|settings|answers|config|block)$")

@@ -8,6 +8,7 @@ import pytest
 from compress.artifact.artifact import load
 from compress.cli import main
 from compress.recipe import parse_recipe, read_recipe, recipe_to_yaml
+from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
 from teachers.taskmodel import save_taskmodel
 from teachers.training.config import Training
@@ -32,6 +33,9 @@ whose techniques the conformance battery runs by default."""
 
 def write_data(task, folder):
     folder.mkdir(parents=True)
+    if kind_of(task.spec.kind).searches:
+        write_beir(task, folder)
+        return
     for name, examples in task.splits.items():
         if task.spec.kind == "qa":
             paragraphs = [
@@ -40,6 +44,20 @@ def write_data(task, folder):
             (folder / f"{name}.json").write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
         else:
             (folder / f"{name}.jsonl").write_text("".join(json.dumps(dict(e)) + "\n" for e in examples))
+
+
+def write_beir(task, folder):
+    """Write the queries of a task, their documents and judgements in the layout of BEIR."""
+    queries = {name: [e for e in examples if "id" in e] for name, examples in task.splits.items()}
+    corpus = queries["test"][0]["corpus"]
+    documents = [{"_id": one, "text": text} for one, text in zip(corpus.ids, corpus.texts, strict=True)]
+    texts = [{"_id": e["id"], "text": e["text"]} for examples in queries.values() for e in examples]
+    for name, rows in (("corpus", documents), ("queries", texts)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "qrels").mkdir()
+    for name, examples in queries.items():
+        lines = [f"{e['id']}\t{document}\t{grade}\n" for e in examples for document, grade in e["relevant"].items()]
+        (folder / "qrels" / f"{name}.tsv").write_text("".join(["query-id\tcorpus-id\tscore\n", *lines]))
 
 
 def task_for(recipe):

@@ -134,9 +134,10 @@ class TestPage:
 
     page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 
-    def test_its_code_runs(self):
-        (code,) = re.findall(r"```python\n(.*?)```", self.page, flags=re.DOTALL)
-        exec(compile(code, "docs/data.md", "exec"), {})
+    def test_its_code_runs(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        programs = re.findall(r"```python\n(.*?)```", self.page, flags=re.DOTALL)
+        exec(compile("\n".join(programs), "docs/data.md", "exec"), {})
 
     @pytest.mark.parametrize("line", [line for line in page.splitlines() if '| `{"' in line])
     def test_its_items_are_read(self, line):

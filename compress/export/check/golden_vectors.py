@@ -91,7 +91,7 @@ def write_golden_vectors(
             scale = max(scale, float(np.abs(expected).max(initial=0)))
             ids = {name: array[0].tolist() for name, array in inputs.items()}
             answers = {"logits": _plain(logits), "torch": _plain(expected)}
-            rows.append({"example": example, "window": window, "inputs": ids, **answers})
+            rows.append({"example": encoder.kind.plain(example), "window": window, "inputs": ids, **answers})
     limit = max(LEAST_LIMIT, (TOLERANCE if exact else INT8_MARGIN) * scale)
     content = {"format": FORMAT, "exact": exact, "limit": float(f"{limit:.3g}"), "rows": rows}
     atomic_write(folder / FILE, (json.dumps(content, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))

@@ -28,6 +28,7 @@ PARTS = (
     "eval.files.json_text",
     "eval.examples",
     "eval.kinds.reading",
+    "eval.kinds.learning",
     "eval.kinds.kind",
     "eval.encoder_settings",
     "eval.long_texts",

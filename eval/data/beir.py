@@ -1,0 +1,177 @@
+"""The layout of BEIR (Thakur et al. 2021, arXiv 2104.08663): documents, queries, and which answers which.
+
+    corpus.jsonl      {"_id": "d1", "title": "Films", "text": "a warm film"}, one document a line
+    queries.jsonl     {"_id": "q1", "text": "which film is warm?"}, one query a line
+    qrels/train.tsv   query-id, corpus-id and score with tabs between them, below a line of headings; dev.tsv, test.tsv
+
+A document with a score above 0 is relevant to its query, and one that is not judged is not.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from eval.data.readers import read_jsonl
+from eval.errors import UserError
+from eval.files.rows import NOT_UTF8, Row, text_lines
+from eval.kinds.values import BadItemError, plain_text, shown
+from eval.ranking.document_set import Corpus
+
+logger = logging.getLogger(__name__)
+
+CORPUS, QUERIES, JUDGEMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
+FILES: Mapping[str, tuple[str, ...]] = {"train": ("train",), "validation": ("dev", "validation"), "test": ("test",)}
+"""Names of the file of judgements of each split."""
+NAMED = 3
+"""Offenders that a message names."""
+
+
+def beir_rows(folder: Path) -> dict[str, list[Row]]:
+    """Read a folder; everything in it is checked before anything is told.
+
+    Queries that have no relevant document in any split, and documents that stand twice under two ids, are counted in
+    the log.
+
+    Returns:
+        By split, a row for each query with a relevant document: ``id``, ``text``, ``corpus`` and ``relevant``, the
+        score of each judged document. ``unlabeled`` has the texts of all documents.
+
+    Raises:
+        UserError: With everything that is wrong.
+    """
+    problems = [f"{folder}: lacks {name}" for name in (CORPUS, QUERIES) if not (folder / name).is_file()]
+    files = {
+        split: folder / JUDGEMENTS / f"{name}.tsv"
+        for split, names in FILES.items()
+        for name in names
+        if (folder / JUDGEMENTS / f"{name}.tsv").is_file()
+    }
+    if not files:
+        problems.append(f"{folder}: lacks {JUDGEMENTS}/train.tsv, dev.tsv or test.tsv with the judgements of a split")
+    if problems:
+        raise UserError(
+            *problems, "a retrieval task reads corpus.jsonl, queries.jsonl and qrels/*.tsv, as BEIR has them"
+        )
+    documents = _texts(folder / CORPUS, problems)
+    queries = _texts(folder / QUERIES, problems)
+    judged = {split: _judgements(file, queries, documents, problems) for split, file in files.items()}
+    if problems:
+        raise UserError(*problems)
+    corpus = Corpus(list(documents), list(documents.values()))
+    rows = {split: list(_queries(files[split], found, queries, corpus)) for split, found in judged.items()}
+    _tell(folder, documents, queries, rows)
+    return rows | {"unlabeled": [Row(f"{folder / CORPUS}: {name}", {"text": text}) for name, text in documents.items()]}
+
+
+def _texts(file: Path, problems: list[str]) -> dict[str, str]:
+    """Return the text of each id, a title in front of it."""
+    found: dict[str, str] = {}
+    twice: list[str] = []
+    bad: list[str] = []
+    for row in read_jsonl(file):
+        name, text, title = (row.values.get(field) for field in ("_id", "text", "title"))
+        name = str(name) if isinstance(name, int) and not isinstance(name, bool) else name
+        if row.problem:
+            bad.append(f"{row.where}: {row.problem}")
+        elif not isinstance(name, str) or not name.strip():
+            bad.append(f"{row.where}: '_id' must be a text, not {shown(name)}")
+        elif not isinstance(text, str) or not isinstance(title, str | None):
+            bad.append(f"{row.where}: 'text' and 'title' must be texts, not {shown(text)} and {shown(title)}")
+        elif name in found:
+            twice.append(name)
+        else:
+            try:
+                found[name] = plain_text("text", f"{title or ''} {text}".strip())
+            except BadItemError as error:
+                bad.append(f"{row.where}: {error}")
+    problems += _few(bad, "bad lines")
+    if twice:
+        problems.append(f"{file}: {len(twice):,} ids stand twice, {_such_as(twice)}; every id must be another one")
+    if empty := [name for name, text in found.items() if not text]:
+        what = "queries" if file.name == QUERIES else "documents"
+        logger.warning("%s: %d %s have no text, %s", file, len(empty), what, _such_as(empty))
+    if not found and not bad:
+        problems.append(f"{file}: is empty; put one JSON object with '_id' and 'text' a line into it")
+    return found
+
+
+def _judgements(
+    file: Path, queries: Mapping[str, str], documents: Mapping[str, str], problems: list[str]
+) -> dict[str, dict[str, float]]:
+    """Return the score of each judged document of each query."""
+    found: dict[str, dict[str, float]] = {}
+    bad: list[str] = []
+    unknown: dict[str, list[str]] = {QUERIES: [], CORPUS: []}
+    for number, (where, line) in enumerate(text_lines(file)):
+        if line is not None and not line.strip():
+            continue
+        query, document, score = _judgement(line)
+        if score is None:
+            if number:  # the first line has the headings
+                bad.append(f"{where}: {_why(line)}")
+            continue
+        unknown[QUERIES] += [query] * (query not in queries)
+        unknown[CORPUS] += [document] * (document not in documents)
+        earlier = found.setdefault(query, {}).setdefault(document, score)
+        if earlier != score:
+            bad.append(f"{where}: says {score:g} of {query} and {document}, a line before it {earlier:g}")
+    problems += _few(bad, "bad lines")
+    for beside, names in unknown.items():
+        if names:
+            problems.append(f"{file}: {len(names):,} lines name an id that {beside} lacks, {_such_as(names)}")
+    if not found and not bad:
+        problems.append(f"{file}: has no judgements; expected query-id, corpus-id and score with tabs between them")
+    return found
+
+
+def _judgement(line: str | None) -> tuple[str, str, float | None]:
+    parts = [] if line is None else line.split("\t")
+    try:
+        score = float(parts[2]) if len(parts) == 3 else math.nan
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        return "", "", None
+    return parts[0], parts[1], int(score) if score.is_integer() else score
+
+
+def _why(line: str | None) -> str:
+    return (
+        NOT_UTF8 if line is None else f"expected query-id, corpus-id and a number with tabs between, not {shown(line)}"
+    )
+
+
+def _queries(
+    file: Path, judged: Mapping[str, Mapping[str, float]], queries: Mapping[str, str], corpus: Corpus
+) -> Iterator[Row]:
+    for name, scores in judged.items():
+        if any(score > 0 for score in scores.values()):
+            values = {"id": name, "text": queries[name], "corpus": corpus, "relevant": dict(scores)}
+            yield Row(f"{file}: {name}", values)
+
+
+def _tell(
+    folder: Path, documents: Mapping[str, Any], queries: Mapping[str, Any], rows: Mapping[str, list[Row]]
+) -> None:
+    """Tell how many documents and queries there are, and how many of them say nothing."""
+    used = {row.values["id"] for found in rows.values() for row in found}
+    logger.info("%s: %s documents, %s queries", folder, f"{len(documents):,}", f"{len(used):,}")
+    if left := len(queries) - len(used):
+        logger.warning("%s: left out %s queries without a relevant document", folder / QUERIES, f"{left:,}")
+    copies = sum(count - 1 for count in Counter(documents.values()).values())
+    if copies:
+        logger.warning("%s: %s documents are copies of another one", folder / CORPUS, f"{copies:,}")
+
+
+def _few(problems: list[str], what: str) -> list[str]:
+    more = [f"... and {len(problems) - NAMED} more {what}"] if len(problems) > NAMED else []
+    return [*problems[:NAMED], *more]
+
+
+def _such_as(names: Iterable[str]) -> str:
+    return f"such as {', '.join(map(repr, [*dict.fromkeys(names)][:NAMED]))}"

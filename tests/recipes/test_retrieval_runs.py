@@ -1,0 +1,95 @@
+"""Tiny runs that rank documents, from a folder of BEIR to the certificate: an embedder, and a cross-encoder."""
+
+import json
+
+import numpy as np
+import pytest
+
+from compress import certify, recheck
+from compress.cli import main
+from eval import load_task
+from eval.certificate.findings import Word
+from eval.result import Result
+from teachers.taskmodel import save_taskmodel
+from tests.recipes.test_recipes import write_data
+from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
+
+RECIPE = """\
+name: ranks
+seed: 13
+task: {{kind: {kind}, data: {data}, max_length: 32}}
+teacher: {{model: {model}}}
+student: {{from: teacher, layers: [0, 1]}}
+training: {{max_steps: 2, learning_rate: 1.0e-3, batch_size: 8}}
+steps:
+  - {step}
+export:
+  - onnx: {{int8: true, agreement: 0.0}}
+evaluate: {{against: teacher, split: test, margin: 0.05, latency: null}}
+"""
+STEPS = {"retrieval": "distill.embedding", "reranking": "distill.logits: {alpha: 0.9}"}
+
+
+@pytest.fixture(scope="module", params=STEPS)
+def scene(request, tmp_path_factory):
+    """A run with data and teacher beside it."""
+    if request.param == "reranking":
+        pytest.importorskip("bm25s", reason="the first stage of reranking needs bm25s: the extra retrieval")
+    folder = tmp_path_factory.mktemp(request.param)
+    write_data(tiny_task("retrieval", examples=20), folder / "data")
+    (folder / "teacher").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", tiny_spec(request.param), num_hidden_layers=3), folder / "teacher")
+    recipe = RECIPE.format(
+        kind=request.param, data=folder / "data", model=folder / "teacher", step=STEPS[request.param]
+    )
+    (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    assert main(["run", str(folder / "recipe.yaml"), "--out", str(folder / "run")]) == 0
+    return folder, request.param
+
+
+def test_every_model_is_measured_by_its_rankings(scene):
+    folder, _ = scene
+    figures = {result["name"]: result for result in json.loads((folder / "run" / "results.json").read_text())}
+    assert {"ranks", "onnx", "onnx-int8", "teacher"} <= set(figures)
+    for name, result in figures.items():
+        assert result["examples"] == 20, name
+        assert set(result["scores"]) == {"ndcg@10", "mrr@10", "recall@10", "recall@100", "map@100"}
+        assert 0 < result["scores"]["ndcg@10"] <= 1
+    assert figures["onnx"]["scores"] == pytest.approx(figures["ranks"]["scores"])
+    assert "ndcg@10" in (folder / "run" / "report.html").read_text(encoding="utf-8")
+    assert "ndcg@10" in (folder / "run" / "model" / "README.md").read_text(encoding="utf-8")
+
+
+def test_kept_rankings_give_the_score_again(scene):
+    folder, kind = scene
+    result = Result.load(folder / "run" / "results" / "onnx-int8")
+    queries = load_task(kind, folder / "data").test
+    assert len(result.kept.values) == len(queries)
+    assert np.mean(result.kept.values) == pytest.approx(result.scores["ndcg@10"])
+
+
+@pytest.mark.parametrize("model", ["model", "onnx-int8"])
+def test_a_model_of_the_run_is_evaluated(scene, capsys, model):
+    folder, _ = scene
+    capsys.readouterr()
+    run = folder / "run"
+    assert main(["eval", str(run / model), "--data", str(folder / "data"), "--split", "test", "--json", "-"]) == 0
+    scores = json.loads(capsys.readouterr().out)[0]["scores"]
+    assert scores == pytest.approx(Result.load(run / "results" / ("ranks" if model == "model" else model)).scores)
+
+
+def test_the_run_is_certified_and_rechecked(scene, tmp_path):
+    folder, _ = scene
+    done = certify(folder / "run", tmp_path / "model.cert", model="onnx-int8")
+    assert "20 test examples: ndcg@10" in done.sentence
+    found = recheck(
+        done.file,
+        model=folder / "run" / "onnx-int8",
+        teacher=folder / "teacher",
+        data=folder / "data",
+    )
+    assert [(finding.level, finding.word) for finding in found.findings] == [
+        (0, Word.UNSIGNED),
+        *((level, Word.VALID) for level in (1, 2, 3, 4)),
+    ], str(found)
+    assert main(["recheck", str(done.file), "--level", "1"]) == 0

@@ -1,0 +1,123 @@
+"""Rankings of documents: metrics against hand-computed numbers and ranx, exact search, folders of BEIR."""
+
+import json
+import random
+import sys
+
+import numpy as np
+import pytest
+
+from compress.cli import main
+from eval import UserError, load_task, measure
+from eval.metrics.ranked_lists import PER_QUERY
+from eval.ranking.best import Best, largest
+from eval.ranking.document_set import Corpus
+from eval.ranking.first_stage import _index, candidates
+from eval.report.changed import _text
+from teachers.taskmodel import save_taskmodel
+from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
+
+
+def test_metrics_of_a_ranking_by_hand():
+    found = {name: score(["a", "b", "c"], {"b": 1, "z": 1}) for name, score in PER_QUERY.items()}
+    gain = 1 / np.log2(3)
+    assert found == pytest.approx(
+        {"ndcg@10": gain / (1 + gain), "mrr@10": 0.5, "recall@10": 0.5, "recall@100": 0.5, "map@100": 0.25}
+    )
+
+
+def test_chunks_of_documents_make_no_difference():
+    scores = np.random.default_rng(0).integers(0, 20, (5, 200)) / 20
+    best = Best(5, 30)
+    for first in range(0, 200, 7):
+        best.add(scores[:, first : first + 7])
+    for row, places in enumerate(best.places):
+        assert (
+            places.tolist()
+            == largest(scores[row], 30).tolist()
+            == np.argsort(-scores[row], kind="stable")[:30].tolist()
+        )
+
+
+@pytest.mark.parametrize("kind", ["retrieval", "reranking"])
+def test_a_model_is_measured_and_compared_by_query(kind):
+    task = tiny_task(kind, examples=12)
+    one, other = (tiny_taskmodel("bert", task.spec, seed=seed) for seed in (0, 1))
+    result = measure(one, task, against=other)
+    assert len(result.kept.values) == 12
+    assert result.scores["ndcg@10"] == pytest.approx(np.mean(result.kept.values))
+    assert 0 <= result.comparison.agreement["top_10"] < 1
+
+
+def write(folder, corpus, queries, qrels):
+    (folder / "qrels").mkdir()
+    for name, rows in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(f"{row}\n" for row in qrels))
+
+
+def test_all_that_is_wrong_with_a_folder_is_told_at_once(tmp_path):
+    documents = [{"_id": name, "text": "a film"} for name in ("d", "d")]
+    write(tmp_path, documents, [{"_id": "q", "text": "which?"}], ["q\td\t1", "q\tx\t1", "p\td\t1", "q\td"])
+    with pytest.raises(UserError) as caught:
+        load_task("retrieval", tmp_path)
+    said = "\n".join(caught.value.problems)
+    for part in (
+        "1 ids stand twice, such as 'd'",
+        "corpus.jsonl lacks, such as 'x'",
+        "queries.jsonl lacks, such as 'p'",
+    ):
+        assert part in said
+    assert "test.tsv:5: expected query-id, corpus-id and a number" in said
+
+
+def test_a_folder_is_read_with_titles_and_without_queries_that_have_no_document(tmp_path):
+    documents = [{"_id": "d", "title": "Films", "text": "a warm film"}]
+    write(tmp_path, documents, [{"_id": "q", "text": "which?"}, {"_id": "r", "text": "none"}], ["q\td\t1"])
+    (example,) = load_task("retrieval", tmp_path).test
+    assert (example["id"], example["relevant"], example["corpus"].texts) == ("q", {"d": 1}, ("Films a warm film",))
+
+
+@pytest.mark.slow  # numba compiles for minutes
+@pytest.mark.filterwarnings("ignore::Warning")  # of numba about ranx's own code
+def test_metrics_are_those_of_ranx():
+    ranx = pytest.importorskip("ranx", reason="ranx is not installed: pip install ranx")
+    chance, runs, qrels = random.Random(3), {}, {}
+    for query in map(str, range(8)):
+        names = chance.sample([f"d{number}" for number in range(150)], 100)
+        runs[query] = {name: 1 - place / 200 for place, name in enumerate(names)}
+        qrels[query] = {f"d{number}": chance.choice((1, 2)) for number in chance.sample(range(150), 6)}
+    theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(runs), list(PER_QUERY))
+    ours = {name: np.mean([score([*runs[q]], qrels[q]) for q in runs]) for name, score in PER_QUERY.items()}
+    assert ours == pytest.approx(theirs)
+
+
+DOCUMENTS = Corpus(["a", "b", "c"], ["a warm film of Paris", "a dull film", "the weather"])
+
+
+def test_the_first_stage_finds_documents_by_rare_words():
+    pytest.importorskip("bm25s", reason="bm25s is not installed: the extra retrieval")
+    assert candidates(DOCUMENTS, [("q", "a film of Paris"), ("r", "snow")], 10) == [("a", "b"), ()]
+
+
+def test_the_first_stage_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    _index.cache_clear()
+    with pytest.raises(UserError, match=r"pip install 'nlp-compress\[retrieval\]'"):
+        candidates(DOCUMENTS, [("q", "a film")], 10)
+
+
+def test_an_embedder_is_measured_by_what_it_finds(tmp_path, capsys):
+    documents = [{"_id": "d", "text": "a warm film"}, {"_id": "e", "text": "a dull room"}]
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data", documents, [{"_id": "q", "text": "a warm film"}], ["q\td\t1"])
+    (tmp_path / "model").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", tiny_spec("embedding")), tmp_path / "model")
+    asked = ["--data", str(tmp_path / "data"), "--task", "retrieval", "--json", "-"]
+    assert main(["eval", str(tmp_path / "model"), *asked]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["scores"]["ndcg@10"] == 1  # the document is the query's own text
+
+
+def test_a_report_quotes_the_query_of_a_reranker():
+    (example, *_) = tiny_task("reranking", examples=2).test
+    assert _text(tiny_spec("reranking"), example).text == example["text"]
