@@ -20,6 +20,8 @@ from typing import Any
 
 TAKES_SPACE = frozenset({"open", "os.mkdir", "os.rename"})
 CHANGES = TAKES_SPACE | {"os.remove", "os.rmdir", "os.chmod", "exchange"}
+UNNAMED = getattr(os, "O_TMPFILE", -1)
+"""Opens a file without a name, as file locks do: it is gone when it is closed, or the process killed."""
 TICK = 2.0**-40
 """Seconds between two looks at the clock: sums of it are exact, and it is nothing once rounded."""
 
@@ -72,6 +74,8 @@ def _change(event: str, arguments: tuple[Any, ...]) -> tuple[str, str]:
     if event == "ctypes.dlsym":
         return ("exchange" if arguments[1] == "renameat2" else ""), ""
     if event == "open" and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        return "", ""
+    if event == "open" and arguments[2] & UNNAMED == UNNAMED:
         return "", ""
     if event not in CHANGES or not isinstance(arguments[0], str | bytes | os.PathLike):
         return "", ""  # a file that is open already has no name

@@ -26,6 +26,7 @@ __all__ = ["undrawn"]
 ROOT = Path(__file__).parents[2]
 PAGES = [path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
 ELSEWHERE = {
+    ("docs/data.md", "json"): "tests/unit/test_predictions_teacher.py",
     ("docs/data.md", "python"): "tests/unit/test_columns.py",
     ("docs/deploy.md", "python"): "tests/unit/test_deploy.py",
     ("docs/deploy.md", "html"): "tests/javascript/conftest.py",

@@ -264,6 +264,14 @@ class TestMaskedTokens:
         assert math.isfinite(huge["perplexity"])
 
 
+def rankings(generator, count=60):
+    """Return rankings of twelve of twenty documents, and which of these are relevant to each query."""
+    documents = [f"d{number}" for number in range(20)]
+    answers = [{"ranking": list(generator.permutation(documents)[:12])} for _ in range(count)]
+    grades = [dict(zip(generator.permutation(documents)[:3], (1, 1, 2), strict=True)) for _ in range(count)]
+    return answers, [{"id": str(n), "relevant": relevant} for n, relevant in enumerate(grades)]
+
+
 def one_of_each(seed=0):
     generator = np.random.default_rng(seed)
     true = generator.uniform(0, 5, 60).round(0)
@@ -280,6 +288,8 @@ def one_of_each(seed=0):
         "embedding": ((), *scored((true + generator.normal(size=60)).round(1), true)),
         "multiple-choice": ((), *classified(*generator.integers(0, 4, (2, 60)).tolist())),
         "multilabel": (LABELS, *labelled_sets(generator)),
+        "retrieval": ((), *rankings(generator)),
+        "reranking": ((), *rankings(generator)),
     }
 
 

@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,6 +53,18 @@ def test_what_a_row_may_say(said, expected):
     rows = [{"text": "a dull film", "label": "bad"}, {"text": "a warm film", **said}]
     teacher = PredictionsTeacher.read_from(rows, films())
     assert probabilities(teacher, "a warm film") == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_rows_of_the_page_on_data_are_read():
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in re.search(r"```json\n(.*?)```", page, flags=re.DOTALL)[1].splitlines()]
+    labels = ("card_arrival", "lost_card")
+    examples = [{"text": row["text"], "label": labels[number % 2]} for number, row in enumerate(rows)]
+    task = Task.from_list({"train": examples})
+    encoded = EncodedDataset(task.train, tiny_taskmodel("bert", task.spec).encoder, task.spec)
+    teacher = PredictionsTeacher.read_from(rows, task)
+    given = torch.softmax(teacher.read(encoded)(encoded.batch([0, 1, 2])).logits, dim=-1)
+    assert given[:, 1].tolist() == pytest.approx([0.9, 1 / 3, 0.0005], abs=1e-5)
 
 
 def test_rows_of_one_input_are_averaged():
