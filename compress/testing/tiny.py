@@ -254,7 +254,7 @@ def _queries(kind: KindName, chance: random.Random, split: str, examples: int) -
     found: list[Example] = []
     for number in range(examples):
         person, place = chance.choice(whose)
-        query = {"id": f"{split}-{number}", "text": f"{person} is in {place}", "corpus": corpus}
+        query: dict[str, Any] = {"id": f"{split}-{number}", "text": f"{person} is in {place}", "corpus": corpus}
         if kind == "reranking":
             query["candidates"] = [f"{one}-{other}" for one, other in whose if one == person or other == place]
         found.append({**query, "relevant": {f"{person}-{place}": 1}})
