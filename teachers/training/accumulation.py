@@ -166,7 +166,8 @@ class Accumulation:
         self.accelerator.backward(loss)
 
     def _tokens(self, pieces: Sequence[Batch]) -> int:
-        own = torch.tensor(sum(float(piece.mask.sum()) for piece in pieces), device=self.accelerator.device)
+        count = sum((float(piece.mask.sum()) for piece in pieces), 0.0)  # of one type, in a process without rows too
+        own = torch.tensor(count, device=self.accelerator.device)
         return round(float(self.accelerator.reduce(own, "sum")))
 
     def _agree(self, tensors: Iterable[Tensor]) -> None:

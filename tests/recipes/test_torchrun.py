@@ -216,7 +216,7 @@ def test_two_killed_processes_teach_the_same(tmp_path):
 
 LATE = """
 import os, time
-from teachers import training
+from teachers.training import loop as training
 from teachers.training.config import Training
 from teachers.finetuning.finetune import finetune
 from tests.tiny import tiny_task, tiny_taskmodel

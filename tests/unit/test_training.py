@@ -1,6 +1,7 @@
 """The loop: order, targets, masks, checkpoints, early stopping, collapse."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from eval.task import Examples, TaskSpec
 from teachers.data.batches import LengthGroupedBatches, cut
 from teachers.data.encoded_dataset import mask_tokens
 from teachers.taskmodel import weights_digest
+from teachers.training.accumulation import Accumulation
 from teachers.training.checkpoint import load_checkpoint, random_states, save_checkpoint
 from teachers.training.config import Training
 from teachers.training.loop import train
@@ -167,6 +169,14 @@ def test_a_training_in_bf16_is_scored_in_float32(task, monkeypatch):
     )
     hook.remove()
     assert seen == {True: {torch.bfloat16}, False: {torch.float32}}
+
+
+def test_processes_with_rows_and_without_exchange_one_type_of_number():
+    sent = []
+    every = SimpleNamespace(num_processes=2, device="cpu", reduce=lambda tensor, _: sent.append(tensor.dtype) or tensor)
+    accumulation = Accumulation(every, 1)
+    assert [accumulation._tokens(pieces) for pieces in ((), [SimpleNamespace(mask=torch.ones(2, 3))])] == [0, 6]
+    assert set(sent) == {torch.float32}
 
 
 @pytest.mark.parametrize(("precision", "attention"), [("bf16", "eager"), ("fp32", "sdpa")])
