@@ -31,7 +31,10 @@ from compress.distill.static import StaticDistillation
 from compress.engine.steps import run
 from compress.recipe import Recipe
 from compress.technique import Inputs
+from eval.data.beir import beir_rows
 from eval.inference import predict
+from eval.metrics.ranked_lists import ndcg
+from eval.ranking.best import largest, unit
 from eval.task import Examples, TaskSpec
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import TaskModel, load_taskmodel
@@ -101,25 +104,13 @@ def similarity(encode: Encode, data: Path, name: str, field: str, split: str) ->
 
 def retrieval(encode: Encode, data: Path, name: str, split: str) -> Measured:
     """Return nDCG@10 of a search by cosine among all documents."""
-    relevant: dict[str, dict[str, float]] = {}
-    judged = "test" if split == "test" else "train"
-    for line in (data / name / "qrels" / f"{judged}.tsv").read_text(encoding="utf-8").splitlines()[1:]:
-        query, document, gain = line.split("\t")
-        relevant.setdefault(query, {})[document] = float(gain)
-    documents = lines(data / name / "corpus.jsonl")
-    queries = {row["_id"]: row["text"] for row in lines(data / name / "queries.jsonl")}
-    names = [row["_id"] for row in documents]
-    cosines = encode([queries[query] for query in relevant]) @ encode([whole(row) for row in documents]).T
-    best = np.argsort(-cosines, axis=1, kind="stable")[:, :DEEPEST]
-    gains = [[found.get(names[i], 0.0) for i in row] for found, row in zip(relevant.values(), best, strict=True)]
-    ideal = [sorted(found.values(), reverse=True)[:DEEPEST] for found in relevant.values()]
-    values = np.array([discounted(own) / discounted(most) for own, most in zip(gains, ideal, strict=True)])
+    queries = [row.values for row in beir_rows(data / name)["test" if split == "test" else "train"]]
+    corpus = queries[0]["corpus"]
+    cosines = encode([query["text"] for query in queries]) @ encode(corpus.texts).T
+    rankings = [[corpus.ids[place] for place in largest(own, DEEPEST)] for own in cosines]
+    found = zip(rankings, queries, strict=True)
+    values = np.array([ndcg(ranking, query["relevant"], DEEPEST) for ranking, query in found])
     return Measured(lambda at: float(values[at].mean()), len(values))
-
-
-def discounted(gains: Sequence[float]) -> float:
-    """Return the discounted cumulative gain of a ranking."""
-    return float((np.array(gains) / np.log2(np.arange(2, len(gains) + 2))).sum())
 
 
 def nearest_mean(encode: Encode, data: Path, name: str, split: str) -> Measured:
@@ -129,8 +120,9 @@ def nearest_mean(encode: Encode, data: Path, name: str, split: str) -> Measured:
     labels = sorted({row["label"] for row in train})
     owners = np.array([labels.index(row["label"]) for row in train])
     means = np.stack([known[owners == label].mean(axis=0) for label in range(len(labels))])
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
-    right = np.array([labels[i] == row["label"] for i, row in zip((found @ means.T).argmax(axis=1), rows, strict=True)])
+    right = np.array(
+        [labels[i] == row["label"] for i, row in zip((found @ unit(means).T).argmax(axis=1), rows, strict=True)]
+    )
     return Measured(lambda at: float(right[at].mean()), len(rows))
 
 
@@ -184,16 +176,6 @@ def encoder_of(model: TaskModel) -> Encode:
     return encode
 
 
-def normalized(encode: Encode) -> Encode:
-    """Return the same vectors in float32, of length 1."""
-
-    def scaled(texts: Sequence[str]) -> Array:
-        vectors = np.asarray(encode(texts), dtype=np.float32)
-        return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9))
-
-    return scaled
-
-
 def distilled(teacher: TaskModel, texts: Sequence[str], size: int, source: Any = None, **settings: Any) -> TaskModel:
     """Return our static vectors.
 
@@ -224,7 +206,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     teacher = load_taskmodel(folder, spec)
     other = distill(folder, pca_dims=given.size, device="cpu")
     ours = distilled(teacher, training_texts(data, given.texts), given.size)
-    theirs, own = (measured(encode, data, given.split) for encode in (normalized(other.encode), encoder_of(ours)))
+
+    def in_unit_length(texts: Sequence[str]) -> Array:
+        return unit(other.encode(list(texts)))
+
+    theirs, own = (measured(encode, data, given.split) for encode in (in_unit_length, encoder_of(ours)))
     print(table(theirs, own))
 
 

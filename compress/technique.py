@@ -163,6 +163,12 @@ class Technique(BaseModel):
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement apply")
 
+    @classmethod
+    def note(cls, facts: Mapping[str, Any]) -> str:
+        """Return what the notes of a run say of a step with these facts, without a full stop; nothing by default."""
+        del facts
+        return ""
+
     def for_dry_run(self) -> Technique:
         """Return the same technique with the least work: one batch, one update."""
         return self

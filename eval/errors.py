@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 LONGEST = 2_000
 """Characters of one sentence of a message."""
@@ -74,3 +74,14 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; allowed: {', '.join(sorted(names))}" if names else ""
+
+
+def few(sentences: Sequence[str], most: int, what: str) -> list[str]:
+    """Return the first sentences, and one that says how many more there are.
+
+    Examples:
+        >>> few(["line 1: is empty", "line 2: is empty", "line 3: is empty"], most=1, what="bad lines")
+        ['line 1: is empty', '... and 2 more bad lines']
+    """
+    more = len(sentences) - most
+    return [*sentences[:most], *([f"... and {more} more {what}"] if more > 0 else [])]

@@ -7,7 +7,7 @@ from typing import Any
 
 from eval.data.item_checks import BadItemError, Checker
 from eval.data.sources import Source, find_sources
-from eval.errors import UserError, did_you_mean
+from eval.errors import UserError, did_you_mean, few
 from eval.files.paths import user_path
 from eval.files.rows import Row
 from eval.task import Example, TaskSpec
@@ -71,8 +71,7 @@ def _checked(source: Source, checker: Checker, labelled: Callable[[Row], bool]) 
         except BadItemError as error:
             bad.append(f"{row.where}: {error}")
     if bad:
-        rest = [f"... and {len(bad) - SHOWN} more bad items"] if len(bad) > SHOWN else []
-        raise UserError(*bad[:SHOWN], *rest)
+        raise UserError(*few(bad, SHOWN, "bad items"))
     if not found:
         raise UserError(f"{source.name}: is empty; there is nothing to read")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -91,6 +92,11 @@ class BestOf(TrainedTechnique):
         logger.info("%s", sentence(facts))
         return Outcome(model, facts={**facts, "history": history})
 
+    @classmethod
+    def note(cls, facts: Mapping[str, Any]) -> str:
+        """Return which objective was kept."""
+        return sentence(facts)
+
     def without_teacher(self) -> Technique:
         """Return training on the labels, with the same training block."""
         return LabelTraining(training=self.training)
@@ -105,7 +111,7 @@ def told(block: ObjectiveBlock) -> str:
     return " + ".join(words)
 
 
-def sentence(facts: dict[str, Any]) -> str:
+def sentence(facts: Mapping[str, Any]) -> str:
     """Return which objective was kept, and what all of them scored, from the facts of the step.
 
     Examples:

@@ -142,7 +142,8 @@ class ContrastiveLoss(Loss):
         place = {row: position for position, row in enumerate(batch.rows.tolist())}
         queries = [row for row in place if row in self.pairs.queries and row + 1 in place]
         own = [row + 1 for row in queries]
-        passages = [*own, *(row for row in place if row in self.pairs.passages and row not in set(own))]
+        right = set(own)
+        passages = [*own, *(row for row in place if row in self.pairs.passages and row not in right)]
         alpha, vectors = self.config.alpha, student.logits.float()
         if not queries:
             return {"infonce": vectors.sum() * 0.0}

@@ -60,14 +60,6 @@ def baseline_differences(result: Sequence[Record], baseline: Sequence[Record]) -
     return found
 
 
-def choices_told(lineage: Sequence[Record]) -> list[str]:
-    """Return which objective each step kept that tried several, a sentence each."""
-    from compress.distill.best_of import sentence
-
-    steps = [record for record in lineage if record.technique == "distill.best_of"]
-    return [f"{record.technique} {sentence(record.facts)}." for record in steps]
-
-
 def _differences(one: Record, two: Record) -> Iterator[str]:
     for role, said in (("train", "the training examples"), ("validation", "the examples that choose")):
         if one.data.get(role) != two.data.get(role):

@@ -15,7 +15,7 @@ import torch
 from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
-from compress.engine.baseline import BASELINE, baseline_differences, choices_told, without_teacher
+from compress.engine.baseline import BASELINE, baseline_differences, without_teacher
 from compress.engine.claim_file import claim_of, fix_claim
 from compress.engine.kept_results import keep_results, kept_results, measured_from
 from compress.engine.looks import look, read_looks, told
@@ -25,7 +25,7 @@ from compress.engine.preparation import Prepared, prepare, refuse_several
 from compress.engine.provenance import content_of, export_made_from
 from compress.engine.reference_exports import ALWAYS, ReferenceExports, reference_exports
 from compress.engine.run_folder import MODEL, PAGE, RESULTS_FILE, provisional, refuse_other_run, save_result, take
-from compress.engine.steps import run
+from compress.engine.steps import run, step_notes
 from compress.engine.tracked_run import track_results, tracked
 from compress.export.runtime.manifest import MANIFEST, target_of
 from compress.recipe import Recipe
@@ -132,7 +132,7 @@ def _carried_out(recipe: Recipe, prepared: Prepared, out: Path) -> Run:
         write_card(artifact, artifact.lineage, out / MODEL, own)
         notes = [
             *_notes(recipe, prepared),
-            *choices_told(artifact.lineage),
+            *step_notes(artifact.lineage),
             *unrun,
             *more,
             *_baseline_notes(artifact, out),

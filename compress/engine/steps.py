@@ -8,7 +8,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from compress.artifact.store import is_artifact
 from compress.export.runtime.manifest import sha256
 from compress.modules.masked import masked_parts
 from compress.recipe.step_order import step_problems
-from compress.registry import package_of
+from compress.registry import get, names, package_of
 from compress.technique import Inputs, Outcome, Technique
 from compress.traits import UNPRUNED, Handover
 from eval.errors import CompressError, UserError
@@ -294,3 +294,10 @@ def _verify(step: Technique, model: TaskModel, inputs: Inputs) -> None:
     outputs = predict(replace(model), examples[:DRY_RUN_EXAMPLES]).logits
     if not all(np.isfinite(output).all() for output in outputs):
         raise CompressError(f"{step.name}: the model gives outputs that are not finite")
+
+
+def step_notes(lineage: Iterable[Record]) -> list[str]:
+    """Return what steps say of what they found, a sentence each; those of techniques that are not here say nothing."""
+    known = set(names())
+    said = [(one.technique, get(one.technique).note(one.facts)) for one in lineage if one.technique in known]
+    return [f"{name} {sentence}." for name, sentence in said if sentence]

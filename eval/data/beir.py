@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.data.readers import read_jsonl
-from eval.errors import UserError
+from eval.errors import UserError, few
 from eval.files.rows import NOT_UTF8, Row, text_lines
 from eval.kinds.values import BadItemError, plain_text, shown
 from eval.ranking.document_set import Corpus
@@ -89,7 +89,7 @@ def _texts(file: Path, problems: list[str]) -> dict[str, str]:
                 found[name] = plain_text("text", f"{title or ''} {text}".strip())
             except BadItemError as error:
                 bad.append(f"{row.where}: {error}")
-    problems += _few(bad, "bad lines")
+    problems += few(bad, NAMED, "bad lines")
     if twice:
         problems.append(f"{file}: {len(twice):,} ids stand twice, {_such_as(twice)}; every id must be another one")
     if empty := [name for name, text in found.items() if not text]:
@@ -120,7 +120,7 @@ def _judgements(
         earlier = found.setdefault(query, {}).setdefault(document, score)
         if earlier != score:
             bad.append(f"{where}: says {score:g} of {query} and {document}, a line before it {earlier:g}")
-    problems += _few(bad, "bad lines")
+    problems += few(bad, NAMED, "bad lines")
     for beside, names in unknown.items():
         if names:
             problems.append(f"{file}: {len(names):,} lines name an id that {beside} lacks, {_such_as(names)}")
@@ -166,11 +166,6 @@ def _tell(
     copies = sum(count - 1 for count in Counter(documents.values()).values())
     if copies:
         logger.warning("%s: %s documents are copies of another one", folder / CORPUS, f"{copies:,}")
-
-
-def _few(problems: list[str], what: str) -> list[str]:
-    more = [f"... and {len(problems) - NAMED} more {what}"] if len(problems) > NAMED else []
-    return [*problems[:NAMED], *more]
 
 
 def _such_as(names: Iterable[str]) -> str:

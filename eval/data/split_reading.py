@@ -8,7 +8,7 @@ from itertools import chain
 
 from eval.data.item_checks import BadItemError, Checker
 from eval.data.sources import Source
-from eval.errors import UserError
+from eval.errors import UserError, few
 from eval.kinds.kind import Kind
 from eval.task import Example, Examples
 
@@ -64,10 +64,8 @@ def read_splits(
         splits[name] = Examples(items, name, len(wrong))
     if checker.labels is None and checker.kind.labelled and not (problems or bad):
         problems.append("labels: no split has any; add a train split, or name them with labels: [...]")
-    if len(bad) > SHOWN:
-        bad = [*bad[:SHOWN], f"... and {len(bad) - SHOWN} more bad items; on_bad: skip leaves them out"]
     if problems or bad:
-        raise UserError(*problems, *bad)
+        raise UserError(*problems, *few(bad, SHOWN, "bad items; on_bad: skip leaves them out"))
     return splits
 
 

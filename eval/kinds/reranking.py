@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.examples import Answer, Array, Example, Feature, Reads
+from eval.examples import Answer, Array, Example, Feature
 from eval.kinds.ranked_documents import RANKED, RankedDocuments, Read, by_corpus, relevant_pairs
 from eval.kinds.regression import Regression
 
@@ -68,13 +68,6 @@ class Reranking(RankedDocuments, Regression):
             return [(example["text_a"], example["text_b"])]
         names = example.get("candidates", ())
         return [(example["text"], example["corpus"].text_of(names[0])[:LONGEST] if names else "")]
-
-    def decode(
-        self, settings: Reads, examples: Sequence[Example], features: Sequence[Feature], outputs: Sequence[Array]
-    ) -> tuple[list[Answer], list[Array]]:
-        """Return the score of each pair."""
-        del examples, features
-        return [self.one_answer(settings, output) for output in outputs], list(outputs)
 
     def completed(
         self, examples: Sequence[Example], answers: Sequence[Answer], outputs: Sequence[Array], read: Read

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from eval.proof.many_comparisons import holm
+from eval.proof.paired_statistics import Interval
 from eval.report.plain_text import plain
 from eval.report.speed import speed_sentence
 from eval.result_values import Comparison, ResultValues
@@ -149,7 +150,11 @@ def difference(result: ResultValues) -> str:
     """Return candidate minus reference with its interval, such as ``-0.0040 [-0.0092, +0.0011]``."""
     if result.comparison is None:
         return ""
-    found = result.comparison.difference
+    return with_interval(result.comparison.difference)
+
+
+def with_interval(found: Interval) -> str:
+    """Return a difference with its interval, such as ``-0.0040 [-0.0092, +0.0011]``."""
     return f"{signed(found.value)} [{signed(found.low)}, {signed(found.high)}]"
 
 

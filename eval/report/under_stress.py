@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eval.proof.paired_statistics import Interval
-from eval.report.summary import count, number, percent, signed
+from eval.report.summary import count, number, percent, signed, with_interval
 from eval.result_values import ResultValues
 
 MOST_FURTHER = 0.02
@@ -65,4 +65,4 @@ def _chance(found: Interval) -> str:
 
 
 def _interval(found: Interval | None) -> str:
-    return "-" if found is None else f"{signed(found.value)} [{signed(found.low)}, {signed(found.high)}]"
+    return "-" if found is None else with_interval(found)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +21,14 @@ from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec
+from teachers.signals.logits_alone import LogitsAlone
 from teachers.signals.model_teacher import ModelTeacher, Reader, TeacherSource, cuts_alike, reads_alike
 from teachers.signals.shared_teacher import SharedTeacher
 from teachers.taskmodel import TaskModel
 
 
 @dataclass(frozen=True)
-class EnsembleTeacher:
+class EnsembleTeacher(LogitsAlone):
     """Several networks that teach together (Liu, He, Chen, Gao 2019, arXiv 1904.09482).
 
     Its logits are ``log Σ_k w_k · softmax(z_k)``, so that their softmax is exactly the mean ``Q`` of the members'
@@ -113,33 +114,9 @@ class EnsembleTeacher:
         """How many members there are."""
         return len(self.teachers)
 
-    @property
-    def layers(self) -> int:
-        """Refused: members need not have the same layers."""
-        self._refuse("layers")
-
-    @property
-    def hidden_size(self) -> int:
-        """Refused: hidden states of different networks have no mean."""
-        self._refuse("hidden states")
-
-    @property
-    def heads(self) -> int:
-        """Refused: attention of different networks has no mean."""
-        self._refuse("attention heads")
-
-    @property
-    def plain_attention(self) -> bool:
-        """Refused, likewise."""
-        self._refuse("attention")
-
-    def score_bias(self, layer: int, length: int) -> Tensor | None:
-        """Refused, likewise."""
-        del layer, length
-        self._refuse("attention")
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise UserError(
+    def refusal(self, what: str) -> str:
+        """Return why there is none of ``what``, and what to do instead."""
+        return (
             f"an ensemble of {len(self)} teachers has no {what} of its own, only logits; use distill.ensemble or "
             "distill.logits, or name one model as the teacher"
         )
@@ -150,8 +127,7 @@ class EnsembleTeacher:
         Raises:
             UserError: If more than logits is wanted, or a member cannot teach these rows.
         """
-        if wanted:
-            self._refuse("hidden states, queries, keys or values")
+        self.refuse_more(wanted)
         readers = [teacher.read(rows) for teacher in self.teachers]
 
         def signals(batch: Batch) -> Signals:

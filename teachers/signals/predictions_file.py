@@ -13,7 +13,7 @@ import numpy as np
 
 from eval.data.item_checks import Checker
 from eval.data.readers import read
-from eval.errors import UserError
+from eval.errors import UserError, few
 from eval.example_digests import input_digest
 from eval.examples import Array, Example
 from eval.files.json_text import JsonError, parse_json
@@ -93,8 +93,7 @@ def read_predictions(
         counts[key] += 1
         places.setdefault(key, f"{row.where} ({shown(next(iter(example.values())))})")
     if bad:
-        rest = [f"... and {len(bad) - SHOWN:,} more bad rows"] if len(bad) > SHOWN else []
-        raise UserError(*bad[:SHOWN], *rest)
+        raise UserError(*few(bad, SHOWN, "bad rows"))
     if not sums:
         raise UserError(f"{name}: is empty; there is nothing to learn from")
     if kind.pairs and bool(checker.pair) != spec.pair:

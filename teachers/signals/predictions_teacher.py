@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models
-from torch import Tensor
 
 from eval.data.loading import Task
 from eval.encoding import Array, EncoderSettings, Feature, Inputs, TextEncoder
@@ -27,6 +26,7 @@ from eval.naming import public_name
 from eval.task import Example, Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec
+from teachers.signals.logits_alone import LogitsAlone
 from teachers.signals.model_teacher import Reader
 from teachers.signals.predictions_file import TOLERANCE, PredictionSource, read_predictions
 
@@ -37,7 +37,7 @@ FEW = 5
 
 
 @dataclass(frozen=True)
-class PredictionsTeacher:
+class PredictionsTeacher(LogitsAlone):
     """Predictions that came from anywhere, in the place of a network: they give logits alone.
 
     It is a ``Predictor`` as well, so that its score can be measured where it answers all examples; it is never timed.
@@ -154,33 +154,9 @@ class PredictionsTeacher:
         """Nothing is known of what the predictions were chosen on."""
         return {}
 
-    @property
-    def layers(self) -> int:
-        """Refused: there is no network."""
-        self._refuse("layers")
-
-    @property
-    def hidden_size(self) -> int:
-        """Refused, likewise."""
-        self._refuse("hidden states")
-
-    @property
-    def heads(self) -> int:
-        """Refused, likewise."""
-        self._refuse("attention heads")
-
-    @property
-    def plain_attention(self) -> bool:
-        """Refused, likewise."""
-        self._refuse("attention")
-
-    def score_bias(self, layer: int, length: int) -> Tensor | None:
-        """Refused, likewise."""
-        del layer, length
-        self._refuse("attention")
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise UserError(
+    def refusal(self, what: str) -> str:
+        """Return why there is none of ``what``, and what to do instead."""
+        return (
             f"the teacher is a file of predictions ({self.source}), which has no {what}, only what it says of each "
             "input; use distill.logits, distill.bilstm or distill.static, or name a model as the teacher"
         )
@@ -196,8 +172,7 @@ class PredictionsTeacher:
         Raises:
             UserError: If more than logits is wanted, the student answers something else, or a row has no prediction.
         """
-        if wanted:
-            self._refuse("hidden states, queries, keys or values")
+        self.refuse_more(wanted)
         if rows.spec.labels != self.spec.labels or rows.spec.kind != self.spec.kind:
             raise UserError(
                 f"{self.source}: predicts {list(self.spec.labels) or self.spec.kind}, the student "

@@ -50,6 +50,7 @@ MODULES = (
     "eval.data.judging",
     "eval.data.loading",
     "eval.data.roles",
+    "eval.errors",
     "eval.files.typed_json",
     "eval.measurement",
     "eval.metrics.entities",

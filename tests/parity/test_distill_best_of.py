@@ -6,7 +6,7 @@ from compress import Inputs, UserError, run
 from compress.distill.best_of import BestOf
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
-from compress.engine.baseline import choices_told
+from compress.engine.steps import step_notes
 from compress.recipe import Recipe, parse_recipe, recipe_to_yaml
 from eval.measurement import measure
 from eval.task import Examples
@@ -40,7 +40,7 @@ def test_the_best_is_kept_and_is_what_its_objective_gives_alone(right):
     assert right or best == 1, "a teacher that is always wrong loses to the labels"
     assert found.digest == alone[best].digest
     assert facts["chosen"].startswith(str(best + 1))
-    assert "examples that choose" in choices_told(found.lineage)[0]
+    assert "examples that choose" in step_notes(found.lineage)[0]
 
 
 def test_without_examples_that_choose_the_first_is_trained_alone():
@@ -48,7 +48,7 @@ def test_without_examples_that_choose_the_first_is_trained_alone():
     _, alone = made(LogitDistillation(alpha=1.0, temperature=1.0, **HOW), right=True, validation=False)
     assert found.digest == alone.digest
     assert list(found.lineage[-1].facts["scores"].values()) == [None]
-    assert "no other was trained" in choices_told(found.lineage)[0]
+    assert "no other was trained" in step_notes(found.lineage)[0]
 
 
 def test_it_stands_in_a_recipe_and_becomes_labels_without_a_teacher():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from compress.export import default_int8, export
+from compress.export import default_int8, export, folder
 from compress.export.check.gate import Remembered
 from compress.export.default_int8 import default_forms
 from compress.quantize.calibration import Calibration
@@ -72,19 +72,21 @@ def test_the_layer_that_moves_the_logits_most_stays_in_float_first(bert, task):
     assert list(alone.values()) == sorted(alone.values(), reverse=True)
 
 
-def test_the_first_form_that_is_good_enough_is_kept_and_the_tries_are_told(bert, task, tmp_path, monkeypatch):
-    from compress.export import folder as module
-
-    shares = iter((0.98, 0.96, 0.999, 1.0))
-    compare = module.compare
+def agreeing(monkeypatch, shares):
+    """Let the gate find these shares of equal predictions, one form after the other."""
+    shares, compare = iter(shares), folder.compare
 
     def compared(*given, agreement=1.0, **limits):
         share = next(shares)
         gate = compare(*given, agreement=0.0, **limits)
         problems = () if share >= agreement else ("too few",)
-        return module.GateReport(**{**vars(gate), "agreement": share, "problems": problems})
+        return folder.GateReport(**{**vars(gate), "agreement": share, "problems": problems})
 
-    monkeypatch.setattr(module, "compare", compared)
+    monkeypatch.setattr(folder, "compare", compared)
+
+
+def test_the_first_form_that_is_good_enough_is_kept_and_the_tries_are_told(bert, task, tmp_path, monkeypatch):
+    agreeing(monkeypatch, (0.98, 0.96, 0.999, 1.0))
     report = export(bert, tmp_path / "x", int8=True, examples=task.validation, calibration=task.train[:8])
     known = manifest_of(report)
     assert known["quantized"]["linear"] == 17
@@ -131,18 +133,7 @@ def test_more_layers_stay_in_float_only_where_every_form_would_be_refused(bert, 
 
 
 def test_a_model_that_every_form_turns_is_exported_with_more_layers_in_float32(bert, task, tmp_path, monkeypatch):
-    from compress.export import folder as module
-
-    shares = iter((0.9, 0.91, 0.92, 0.93, 0.94, 0.98))
-    compare = module.compare
-
-    def compared(*given, agreement=1.0, **limits):
-        share = next(shares)
-        gate = compare(*given, agreement=0.0, **limits)
-        problems = () if share >= agreement else ("too few",)
-        return module.GateReport(**{**vars(gate), "agreement": share, "problems": problems})
-
-    monkeypatch.setattr(module, "compare", compared)
+    agreeing(monkeypatch, (0.9, 0.91, 0.92, 0.93, 0.94, 0.98))
     monkeypatch.setattr(Calibration, "fewest_in_float", lambda self, scheme, order, budget: (7, 1 - budget))
     known = manifest_of(export(bert, tmp_path / "x", int8=True, examples=task.validation, calibration=task.train[:8]))
     assert known["tries"][-1] == {"form": f"{STATIC}, 7 layers in float32", "agreement": 0.98, "passed": True}

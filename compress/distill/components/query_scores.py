@@ -130,7 +130,9 @@ class QueryScores:
 
     def pairs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the group and the label of every whole pair of a batch."""
-        places = self._places(batch)
+        return self._told(batch, self._places(batch))
+
+    def _told(self, batch: Batch, places: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         numbers = batch.rows.tolist()
         group = torch.tensor([self.groups[numbers[first]] for first, _ in places], device=batch.rows.device)
         if self.scale is None:
@@ -146,7 +148,7 @@ class QueryScores:
         else:
             sides = [[place[side] for place in places] for side in (0, 1)]
             own = self.scale * F.cosine_similarity(outputs[sides[0]], outputs[sides[1]], dim=-1)
-        return Scored(*self.pairs(batch), own, self.wanted(batch, self._examples(batch, places)))
+        return Scored(*self._told(batch, places), own, self.wanted(batch, self._examples(batch, places)))
 
     def _places(self, batch: Batch) -> list[tuple[int, int]]:
         """Return where the query and the passage of each pair stand in a batch: in one row, or in two."""
