@@ -29,7 +29,7 @@ from compress.onnx_graph.tracing import trace
 from eval.cost.machine import in_one_line
 from eval.cost.timing import interleave, paired_ratio
 from eval.task import TaskSpec
-from teachers.anatomy.encoder import replace_layers
+from teachers.anatomy.layer_changes import replace_layers
 from teachers.taskmodel import load_taskmodel
 
 NAME = "last-layer"

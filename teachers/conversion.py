@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from teachers.anatomy.encoder import (
-    copy_layer,
     embedding_parts,
     family_of,
     first_position,
@@ -19,6 +18,7 @@ from teachers.anatomy.encoder import (
     shape_of,
 )
 from teachers.anatomy.families import FAMILIES
+from teachers.anatomy.layer_changes import copy_layer
 from teachers.taskmodel import TaskModel, build_taskmodel
 
 

@@ -24,9 +24,11 @@ from eval.task import TaskSpec
 from teachers.anatomy.choice_rows import read_rows
 from teachers.anatomy.encoder import base_encoder, family_of, max_tokens, model_inputs
 from teachers.anatomy.families import FAMILIES, register_family
+from teachers.anatomy.linear_form import LinearAuto
 from teachers.anatomy.padding import silence
 from teachers.anatomy.pooling import pooled, set_pooling
 from teachers.chosen_on import chosen_on
+from teachers.fitting_tokenizer import check_tokenizer, make_ready
 from teachers.folder_task import in_own_order, keeping_thresholds, own_task, read_task
 from teachers.limits import size_problems
 from teachers.sentence_folder import as_said, save_for_other_libraries, set_cross_encoder
@@ -182,8 +184,8 @@ def set_task(config: Any, task: TaskSpec) -> None:
 
 
 def auto_class(task: TaskSpec) -> Any:
-    """Return the class of transformers that holds the network with its head."""
-    return getattr(transformers, kind_of(task.kind).auto_class)
+    """Return what makes or loads the network with its head, as a class of transformers would."""
+    return LinearAuto(getattr(transformers, kind_of(task.kind).auto_class))
 
 
 def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, name: str = "model") -> TaskModel:
@@ -194,12 +196,13 @@ def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, 
     """
     check_kind(config, task)
     set_task(config, task)
+    make_ready(tokenizer, config)
     if large := size_problems(config, name):
         raise UserError(*large)
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(seed)
         model = auto_class(task).from_config(config)
-    _check_tokenizer(tokenizer, config, where=name)
+    check_tokenizer(tokenizer, config, where=name)
     read_rows(model)
     silence(model, tokenizer)
     return TaskModel(model.eval(), tokenizer, task, name=name)
@@ -264,8 +267,9 @@ def load_taskmodel(
     check_kind(config, task)
     task = as_said(source, config, task)
     tokenizer = loaded_part(source, "tokenizer", lambda: load_tokenizer(source, config=config))
+    make_ready(tokenizer, config)
     task = keeping_thresholds(in_own_order(source, config, task), said)
-    _check_tokenizer(tokenizer, config, where=source)
+    check_tokenizer(tokenizer, config, where=source)
     set_task(config, task)
     loader = auto_class(task)
     with torch.random.fork_rng(), quiet():
@@ -387,14 +391,3 @@ def loaded_part(source: str, part: str, load: Any) -> Any:
                 f"model {source!r}: no such folder, and as a hub name its {part} could not be read ({reason})"
             ) from error
         raise UserError(f"{source}: the {part} could not be read ({reason}); is the folder complete?") from error
-
-
-def _check_tokenizer(tokenizer: Any, config: Any, where: str) -> None:
-    highest = max(tokenizer.get_vocab().values(), default=-1)
-    if highest >= config.vocab_size:
-        raise UserError(
-            f"{where}: the tokenizer gives ids up to {highest}, the model knows {config.vocab_size} tokens; "
-            "they do not belong together"
-        )
-    if tokenizer.pad_token_id is None:
-        raise UserError(f"{where}: the tokenizer has no padding token; set pad_token in tokenizer_config.json")

@@ -16,7 +16,7 @@ from compress.distill.components.exit_speed import effect, fastest, held_out
 from compress.technique import Inputs, Measure, Need, Outcome, TrainedTechnique
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
-from teachers.anatomy.encoder import layer_count
+from teachers.anatomy.encoder import is_causal, layer_count
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss, Objective
 from teachers.signals.hooks import Signals
@@ -115,6 +115,9 @@ class EarlyExit(TrainedTechnique):
         task, last, found = student.task, layer_count(student.model) - 1, []
         if not kind_of(task.kind).one_label or len(task.labels) < 2:
             found.append(f"{self.name}: needs a classification task of two classes or more, this one is {task.kind}")
+        if is_causal(student.model):
+            family = student.model.config.model_type
+            found.append(f"{self.name}: its branches read the first token, which in {family} sees none of the others")
         exits = self._exits(student)
         if not exits or list(exits) != sorted(set(exits)) or exits[0] < 0 or exits[-1] >= last:
             given = f"exits {list(exits)}: " if self.exits is not None else ""

@@ -17,6 +17,7 @@ from eval.errors import UserError
 from teachers.anatomy.attention_heads import has_all_heads, head_counts, head_size
 from teachers.anatomy.encoder import (
     family_of,
+    is_causal,
     layer_count,
     layer_parts,
     layers,
@@ -158,9 +159,8 @@ class MiniLMDistillation(Distillation):
         own = layer_count(student.model) - 1
         other = teacher.layers - 1 if self.teacher_layer is None else self.teacher_layer
         heads = self.relation_heads if self.relations == "v2" else teacher.heads
-        return RelationLoss(
-            self.relations, heads, (own, other), teacher.read(rows, self.wanted(other)), self.wanted(own)
-        )
+        reader, causal = teacher.read(rows, self.wanted(other)), is_causal(student.model)
+        return RelationLoss(self.relations, heads, (own, other), reader, self.wanted(own), causal)
 
     def wanted(self, layer: int) -> SignalSpec:
         """Return what is read of the layer whose relations are compared."""
@@ -178,6 +178,7 @@ class RelationLoss(Loss):
         layers: The layer of the student and that of the teacher.
         reader: The teacher's outputs.
         reads: What of the student is read.
+        causal: Whether a token sees itself and those before it alone.
     """
 
     version: Literal["v1", "v2"]
@@ -185,6 +186,7 @@ class RelationLoss(Loss):
     layers: tuple[int, int]
     reader: Reader
     reads: SignalSpec
+    causal: bool = False
 
     @property
     def relations(self) -> dict[str, Relation]:
@@ -199,7 +201,7 @@ class RelationLoss(Loss):
         """Return one term for each relation, ``{"queries", "keys", "values"}`` or ``{"attention", "values"}``."""
         own, other = self.layers
         first, second = self_attention(student, own), self_attention(self.reader(batch), other)
-        return minilm_relations(first, second, batch.mask, self.heads, self.version)
+        return minilm_relations(first, second, batch.mask, self.heads, self.version, self.causal)
 
 
 def self_attention(signals: Signals, layer: int) -> SelfAttention:
@@ -213,6 +215,7 @@ def minilm_relations(
     mask: Tensor,
     heads: int,
     version: Literal["v1", "v2"] = "v2",
+    causal: bool = False,
 ) -> dict[str, Tensor]:
     """Return how differently two layers relate the tokens to each other, ``KL(teacher ‖ student)`` of each relation.
 
@@ -226,6 +229,7 @@ def minilm_relations(
         heads: Heads that both sides are cut into: the relation heads of v2, for v1 the attention heads of both.
         version: ``v2`` compares queries to queries, keys to keys and values to values; ``v1`` queries to keys (the
             attention) and values to values.
+        causal: Whether a token sees itself and those before it alone; it then is related to no others.
 
     Returns:
         ``{"queries", "keys", "values"}``, for v1 ``{"attention", "values"}``.
@@ -246,7 +250,7 @@ def minilm_relations(
         return relation_scores(left, right, heads)
 
     return {
-        name: relation_kl(scores(student, relation), scores(teacher, relation), mask)
+        name: relation_kl(scores(student, relation), scores(teacher, relation), mask, causal)
         for name, relation in RELATIONS[version].items()
     }
 

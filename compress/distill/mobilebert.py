@@ -20,7 +20,7 @@ from compress.technique import Inputs, Outcome, Technique
 from compress.traits import Trait
 from eval.errors import UserError
 from teachers.anatomy.attention_heads import has_all_heads
-from teachers.anatomy.encoder import family_of, has_plain_attention, layer_count, layers, shape_of
+from teachers.anatomy.encoder import family_of, has_plain_attention, is_causal, layer_count, layers, shape_of
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss, Objective
 from teachers.signals.hooks import Signals, SignalSpec
@@ -237,8 +237,9 @@ class StageObjective(Objective):
         reader = self.teacher.read(rows, self.wanted(every if self.stage.layers else ()))
         soft = SoftTargets(student.task, reader, 1.0, self.config.alpha, _soft_loss(student), only_predicted=True)
         heads = (shape_of(student.model.config).heads, self.teacher.heads)
+        causal = is_causal(student.model)
         share = 1 / len(every) if self.config.reduction == "code" else 1.0
-        return StageLoss(self.config, self.stage, soft, heads, share, self.wanted(self.stage.layers))
+        return StageLoss(self.config, self.stage, soft, heads, share, self.wanted(self.stage.layers), causal)
 
     def wanted(self, chosen: tuple[int, ...]) -> SignalSpec:
         """Return what is read of these layers, the same on both sides."""
@@ -258,6 +259,7 @@ class StageLoss(Loss):
         heads: Of the student and of the teacher.
         share: What the transfer of each layer is multiplied by.
         reads: The student's signals.
+        causal: Whether a token sees itself and those before it alone.
     """
 
     config: MobileBertDistillation
@@ -266,6 +268,7 @@ class StageLoss(Loss):
     heads: tuple[int, int]
     share: float
     reads: SignalSpec
+    causal: bool = False
 
     def __post_init__(self) -> None:
         """Means over padding, as in the code, are those of a whole batch."""
@@ -299,10 +302,12 @@ class StageLoss(Loss):
             relation_scores(signals.queries[layer].float(), signals.keys[layer].float(), heads)
             for signals, heads in zip((student, teacher), self.heads, strict=True)
         )
-        return attention_kl(own, other, mask, self.config.reduction)
+        return attention_kl(own, other, mask, self.config.reduction, self.causal)
 
 
-def attention_kl(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid") -> Tensor:
+def attention_kl(
+    student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid", causal: bool = False
+) -> Tensor:
     """Return the mean over heads and queries of ``KL(softmax(teacher) ‖ softmax(student))`` over the keys.
 
     Sun et al. 2020, arXiv 2004.02984. Padded keys have no probability.
@@ -312,6 +317,7 @@ def attention_kl(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Redu
         teacher: The same shape.
         mask: 1 for real tokens, ``[B, L]``.
         reduction: ``valid`` averages over real queries; ``code`` over all, as the authors' code.
+        causal: Whether a token sees itself and those before it alone.
 
     Examples:
         >>> import torch
@@ -319,7 +325,7 @@ def attention_kl(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Redu
         >>> round(attention_kl(uniform, sharp, torch.ones(1, 2)).item(), 4)
         0.6931
     """
-    return _mean(relation_rows(student, teacher, mask).mean(dim=1), mask, reduction)
+    return _mean(relation_rows(student, teacher, mask, causal).mean(dim=1), mask, reduction)
 
 
 def feature_map_distance(

@@ -15,7 +15,8 @@ from compress.distill.components.distillation import Distillation
 from compress.distill.components.layer_map import LayerMap, map_problems, resolve
 from compress.distill.logits import LogitDistillation, SoftTargets
 from compress.technique import Inputs
-from teachers.anatomy.encoder import layer_count, shape_of
+from teachers.anatomy.encoder import is_causal, layer_count, shape_of
+from teachers.anatomy.pooling import last_real
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.signals.hooks import Signals, SignalSpec
@@ -88,8 +89,8 @@ class PatientDistillation(Distillation):
         soft = LogitDistillation(temperature=self.temperature, alpha=self.alpha).bind(student, rows, teacher)
         soft.reader = teacher.read(rows, SignalSpec(hidden_states=tuple(sorted({layer + 1 for layer in layer_map}))))
         own = SignalSpec(hidden_states=tuple(range(1, layer_count(student.model))))
-        first = -1 if rows.encoder.settings.pad_side == "left" else 0
-        return PatientLoss(self, soft, layer_map, first, own)
+        last = is_causal(student.model) or rows.encoder.settings.pad_side == "left"
+        return PatientLoss(self, soft, layer_map, last, own)
 
 
 @dataclass
@@ -100,14 +101,14 @@ class PatientLoss(Loss):
         config: Its weights.
         soft: Soft targets and labels.
         layer_map: Teacher layer of every student layer but the last.
-        first: Place of the [CLS] token.
+        last: Whether the token that stands for the text is the last one, as in decoders, and not the first.
         reads: The student's intermediate states.
     """
 
     config: PatientDistillation
     soft: SoftTargets
     layer_map: tuple[int, ...]
-    first: int
+    last: bool
     reads: SignalSpec
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
@@ -132,7 +133,9 @@ class PatientLoss(Loss):
         )
 
     def _chosen(self, states: Tensor, mask: Tensor) -> Tensor:
-        return states[mask.bool()] if self.config.tokens == "all" else states[:, self.first]
+        if self.config.tokens == "all":
+            return states[mask.bool()]
+        return last_real(states, mask) if self.last else states[:, 0]
 
 
 def pkd_patience(

@@ -27,7 +27,7 @@ from compress.technique import Inputs, Outcome, Technique
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.attention_heads import head_counts
-from teachers.anatomy.encoder import layer_count, shape_of
+from teachers.anatomy.encoder import is_causal, layer_count, shape_of
 from teachers.anatomy.head_bias import score_bias
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
@@ -148,6 +148,7 @@ class TinyBertDistillation(Distillation):
             layer_map,
             heads=(tuple(head_counts(student.model)), teacher.heads),
             biases=(partial(score_bias, student.model), teacher.score_bias),
+            causal=is_causal(student.model),
             reads=self.wanted(range(len(layer_map))),
             projections=self.projections(own.hidden_size, teacher.hidden_size),
         )
@@ -190,6 +191,7 @@ class TinyBertLoss(Loss):
         layer_map: Teacher layer of every student layer.
         heads: Attention heads of every layer of the student, and of the teacher.
         biases: What a layer of the student, and of the teacher, adds to its scores for inputs of some length.
+        causal: Whether a token sees itself and those before it alone.
         reads: What of the student is read.
         projections: Maps to the teacher's width, of the embeddings first and of the hidden states last.
     """
@@ -200,6 +202,7 @@ class TinyBertLoss(Loss):
     layer_map: tuple[int, ...] = ()
     heads: tuple[tuple[int, ...], int] = ((), 1)
     biases: tuple[Bias, Bias] = (_without_bias, _without_bias)
+    causal: bool = False
     reads: SignalSpec = NOTHING
     projections: nn.ModuleList = field(default_factory=nn.ModuleList)
 
@@ -212,8 +215,8 @@ class TinyBertLoss(Loss):
         tokens = batch.mask.sum(dim=1)
         is_number = kind_of(self.spec.kind).number
         rows = task_count(self.spec, batch) if is_number else soft_count(self.spec, batch)
-        whole = tokens.sum()
-        return {"embeddings": whole, "hidden": whole, "attention": tokens.square().sum(), "prediction": rows}
+        whole, pairs = tokens.sum(), (tokens * (tokens + 1) // 2 if self.causal else tokens.square()).sum()
+        return {"embeddings": whole, "hidden": whole, "attention": pairs, "prediction": rows}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return the terms of the stages; a term whose weight is 0 is left out."""
@@ -249,7 +252,7 @@ class TinyBertLoss(Loss):
         second = relation_scores(
             teacher.queries[other], teacher.keys[other], self.heads[1], self.biases[1](other, length)
         )
-        return attention_mse(*match_heads(first.float(), second.float()), mask, self.config.reduction)
+        return attention_mse(*match_heads(first.float(), second.float()), mask, self.config.reduction, self.causal)
 
     def prediction(self, student: Signals, teacher: Signals, batch: Batch) -> Tensor:
         """Return the soft cross-entropy, the mean over the pairs of logits (two for qa, else one)."""

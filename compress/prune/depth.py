@@ -11,7 +11,8 @@ from compress.student.layer_choice import choose_layers
 from eval.errors import UserError
 from eval.inference import batches_by_length
 from eval.task import Examples
-from teachers.anatomy.encoder import layer_count, replace_layers
+from teachers.anatomy.encoder import layer_count
+from teachers.anatomy.layer_changes import replace_layers
 from teachers.losses.task_loss import task_loss
 from teachers.taskmodel import TaskModel, evaluating, logits_of
 from teachers.training.scoring import MASK_SEED, rows_of, scorable, scores

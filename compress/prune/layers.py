@@ -113,7 +113,8 @@ class LayerPruning(Technique):
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Cut; nothing is learned."""
-        from teachers.anatomy.encoder import layer_count, replace_layers
+        from teachers.anatomy.encoder import layer_count
+        from teachers.anatomy.layer_changes import replace_layers
 
         del generator
         total = layer_count(student.model)

@@ -19,7 +19,8 @@ from compress.student.layer_choice import Pick, choose_layers
 from compress.technique import Inputs, Measure, Need, Outcome
 from compress.traits import Trait
 from eval.errors import UserError
-from teachers.anatomy.encoder import copy_layer, layer_count, layers, replace_layers
+from teachers.anatomy.encoder import layer_count, layers
+from teachers.anatomy.layer_changes import copy_layer, replace_layers
 from teachers.anatomy.parts import layer_differences, rerouted
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training

@@ -26,7 +26,6 @@ from compress.share.embedding_directions import moment_of_sum, principal
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from teachers.anatomy.encoder import (
-    copy_layer,
     embedding_parts,
     embedding_projection,
     family_of,
@@ -38,6 +37,7 @@ from teachers.anatomy.encoder import (
     reshaped,
     shape_of,
 )
+from teachers.anatomy.layer_changes import copy_layer
 from teachers.taskmodel import TaskModel, build_taskmodel
 
 if TYPE_CHECKING:

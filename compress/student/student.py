@@ -150,7 +150,7 @@ class Student(StudentShape):
 
     def _build(self, source: TaskModel, seed: int) -> tuple[TaskModel, Inheritance]:
         from compress.student.width import Inheritance, inherit, inherit_outside
-        from teachers.anatomy.encoder import replace_layers
+        from teachers.anatomy.layer_changes import replace_layers
         from teachers.conversion import convert
         from teachers.taskmodel import TaskModel, build_taskmodel
 

@@ -76,7 +76,8 @@ class StudentShape(BaseModel):
 
     def config(self, source: TaskModel) -> Any:
         """Return the transformers config of the student of ``source``, its own tokenizer and all."""
-        from teachers.anatomy.encoder import keep_layers_in_config, new_config, reshaped
+        from teachers.anatomy.encoder import new_config, reshaped
+        from teachers.anatomy.layer_changes import keep_layers_in_config
 
         config: Any = copy.deepcopy(source.model.config)
         kept = self.kept_layers(source)

@@ -31,6 +31,7 @@ FAMILIES: tuple[str, ...] = (
     "mobilebert",
     "deberta-v2",
     "modernbert",
+    "gpt2",
 )
 RELATIVES: tuple[str, ...] = ("xlm-roberta", "camembert")
 """Families with the network of one in ``FAMILIES`` and a tokenizer of another kind."""
@@ -123,7 +124,7 @@ def tiny_tokenizer(family: str) -> Any:
     """Return the family's fast tokenizer over the tiny vocabulary; shared between callers, so do not change it."""
     import transformers
 
-    if family in ("roberta", "modernbert"):
+    if family in ("roberta", "modernbert", "gpt2"):
         return _byte_tokenizer(family)
     if family in ("albert", "xlnet", "deberta-v2", *RELATIVES):
         return _unigram_tokenizer(family)
@@ -162,11 +163,11 @@ def _byte_tokenizer(family: str) -> Any:
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-    special = (
-        ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-        if family == "roberta"
-        else ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
-    )
+    special = {
+        "roberta": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        "modernbert": ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"],
+        "gpt2": ["<|endoftext|>"],
+    }[family]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -177,12 +178,13 @@ def _byte_tokenizer(family: str) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator([" " + " ".join(WORDS)], trainer)
-    if family == "roberta":
+    if family in ("roberta", "gpt2"):
         import json
 
         model = json.loads(tokenizer.to_str())["model"]
         merges = [tuple(merge) for merge in model["merges"]]
-        return transformers.RobertaTokenizer(vocab=model["vocab"], merges=merges, model_max_length=POSITIONS)
+        made = transformers.RobertaTokenizer if family == "roberta" else transformers.GPT2Tokenizer
+        return made(vocab=model["vocab"], merges=merges, model_max_length=POSITIONS)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B [SEP]",

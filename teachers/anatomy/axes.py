@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from teachers.anatomy.encoder import base_encoder, family_of, layer_names, layers, part_names, reshaped, shape_of
-from teachers.anatomy.families import PART_AXES
+from teachers.anatomy.family import PART_AXES
 
 
 @dataclass(frozen=True)

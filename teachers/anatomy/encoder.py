@@ -7,11 +7,9 @@ Layers count from 0.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import torch
 from torch import nn
 
 from eval.errors import UserError
@@ -62,6 +60,9 @@ def family_of(model: Any) -> Family:
         raise UserError(
             f"mpnet with pad_token_id = {config.pad_token_id} is not supported; transformers takes it for 1"
         )
+    for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
+        if getattr(config, option, False):
+            raise UserError(f"{name} with {option} is not supported; only {option} = false is")
     return FAMILIES.get(name)
 
 
@@ -103,6 +104,8 @@ def shape_of(config: Any) -> Shape:
     values["max_positions"] = max_tokens(config) if "max_positions" in names else None
     if "embedding_size" in names and values["embedding_size"] is None:
         values["embedding_size"] = values["hidden_size"]
+    if "intermediate_size" in names and values["intermediate_size"] is None:
+        values["intermediate_size"] = 4 * int(values["hidden_size"] or 0)  # as GPT-2 does
     return Shape(**{field.name: values.get(field.name) for field in fields(Shape)})  # type: ignore[arg-type]
 
 
@@ -121,6 +124,8 @@ def reshaped(config: Any, **changes: int | str) -> Any:
     """
     old, names = shape_of(config), family_of(config).config
     new = copy.deepcopy(config)
+    if "intermediate_size" in names:
+        setattr(new, names["intermediate_size"], old.intermediate_size)
     if "hidden_size" in changes and old.embedding_size == old.hidden_size:
         changes = {"embedding_size": changes["hidden_size"], **changes}
     for name, value in changes.items():
@@ -185,8 +190,13 @@ def layer_count(model: Any) -> int:
     return shape_of(model.config).layers if family_of(model).layers is not None else 0
 
 
+def is_causal(model: Any) -> bool:
+    """Whether a token sees itself and those before it alone, in a model or in one of its config."""
+    return family_of(model).causal
+
+
 def has_plain_attention(model: Any) -> bool:
-    """Whether attention scores are the scaled products of queries and keys, and nothing else."""
+    """Whether attention scores are the scaled products of queries and keys, masked or not, and nothing else."""
     return family_of(model).plain_attention
 
 
@@ -298,103 +308,3 @@ def head_parameters(model: Any) -> dict[str, nn.Parameter]:
         for name, parameter in model.named_parameters()
         if not name.startswith(f"{base}.") or name.startswith(f"{base}.pooler.")
     }
-
-
-def replace_layers(model: Any, indices: Sequence[int]) -> None:
-    """Keep the listed layers, in place, and bring the config in step, so that a standard reload gives the same outputs.
-
-    ALBERT shares its layers: only their number changes. The first layer of ModernBERT has no norm before its
-    attention; if another layer becomes the first, its norm is dropped and the norm's gain moves into the
-    attention's weights.
-
-    Args:
-        model: A model of a supported family, with or without a head.
-        indices: Layers to keep, ascending, without repeats.
-
-    Raises:
-        UserError: If an index does not exist, the order is not ascending, or several groups of shared layers
-            could not be run as often as the kept layers ask.
-    """
-    count, kept = layer_count(model), list(indices)
-    if not kept or kept != sorted(set(kept)) or kept[0] < 0 or kept[-1] >= count:
-        raise UserError(f"layers to keep {kept}: expected ascending numbers from 0 to {count - 1}, each once")
-    family, encoder = family_of(model), base_encoder(model)
-    chosen = _kept_groups(encoder.config, kept) if family.model_type == "albert" else kept
-    parent, _, name = str(family.layers).rpartition(".")
-    modules = encoder.get_submodule(str(family.layers))
-    setattr(encoder.get_submodule(parent), name, nn.ModuleList([modules[i] for i in chosen]))
-
-    for holder in {id(holder): holder for holder in (model.config, encoder.config)}.values():
-        keep_layers_in_config(holder, kept)
-    own = family.config["layers"]
-    for module in encoder.modules():
-        if isinstance(getattr(module, own, None), int):
-            setattr(module, own, len(kept))
-    for position, layer in enumerate(layers(model)):
-        _renumber(layer, position)
-    if family.model_type == "modernbert" and kept[0] != 0:
-        _drop_first_norm(layers(model)[0])
-
-
-def keep_layers_in_config(config: Any, kept: Sequence[int]) -> None:
-    """Write into a config, in place, that only these of its layers are left."""
-    family = family_of(config)
-    if family.model_type == "albert":
-        config.num_hidden_groups = len(_kept_groups(config, kept))
-    if family.model_type == "modernbert":
-        config.layer_types = [config.layer_types[i] for i in kept]
-    setattr(config, family.config["layers"], len(kept))
-
-
-def _renumber(layer: Any, position: int) -> None:
-    for module in layer.modules():
-        if hasattr(module, "layer_idx"):
-            module.layer_idx = position
-
-
-def _kept_groups(config: Any, kept: Sequence[int]) -> list[int]:
-    groups = albert_groups(config)
-    wanted = [groups[i] for i in kept]
-    distinct = list(dict.fromkeys(wanted))
-    per_group = len(kept) / len(distinct)
-    run = [distinct[int(i / per_group)] for i in range(len(kept))]
-    if wanted != run:
-        raise UserError(
-            f"layers to keep {list(kept)}: they run the groups of shared weights {wanted}, and ALBERT with "
-            f"{len(kept)} layers would run {run}; choose others (layers 0 to {len(groups) - 1} run {groups})"
-        )
-    return distinct
-
-
-def _drop_first_norm(layer: Any) -> None:
-    with torch.no_grad():
-        layer.attn.Wqkv.weight.mul_(layer.attn_norm.weight)
-    layer.attn_norm = nn.Identity()
-
-
-def copy_layer(source: Any, source_layer: nn.Module, target: Any, target_layer: nn.Module) -> None:
-    """Copy the weights of one layer into another of the same shape, of the same family or of one with BERT's layer.
-
-    Args:
-        source: The model that ``source_layer`` belongs to.
-        source_layer: Copied from.
-        target: The model that ``target_layer`` belongs to.
-        target_layer: Copied into, in place.
-
-    Raises:
-        UserError: If the two families have different layers, or the shapes differ.
-    """
-    ours, theirs = family_of(target), family_of(source)
-    if ours is not theirs and not (ours.post_norm and theirs.post_norm):
-        raise UserError(
-            f"a layer of {theirs.model_type} cannot become one of {ours.model_type}: they compute differently"
-        )
-    try:
-        if ours is theirs:
-            target_layer.load_state_dict(source_layer.state_dict())
-            return
-        given = layer_parts(source, source_layer)
-        for role, module in layer_parts(target, target_layer).items():
-            module.load_state_dict(given[role].state_dict())
-    except RuntimeError as error:
-        raise UserError(f"the layers of {theirs.model_type} and {ours.model_type} differ in shape: {error}") from error

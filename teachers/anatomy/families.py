@@ -3,125 +3,18 @@
 Another package adds a family by an entry point of the group ``compress.families``, named by its model type, that leads
 to a ``Family``; its module registers config and networks with transformers' Auto classes.
 
-Data only; ``teachers.anatomy.encoder`` reads it. Names of a layer's parts are the same for every family (``query``,
-``attention_output``, ``ffn_in`` …), so code above these two files never spells an attribute of a model.
+Data only; ``teachers.anatomy.encoder`` reads it. ``teachers.anatomy.family`` says what a ``Family`` holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from eval.plugins import Registry
+from teachers.anatomy.family import BERT_HEADS, CONFIG, EMBEDDINGS, PARTS, TAGGING, Family
 
-_CONFIG = {
-    "layers": "num_hidden_layers",
-    "hidden_size": "hidden_size",
-    "heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "vocab_size": "vocab_size",
-    "activation": "hidden_act",
-    "max_positions": "max_position_embeddings",
-}
-_PARTS = {
-    "query": "attention.self.query",
-    "key": "attention.self.key",
-    "value": "attention.self.value",
-    "attention_output": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "ffn_in": "intermediate.dense",
-    "ffn_out": "output.dense",
-    "ffn_norm": "output.LayerNorm",
-}
-_EMBEDDINGS = {
-    "words": "embeddings.word_embeddings",
-    "positions": "embeddings.position_embeddings",
-    "token_types": "embeddings.token_type_embeddings",
-    "norm": "embeddings.LayerNorm",
-}
-_TAGGING = {"classifier": "classifier", "qa": "qa_outputs"}
-_BERT_HEADS = {
-    "dense": "{base}.pooler.dense",
-    "mlm_dense": "cls.predictions.transform.dense",
-    "mlm_norm": "cls.predictions.transform.LayerNorm",
-    "mlm_decoder": "cls.predictions.decoder",
-    **_TAGGING,
-}
-
-PART_AXES: Mapping[str, str] = {
-    "query": "q .",
-    "key": "k .",
-    "value": "v .",
-    "query_key_value": "q|k|v .",
-    "position_query": "q .",
-    "position_key": "k .",
-    "attention_output": ". v",
-    "ffn_in": "ffn .",
-    "gated_in": "ffn|ffn .",
-    "ffn_out": ". ffn",
-}
-"""Which axis of a part's weight runs over what, first axis (and bias) first; see ``teachers.anatomy.axes``."""
-
-
-@dataclass(frozen=True)
-class Family:
-    """One family of encoders.
-
-    Attributes:
-        model_type: The name in its ``config.json``.
-        base: Attribute of a model with a head that holds the encoder.
-        layers: Path from the encoder to its list of layers; None for a network without transformer layers.
-        config: Our name of a dimension -> the family's own; a dimension that it lacks is absent.
-        parts: Role in a layer -> path of the module from the layer; ``*`` stands for each of several.
-        tensors: For parts that are bare tensors: path from the layer -> what its axes run over.
-        head_numbers: Attributes in which an attention module keeps the number of its heads, and of their channels.
-        embeddings: Role -> path from the encoder.
-        projection: Path from the encoder to what takes factorised embeddings to the hidden size.
-        heads: Role -> path from the model with a head; ``{base}`` stands for the encoder.
-        token_types: ``config`` (as many as the config says), ``always`` or ``never``.
-        typed_layers: Whether layers read the token types too, not the embeddings alone.
-        pad_type_id: Token type that the family gives to padding.
-        positions_after_padding: Positions are counted from the id of the padding token plus one.
-        rotary: Queries and keys are rotated by position, so their channels come in pairs of fixed frequency.
-        post_norm: The layer is BERT's: attention, add, norm, two-layer FFN, add, norm. Layers of two such families
-            can be exchanged.
-        projects_always: With factorised embeddings, the projection to the hidden size is there even if the two sizes
-            are equal.
-        predicts_words: Whether transformers has a masked-language head for it.
-        plain_attention: Whether attention scores are the scaled products of queries and keys, without terms for
-            relative positions or rotation.
-        head_bias: Path from the encoder to a table ``[buckets, heads]`` of what all layers add to these products by
-            distance; empty where there is none. Heads at the same place of different layers share a column.
-        adds_mask: Whether it also takes a mask ``[B, 1, 1, L]`` that is added to attention scores as it is.
-        entry: Paths from the encoder to what only the first layer's input passes through, those that exist.
-        closing: Paths from the encoder to what only the last layer's output passes through, those that exist.
-    """
-
-    model_type: str
-    base: str
-    layers: str | None = "encoder.layer"
-    config: Mapping[str, str] = field(default_factory=lambda: _CONFIG)
-    parts: Mapping[str, str] = field(default_factory=lambda: _PARTS)
-    tensors: Mapping[str, str] = field(default_factory=dict)
-    head_numbers: tuple[str, str] = ("num_attention_heads", "all_head_size")
-    embeddings: Mapping[str, str] = field(default_factory=lambda: _EMBEDDINGS)
-    projection: str = ""
-    heads: Mapping[str, str] = field(default_factory=lambda: _BERT_HEADS)
-    token_types: str = "config"
-    typed_layers: bool = False
-    pad_type_id: int = 0
-    positions_after_padding: bool = False
-    rotary: bool = False
-    post_norm: bool = True
-    projects_always: bool = False
-    predicts_words: bool = True
-    plain_attention: bool = True
-    head_bias: str = ""
-    adds_mask: bool = True
-    entry: tuple[str, ...] = ("embeddings",)
-    closing: tuple[str, ...] = ("pooler",)
-
+__all__ = ["FAMILIES", "Family", "register_family"]
 
 _ROBERTA = Family(
     "roberta",
@@ -141,14 +34,14 @@ _MPNET = Family(
     "mpnet",
     "mpnet",
     parts={
-        **_PARTS,
+        **PARTS,
         "query": "attention.attn.q",
         "key": "attention.attn.k",
         "value": "attention.attn.v",
         "attention_output": "attention.attn.o",
         "attention_norm": "attention.LayerNorm",
     },
-    embeddings={name: path for name, path in _EMBEDDINGS.items() if name != "token_types"},
+    embeddings={name: path for name, path in EMBEDDINGS.items() if name != "token_types"},
     heads=_ROBERTA.heads,
     token_types="never",
     positions_after_padding=True,
@@ -180,13 +73,13 @@ _DISTILBERT = Family(
         "ffn_norm": "output_layer_norm",
     },
     head_numbers=("n_heads", "all_head_size"),
-    embeddings={name: path for name, path in _EMBEDDINGS.items() if name != "token_types"},
+    embeddings={name: path for name, path in EMBEDDINGS.items() if name != "token_types"},
     heads={
         "dense": "pre_classifier",
         "mlm_dense": "vocab_transform",
         "mlm_norm": "vocab_layer_norm",
         "mlm_decoder": "vocab_projector",
-        **_TAGGING,
+        **TAGGING,
     },
     token_types="never",
 )
@@ -194,7 +87,7 @@ _ALBERT = Family(
     "albert",
     "albert",
     layers="encoder.albert_layer_groups",
-    config={**_CONFIG, "embedding_size": "embedding_size"},
+    config={**CONFIG, "embedding_size": "embedding_size"},
     parts={
         "query": "attention.query",
         "key": "attention.key",
@@ -210,7 +103,7 @@ _ALBERT = Family(
         "mlm_dense": "predictions.dense",
         "mlm_norm": "predictions.LayerNorm",
         "mlm_decoder": "predictions.decoder",
-        **_TAGGING,
+        **TAGGING,
     },
     projection="encoder.embedding_hidden_mapping_in",
     projects_always=True,
@@ -219,7 +112,7 @@ _ALBERT = Family(
 _ELECTRA = Family(
     "electra",
     "electra",
-    config={**_CONFIG, "embedding_size": "embedding_size"},
+    config={**CONFIG, "embedding_size": "embedding_size"},
     heads={
         "dense": "classifier.dense",
         "classifier": "classifier.out_proj",
@@ -280,9 +173,9 @@ _XLNET = Family(
 _MOBILEBERT = Family(
     "mobilebert",
     "mobilebert",
-    config={**_CONFIG, "embedding_size": "embedding_size"},
+    config={**CONFIG, "embedding_size": "embedding_size"},
     parts={
-        **_PARTS,
+        **PARTS,
         "ffn_in.*": "ffn.*.intermediate.dense",
         "ffn_out.*": "ffn.*.output.dense",
         "ffn_norm.*": "ffn.*.output.LayerNorm",
@@ -294,16 +187,16 @@ _MOBILEBERT = Family(
 _DEBERTA = Family(
     "deberta-v2",
     "deberta",
-    config={**_CONFIG, "embedding_size": "embedding_size"},
+    config={**CONFIG, "embedding_size": "embedding_size"},
     parts={
-        **_PARTS,
+        **PARTS,
         "query": "attention.self.query_proj",
         "key": "attention.self.key_proj",
         "value": "attention.self.value_proj",
         "position_query": "attention.self.pos_query_proj",
         "position_key": "attention.self.pos_key_proj",
     },
-    heads={**_BERT_HEADS, "dense": "pooler.dense"},
+    heads={**BERT_HEADS, "dense": "pooler.dense"},
     post_norm=False,
     plain_attention=False,
     adds_mask=False,
@@ -314,7 +207,7 @@ _MODERNBERT = Family(
     "modernbert",
     "model",
     layers="layers",
-    config={**_CONFIG, "activation": "hidden_activation"},
+    config={**CONFIG, "activation": "hidden_activation"},
     parts={
         "query_key_value": "attn.Wqkv",
         "attention_output": "attn.Wo",
@@ -332,6 +225,38 @@ _MODERNBERT = Family(
     adds_mask=False,
     closing=("final_norm",),
 )
+_GPT2 = Family(
+    "gpt2",
+    "transformer",
+    layers="h",
+    config={
+        "layers": "n_layer",
+        "hidden_size": "n_embd",
+        "heads": "n_head",
+        "intermediate_size": "n_inner",
+        "vocab_size": "vocab_size",
+        "activation": "activation_function",
+        "max_positions": "n_positions",
+    },
+    parts={
+        "query_key_value": "attn.c_attn",
+        "attention_output": "attn.c_proj",
+        "attention_norm": "ln_1",
+        "ffn_in": "mlp.c_fc",
+        "ffn_out": "mlp.c_proj",
+        "ffn_norm": "ln_2",
+    },
+    head_numbers=("num_heads", "split_size"),
+    embeddings={"words": "wte", "positions": "wpe"},
+    heads={"classifier": "score", "tagger": "classifier", "qa": "qa_outputs", "word_decoder": "lm_head"},
+    token_types="never",
+    post_norm=False,
+    predicts_words=False,
+    adds_mask=False,
+    entry=("wte", "wpe"),
+    closing=("ln_f",),
+    causal=True,
+)
 
 _BUILT_IN: dict[str, Family] = {
     family.model_type: family
@@ -341,7 +266,7 @@ _BUILT_IN: dict[str, Family] = {
         replace(_ROBERTA, model_type="xlm-roberta"),
         replace(_ROBERTA, model_type="camembert"),
         _MPNET,
-        Family("ernie", "ernie", embeddings={**_EMBEDDINGS, "task_types": "embeddings.task_type_embeddings"}),
+        Family("ernie", "ernie", embeddings={**EMBEDDINGS, "task_types": "embeddings.task_type_embeddings"}),
         _DISTILBERT,
         _ALBERT,
         _ELECTRA,
@@ -349,6 +274,7 @@ _BUILT_IN: dict[str, Family] = {
         _MOBILEBERT,
         _DEBERTA,
         _MODERNBERT,
+        _GPT2,
     )
 }
 

@@ -48,6 +48,12 @@ def pooled(states: Tensor, mask: Tensor, config: Any) -> Tensor:
     return normalized((states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1), config)
 
 
+def last_real(states: Tensor, mask: Tensor) -> Tensor:
+    """Return the states of the last real token of each text, ``[B, d]``; see ``pooled`` for the arguments."""
+    places = torch.arange(mask.shape[1], device=mask.device) * mask
+    return states[torch.arange(len(states), device=states.device), places.argmax(dim=1)]
+
+
 def normalized(vectors: Tensor, config: Any) -> Tensor:
     """Return vectors ``[B, d]`` scaled to length 1, if the config says so."""
     return F.normalize(vectors, dim=-1) if getattr(config, FIELD)["normalize"] else vectors

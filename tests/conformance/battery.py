@@ -34,7 +34,8 @@ REFUSED = {
     "distill.margin_mse": FAMILIES,
     "distill.listwise": FAMILIES,
     "distill.contrastive": FAMILIES,
-    "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert", "mpnet"),
+    "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert", "mpnet", "gpt2"),
+    "distill.early_exit": ("gpt2",),
 }
 """Families that a technique refuses by name, for what their attention lacks or adds, or for layers they share.
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 
-from teachers.anatomy.families import Family
+from teachers.anatomy.family import Family
 
 
 class AcmeConfig(PreTrainedConfig):

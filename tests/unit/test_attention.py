@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from compress.distill.components.attention import attention_mse, match_heads, relation_kl, relation_scores
+from compress.distill.components.attention import attention_mse, match_heads, relation_kl, relation_scores, seen_keys
 from eval.errors import UserError
-from teachers.anatomy.encoder import has_plain_attention, shape_of
+from teachers.anatomy.encoder import has_plain_attention, is_causal, shape_of
 from teachers.anatomy.head_bias import buckets_from_table, score_bias
 from teachers.signals.hooks import SignalSpec, observe
 from teachers.training.scoring import rows_of
@@ -30,7 +30,7 @@ def test_scores_give_the_attention_that_the_network_itself_computes(family):
         bias = score_bias(model.model, layer, batch.mask.shape[1])
         assert (bias is not None) == (family == "mpnet")
         scores = relation_scores(seen.queries[layer], seen.keys[layer], shape_of(model.model.config).heads, bias)
-        found = scores.masked_fill(batch.mask[:, None, None, :] == 0, -1e9).softmax(dim=-1)
+        found = scores.masked_fill(~seen_keys(batch.mask, is_causal(model.model)), -1e9).softmax(dim=-1)
         assert torch.allclose(found, expected[layer], atol=1e-6)
 
 

@@ -15,7 +15,6 @@ from teachers.anatomy.encoder import (
     UNLIMITED,
     attention_width,
     base_encoder,
-    copy_layer,
     embedding_parts,
     family_of,
     first_position,
@@ -28,11 +27,11 @@ from teachers.anatomy.encoder import (
     max_tokens,
     model_inputs,
     new_config,
-    replace_layers,
     reshaped,
     shape_of,
     word_embeddings,
 )
+from teachers.anatomy.layer_changes import copy_layer, replace_layers
 from teachers.conversion import convert, convertible
 from teachers.taskmodel import save_taskmodel
 from tests.tiny import (
@@ -74,7 +73,7 @@ def test_shape_and_inputs_are_read(family):
     shape = shape_of(model.config)
     assert (shape.layers, shape.hidden_size, shape.heads, shape.intermediate_size) == (LAYERS, HIDDEN, HEADS, FFN)
     assert shape.vocab_size == len(tiny_tokenizer(family)) == word_embeddings(model).num_embeddings
-    assert shape.activation == ("relu" if family == "mobilebert" else "gelu_new" if family == "albert" else "gelu")
+    assert shape.activation == {"mobilebert": "relu", "albert": "gelu_new", "gpt2": "gelu_new"}.get(family, "gelu")
     assert max_tokens(model.config) == (UNLIMITED if family == "xlnet" else POSITIONS)
     assert ("token_type_ids" in model_inputs(model.config)) == (family in TYPED)
     assert first_position(model.config) == (2 if family in ("roberta", "mpnet") else 0)
@@ -106,13 +105,13 @@ def test_parts_are_found(family):
         parts = layer_parts(model, layer)
         assert {"attention_norm", "ffn_out", "ffn_norm"} <= parts.keys()
         assert parts["ffn_out"].in_features == FFN
-        if family not in ("xlnet", "modernbert"):
+        if family not in ("xlnet", "modernbert", "gpt2"):
             assert parts["query"].out_features == attention_width(model.config)
             assert {"key", "value", "attention_output", "ffn_in"} <= parts.keys()
     assert embedding_parts(model)["words"] is word_embeddings(model)
     names = head_parameters(model)
     assert "classifier" in head_parts(model)
-    assert any("classifier" in name or "logits" in name for name in names)
+    assert any(word in name for name in names for word in ("classifier", "logits", "score"))
     assert not any(name.startswith(tuple(layer_names(model))) for name in names)
 
 
@@ -190,8 +189,11 @@ def test_impossible_layers_are_refused_and_nothing_changes(kept):
 
 
 def test_unknown_families_are_refused_by_name():
-    with pytest.raises(UserError, match=r"'gpt2' is not supported; those that work: albert, bert, .*xlnet"):
-        family_of(transformers.GPT2Config())
+    with pytest.raises(UserError, match=r"'bart' is not supported; those that work: albert, bert, .*xlnet"):
+        family_of(transformers.BartConfig())
+    for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
+        with pytest.raises(UserError, match=f"gpt2 with {option} is not supported"):
+            family_of(tiny_config("gpt2", **{option: True}))
     with pytest.raises(UserError, match="inner_group_num"):
         family_of(tiny_config("albert", inner_group_num=2))
 
@@ -271,7 +273,7 @@ def permutations(model, axes):
     ("family", "kind"),
     [(family, "classification") for family in FAMILIES]
     # XLNet has no masked-language head, that of MobileBERT takes hidden channels apart.
-    + [(family, "masked-lm") for family in FAMILIES if family not in ("xlnet", "mobilebert")],
+    + [(family, "masked-lm") for family in FAMILIES if family not in ("xlnet", "mobilebert", "gpt2")],
 )
 def test_units_run_through_exactly_the_axes_named(family, kind):
     """A network whose channels, heads and neurons are reordered everywhere alike computes the same."""

@@ -1,4 +1,4 @@
-"""Attention and relations between tokens, and their distances, as pure functions; padding never counts.
+"""Attention and relations between tokens, and their distances, as pure functions; what is not seen never counts.
 
 Scores are computed from queries and keys (or values), so that no network has to keep its attention maps.
 """
@@ -59,7 +59,29 @@ def match_heads(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def attention_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid") -> Tensor:
+def seen_keys(mask: Tensor, causal: bool) -> Tensor:
+    """Return which keys each query sees: real tokens, of a decoder those up to the query itself.
+
+    Args:
+        mask: 1 for real tokens, ``[B, L]``.
+        causal: Whether a token sees itself and those before it alone.
+
+    Returns:
+        Booleans ``[B, 1, 1, L]``, of a decoder ``[B, 1, L, L]``.
+
+    Examples:
+        >>> import torch
+        >>> seen_keys(torch.tensor([[1, 1, 0]]), causal=True)[0, 0].int().tolist()
+        [[1, 0, 0], [1, 1, 0], [1, 1, 0]]
+    """
+    real = mask.bool()[:, None, None, :]
+    length = mask.shape[1]
+    return real & torch.ones(length, length, dtype=torch.bool, device=mask.device).tril() if causal else real
+
+
+def attention_mse(
+    student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid", causal: bool = False
+) -> Tensor:
     """Return the mean squared difference of attention scores (Jiao et al. 2020, arXiv 1909.10351).
 
     Args:
@@ -68,6 +90,7 @@ def attention_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Red
         mask: 1 for real tokens, ``[B, L]``.
         reduction: ``valid`` averages over pairs of real tokens. ``code`` does as the authors' code: scores of padded
             keys count as 0 on both sides but stay in the average, and queries that are padding count.
+        causal: Whether a token sees itself and those before it alone; other pairs are treated as padding.
 
     Examples:
         >>> import torch
@@ -75,7 +98,7 @@ def attention_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Red
         >>> attention_mse(student, teacher, torch.tensor([[1, 1, 0]])).item()
         1.0
     """
-    keys = mask.bool()[:, None, None, :]
+    keys = seen_keys(mask, causal)
     squares = (student - teacher).square().masked_fill(~keys, 0.0)
     if reduction == "code":
         return squares.mean()
@@ -83,23 +106,24 @@ def attention_mse(student: Tensor, teacher: Tensor, mask: Tensor, reduction: Red
     return (squares * pairs).sum() / (pairs.sum() * student.shape[1])
 
 
-def relation_rows(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+def relation_rows(student: Tensor, teacher: Tensor, mask: Tensor, causal: bool = False) -> Tensor:
     """Return ``KL(softmax(teacher) ‖ softmax(student))`` over the keys, of each head and query; ``[B, heads, L]``.
 
-    Padded keys have no probability; 0 for equal scores.
+    Keys that are not seen have no probability; 0 for equal scores.
 
     Args:
         student: Scores before the softmax, ``[B, heads, L, L]``.
         teacher: The same shape.
         mask: 1 for real tokens, ``[B, L]``.
+        causal: Whether a token sees itself and those before it alone.
     """
     lowest = torch.finfo(student.dtype).min / 4
-    keys = mask.bool()[:, None, None, :]
+    keys = seen_keys(mask, causal)
     first, second = (F.log_softmax(x.masked_fill(~keys, lowest), dim=-1) for x in (student, teacher))
     return F.kl_div(first, second, reduction="none", log_target=True).sum(dim=-1)
 
 
-def relation_kl(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+def relation_kl(student: Tensor, teacher: Tensor, mask: Tensor, causal: bool = False) -> Tensor:
     """Return the mean of ``relation_rows`` over heads and queries; padded queries do not count.
 
     Averaged over the real tokens of each sentence, then over sentences, as MiniLM's formula has it (Wang et al. 2020,
@@ -109,6 +133,7 @@ def relation_kl(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
         student: Scores before the softmax, ``[B, heads, L, L]``.
         teacher: The same shape.
         mask: 1 for real tokens, ``[B, L]``.
+        causal: Whether a token sees itself and those before it alone.
 
     Examples:
         >>> import torch
@@ -117,5 +142,5 @@ def relation_kl(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
         0.0
     """
     real = mask.bool()
-    rows = relation_rows(student, teacher, mask).mean(dim=1)
+    rows = relation_rows(student, teacher, mask, causal).mean(dim=1)
     return ((rows * real).sum(dim=1) / real.sum(dim=1)).mean()

@@ -1,0 +1,119 @@
+"""What the toolkit asks of a model family: the names of what all of them have, and how it computes.
+
+Names of a layer's parts are the same for every family (``query``, ``attention_output``, ``ffn_in`` …), so code above
+never spells an attribute of a model. The table of families is ``teachers.anatomy.families``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CONFIG = {
+    "layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "vocab_size": "vocab_size",
+    "activation": "hidden_act",
+    "max_positions": "max_position_embeddings",
+}
+PARTS = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "attention_output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "ffn_in": "intermediate.dense",
+    "ffn_out": "output.dense",
+    "ffn_norm": "output.LayerNorm",
+}
+EMBEDDINGS = {
+    "words": "embeddings.word_embeddings",
+    "positions": "embeddings.position_embeddings",
+    "token_types": "embeddings.token_type_embeddings",
+    "norm": "embeddings.LayerNorm",
+}
+TAGGING = {"classifier": "classifier", "qa": "qa_outputs"}
+BERT_HEADS = {
+    "dense": "{base}.pooler.dense",
+    "mlm_dense": "cls.predictions.transform.dense",
+    "mlm_norm": "cls.predictions.transform.LayerNorm",
+    "mlm_decoder": "cls.predictions.decoder",
+    **TAGGING,
+}
+
+PART_AXES: Mapping[str, str] = {
+    "query": "q .",
+    "key": "k .",
+    "value": "v .",
+    "query_key_value": "q|k|v .",
+    "position_query": "q .",
+    "position_key": "k .",
+    "attention_output": ". v",
+    "ffn_in": "ffn .",
+    "gated_in": "ffn|ffn .",
+    "ffn_out": ". ffn",
+}
+"""Which axis of a part's weight runs over what, first axis (and bias) first; see ``teachers.anatomy.axes``."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of encoders, or of decoders.
+
+    Attributes:
+        model_type: The name in its ``config.json``.
+        base: Attribute of a model with a head that holds the encoder.
+        layers: Path from the encoder to its list of layers; None for a network without transformer layers.
+        config: Our name of a dimension -> the family's own; a dimension that it lacks is absent.
+        parts: Role in a layer -> path of the module from the layer; ``*`` stands for each of several.
+        tensors: For parts that are bare tensors: path from the layer -> what its axes run over.
+        head_numbers: Attributes in which an attention module keeps the number of its heads, and of their channels.
+        embeddings: Role -> path from the encoder.
+        projection: Path from the encoder to what takes factorised embeddings to the hidden size.
+        heads: Role -> path from the model with a head; ``{base}`` stands for the encoder.
+        token_types: ``config`` (as many as the config says), ``always`` or ``never``.
+        typed_layers: Whether layers read the token types too, not the embeddings alone.
+        pad_type_id: Token type that the family gives to padding.
+        positions_after_padding: Positions are counted from the id of the padding token plus one.
+        rotary: Queries and keys are rotated by position, so their channels come in pairs of fixed frequency.
+        post_norm: The layer is BERT's: attention, add, norm, two-layer FFN, add, norm. Layers of two such families
+            can be exchanged.
+        projects_always: With factorised embeddings, the projection to the hidden size is there even if the two sizes
+            are equal.
+        predicts_words: Whether transformers has a masked-language head for it.
+        plain_attention: Whether attention scores are the scaled products of queries and keys, without terms for
+            relative positions or rotation.
+        head_bias: Path from the encoder to a table ``[buckets, heads]`` of what all layers add to these products by
+            distance; empty where there is none. Heads at the same place of different layers share a column.
+        adds_mask: Whether it also takes a mask ``[B, 1, 1, L]`` that is added to attention scores as it is.
+        entry: Paths from the encoder to what only the first layer's input passes through, those that exist.
+        closing: Paths from the encoder to what only the last layer's output passes through, those that exist.
+        causal: Whether a token sees itself and those before it alone, so that the last one knows the whole text.
+    """
+
+    model_type: str
+    base: str
+    layers: str | None = "encoder.layer"
+    config: Mapping[str, str] = field(default_factory=lambda: CONFIG)
+    parts: Mapping[str, str] = field(default_factory=lambda: PARTS)
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    head_numbers: tuple[str, str] = ("num_attention_heads", "all_head_size")
+    embeddings: Mapping[str, str] = field(default_factory=lambda: EMBEDDINGS)
+    projection: str = ""
+    heads: Mapping[str, str] = field(default_factory=lambda: BERT_HEADS)
+    token_types: str = "config"
+    typed_layers: bool = False
+    pad_type_id: int = 0
+    positions_after_padding: bool = False
+    rotary: bool = False
+    post_norm: bool = True
+    projects_always: bool = False
+    predicts_words: bool = True
+    plain_attention: bool = True
+    head_bias: str = ""
+    adds_mask: bool = True
+    entry: tuple[str, ...] = ("embeddings",)
+    closing: tuple[str, ...] = ("pooler",)
+    causal: bool = False
