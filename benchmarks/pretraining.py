@@ -107,7 +107,7 @@ def speeds(rounds: int) -> dict[str, Any]:
         started = time.perf_counter()
         drawn = sum(int(rows.batch(batch).mask.sum()) for batch in order)
         masked = drawn / (time.perf_counter() - started)
-        student = network_for(NetworkBlock(), tokenizer, True, 13)
+        student = network_for(NetworkBlock(), tokenizer, "masked", 13)
         batches = [rows.batch(batch) for batch in order[:STEPS]]
         real = sum(int(batch.mask.sum()) for batch in batches)
         ways = {"the project's loop": lambda: ours(student, rows), "ten lines": lambda: bare(student.model, batches)}

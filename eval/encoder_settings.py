@@ -46,6 +46,7 @@ class EncoderSettings:
         thresholds: From where on something is answered: for multilabel the probability of each label, for qa-with-null
             by how much the null score may exceed that of the best span; empty for the usual ones of the kind.
         prompt: Text that is put before each text.
+        end_id: For causal-lm, the token id that stands between texts.
     """
 
     kind: str
@@ -61,6 +62,7 @@ class EncoderSettings:
     pad_side: str = "right"
     thresholds: tuple[float, ...] = ()
     prompt: str = ""
+    end_id: int = 0
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderSettings:
@@ -85,8 +87,9 @@ class EncoderSettings:
         return cls(**found)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
-        return asdict(self)
+        """Return the settings as JSON values; what only some kinds have is left out while it says nothing."""
+        values = asdict(self)
+        return values if self.end_id else {name: value for name, value in values.items() if name != "end_id"}
 
 
 def _fits(value: Any, name: str, kind: type) -> bool:

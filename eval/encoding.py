@@ -47,6 +47,9 @@ class TextEncoder:
 
     def _truncate(self) -> None:
         settings = self.settings
+        if self.kind.causal:
+            self.tokenizer.no_truncation()
+            return
         stride, strategy = self.kind.truncates(settings, self._room)
         self.tokenizer.enable_truncation(
             settings.max_length,
@@ -95,6 +98,10 @@ class TextEncoder:
         texts = [part for own in parts for part in own]
         if self.settings.prompt:
             texts = [self.settings.prompt + text for text in texts]
+        if kind.causal:
+            encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            pairs = zip(owners, encodings, strict=True)
+            return [window for index, encoding in pairs for window in self._windows(index, encoding.ids)]
         if not kind.per_token:
             pairs = zip(owners, self._shortened(texts), strict=True)
             return [Feature(index, encoding.ids, encoding.type_ids) for index, encoding in pairs]
@@ -109,6 +116,16 @@ class TextEncoder:
                 kind.mark(feature, examples[index], window, number == 0)
                 features.append(feature)
         return features
+
+    def _windows(self, example: int, ids: list[int]) -> list[Feature]:
+        """Return the windows of a text after an end-of-text token; each token of the text is new in one of them."""
+        size, ids = self.settings.max_length, [self.settings.end_id, *ids]
+        shared = max(1, min(self.settings.stride, size // 2))
+        found = [Feature(example, ids[:size], [0] * len(ids[:size]), context=1)]
+        for start in range(size - shared, len(ids) - shared, size - shared):
+            own = ids[start : start + size]
+            found.append(Feature(example, own, [0] * len(own), context=shared))
+        return found
 
     @cached_property
     def _keeps_beginnings(self) -> bool:

@@ -16,7 +16,7 @@ Example = Mapping[str, Any]
 ``text`` or ``text_a`` and ``text_b`` with ``label`` (classification, regression) or with ``labels``, a sorted list
 (multilabel); ``tokens`` with ``tags`` (tagging);
 ``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa; in qa-with-null it may be
-empty); ``text`` (masked-lm);
+empty); ``text`` (masked-lm, causal-lm);
 ``text`` with a class as ``label``, or ``text_a`` and ``text_b`` with a number as ``label`` (embedding);
 ``text`` and ``choices``, a list of texts, with the place of the right one from 0 as ``label`` (multiple-choice).
 Unlabelled examples lack the last field. Any example may have a ``group``, the name of what it is drawn with: its
@@ -40,6 +40,7 @@ class Feature:
         words: For tagging, the word whose first piece stands at each place, else -1.
         offsets: For qa, the (start, end) characters in the context of each place, without outer white space; None for
             places outside of the context and for pieces of white space alone.
+        context: For causal-lm, how many tokens at the start are not predicted in this window.
     """
 
     example: int
@@ -47,6 +48,7 @@ class Feature:
     type_ids: list[int]
     words: list[int] | None = None
     offsets: list[tuple[int, int] | None] | None = None
+    context: int | None = None
 
 
 class Reads(Protocol):
@@ -60,6 +62,16 @@ class Reads(Protocol):
     @property
     def pair(self) -> bool:
         """Whether an example is a pair of texts."""
+        ...
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of an input."""
+        ...
+
+    @property
+    def end_id(self) -> int:
+        """The end-of-text token of causal-lm."""
         ...
 
     @property

@@ -33,7 +33,8 @@ def decode(
         examples: The examples that were encoded.
         features: What ``TextEncoder.encode`` returned for them.
         outputs: For each feature its unpadded output: ``[C]``, or ``[tokens, C]`` for tagging and qa; ``[d]`` for
-            embedding; ``[1]`` for multiple-choice, the score of a choice.
+            embedding; ``[1]`` for multiple-choice, the score of a choice; for causal-lm ``[tokens, 2]``, loss and
+            whether it was the likeliest, of each token that is predicted.
 
     Returns:
         One answer an example, and its raw logits: ``[C]`` (classification, multilabel), ``[1]`` (regression),
@@ -185,7 +186,7 @@ def answered(
             output = row
             if row.ndim == 2:
                 output = row[encoder.place(len(features[index].ids), row.shape[0])]
-            outputs[index] = np.array(output, dtype=np.float32)
+            outputs[index] = encoder.kind.kept(features[index], output)
     answers, logits = decode(encoder.settings, examples, features, outputs)
     return Predictions(answers, logits, [layers[i] for i in range(len(features))] if layers else None)
 

@@ -241,8 +241,8 @@ def scored_examples(task: Task, split: str) -> Examples:
         UserError: If the split is missing, empty or without labels, or the kind of task has no scores.
     """
     field = kind_of(task.spec.kind).truth
-    if field is None:
-        allowed = ", ".join(kind.name for kind in all_kinds() if kind.truth)
+    if not kind_of(task.spec.kind).scored:
+        allowed = ", ".join(kind.name for kind in all_kinds() if kind.scored)
         raise UserError(f"measure: a {task.spec.kind} task has no answers to score; allowed: {allowed}")
     examples = task.splits.get(split)
     filled = [name for name, items in task.splits.items() if len(items)]
@@ -252,7 +252,7 @@ def scored_examples(task: Task, split: str) -> Examples:
         )
     if not len(examples):
         raise UserError(f"measure: the split {split!r} is empty; splits with examples: {', '.join(filled) or 'none'}")
-    missing = [place for place, example in enumerate(examples) if example.get(field) is None]
+    missing = [place for place, example in enumerate(examples) if field is not None and example.get(field) is None]
     if missing:
         named = ", ".join(str(place) for place in missing[:MOST_NAMED])
         raise UserError(f"measure: {len(missing)} examples of {split!r} have no {field!r}, such as number {named}")

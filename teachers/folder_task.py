@@ -58,7 +58,7 @@ def own_task(folder: Path, config: Any) -> TaskSpec:
     labels = tuple(config.id2label[i] for i in sorted(config.id2label))
     architecture = (config.architectures or [""])[0]
     for kind in own_kinds():
-        if kind.head and architecture.endswith(kind.head) and kind.fits_head(labels, config.problem_type):
+        if kind.has_head(architecture) and kind.fits_head(labels, config.problem_type):
             return TaskSpec(
                 kind=kind.name,
                 labels=labels if kind.labelled else (),

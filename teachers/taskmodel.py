@@ -44,7 +44,7 @@ class TaskModel:
 
     Attributes:
         model: A ``…ForSequenceClassification``, ``…ForTokenClassification``, ``…ForQuestionAnswering``,
-            ``…ForMaskedLM`` or ``…ForMultipleChoice`` module, or the bare encoder for embedding.
+            ``…ForMaskedLM``, ``…ForCausalLM`` or ``…ForMultipleChoice`` module, or the bare encoder for embedding.
         tokenizer: A fast tokenizer of transformers.
         task: What is asked.
         name: What reports call it.
@@ -67,7 +67,7 @@ class TaskModel:
             raise UserError(f"{self.name}: {error}") from error
 
     def forward(self, inputs: Inputs) -> Array:
-        """Return float32 logits ``[rows, C]``, ``[rows, length, C]`` for tagging, qa and masked-lm, or vectors."""
+        """Return float32 logits ``[rows, C]``, ``[rows, length, C]`` for tagging, qa and words, or vectors."""
         return self.forward_counted(inputs)[0]
 
     def forward_counted(self, inputs: Inputs) -> tuple[Array, Array | None]:
@@ -153,6 +153,7 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
         pad_side=str(tokenizer.padding_side),
         thresholds=task.thresholds,
         prompt=task.prompt,
+        end_id=int(tokenizer.eos_token_id or 0) if kind_of(task.kind).causal else 0,
     )
 
 
@@ -161,6 +162,8 @@ def check_kind(config: Any, task: TaskSpec) -> None:
     family, kind = family_of(config), kind_of(task.kind)
     if kind.masks and not family.predicts_words:
         raise UserError(f"{family.model_type} has no masked-language head; it is not trained that way")
+    if kind.causal and not family.causal:
+        raise UserError(f"{family.model_type} sees what comes after a token, so it does not predict the next one")
     having = FAMILIES if kind.head_table is None else getattr(modeling_auto, kind.head_table)
     if family.model_type not in having:
         known = (name for name in FAMILIES if name in having)

@@ -149,7 +149,7 @@ def adapt(
 
 def _answers(kind: Kind) -> bool:
     """Return whether an adapted module answers a kind: one input an example, and logits that the task knows."""
-    return not (kind.several or kind.masks)
+    return not (kind.several or kind.masks or kind.causal)
 
 
 def _places(kind: str) -> bool:

@@ -74,8 +74,8 @@ def _ask(
     if finetune is None:
         known = facts.get("trained")
         finetune = not known if known is not None else _confirm("Does it still have to learn the task?", True)
-    if kind_of(task).masks:
-        finetune, int8 = False, False
+    if kind_of(task).truth is None:
+        finetune, int8 = False, int8 and kind_of(task).scored
     if layers is None:
         layers = int(_prompt("How many layers shall the student have?", max(1, facts.get("layers", 6) // 2), int))
     if layers < 1:

@@ -190,7 +190,7 @@ def _from_flags(
         "teacher": {"model": flags["base"], "finetune": training},
     }
     wanted = recipe_from_plain(values if seed is None else values | {"seed": seed}, "arguments", overrides or ())
-    if wanted.task is None or kind_of(wanted.task.kind).truth is None:
+    if wanted.task is None or not kind_of(wanted.task.kind).scored:
         return wanted
     # What is trained is measured some day, so the split that reports chooses nothing.
     return wanted.model_copy(update={"evaluate": EvaluateBlock(against="none")})

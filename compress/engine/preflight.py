@@ -117,7 +117,7 @@ def _evaluate_problems(
     task = roles.task
     try:
         silent = block.split == AUTO and roles.report not in task.splits
-        if silent and roles.notes and kind_of(task.spec.kind).truth is not None:
+        if silent and roles.notes and kind_of(task.spec.kind).scored:
             raise UserError(f"{roles.notes[-1]} Add such a split, or leave evaluate out.")
         scored_examples(task, roles.report)
     except UserError as error:

@@ -89,8 +89,10 @@ def shrink(
     problems = (
         [] if 1 <= wanted < max(2, has) else [f"layers: got {wanted}, the model has {has}; give fewer, at least 1"]
     )
-    if kind_of(spec.kind).masks:
-        problems.append(f"{model}: predicts masked words; a recipe with a task of its own distils it (compress init)")
+    if kind_of(spec.kind).truth is None:
+        problems.append(
+            f"{model}: predicts words of plain text; a recipe with a task of its own distils it (compress init)"
+        )
     if unlabelled is not None and not Path(unlabelled).is_file():
         problems.append(f"unlabelled: there is no file {unlabelled}")
     if problems:

@@ -178,7 +178,7 @@ def _following(
     from teachers.training.config import Training
 
     half = layer_count(artifact.model) // 2
-    if not half or kind_of(task.spec.kind).masks:
+    if not half or kind_of(task.spec.kind).truth is None:
         return ""
     learns = max(len(task.train), 6 * sum(map(len, task.splits.values())) // 10 if len(task.train) <= RANGES else 0)
     advice = recommend(task.spec.kind, half, 2 * half, learns, len(task.spec.labels) or None)

@@ -72,8 +72,8 @@ def teacher_facts(teacher: str) -> dict[str, Any]:
     try:
         config = read_json(Path(teacher) / "config.json")
         layers = config.get("num_hidden_layers") or config.get("n_layers") or config.get("n_layer")
-        heads = tuple(kind.head for kind in own_kinds() if kind.head and not kind.masks)
-        trained = any(str(name).endswith(heads) for name in config.get("architectures") or ())
+        learned = [kind for kind in own_kinds() if kind.truth is not None]
+        trained = any(kind.has_head(str(name)) for name in config.get("architectures") or () for kind in learned)
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
     return {"trained": trained} | ({"layers": layers} if isinstance(layers, int) and layers > 0 else {})

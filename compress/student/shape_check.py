@@ -34,6 +34,8 @@ def shape_problems(student: StudentShape, source: TaskModel) -> list[str]:
         found += _family_change(student, config, name)
     if kind_of(source.task.kind).masks and not family.predicts_words:
         found.append(f"student.family: {name} has no masked-language head in transformers; choose another family")
+    if kind_of(source.task.kind).causal and not family.causal:
+        found.append(f"student.family: {name} sees what comes after a token; choose a decoder such as gpt2")
     if found:
         return found
     config, before = student.config(source), config

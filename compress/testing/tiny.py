@@ -181,10 +181,16 @@ def _byte_tokenizer(family: str) -> Any:
     if family in ("roberta", "gpt2"):
         import json
 
+        from transformers import AutoConfig
+
+        from teachers.fitting_tokenizer import make_ready
+
         model = json.loads(tokenizer.to_str())["model"]
         merges = [tuple(merge) for merge in model["merges"]]
         made = transformers.RobertaTokenizer if family == "roberta" else transformers.GPT2Tokenizer
-        return made(vocab=model["vocab"], merges=merges, model_max_length=POSITIONS)
+        made_tokenizer = made(vocab=model["vocab"], merges=merges, model_max_length=POSITIONS)
+        make_ready(made_tokenizer, AutoConfig.for_model(family))
+        return made_tokenizer
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B [SEP]",
@@ -213,7 +219,7 @@ def tiny_spec(kind: KindName = "classification", *, pair: bool = False, max_leng
         "qa": "f1",
     }
     metrics |= {"multiple-choice": "accuracy", "qa-with-null": "f1"}
-    metric = metrics.get(kind, "masked_accuracy")
+    metric = metrics.get(kind, kind_of(kind).metric)
     if kind == "embedding":
         metric = "spearman" if pair else "nearest"
     if kind in ("retrieval", "reranking"):
@@ -227,7 +233,7 @@ def tiny_task(kind: KindName = "classification", *, pair: bool = False, examples
     Classification: whether good or bad words are more (of a pair: whether both texts are of one mood); multilabel:
     which of good words, people and places there are; regression:
     the share of good words; tagging: people and places; qa: where a person lives; qa-with-null: likewise,
-    of every third person nothing is told; masked-lm: the same sentences;
+    of every third person nothing is told; masked-lm and causal-lm: the same sentences;
     embedding: the texts of classification, as a pair with 1 for one mood and 0 for two; multiple-choice: which of three
     texts is a good one; retrieval: which document tells of this person in this place; reranking: likewise, among those
     that tell of the person or the place.

@@ -83,7 +83,7 @@ def assign_roles(task: Task, split: str = AUTO, select: str = AUTO) -> Roles:
     whole, report, held_out = task.train, reporting(task, split), False
     if not len(task.splits.get(report, ())):
         held, rest = carve(task, REPORTED, MOST_REPORTED, REPORT_SALT)
-        if not len(held) or kind_of(task.spec.kind).truth is None:
+        if not len(held) or not kind_of(task.spec.kind).scored:
             return Roles(task, report, (_silent(task),))  # so that whatever is there may choose
         task = replace(task, splits={**task.splits, report: Examples(held.items, report), "train": rest})
         held_out = True

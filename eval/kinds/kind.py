@@ -98,6 +98,10 @@ class Kind(Learning):
         """End of the names of the classes that have the head, such as ``ForTokenClassification``; empty without one."""
         return self.auto_class.removeprefix("AutoModel")
 
+    def has_head(self, architecture: str) -> bool:
+        """Return whether a class of transformers, given by its name, has the head."""
+        return bool(self.head) and architecture.endswith(self.head)
+
     @property
     def one_label(self) -> bool:
         """Whether it chooses one of the labels for an example."""

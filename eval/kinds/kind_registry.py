@@ -26,6 +26,7 @@ OWN: dict[str, str] = {
     "qa": "eval.kinds.qa:QuestionAnswering",
     "qa-with-null": "eval.kinds.qa_with_null:QuestionAnsweringWithNull",
     "masked-lm": "eval.kinds.masked_lm:MaskedLanguage",
+    "causal-lm": "eval.kinds.causal_lm:CausalLanguage",
     "embedding": "eval.kinds.embedding:Embedding",
     "multiple-choice": "eval.kinds.multiple_choice:MultipleChoice",
     "retrieval": "eval.kinds.retrieval:Retrieval",

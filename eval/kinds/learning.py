@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eval.examples import IGNORED, TEXTS, Array, Asks, Example, Feature
+from eval.examples import IGNORED, TEXTS, Array, Asks, Example, Feature, Reads
 from eval.kinds.reading import Reading
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Learning(Reading):
         optional_truth: Whether training leaves out examples without their truth, instead of refusing them.
         number: Whether the prediction is a number; distillation then compares by squared error.
         vectors: Whether the prediction is a vector of a text, of which no label speaks.
+        scored: Whether examples can score a model: by their truth, or because a text is its own.
         texts_alone: Whether training reads texts without their truth, unless it is asked to read it.
         independent: Whether each output is a yes-or-no question of its own, not one of several to choose from.
     """
@@ -33,6 +34,7 @@ class Learning(Reading):
     optional_truth: bool = True
     number: bool = False
     vectors: bool = False
+    scored: bool = True
     texts_alone: bool = False
     independent: bool = False
 
@@ -47,6 +49,11 @@ class Learning(Reading):
     def text_pairs(self, examples: Sequence[Example]) -> list[Example]:
         """Return the pairs of texts, ``text_a`` and ``text_b``, that examples hold, with what is known of them."""
         return [example for example in examples if TEXTS[0] in example]
+
+    def learned(self, features: Sequence[Feature], settings: Reads) -> list[Feature]:
+        """Return the inputs that are learned from, given those that are answered; by default the same."""
+        del settings
+        return list(features)
 
     def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> Any:
         """Return what a feature should be answered with; see ``teachers.data.encoded_dataset.target``.
@@ -72,6 +79,13 @@ class Learning(Reading):
         """
         del places, length, inputs
         return {"labels": np.array(targets, dtype=np.float32 if self.number else np.int64)}
+
+    def padded_tokens(self, targets: Sequence[Sequence[int]], places: Sequence[slice], length: int) -> dict[str, Array]:
+        """Return as ``labels`` ``[rows, length]`` what is said of each token, ``IGNORED`` elsewhere; see ``padded``."""
+        labels = np.full((len(targets), length), IGNORED, dtype=np.int64)
+        for row, (values, place) in enumerate(zip(targets, places, strict=True)):
+            labels[row, place] = values
+        return {"labels": labels}
 
     def loss(self, spec: Asks, logits: Tensor, targets: Mapping[str, Tensor], mask: Tensor) -> Tensor:
         """Return the loss of the labels, by default the cross-entropy, 0 where nothing is labelled; a scalar.

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from eval.examples import IGNORED, Answer, Asks, Example, Feature
-from eval.kinds.kind import Kind
+from eval.examples import Answer, Asks, Example, Feature
+from eval.kinds.language_model import LanguageModel
 from eval.metrics import scorers
 from eval.metrics.scorers import Metric, Values
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-class MaskedLanguage(Kind):
+class MaskedLanguage(LanguageModel):
     """The token behind each mask; ``teachers.data.encoded_dataset`` draws the masks, which are the targets."""
 
     name = "masked-lm"
-    fields = ("text",)
-    truth = None
-    optional_truth = False
-    no_augment = "learns from plain text; put more text into its data instead"
-    pairs = False
-    per_token = True
     masks = True
+    scored = False
     auto_class = "AutoModelForMaskedLM"
     metric = "masked_accuracy"
     meaning = "unlabelled text; the result is a smaller base to fine-tune later"
@@ -36,15 +27,6 @@ class MaskedLanguage(Kind):
     pipeline = "fill-mask"
     no_page = "it has no answer to show"
     unlisted = "it answers what is hidden, which is drawn by chance"
-
-    def form(self, example: Example) -> None:
-        """Return None: there is one form alone."""
-        del example
-
-    def width(self, outputs: int, hidden_size: int, vocab_size: int) -> int:
-        """Return the number of words."""
-        del outputs, hidden_size
-        return vocab_size
 
     def metrics(self) -> tuple[Metric, ...]:
         """Over masked tokens; perplexity is only reported."""
@@ -62,7 +44,3 @@ class MaskedLanguage(Kind):
     def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> None:
         """Return None: masks are drawn batch by batch."""
         del spec, feature, example, left
-
-    def soft_rows(self, targets: Mapping[str, Tensor], mask: Tensor, only_predicted: bool) -> Tensor:
-        """Compare every real token, or only those to be predicted."""
-        return targets["labels"] != IGNORED if only_predicted else mask.bool()

@@ -25,6 +25,8 @@ class Reading:
         words: Whether texts are given as lists of words.
         half: Whether the first of two texts is cut to half of the room of an input, and the second into windows.
         masks: Whether it predicts masked words of unlabelled text; masks are drawn anew in every epoch.
+        causal: Whether each token of a text is predicted from those before it. A text is then read whole, from an
+            end-of-text token on, in windows that begin with the end of the one before.
     """
 
     name: str = ""
@@ -37,6 +39,7 @@ class Reading:
     words: bool = False
     half: bool = False
     masks: bool = False
+    causal: bool = False
 
     def given(self, pair: bool) -> tuple[str, ...]:
         """Return the fields that a prediction needs.
@@ -87,6 +90,16 @@ class Reading:
             encoding: That of the tokenizers library.
             first: Whether it is the first window.
         """
+
+    def kept(self, feature: Feature, output: Array) -> Array:
+        """Return what of an output predictions are made of: by default all of it, in float32.
+
+        Args:
+            feature: The input.
+            output: Unpadded, ``[C]`` or ``[tokens, C]``.
+        """
+        del feature
+        return np.array(output, dtype=np.float32)
 
     def decode(
         self, settings: Reads, examples: Sequence[Example], features: Sequence[Feature], outputs: Sequence[Array]

@@ -185,10 +185,7 @@ class Tagging(Kind):
     ) -> dict[str, Array]:
         """Return ``labels`` ``[rows, length]``."""
         del inputs
-        labels = np.full((len(targets), length), IGNORED, dtype=np.int64)
-        for row, (values, place) in enumerate(zip(targets, places, strict=True)):
-            labels[row, place] = values
-        return {"labels": labels}
+        return self.padded_tokens(targets, places, length)
 
     def soft_rows(self, targets: Mapping[str, Tensor], mask: Tensor, only_predicted: bool) -> Tensor:
         """Compare the first token of each word, which alone is read later."""

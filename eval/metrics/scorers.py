@@ -246,14 +246,35 @@ def best_scores(score: Callable[[str, str], float], answers: Sequence[Answer], e
 
 
 def masked_accuracy(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
-    """Share of right tokens among the masked ones."""
+    """Share of right tokens among those that are predicted."""
     return _ratio(column(answers, "correct"), column(answers, "total"))
 
 
 def perplexity(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
-    """Exponential of the mean loss of a masked token."""
+    """Exponential of the mean loss of a token that is predicted."""
     loss = _ratio(column(answers, "loss"), column(answers, "total"))
     return lambda indices: float(np.exp(min(loss(indices), MOST_NATS)))
+
+
+def likelihood(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """Geometric mean of the probabilities of all tokens, the inverse of the perplexity."""
+    loss = _ratio(column(answers, "loss"), column(answers, "total"))
+    return lambda indices: float(np.exp(-loss(indices)))
+
+
+def word_perplexity(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """Exponential of the loss of all tokens, divided by the number of words that white space separates.
+
+    Models with other tokenizers can be compared by it, as by ``bits_per_byte`` (Radford et al. 2019).
+    """
+    loss = _ratio(column(answers, "loss"), column(answers, "words"))
+    return lambda indices: float(np.exp(min(loss(indices), MOST_NATS)))
+
+
+def bits_per_byte(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
+    """The loss of all tokens in bits, divided by the bytes of the texts in UTF-8."""
+    loss = _ratio(column(answers, "loss"), column(answers, "bytes"))
+    return lambda indices: float(loss(indices) / np.log(2))
 
 
 def column(answers: Sequence[Answer], name: str) -> Values:

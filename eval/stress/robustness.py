@@ -76,7 +76,7 @@ def stressed(
         UserError: The kind of task has no answers to compare.
     """
     kind = kind_of(spec.kind)
-    if kind.masks:
+    if kind.masks or kind.causal:
         raise UserError(f"stress: a {spec.kind} model gives no answers to compare; measure what is fine-tuned from it")
     places = sorted(random.Random(seed).sample(range(len(examples)), min(MOST, len(examples))))
     clean = [examples[place] for place in places]

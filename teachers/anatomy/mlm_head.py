@@ -1,4 +1,4 @@
-"""The masked-language head of a network by itself, at chosen places: a fifth of the work of the whole sequence."""
+"""The head that predicts words by itself, at chosen places: for masked words a fifth of the work of the sequence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from teachers.anatomy.encoder import base_encoder, family_of
+from teachers.anatomy.encoder import base_encoder, family_of, is_causal
 
 
 class _Given(nn.Module):
@@ -23,7 +23,10 @@ class _Given(nn.Module):
 
 
 def word_scores(network: Any, states: Tensor) -> Tensor:
-    """Return the scores ``[N, V]`` that a ``…ForMaskedLM`` network gives for last hidden states ``[N, d]``."""
+    """Return the scores ``[N, V]`` of a ``…ForMaskedLM`` or ``…ForCausalLM`` network for last states ``[N, d]``."""
+    if is_causal(network):
+        found: Tensor = network.get_output_embeddings()(states)
+        return found
     name = family_of(network).base
     encoder = network._modules[name]
     network._modules[name] = _Given(states[None])

@@ -101,7 +101,7 @@ class EncodedDataset:
         if self.kind.masks and mask_id is None:
             raise UserError("the masked-language objective needs a tokenizer with a mask token")
         self.examples, self.encoder, self.spec = examples, encoder, spec
-        self.features = encoder.encode(examples)
+        self.features = self.kind.learned(encoder.encode(examples), encoder.settings)
         self.tokens = [len(feature.ids) for feature in self.features]
         self.members = _members(self.features, joined=self.kind.joined)
         self.lengths = [max(self.tokens[i] for i in own) for own in self.members]

@@ -1,10 +1,12 @@
-"""A masked-language loss on the task's own text beside the loss of the task: L = L_task + gamma * L_lm.
+"""A language loss on the task's own text beside the loss of the task: L = L_task + gamma * L_lm.
 
 ``gamma`` falls exponentially over the training, so that the language is kept in mind at first and the task decides at
 last. The paper's network is an LSTM that predicts the next word; an encoder predicts masked ones, for which it reads
-each batch a second time with new masks, so an optimizer step takes about twice as long.
+each batch a second time with new masks, so an optimizer step takes about twice as long. A decoder predicts the next
+word from the states that its classifier reads, as GPT did with a gamma of 0.5 from the first step to the last.
 
-Source: Chronopoulou, Baziotis and Potamianos 2019, arXiv 1902.10547 (SiATL; gamma from 0.2 to 0.1).
+Source: Chronopoulou, Baziotis and Potamianos 2019, arXiv 1902.10547 (SiATL; gamma from 0.2 to 0.1); Radford,
+Narasimhan, Salimans and Sutskever 2018 (GPT; ``start: 0.5, end: 0.5``).
 """
 
 from __future__ import annotations
@@ -17,16 +19,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.task import TaskSpec
-from teachers.anatomy.encoder import share_encoder
+from teachers.anatomy.encoder import is_causal, layer_count, share_encoder, word_embeddings
 from teachers.anatomy.mlm_head import head_modules
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss, Objective, WrappedLoss, WrappedObjective
 from teachers.losses.task_loss import TaskLoss, task_loss
-from teachers.signals.hooks import Signals
+from teachers.signals.hooks import Signals, SignalSpec
 from teachers.taskmodel import TaskModel, build_taskmodel, logits_of
 from teachers.training.config import AuxiliaryLM
 
@@ -37,24 +40,26 @@ SPEC = TaskSpec(kind="masked-lm", metric="masked_accuracy")
 
 @dataclass(frozen=True)
 class WithLanguageModel(WrappedObjective):
-    """An objective, and the masked-language loss of the same texts.
+    """An objective, and the language loss of the same texts: of masked words, of a decoder that of the next ones.
 
     The head that predicts words is new, tied to the student's word embeddings, and thrown away after the training.
 
     Attributes:
         objective: Whatever else is minimised; the labels' own loss by default.
-        weight: Of the masked-language loss, from the first optimizer step to the last.
+        weight: Of the language loss, from the first optimizer step to the last.
     """
 
     objective: Objective = field(default_factory=TaskLoss)
     weight: AuxiliaryLM = field(default_factory=AuxiliaryLM)
 
-    def bind(self, student: TaskModel, rows: EncodedDataset) -> LanguageModelLoss:
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> LanguageModelLoss | NextWordLoss:
         """Bind the objective and make the head.
 
         Raises:
-            UserError: If the family has no masked-language head, or the tokenizer no mask token.
+            UserError: If an encoder's family has no masked-language head, or its tokenizer no mask token.
         """
+        if is_causal(student.model):
+            return NextWordLoss(self.objective.bind(student, rows), self.weight, student.model)
         if rows.mask_id is None:
             raise UserError(f"auxiliary_lm: the tokenizer of {student.name} has no mask token")
         reader = language_model(student, rows.seed)
@@ -98,6 +103,33 @@ class LanguageModelLoss(WrappedLoss):
         device = batch.rows.device
         inputs = {**batch.inputs, "input_ids": torch.from_numpy(ids).to(device)}
         return Batch(inputs, {"labels": torch.from_numpy(labels).to(device)}, batch.rows, batch.progress)
+
+
+class NextWordLoss(WrappedLoss):
+    """The loss of an objective, and that of the next word, from the last hidden states of the same pass.
+
+    Args:
+        inner: The loss of the objective.
+        weight: Of the language loss.
+        network: A decoder, whose word embeddings score words too.
+    """
+
+    def __init__(self, inner: Loss, weight: AuxiliaryLM, network: Any) -> None:
+        super().__init__(inner)
+        self.weight, self.network, self.last = weight, network, layer_count(network)
+        self.reads = inner.reads | SignalSpec(hidden_states=(self.last,))
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return over how many answers each term is a mean."""
+        return {**self.inner.counts(batch), "language_model": batch.mask[:, 1:].sum()}
+
+    def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
+        """Return the terms of the objective, and ``language_model``, weighted."""
+        real = batch.mask[:, 1:].bool()
+        states = student.hidden_states[self.last][:, :-1][real]
+        scores = functional.linear(states, word_embeddings(self.network).weight).float()
+        loss = functional.cross_entropy(scores, batch.inputs["input_ids"][:, 1:][real])
+        return {**self.inner(student, batch), "language_model": gamma(self.weight, batch.progress) * loss}
 
 
 def gamma(weight: AuxiliaryLM, progress: float) -> float:

@@ -27,8 +27,11 @@ def clashes(
     """
     words = {"in_domain": in_domain, "auxiliary_lm": auxiliary_lm}
     for name, wanted in words.items():
-        if wanted and kind_of(kind).masks:
-            yield name, "the task itself is to predict masked words; leave it out"
+        if wanted and kind_of(kind).truth is None:
+            yield (
+                name,
+                f"the task itself is to predict {'masked' if kind_of(kind).masks else 'the next'} words; leave it out",
+            )
     if features and kind_of(kind).masks:
         yield "features", f"{kind} hides other words in every epoch, so there is nothing to keep; leave it out"
     if features and auxiliary_lm:

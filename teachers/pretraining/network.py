@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from eval.data.sources import Source
 from eval.errors import UserError
@@ -22,22 +22,42 @@ from teachers.pretraining.text.tokenizer_training import LONGEST, trained_tokeni
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, load_tokenizer, loaded_part, save_taskmodel
 
+Words = Literal["none", "masked", "next"]
+SPECS: Mapping[Words, TaskSpec] = {
+    "none": TaskSpec(kind="embedding", metric="nearest"),
+    "masked": TaskSpec(kind="masked-lm", metric="masked_accuracy"),
+    "next": TaskSpec(kind="causal-lm", metric="next_token_accuracy"),
+}
+"""What a network that is pretrained answers, by the words that it predicts."""
 
-def network_for(block: NetworkBlock, tokenizer: Any, words: bool, seed: int) -> TaskModel:
+
+def words_of(block: Pretraining) -> Words:
+    """Return which words the objectives of a block predict.
+
+    Raises:
+        UserError: If some predict the next one and others masked ones, which is another network.
+    """
+    asked = [own for stage in block.stages for task in stage.tasks.values() for own in task.objectives.given.values()]
+    if any(own.causal for own in asked):
+        if not all(own.causal for own in asked):
+            raise UserError("pretrain.stages: next_word is for decoders, the other objectives for encoders; choose one")
+        return "next"
+    return "masked" if any(own.predicts_words for own in asked) else "none"
+
+
+def network_for(block: NetworkBlock, tokenizer: Any, predicts: Words, seed: int) -> TaskModel:
     """Return a new network for a tokenizer, or the one that is trained further.
 
     Args:
         block: Its shape.
         tokenizer: Its tokenizer.
-        words: Whether it gets a masked-language head.
+        predicts: Which words it has a head for.
         seed: Seeds its weights.
 
     Raises:
         UserError: If the options are not the family's own.
     """
-    kind = (
-        TaskSpec(kind="masked-lm", metric="masked_accuracy") if words else TaskSpec(kind="embedding", metric="nearest")
-    )
+    kind = SPECS[predicts]
     if block.from_ is not None:
         return replace(load_taskmodel(block.from_, kind, seed=seed), name="network")
     from transformers import BertConfig
@@ -83,7 +103,8 @@ def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
     check_inputs(block)
     named = block.network.from_ or block.tokenizer.from_
     tokenizer = bert_word_pieces((), block.tokenizer.size, LONGEST) if named is None else tokenizer_for(block, ())
-    student = network_for(block.network, tokenizer, True, seed)
+    predicts: Words = "next" if words_of(block) == "next" else "masked"
+    student = network_for(block.network, tokenizer, predicts, seed)
     if named is None and student.model.config.vocab_size < block.tokenizer.size:
         student.model.resize_token_embeddings(block.tokenizer.size, mean_resizing=False)
     save_taskmodel(student, folder)

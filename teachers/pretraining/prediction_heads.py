@@ -71,10 +71,10 @@ class Head(nn.Module):
 
 
 class WordHead(Head):
-    """The network's own masked-language head.
+    """The network's own head that predicts words.
 
     Args:
-        network: A ``…ForMaskedLM`` network.
+        network: A ``…ForMaskedLM`` or ``…ForCausalLM`` network.
         target: See ``Head``.
     """
 
@@ -84,8 +84,10 @@ class WordHead(Head):
         self._network = (network,)  # not a part of this module
 
     def begin(self, frequencies: Tensor) -> None:
-        """Set the bias of the network's head."""
-        begin_with(self._network[0].get_output_embeddings().bias, frequencies)
+        """Set the bias of the network's head, if it has one."""
+        bias = self._network[0].get_output_embeddings().bias
+        if bias is not None:
+            begin_with(bias, frequencies)
 
     def answer(self, hidden: Tensor, asked: Tensor) -> Tensor:
         """Return ``[N, V]``."""

@@ -27,7 +27,7 @@ from teachers.file_digests import config_values, has_config
 from teachers.home import home
 from teachers.pretraining.earlier_heads import HEADS, earlier_heads
 from teachers.pretraining.inputs import check_inputs, digests, given_sources
-from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for
+from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for, words_of
 from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.prediction_heads import Head, TextHead, pooler
@@ -101,8 +101,9 @@ class _Run:
         check_inputs(block)
         self.sources = [find_sources(text, {}) for text in block.text]
         tokenizer = tokenizer_for(block, [own["train"] for own in self.sources if "train" in own])
-        self.student = network_for(block.network, tokenizer, _wants_words(block), seed)
-        self.frame = Frame(tokenizer)
+        predicts = words_of(block)
+        self.student = network_for(block.network, tokenizer, predicts, seed)
+        self.frame = Frame(self.student.tokenizer, masks=predicts != "next")
         self.text = self._corpus("train")
         self.watched = self._corpus("validation")
         self.heads: dict[str, Head] = {}
@@ -152,7 +153,7 @@ class _Run:
 
     def save(self, folder: Path) -> None:
         """Write the network as a standard folder, a pooler where standard code looks for it, and the heads."""
-        if kind_of(self.student.task.kind).masks:
+        if kind_of(self.student.task.kind).truth is None:
             save_taskmodel(self.student, folder)
         else:  # an encoder without a head, of which nothing is asked yet
             self.student.model.config.__dict__.pop(POOLING, None)
@@ -295,8 +296,3 @@ class _Ready:
     def bind(self, seed: int) -> BoundTask:
         del seed
         return self.bound
-
-
-def _wants_words(block: Pretraining) -> bool:
-    tasks = [task for stage in block.stages for task in stage.tasks.values()]
-    return any(own.predicts_words for task in tasks for own in task.objectives.given.values())

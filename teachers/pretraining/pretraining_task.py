@@ -119,7 +119,7 @@ class PretextMonitor:
             else:
                 scores[f"{name}.accuracy"] = float(values.double().mean())
             loss = float(losses.double().mean())
-            scores |= {f"{name}.perplexity": math.exp(loss)} if name == "mlm" else {f"{name}.loss": loss}
+            scores |= {f"{name}.perplexity": math.exp(loss)} if name in ("mlm", "next_word") else {f"{name}.loss": loss}
         return {"scores": scores, "score": next(iter(scores.values()))}
 
 

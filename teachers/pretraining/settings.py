@@ -26,9 +26,10 @@ class TokenizerBlock(_Block):
     Attributes:
         from_: A model folder or hub name whose tokenizer is taken; written ``from``. Otherwise one is learned from the
             text.
-        kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa) or ``unigram`` (ALBERT).
+        kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa), ``unigram`` (ALBERT) or ``gpt2`` (bytes too, with an end of
+            text as the only special token).
         size: Pieces.
-        lowercase: Whether everything is written small; ``bytes`` never does.
+        lowercase: Whether everything is written small; ``bytes`` and ``gpt2`` never do.
     """
 
     from_: str | None = Field(default=None, alias="from", min_length=1)
@@ -67,7 +68,9 @@ class NetworkBlock(_Block):
     @classmethod
     def _trainable(cls, family: str) -> str:
         allowed = [
-            name for name in FAMILIES if (known := FAMILIES.get(name)).predicts_words and known.layers is not None
+            name
+            for name in FAMILIES
+            if ((known := FAMILIES.get(name)).predicts_words or known.causal) and known.layers is not None
         ]
         if family not in allowed:
             raise ValueError(f"got {family!r}; those that are pretrained here: {', '.join(allowed)}")
@@ -111,13 +114,21 @@ class PretextTask(_Block):
             raise ValueError(f"{' and '.join(named)}: a sequence has one class; write a task for each")
         if not named and not self.objectives.given:
             raise ValueError("asks for nothing; give objectives such as {mlm: {}}, or pair, reorder, given, dialogues")
+        if self.objectives.next_word is not None and named:
+            raise ValueError(f"next_word is for decoders, which have no token that knows a pair; leave {named[0]} out")
+        if self.format == "blocks" and (self.pair or self.reorder):
+            raise ValueError(
+                "sequences: blocks may begin inside of a sentence; choose another for pairs and paragraphs"
+            )
         if self.sequences is not None and (self.given or self.dialogues):
             raise ValueError("sequences: is for text; given pairs and dialogues are sequences already")
         return self
 
     @property
     def format(self) -> Format:
-        """How sentences make a sequence; segments where there are two, full sequences across documents otherwise."""
+        """How sentences make a sequence; segments where there are two, else full sequences, blocks for a decoder."""
+        if self.sequences is None and self.objectives.next_word is not None:
+            return "blocks"
         return self.sequences or ("segment_pair" if self.pair or self.reorder else "full_sentences")
 
 

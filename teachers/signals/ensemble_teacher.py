@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -232,7 +232,8 @@ class JointEncoder(TextEncoder):
         """Return the first member's features, each with those of all members."""
         rows = zip(*(encoder.encode(examples) for encoder in self.encoders), strict=True)
         return [
-            JointFeature(own[0].example, own[0].ids, own[0].type_ids, own[0].words, own[0].offsets, own) for own in rows
+            JointFeature(**{each.name: getattr(own[0], each.name) for each in fields(own[0])}, members=own)
+            for own in rows
         ]
 
     def collate(self, features: Sequence[Feature], multiple_of: int = 1) -> Inputs:

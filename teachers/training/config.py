@@ -140,7 +140,7 @@ class WithTraining(BaseModel):
 
 
 class AuxiliaryLM(BaseModel):
-    """The weight of a masked-language loss beside that of the task; see ``teachers.finetuning.auxiliary_lm``.
+    """The weight of a language loss beside that of the task; see ``teachers.finetuning.auxiliary_lm``.
 
     Attributes:
         start: Weight at the first optimizer step.

@@ -285,6 +285,7 @@ def one_of_each(seed=0):
         "qa": ((), *extracted(chosen, [[text[i]] for i in generator.integers(0, 5, 60)])),
         "qa-with-null": ((), *extracted(chosen, [[t] if t != "dog" else [] for t in reversed(chosen)])),
         "masked-lm": ((), masked, [{"text": ""}] * 60),
+        "causal-lm": ((), [{**one, "total": one["total"] + 2, "words": 2, "bytes": 9} for one in masked], [{}] * 60),
         "embedding": ((), *scored((true + generator.normal(size=60)).round(1), true)),
         "multiple-choice": ((), *classified(*generator.integers(0, 4, (2, 60)).tolist())),
         "multilabel": (LABELS, *labelled_sets(generator)),

@@ -32,6 +32,12 @@ def test_doc_sentences_stop_at_the_end_of_a_document():
     assert packed("doc_sentences", [4, 3, 5]) == [(0, [(0, 7)]), (0, [(7, 12)])]
 
 
+def test_blocks_are_full_wherever_that_ends_them_and_separators_count():
+    assert packed("blocks", [4, 3], [2, 5]) == [(0, [(0, 7), (7, 9)]), (1, [(9, 14)])]
+    assert packed("blocks", [9], [5]) == [(0, [(0, 9), (9, 9)]), (1, [(9, 14)])], "the separator ends the block"
+    assert packed("blocks", [10], [], [5]) == [(0, [(0, 10)]), (2, [(10, 10), (10, 15)])], "it begins the next"
+
+
 def test_segments_keep_their_sentences_apart_to_be_divided():
     assert packed("segment_pair", [4, 3], [2, 5]) == [(0, [(0, 4), (4, 7)]), (1, [(7, 9), (9, 14)])]
 
@@ -40,7 +46,7 @@ def test_a_sentence_pair_is_two_sentences():
     assert packed("sentence_pair", [2, 2, 2]) == [(0, [(0, 2), (2, 4)]), (0, [(4, 6)])]
 
 
-@pytest.mark.parametrize("how", ["segment_pair", "sentence_pair", "full_sentences", "doc_sentences"])
+@pytest.mark.parametrize("how", ["segment_pair", "sentence_pair", "full_sentences", "doc_sentences", "blocks"])
 @pytest.mark.parametrize("room", [1, 7, 10, 100])
 def test_every_token_comes_once_and_in_order(how, room):
     documents = ([3, 25, 4], [], [1], [9, 9, 9, 2], [30])
@@ -52,7 +58,7 @@ def test_every_token_comes_once_and_in_order(how, room):
         crossed = sum(any(a < end <= b for end in ends[:-1]) for a, b in itertools.pairwise(run[0] for run in runs))
         assert sum(end - start for start, end in runs) + crossed <= room
         assert runs[0][0] >= (ends[first - 1] if first else 0)
-        if how != "full_sentences":
+        if how not in ("full_sentences", "blocks"):
             assert runs[-1][1] <= ends[first]
 
 

@@ -20,6 +20,7 @@ from teachers.named_block import NamedBlock, full_form
 from teachers.pretraining.objectives.capitals import Capitals
 from teachers.pretraining.objectives.in_document import InDocument
 from teachers.pretraining.objectives.mlm import MaskedLM
+from teachers.pretraining.objectives.next_word import NextWord
 from teachers.pretraining.objectives.pretext_objective import PretextObjective
 from teachers.pretraining.objectives.rtd import ReplacedTokenDetection
 from teachers.pretraining.objectives.span_boundary import SpanBoundary
@@ -44,6 +45,7 @@ REGISTRY: Registry[type[PretextObjective]] = Registry(
         "span_boundary": SpanBoundary,
         "capitals": Capitals,
         "in_document": InDocument,
+        "next_word": NextWord,
     },
     _problem,
 )
@@ -69,6 +71,7 @@ class Objectives(RenamedFields, NamedBlock):
         span_boundary: The tokens of a masked span from those at its ends (SpanBERT).
         capitals: Whether a word begins with a capital (ERNIE 2.0).
         in_document: Whether a word stands in the document elsewhere (ERNIE 2.0).
+        next_word: The token after each (GPT, GPT-2); of decoders, and alone.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -83,6 +86,7 @@ class Objectives(RenamedFields, NamedBlock):
     span_boundary: SpanBoundary | None = None
     capitals: Capitals | None = None
     in_document: InDocument | None = None
+    next_word: NextWord | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -105,6 +109,8 @@ class Objectives(RenamedFields, NamedBlock):
             raise ValueError("span_boundary needs mlm with 'units: span', whose spans it asks for")
         if self.rtd is not None and len(self.given) > 1:
             raise ValueError("rtd fills the sequences itself; leave the other objectives out")
+        if self.next_word is not None and len(self.given) > 1:
+            raise ValueError("next_word is for networks that see no later token; leave the other objectives out")
         return self
 
     @property

@@ -52,6 +52,9 @@ class PretextObjective(BaseModel):
     predicts_words: ClassVar[bool] = False
     """Whether its answers are words, so that the network needs a masked-language head."""
 
+    causal: ClassVar[bool] = False
+    """Whether it needs a network in which a token sees none of those after it; others need one that sees them."""
+
     weight: float = Field(default=1.0, gt=0)
 
     def ask(self, text: Text) -> Ask:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,9 +48,10 @@ class Frame:
 
     Args:
         tokenizer: A fast tokenizer of transformers.
+        masks: Whether a mask token is needed.
 
     Attributes:
-        mask: Id of the mask token.
+        mask: Id of the mask token; -1 if there is none.
         pad: Id of padding.
         separator: Ids between two texts that are read as one.
         ordinary: Ids that are no special tokens; random replacements are drawn from them.
@@ -59,10 +60,11 @@ class Frame:
         UserError: If the tokenizer has no mask token, or splits a plain word into nothing.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        if tokenizer.mask_token_id is None or tokenizer.pad_token_id is None:
+    def __init__(self, tokenizer: Any, masks: bool = True) -> None:
+        if (masks and tokenizer.mask_token_id is None) or tokenizer.pad_token_id is None:
             raise UserError("the tokenizer has no mask token or no padding token; pretraining needs both")
-        self.mask, self.pad = int(tokenizer.mask_token_id), int(tokenizer.pad_token_id)
+        self.mask = -1 if tokenizer.mask_token_id is None else int(tokenizer.mask_token_id)
+        self.pad = int(tokenizer.pad_token_id)
         self._one, self._two = _Slots(tokenizer("a")), _Slots(tokenizer("a", "a"))
         self.separator = self._two.special[1][:1]
         special = set(tokenizer.all_special_ids)
@@ -76,7 +78,14 @@ class Frame:
         """Draw ordinary tokens."""
         return self.ordinary[chance.integers(0, len(self.ordinary), count)]
 
-    def draw(self, corpus: Corpus, texts: Sequence[Sequence[int]], label: int = IGNORED, roles: bool = False) -> Drawn:
+    def draw(
+        self,
+        corpus: Corpus,
+        texts: Sequence[Sequence[int]],
+        label: int = IGNORED,
+        roles: bool = False,
+        bare: bool = False,
+    ) -> Drawn:
         """Return a sequence of one text or several.
 
         Args:
@@ -84,8 +93,9 @@ class Frame:
             texts: Places of the tokens of each text; -1 stands for a separator inside of a text.
             label: See ``Drawn``.
             roles: Whether texts are turns of a dialogue: each ends like a second text, and types alternate.
+            bare: Whether no special tokens stand around them.
         """
-        slots = self._one if len(texts) == 1 else self._two
+        slots = _Bare() if bare else self._one if len(texts) == 1 else self._two
         ids: list[Array] = [np.array(slots.special[0], dtype=np.int64)]
         places: list[Array] = [np.full(len(slots.special[0]), -1)]
         types: list[Array] = [np.full(len(slots.special[0]), slots.types[0])]
@@ -122,6 +132,13 @@ class _Slots:
             raise UserError("the tokenizer makes no token of the letter 'a'; pretraining cannot use it")
         self.special = special
         self.count = sum(map(len, special))
+
+
+class _Bare:
+    """Nothing around a text."""
+
+    special: ClassVar[list[list[int]]] = [[], []]
+    types: ClassVar[list[int]] = [0]
 
 
 def _words(corpus: Corpus, places: Array) -> Array:

@@ -60,7 +60,8 @@ class Packed:
     ) -> None:
         self.corpus, self.frame, self.reorder = corpus, frame, reorder
         texts = 2 if pair or reorder else 1
-        self.room = frame.room(length, texts)
+        self.bare = how == "blocks"
+        self.room = length if self.bare else frame.room(length, texts)
         made: Any = PAIRS[pair] if pair else (reordering_classes(reorder) if reorder else 0, None)
         self.classes, self.make = made
         documents = (corpus.runs(number) for number in range(len(corpus)))
@@ -90,9 +91,9 @@ class Packed:
             parts, label = reordered(pieces, self.reorder, chance)
             return self.frame.draw(self.corpus, [joined(parts)], label)
         text: list[int] = []
-        for piece in pieces:
-            text += [-1] * (len(self.frame.separator) if text else 0) + list(piece)
-        return self.frame.draw(self.corpus, [text])
+        for number_of_piece, piece in enumerate(pieces):
+            text += [-1] * (len(self.frame.separator) if number_of_piece else 0) + list(piece)
+        return self.frame.draw(self.corpus, [text], bare=self.bare)
 
     def _fitted(self, first: Sequence[int], second: Sequence[int]) -> list[Sequence[int]]:
         """Truncate the longer text from its end until both fit."""

@@ -15,12 +15,12 @@ from teachers.pretraining.text.corpus import digest_of
 from teachers.pretraining.text.documents import Counts, documents
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 
-Kind = Literal["wordpiece", "bytes", "unigram"]
+Kind = Literal["wordpiece", "bytes", "unigram", "gpt2"]
 VERSION = 1
 """Raised when the same text and settings give other pieces."""
 LONGEST = 512
 """What a tokenizer tells standard code of the longest input; the network's own limit counts."""
-SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100}
+SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100, "gpt2": 300}
 """Fewest pieces: special tokens and letters, or all bytes, have to fit."""
 
 
@@ -45,7 +45,7 @@ def trained_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercas
     Args:
         sources: The text.
         kind: ``wordpiece`` as BERT's, which splits Chinese into characters; ``bytes`` as RoBERTa's, which knows any
-            text; ``unigram`` as ALBERT's.
+            text; ``unigram`` as ALBERT's; ``gpt2`` as GPT-2's, bytes with an end of text as the only special token.
         size: Pieces, special tokens among them.
         lowercase: Whether everything is written small; ``bytes`` never does.
         home: It is kept in a folder below this.
@@ -64,14 +64,16 @@ def trained_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercas
             sentences = Sentences(sources)
             if kind == "wordpiece":
                 tokenizer = bert_word_pieces(sentences, size, LONGEST, lowercase)
+            elif kind == "unigram":
+                tokenizer = _unigrams(sentences, size, lowercase)
             else:
-                tokenizer = _byte_pairs(sentences, size) if kind == "bytes" else _unigrams(sentences, size, lowercase)
+                tokenizer = _byte_pairs(sentences, size, kind)
             with atomic_folder(folder, "the tokenizer") as beside:
                 tokenizer.save_pretrained(beside)
     return load_tokenizer(str(folder))
 
 
-def _byte_pairs(sentences: Sentences, size: int) -> Any:
+def _byte_pairs(sentences: Sentences, size: int, kind: Kind) -> Any:
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -79,14 +81,15 @@ def _byte_pairs(sentences: Sentences, size: int) -> Any:
     learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        special_tokens=["<|endoftext|>"] if kind == "gpt2" else ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     learner.train_from_iterator((f" {sentence}" for sentence in sentences), trainer)
     model = json.loads(learner.to_str())["model"]
     merges = [tuple(merge) for merge in model["merges"]]
-    return transformers.RobertaTokenizer(vocab=model["vocab"], merges=merges, model_max_length=LONGEST)
+    made = transformers.GPT2Tokenizer if kind == "gpt2" else transformers.RobertaTokenizer
+    return made(vocab=model["vocab"], merges=merges, model_max_length=LONGEST)
 
 
 def _unigrams(sentences: Sentences, size: int, lowercase: bool) -> Any:
