@@ -12,6 +12,7 @@ import onnx
 
 from compress.modules.fake_quant import in_float
 from compress.modules.int8_scheme import Int8
+from compress.onnx_graph.cached_decoder import trace_with_cache
 from compress.onnx_graph.exit_branches import join_exits, trace_exits
 from compress.onnx_graph.float_graph import float_graph
 from compress.onnx_graph.int8_graph import quantize_graph
@@ -45,13 +46,14 @@ class OnnxGraph:
     every_token: str
 
 
-def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None) -> OnnxGraph:
+def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None, cache: bool = False) -> OnnxGraph:
     """Return a model as one checked ONNX graph.
 
     Args:
         model: What is exported; it is left as it was.
         scheme: How it becomes 8-bit; None keeps float32.
         opset: Version of the ONNX operators; by default ``tracing.OPSET``.
+        cache: Whether it is a decoder's, with a cache of keys and values; see ``cached_decoder``.
 
     Raises:
         CompressError: If no exporter can.
@@ -62,6 +64,9 @@ def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None) 
         parts, exporter = trace_exits(plain, opset or OPSET)
         one_token = tuple(name for part in parts for name in narrow_to_one_token(part))
         joined = partial(join_exits, stops=model.model.stops, speed=model.model.config.speed)
+    elif cache:
+        graph, exporter = trace_with_cache(plain, opset)
+        parts, one_token, joined = [graph], (), itemgetter(0)
     else:
         found = float_graph(plain, opset)
         parts, exporter, one_token, joined = [found.graph], found.exporter, found.one_token, itemgetter(0)

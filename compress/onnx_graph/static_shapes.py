@@ -107,11 +107,13 @@ def constant_target(before: Sequence[Shape], after: Sequence[Shape]) -> list[int
 
 
 def _resized(inputs: Mapping[str, Array], rows: int, tokens: int) -> dict[str, Array]:
-    """Return the inputs with so many rows and tokens, repeated or cut."""
-    return {
-        name: np.take(np.take(array, np.arange(rows) % len(array), 0), np.arange(tokens) % array.shape[1], 1)
-        for name, array in inputs.items()
-    }
+    """Return the inputs with so many rows and tokens, repeated or cut; one that is longer than the first stays so."""
+    usual = next(iter(inputs.values())).shape[1]
+    found = {}
+    for name, array in inputs.items():
+        places = np.arange(tokens + array.shape[1] - usual) % array.shape[1]
+        found[name] = np.take(np.take(array, np.arange(rows) % len(array), 0), places, 1)
+    return found
 
 
 def drop_unused(graph: onnx.GraphProto) -> None:

@@ -30,8 +30,8 @@ SECOND_FACTOR = {"QLinearMatMul": 3, "QLinearConv": 3}
 """Place of the second factor among the inputs, where it is not the second input."""
 HIDING = ("MatMul", "Gemm", "Attention", "LSTM", "GRU", "Einsum")
 """Parts of the names of operators with products inside that are not taken apart here."""
-_INT32 = 6
-"""``onnx.TensorProto.INT32``, without loading onnx."""
+_FLOAT, _INT32 = 1, 6
+"""``onnx.TensorProto.FLOAT`` and ``INT32``, without loading onnx."""
 FILL = {"input_ids": 2, "attention_mask": 1}
 """Values of the input that is run; other inputs are 0."""
 
@@ -117,11 +117,12 @@ def run_plain(
 
 
 def _inputs(model: onnx.ModelProto, length: int) -> dict[str, NDArray[Any]]:
-    """Return one row of ``length`` tokens for every input."""
-    found = {}
+    """Return one row of ``length`` tokens for every input; a cache of keys and values, which is of floats, is empty."""
+    found: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
         kind = value.type.tensor_type
-        shape = [1, length, *(axis.dim_value for axis in kind.shape.dim[2:])][: len(kind.shape.dim)]
-        integers = np.int32 if kind.elem_type == _INT32 else np.int64
+        is_cache = kind.elem_type == _FLOAT and len(kind.shape.dim) == 3
+        shape = [1, 0 if is_cache else length, *(axis.dim_value for axis in kind.shape.dim[2:])][: len(kind.shape.dim)]
+        integers: type = np.int32 if kind.elem_type == _INT32 else np.float32 if is_cache else np.int64
         found[value.name] = np.full(shape, FILL.get(value.name, 0), integers)
     return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eval.examples import IGNORED, Answer, Array, Asks, Example, Feature, Reads
+from eval.kinds.generating import Generating
 from eval.kinds.language_model import LanguageModel
 from eval.metrics import scorers
 from eval.metrics.correlation import pearson
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class CausalLanguage(LanguageModel):
+class CausalLanguage(Generating, LanguageModel):
     """The next token, at every token.
 
     A text is scored by itself: the end-of-text token stands before it, as after the text before, and each of the text's

@@ -120,6 +120,7 @@ def compare(
             inputs = reference.encoder.collate(features)
             seen.add(features, reference.encoder, reference.forward(inputs), export.forward(inputs), decide)
     together = _alone_and_together(export, [*judged[:3], odd[0], *odd[-4:]])
+    parts = _in_two_parts(export, judged[:BATCH])
     limit = None if tolerance is None else max(LEAST_LIMIT, tolerance * seen.scale)
     undecided = 0.0 if real else MADE_UP_MARGIN * seen.scale
     share = seen.agreement(undecided if limit is None else 2 * limit)
@@ -128,6 +129,8 @@ def compare(
         problems.append(f"logits differ by up to {seen.largest:.3g}, allowed is {limit:.3g}")
     if limit is not None and not together <= limit:
         problems.append(f"a row alone and in a batch differs by up to {together:.3g}, allowed is {limit:.3g}")
+    if limit is not None and not parts <= limit:
+        problems.append(f"a text read in two parts differs by up to {parts:.3g}, allowed is {limit:.3g}")
     if share < agreement:
         what = f"{len(real)} examples" if real else f"{len(judged)} synthetic texts"
         problems.append(f"{share:.2%} of the predictions on {what} are equal, needed are {agreement:.2%}")
@@ -147,6 +150,22 @@ def _same_features(
         if export.encoder.encode(chunk) != features:
             problems.append("the exported tokenizer gives other tokens than the model's")
         yield from (features[start : start + rows] for start in range(0, len(features), rows))
+
+
+def _in_two_parts(export: Predictor, examples: Sequence[Example]) -> float:
+    """Return how far the logits of a text are from those of its second half after its first, where there is a cache."""
+    step = getattr(getattr(export, "engine", None), "step", None)
+    largest = 0.0
+    for feature in export.encoder.encode(examples) if step is not None else ():
+        inputs = export.encoder.collate([feature])
+        half = len(feature.ids) // 2
+        first, second = (
+            {name: array[:, part] for name, array in inputs.items()} for part in (slice(half), slice(half, None))
+        )
+        past = step(first, {})[1] if half else {}
+        after = step(second, past)[0]
+        largest = max(largest, float(np.abs(export.forward(inputs)[:, half:] - after).max(initial=0)))
+    return largest
 
 
 def _alone_and_together(export: Predictor, examples: Sequence[Example]) -> float:

@@ -179,6 +179,40 @@ class Runtime:
     def _cores_are_free(self) -> bool:
         return 0 < (self.threads or 0) < usable_cores()
 
+    def generate(self, prompt: str, new_tokens: int = 40, **how: Any) -> str:
+        """Return the text that follows a prompt; of a model whose kind of task is to predict the next token.
+
+        An export for ``generator`` keeps what it has read, so that a new token costs one token; others read all anew.
+
+        Args:
+            prompt: A text, which may be empty.
+            new_tokens: Most tokens that are added; an end of text ends it before.
+            how: ``seed`` draws tokens, by default the likeliest is taken each time; ``top_k``, ``top_p`` and
+                ``temperature`` say from which (see ``continued``).
+
+        Raises:
+            ExportError: If the model writes no text, or a value is not allowed.
+        """
+        kind: Any = self.encoder.kind
+        if not kind.causal:
+            raise ExportError(f"a {kind.name} export writes no text")
+        try:
+            return str(
+                kind.generate(self.encoder, self._next, _text(prompt, "prompt"), new_tokens, self.max_tokens, **how)
+            )
+        except ValueError as error:
+            raise ExportError(str(error)) from error
+
+    def _next(self, ids: list[int], past: Any) -> tuple[Array, Any]:
+        """Return the scores of the token after ``ids`` and all before them, and what the next call needs of them."""
+        step = getattr(self.engine, "step", None)
+        every = ids if step is not None else [*(past or ()), *ids]
+        inputs = self.encoder.collate([Feature(0, every, [0] * len(every))])
+        if step is None:
+            return self.forward(inputs)[0, -1], every
+        logits, now = step(inputs, past or {})
+        return np.asarray(logits[0, -1], dtype=np.float32), now
+
     def _examples(self, items: Iterable[str | Mapping[str, Any]], first: int) -> list[dict[str, Any]]:
         settings = self.encoder.settings
         if self.encoder.kind.masks:

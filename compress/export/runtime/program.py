@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
+from compress.export.runtime.answering import Runtime
 from compress.export.runtime.many_processes import json_lines, process_count
 from compress.export.targets.library import ExportError
 from eval.files.full_disk import full_disk
@@ -39,6 +41,13 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=_count, default=None, help="threads (the physical cores)")
     parser.add_argument("--processes", type=_processes, default=1, help="of one thread each; auto: one a core (1)")
     parser.add_argument("--speed", type=float, default=None, help="early exits: 0 runs all layers, 1 one (as exported)")
+    parser.add_argument(
+        "--generate", type=_count, default=None, help="write so many tokens after each text (causal-lm)"
+    )
+    parser.add_argument("--seed", type=int, default=None, help="with --generate: draw tokens (the likeliest each time)")
+    parser.add_argument("--top-k", type=int, default=0, help="with --seed: from so many likeliest tokens (0: all)")
+    parser.add_argument("--top-p", type=float, default=1.0, help="with --seed: from those of so much probability (1)")
+    parser.add_argument("--temperature", type=float, default=1.0, help="with --seed: what scores are divided by (1)")
     given = parser.parse_args(arguments)
     if given.text and given.file:
         parser.error("give texts or --file, not both")
@@ -47,6 +56,14 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     try:
         with given.file.open("rb") if given.file else nullcontext(sys.stdin.buffer) as stream:
             lines = given.text or read_lines(stream)
+            if given.generate:
+                how = {name: getattr(given, name) for name in ("seed", "top_k", "top_p", "temperature")}
+                runtime = Runtime(folder, given.threads)
+                for line in lines:
+                    written = runtime.generate(line, given.generate, **how)
+                    sys.stdout.buffer.write(json.dumps({"text": written}, ensure_ascii=False).encode() + b"\n")
+                sys.stdout.buffer.flush()
+                return 0
             settings = {"threads": given.threads, "batch_size": given.batch_size, "speed": given.speed}
             sys.stdout.buffer.writelines(json_lines(folder, lines, given.processes, **settings))
             sys.stdout.buffer.flush()

@@ -68,12 +68,14 @@ class OnnxTarget(Target):
         return write_onnx(model, beside / "model.onnx", scheme, self.opset)
 
 
-def write_onnx(model: TaskModel, file: Path, scheme: Int8 | None, opset: int | None = None) -> Written:
+def write_onnx(
+    model: TaskModel, file: Path, scheme: Int8 | None, opset: int | None = None, cache: bool = False
+) -> Written:
     """Write a model as an ONNX file; see ``onnx_graph``."""
     import onnx
 
     from compress.onnx_graph.build import onnx_graph
 
-    made = onnx_graph(model, scheme, opset)
+    made = onnx_graph(model, scheme, opset, cache)
     onnx.save(made.graph, str(file))
     return Written(made.exporter, made.float_bytes, made.opset, made.quantized, made.one_token, made.every_token)

@@ -24,6 +24,7 @@ __all__ = [
 BUILT_IN: dict[str, str] = {
     "onnx": "compress.export.targets.onnx:OnnxTarget",
     "ort": "compress.export.targets.ort_format:OrtTarget",
+    "generator": "compress.export.targets.generator:GeneratorTarget",
     "openvino": "compress.export.targets.openvino:OpenVinoTarget",
     "executorch": "compress.export.targets.executorch:ExecutorchTarget",
     "web": "compress.export.targets.web:WebTarget",
