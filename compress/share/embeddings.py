@@ -98,9 +98,9 @@ class FactorisedEmbeddings(Surgery):
         from teachers.anatomy.encoder import family_of, head_parts, word_embeddings
 
         found, network = super().check(student, inputs), student.model
-        family, (words, width) = family_of(network).model_type, word_embeddings(network).weight.shape
-        if self.size > (most := largest_rank(words, width)):
-            table = f"the table of {words} x {width} numbers"
+        family, (rows, width) = family_of(network).model_type, word_embeddings(network).weight.shape
+        if self.size > (most := largest_rank(rows, width)):
+            table = f"the table of {rows} x {width} numbers"
             found.append(f"{self.name}: size {self.size} does not make {table} smaller; at most {most}")
         if self.stock and family not in STOCK:
             found.append(
@@ -108,13 +108,13 @@ class FactorisedEmbeddings(Surgery):
                 f"table; leave out stock: true ({', '.join(STOCK)} can), or make an ALBERT of it by share.layers with "
                 "stock: true"
             )
-        masks = kind_of(student.task.kind).masks
-        if masks and (family == "mobilebert" or self.stock):
+        words = kind_of(student.task.kind).truth is None
+        if words and (family == "mobilebert" or self.stock):
             found.append(
                 f"{self.name}: the masked-language head of {family} reads the table in a way that cannot be factorised"
                 f"{'; leave out stock: true' if family != 'mobilebert' else ''}"
             )
-        elif masks and "mlm_decoder" not in head_parts(network):
+        elif words and "mlm_decoder" not in head_parts(network):
             found.append(f"{self.name}: the masked-language head of this {family} is not known")
         return found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eval.examples import IGNORED, Answer, Array, Asks, Example, Feature, Reads
-from eval.kinds.generating import Generating
+from eval.generation.generating import Generating
 from eval.kinds.language_model import LanguageModel
 from eval.metrics import scorers
 from eval.metrics.correlation import pearson

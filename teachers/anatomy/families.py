@@ -248,7 +248,7 @@ _GPT2 = Family(
     },
     head_numbers=("num_heads", "split_size"),
     embeddings={"words": "wte", "positions": "wpe"},
-    heads={"classifier": "score", "tagger": "classifier", "qa": "qa_outputs", "word_decoder": "lm_head"},
+    heads={"classifier": "score", "tagger": "classifier", "qa": "qa_outputs", "mlm_decoder": "lm_head"},
     token_types="never",
     post_norm=False,
     predicts_words=False,

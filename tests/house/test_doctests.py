@@ -52,6 +52,7 @@ MODULES = (
     "eval.data.roles",
     "eval.errors",
     "eval.files.typed_json",
+    "eval.generation.generating",
     "eval.measurement",
     "eval.metrics.entities",
     "eval.metrics.label_thresholds",

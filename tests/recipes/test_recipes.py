@@ -26,6 +26,7 @@ QUICK = (
     "sst2-to-albert",
     "swag",
     "wiki-distilbert",
+    "wiki-distilgpt2",
 )
 """Those that the default tests run, one of each kind of task, teacher, student and export; slow tests run the others,
 whose techniques the conformance battery runs by default."""
@@ -118,7 +119,8 @@ def tiny_teacher(block, task, folder):
         (folder / "predictions.jsonl").write_text("".join(lines))
         return [f"teacher.predictions.file={folder / 'predictions.jsonl'}"]
     (folder / "teacher").mkdir()
-    save_taskmodel(tiny_taskmodel("bert", task.spec, num_hidden_layers=6), folder / "teacher")
+    family = "gpt2" if "gpt2" in str(block.model) else "bert"
+    save_taskmodel(tiny_taskmodel(family, task.spec, num_hidden_layers=6), folder / "teacher")
     return [f"teacher.model={folder / 'teacher'}"]
 
 
@@ -155,8 +157,8 @@ def tiny_overrides(tmp_path, monkeypatch):
             (tmp_path / "more.txt").write_text("some text\nmore text\n")
             values.append(f"task.files.{split}={tmp_path / 'more.txt'}")
         values += tiny_augmentation(recipe.augment, tmp_path)
-        for number in range(len(recipe.export)):  # after three updates predictions are near ties, and int8 turns some
-            values.append(f"export.{number}.onnx.agreement=0.5")
+        for number, block in enumerate(recipe.export):  # after three steps predictions are near ties; int8 turns some
+            values.append(f"export.{number}.{block.target}.agreement=0.5")
         if recipe.evaluate is not None:
             values.append("evaluate.latency=null")
         if recipe.task.max_length is not None:
@@ -197,11 +199,11 @@ def test_a_recipe_runs_whole(name, tiny_overrides, tmp_path, capsys):
     techniques = [record.technique for record in artifact.lineage]
     assert techniques[-len(recipe.steps) :] == [step.name for step in recipe.steps]
     for block in recipe.export:
-        assert (out / "onnx" / "model.onnx").is_file()
+        assert (out / block.target / "model.onnx").is_file()
         wanted = block.settings.int8 or bool(
             {"quantize.dynamic", "quantize.static", "quantize.q8bert"} & set(techniques)
         )
-        assert (out / "onnx-int8" / "model.onnx").is_file() == wanted
+        assert (out / f"{block.target}-int8" / "model.onnx").is_file() == wanted
     if recipe.evaluate is not None:
         check_report(out, recipe)
     capsys.readouterr()

@@ -18,7 +18,7 @@ from compress.export.runtime import ExportError, Runtime
 from compress.onnx_graph.cached_decoder import trace_with_cache
 from compress.prune.heads import HeadPruning
 from eval.errors import CompressError, UserError
-from eval.kinds.generating import continued, shares
+from eval.generation.generating import continued, shares
 from eval.measurement import measure
 from teachers.training.config import Training
 from tests.tiny import tiny_task, tiny_taskmodel
@@ -90,7 +90,7 @@ def test_a_prompt_that_is_too_long_keeps_its_end_and_no_text_outgrows_the_networ
 def test_values_that_are_not_allowed_are_all_named(exported):
     runtime = Runtime(exported / "generator-False")
     with pytest.raises(
-        ExportError, match="new_tokens: got 0, must be 1 or more; top_k: got -1.*top_p: got 0.*temperature"
+        ExportError, match=r"new_tokens: got 0, must be 1 or more; top_k: got -1.*top_p: got 0.*temperature"
     ):
         runtime.generate("a", 0, top_k=-1, top_p=0, temperature=0)
 
@@ -172,6 +172,6 @@ def test_shares_are_those_of_slow_loops():
 
 def test_drawing_follows_the_probabilities_and_an_end_of_text_ends_it():
     scores = np.log([0.25, 0.75])
-    counts = [len(continued(lambda ids, past: (scores, past), [1], 0, 3, seed=seed)) for seed in range(400)]
-    assert np.mean([count == 3 for count in counts]) == pytest.approx(0.75**3, abs=0.06)
-    assert np.mean([count == 0 for count in counts]) == pytest.approx(0.25, abs=0.06)
+    counts = [len(continued(lambda ids, past: (scores, past), [1], 0, 3, seed=seed)) for seed in range(2000)]
+    assert np.mean([count == 3 for count in counts]) == pytest.approx(0.75**3, abs=0.04)
+    assert np.mean([count == 0 for count in counts]) == pytest.approx(0.25, abs=0.04)

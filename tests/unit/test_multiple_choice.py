@@ -183,7 +183,7 @@ def test_every_choice_is_read_with_its_text_and_the_text_is_cut_first():
     assert [len(feature.ids) for feature in model.encoder.encode([endless])] == [12, 5]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "gpt2"])
 def test_scores_and_loss_are_those_of_the_stock_network(family, task):
     model = tiny_taskmodel(family, task.spec)
     assert type(model.model).__name__.endswith("ForMultipleChoice")

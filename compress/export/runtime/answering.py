@@ -196,10 +196,10 @@ class Runtime:
         kind: Any = self.encoder.kind
         if not kind.causal:
             raise ExportError(f"a {kind.name} export writes no text")
+        tokenizer, end = self.encoder.tokenizer, self.encoder.settings.end_id
+        text = _text(prompt, "prompt")
         try:
-            return str(
-                kind.generate(self.encoder, self._next, _text(prompt, "prompt"), new_tokens, self.max_tokens, **how)
-            )
+            return str(kind.generate(tokenizer, end, self._next, text, new_tokens, self.max_tokens, **how))
         except ValueError as error:
             raise ExportError(str(error)) from error
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from eval.examples import Array
-
-if TYPE_CHECKING:
-    from eval.encoding import TextEncoder
 
 Step = Callable[[list[int], Any], tuple[Array, Any]]
 """``step(ids, past)``: the scores ``[V]`` of the token after ``ids``, and the past of the next call. ``ids`` are those
@@ -45,6 +42,7 @@ def continued(
         ValueError: A value that is not allowed.
 
     Examples:
+        >>> import numpy as np
         >>> scores = np.log([[0.1, 0.6, 0.3], [0.8, 0.1, 0.1], [0.2, 0.3, 0.5]])
         >>> continued(lambda ids, past: (scores[ids[-1]], past), [2], end=0, new_tokens=4)
         [2, 2, 2, 2]
@@ -83,6 +81,7 @@ def shares(scores: Array, top_k: int = 0, top_p: float = 1.0, temperature: float
     """Return the probabilities ``[V]`` that tokens are drawn with; see ``continued``.
 
     Examples:
+        >>> import numpy as np
         >>> shares(np.log([0.5, 0.25, 0.125, 0.125]), top_p=0.7).round(3).tolist()
         [0.667, 0.333, 0.0, 0.0]
         >>> shares(np.log([0.5, 0.25, 0.125, 0.125]), top_k=1).round(3).tolist()
@@ -105,22 +104,22 @@ class Generating:
     """What kinds of task have in common whose models write text."""
 
     def generate(
-        self, encoder: TextEncoder, step: Step, prompt: str, new_tokens: int, most: int | None, **how: Any
+        self, tokenizer: Any, end: int, step: Step, prompt: str, new_tokens: int, most: int | None, **how: Any
     ) -> str:
         """Return the text that follows a prompt.
 
         Args:
-            encoder: How the model reads texts.
+            tokenizer: A tokenizer of the tokenizers library.
+            end: The end-of-text token, which also begins a text.
             step: Computes scores.
             prompt: A text, which may be empty. Of one that is too long the end is read.
             new_tokens: Most tokens that are added.
             most: Tokens that fit into the network with the prompt; None if nothing bounds it.
             how: As ``continued`` takes it.
         """
-        end = encoder.settings.end_id
-        ids = [end, *encoder.tokenizer.encode(prompt, add_special_tokens=False).ids]
+        ids = [end, *tokenizer.encode(prompt, add_special_tokens=False).ids]
         if most is not None:
             new_tokens = min(new_tokens, most - 1)
             ids = ids[-(most - new_tokens) :]
         found = continued(step, ids, end, new_tokens, **how)
-        return str(encoder.tokenizer.decode(found, skip_special_tokens=False))
+        return str(tokenizer.decode(found, skip_special_tokens=False))

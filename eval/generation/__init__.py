@@ -1,0 +1,1 @@
+"""Text that a model writes: which token comes next, given its scores."""
