@@ -1,0 +1,59 @@
+"""Every technique on a decoder that predicts the next token: it runs and gives a sound model, or refuses by name."""
+
+import numpy as np
+import pytest
+
+from compress.artifact.artifact import load
+from compress.engine.steps import run
+from compress.registry import names
+from compress.testing.case import Case
+from eval.errors import UserError
+from eval.inference import predict
+from eval.measurement import measure
+from tests.conformance.battery import instance
+from tests.tiny import at_first
+
+OTHER_TASKS = {
+    "prune.tokens",
+    "distill.margin_mse",
+    "distill.listwise",
+    "distill.bilstm",
+    "distill.static",
+    "distill.embedding",
+    "distill.contrastive",
+    "distill.early_exit",
+    "distill.dual",
+}
+"""Techniques for other kinds of task."""
+QUICK = (
+    "prune.heads",
+    "prune.vocabulary",
+    "distill.distilbert",
+    "replace.theseus",
+    "share.embeddings",
+    "quantize.qbert",
+)
+
+
+@pytest.mark.parametrize("name", at_first(names(), *QUICK, *sorted(OTHER_TASKS)))
+def test_a_technique_on_a_decoder(name, signals, tmp_path):
+    case = Case(instance(name), signals, "gpt2", "causal-lm")
+    if name in OTHER_TASKS:
+        with pytest.raises(UserError, match=rf"step 1, {name}: .*(causal-lm|gpt2)"):
+            run(case.recipe, case.source, case.inputs)
+        return
+    before = case.source.digest
+    result = case.result
+    assert case.source.digest == before
+    scores = measure(result, case.task).scores
+    assert np.isfinite(scores["perplexity"])
+    result.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    own, other = (predict(model, case.task.test[:6]).answers for model in (result, again))
+    assert [one["loss"] for one in own] == pytest.approx([one["loss"] for one in other], abs=1e-4)
+    texts = [{"text": example["text"] + " and then paris"} for example in case.task.test[:6]]
+    longer = predict(result, texts).logits
+    if name not in ("quantize.q8bert", "quantize.bitsandbytes"):  # which round activations by what else there is
+        for one, more in zip(predict(result, case.task.test[:6]).logits, longer, strict=True):
+            common = len(one) - 2  # a token at the end may be written together with what follows
+            assert np.allclose(one[:common, 0], more[:common, 0], atol=1e-4), "what comes later changes nothing"
