@@ -78,5 +78,5 @@ class _Cache:
         for new, old in zip((keys, values), self.past[2 * layer : 2 * layer + 2], strict=True):
             every = torch.cat([old, new.transpose(1, 2).flatten(2)], dim=1)
             self.present.append(every)
-            found.append(every.unflatten(2, (-1, self.width)).transpose(1, 2))
+            found.append(every.reshape(*every.shape[:2], -1, self.width).transpose(1, 2))
         return found[0], found[1]

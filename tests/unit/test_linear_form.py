@@ -1,6 +1,7 @@
 """GPT-2 with linear layers: the numbers and the files are those of the standard class."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from compress.artifact.structure import structure_of
 from compress.distill.components.attention import attention_mse, relation_kl, relation_scores
 from compress.distill.minilm import minilm_relations
 from teachers.anatomy.attention_heads import head_counts, keep_heads
-from teachers.anatomy.encoder import layer_names, layers
+from teachers.anatomy.encoder import layer_names, layers, reshaped, shape_of
 from teachers.anatomy.linear_form import in_linear_form
 from teachers.anatomy.parts import matrices
 from teachers.anatomy.pooling import last_real
@@ -128,3 +129,29 @@ def test_relations_to_what_comes_later_do_not_count(read):
 def test_the_last_real_token_stands_for_a_text():
     states = torch.arange(12.0).reshape(2, 3, 2)
     assert last_real(states, torch.tensor([[1, 1, 0], [1, 1, 1]])).tolist() == [[2.0, 3.0], [10.0, 11.0]]
+
+
+def test_a_standard_base_is_read_as_it_is_published(tmp_path):
+    """No padding in its tokenizer, no n_inner in its config, the head of the next word."""
+    ready = tiny_tokenizer("gpt2")
+    vocabulary = ready.get_vocab()
+    merges = json.loads(ready.backend_tokenizer.to_str())["model"]["merges"]
+    transformers.GPT2Tokenizer(vocab=vocabulary, merges=[tuple(one) for one in merges]).save_pretrained(tmp_path)
+    config = transformers.GPT2Config(
+        vocab_size=len(vocabulary), n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0
+    )
+    standard = transformers.GPT2LMHeadModel(config).eval()
+    standard.save_pretrained(tmp_path)
+    model = load_taskmodel(tmp_path)
+    assert (model.task.kind, model.encoder.settings.max_length, model.encoder.settings.end_id) == ("causal-lm", 64, 0)
+    assert shape_of(model.model.config).intermediate_size == 128
+    ids = torch.arange(4, 16).reshape(2, 6)
+    with torch.no_grad():
+        assert torch.allclose(standard(ids).logits, model.model(ids).logits, atol=1e-6)
+    classifier = load_taskmodel(tmp_path, tiny_task().spec)
+    assert classifier.tokenizer("").input_ids == [0]
+    thinner = reshaped(model.model.config, hidden_size=16)
+    assert (thinner.n_embd, thinner.n_inner) == (16, 128)
+    (tmp_path / "again").mkdir()
+    save_taskmodel(model, tmp_path / "again")
+    assert load_taskmodel(tmp_path / "again").digest == model.digest

@@ -154,7 +154,7 @@ def _same_features(
 
 def _in_two_parts(export: Predictor, examples: Sequence[Example]) -> float:
     """Return how far the logits of a text are from those of its second half after its first, where there is a cache."""
-    step = getattr(getattr(export, "engine", None), "step", None)
+    step: Any = getattr(getattr(export, "engine", None), "step", None)
     largest = 0.0
     for feature in export.encoder.encode(examples) if step is not None else ():
         inputs = export.encoder.collate([feature])
