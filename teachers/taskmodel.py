@@ -164,6 +164,8 @@ def check_kind(config: Any, task: TaskSpec) -> None:
         raise UserError(f"{family.model_type} has no masked-language head; it is not trained that way")
     if kind.causal and not family.causal:
         raise UserError(f"{family.model_type} sees what comes after a token, so it does not predict the next one")
+    if kind.vectors and task.pooling == "first" and family.causal:
+        raise UserError(f"pooling: first: the first token of {family.model_type} sees no other; take last or mean")
     having = FAMILIES if kind.head_table is None else getattr(modeling_auto, kind.head_table)
     if family.model_type not in having:
         known = (name for name in FAMILIES if name in having)

@@ -69,13 +69,13 @@ def _ask(
     if teacher is None:
         teacher = str(_prompt("Which model is compressed (folder or hub name)?"))
     facts = teacher_facts(teacher)
-    if kind_of(task).vectors:
+    if kind_of(task).vectors or kind_of(task).truth is None:
         finetune = False
     if finetune is None:
         known = facts.get("trained")
         finetune = not known if known is not None else _confirm("Does it still have to learn the task?", True)
-    if kind_of(task).truth is None:
-        finetune, int8 = False, int8 and kind_of(task).scored
+    if not kind_of(task).scored:
+        int8 = False
     if layers is None:
         layers = int(_prompt("How many layers shall the student have?", max(1, facts.get("layers", 6) // 2), int))
     if layers < 1:

@@ -147,6 +147,12 @@ def test_a_family_that_sees_what_comes_is_refused():
         build_taskmodel(tiny_config("gpt2"), tiny_tokenizer("gpt2"), tiny_spec("masked-lm"))
 
 
+def test_a_vector_of_the_first_token_of_a_decoder_is_refused():
+    spec = tiny_spec("embedding").model_copy(update={"pooling": "first"})
+    with pytest.raises(UserError, match="the first token of gpt2 sees no other; take last or mean"):
+        build_taskmodel(tiny_config("gpt2"), tiny_tokenizer("gpt2"), spec)
+
+
 def test_settings_of_other_kinds_stay_as_they_were():
     assert "end_id" not in EncoderSettings(kind="classification").to_dict()
     settings = EncoderSettings(kind="causal-lm", end_id=7)

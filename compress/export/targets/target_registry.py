@@ -24,11 +24,11 @@ __all__ = [
 BUILT_IN: dict[str, str] = {
     "onnx": "compress.export.targets.onnx:OnnxTarget",
     "ort": "compress.export.targets.ort_format:OrtTarget",
-    "generator": "compress.export.targets.generator:GeneratorTarget",
     "openvino": "compress.export.targets.openvino:OpenVinoTarget",
     "executorch": "compress.export.targets.executorch:ExecutorchTarget",
     "web": "compress.export.targets.web:WebTarget",
     "triton": "compress.export.targets.triton:TritonTarget",
+    "generator": "compress.export.targets.generator:GeneratorTarget",
     "fastest": "compress.export.targets.fastest:FastestTarget",
 }
 """Every target of this package by the name that ``compress export --to`` and recipes give it."""

@@ -46,7 +46,7 @@ class TestInit:
         assert code == 0
         assert said.strip() == f"wrote {out}"
         assert err.endswith(f"next: compress check {out}\n")
-        assert "'sentiment' is no kind of task; allowed: classification" in err
+        assert "'sentiment' is no kind of task; allowed: causal-lm, classification" in err
         text = out.read_text(encoding="utf-8")
         assert "name: reviews-4l\n" in text
         assert 'model: "bert-base-uncased"' in text
