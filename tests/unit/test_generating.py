@@ -14,6 +14,7 @@ from compress import Inputs, Recipe, run
 from compress.distill.labels import LabelTraining
 from compress.export import export
 from compress.export.check import gate
+from compress.export.check.verification import verify
 from compress.export.runtime import ExportError, Runtime
 from compress.onnx_graph.cached_decoder import trace_with_cache
 from compress.prune.heads import HeadPruning
@@ -112,6 +113,12 @@ def test_the_program_of_the_folder_writes_the_same_text_without_the_toolkit(expo
     assert [json.loads(line)["text"] for line in found.stdout.splitlines()] == expected
     scored = subprocess.run([*command, "ann lives in"], capture_output=True, text=True, check=True)
     assert json.loads(scored.stdout)["words"] == 3
+
+
+def test_golden_vectors_are_checked_by_the_runtime_that_knows_the_cache(exported):
+    (found,) = verify(exported / "generator-False")
+    assert (found.runtime, found.problems) == ("ONNX Runtime", ())
+    assert found.largest < 1e-4
 
 
 def test_layers_may_have_different_numbers_of_heads(trained, tmp_path):

@@ -87,8 +87,8 @@ class Library:
 
     @property
     def is_onnx(self) -> bool:
-        """Whether the network is an ONNX file, which others run too."""
-        return self.files[0].endswith(".onnx")
+        """Whether the network is an ONNX file that others run too, for it takes nothing but a text (no cache)."""
+        return self.files[0].endswith(".onnx") and not hasattr(self.engine, "step")
 
     def problems(self, folder: Path) -> list[str]:
         """Return what is wrong with the network's file that its digest does not tell."""
