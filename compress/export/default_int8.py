@@ -71,8 +71,8 @@ def default_forms(
     With examples: static ranges, with outliers of activations moved to the weights, and biases that make up for the
     rounding in the mean; then the same with the layers in float32 that change the logits most; then, as without
     examples, ranges found at run time: per tensor, and per token. Where none of them will do, static ranges again, with
-    as many layers in float32 as agree on the calibration examples. Weights have 7 bits on every processor, so a folder
-    answers alike with and without VNNI.
+    as many layers in float32 as agree on the calibration examples. Pairs of weights are small enough on every
+    processor, so a folder answers alike with and without VNNI.
 
     Args:
         model: What is exported.

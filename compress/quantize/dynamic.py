@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from compress.modules.int8_scheme import ReducedRange
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ class DynamicQuantization(Technique):
 
     Attributes:
         per_channel: Per-channel scales of a linear layer instead of one for the whole matrix.
-        reduce_range: Weights of 7 bits (64 levels a side), so that processors without VNNI compute exactly.
+        reduce_range: So that processors without VNNI compute exactly, ``pairs``: weights of 8 bits, of which no two
+            neighbours exceed 128 together; true: of 7 bits (64 levels a side). False: of 8 bits.
         embeddings: Whether embedding tables become 8-bit too; a file above 30% of float32 is the price of leaving
             them.
         activations: ``token``: one symmetric range for each token. ``tensor``: one asymmetric range for the whole
@@ -50,11 +52,12 @@ class DynamicQuantization(Technique):
 
     Limits:
         On x86 with AVX2 or AVX-512 but without VNNI, products of uint8 and int8 are added in pairs in 16 bits and
-        saturate: 2 * 255 * 127 = 64,770 > 32,767. ``reduce_range`` keeps them below 2 * 255 * 64 = 32,640, at one bit
-        of precision. With ``activations="tensor"`` an answer depends on padding and on the other rows of a batch,
-        since all share one range; with ``token`` it does not, and about half of the error goes, for a few percent of
-        time. Models whose weights or activations have strong outliers lose more: look at the agreement in
-        ``export.json``, and let ``keep_float`` find the layers or exclude them. The result cannot be trained further.
+        saturate: 2 * 255 * 127 = 64,770 > 32,767. ``reduce_range`` keeps them at 255 * 128 = 32,640 or less, at one
+        bit of precision where it is true, and at a fraction of one with ``pairs``. With ``activations="tensor"`` an
+        answer depends on padding and on the other rows of a batch, since all share one range; with ``token`` it does
+        not, and about half of the error goes, for a few percent of time. Models whose weights or activations have
+        strong outliers lose more: look at the agreement in ``export.json``, and let ``keep_float`` find the layers or
+        exclude them. The result cannot be trained further.
 
     Source:
         Zafrir et al. 2019, arXiv 1910.06188 (dynamic quantization is their baseline DQ); ONNX Runtime documentation,
@@ -62,13 +65,14 @@ class DynamicQuantization(Technique):
     """
 
     name: ClassVar[str] = "quantize.dynamic"
+    version: ClassVar[int] = 2
     reduces: ClassVar[frozenset[Measure]] = frozenset({"export_bytes"})
     freezes: ClassVar[bool] = True
     takes_any: ClassVar[bool] = True
     source: ClassVar[str] = "Zafrir et al. 2019, arXiv 1910.06188; Yao et al. 2022, arXiv 2206.01861"
 
     per_channel: bool = True
-    reduce_range: bool = True
+    reduce_range: ReducedRange = "pairs"
     embeddings: bool = True
     activations: Literal["token", "tensor"] = "token"
     keep_float: Literal["auto", "none"] = "none"
