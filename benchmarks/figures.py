@@ -32,6 +32,7 @@ from benchmarks import (
     rounds,
     searches,
     simulations,
+    static_vectors,
     trainer_models,
 )
 from benchmarks.archive import ROOT, Archive
@@ -53,6 +54,7 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     trainer_models.NAME: trainer_models.section,
     searches.NAME: searches.report,
     last_layer.NAME: last_layer.report,
+    static_vectors.NAME: static_vectors.report,
 }
 """Programs with a table of their own: from their file in benchmarks/results to its text."""
 NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"
