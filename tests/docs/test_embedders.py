@@ -41,15 +41,15 @@ def test_its_programs_run_in_order(here, capsys):
     (recipe,) = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
     names = {}
     exec(compile(first, "docs/embedders.md", "exec"), names)
-    assert len(load_task("retrieval", here / "search").test) == 20
-    (here / "search.yaml").write_text(recipe, encoding="utf-8")
-    assert read_recipe(here / "search.yaml").evaluate.index[1].rescore == "int8"
+    assert len(load_task("retrieval", here / "judged").test) == 20
+    (here / "embedder.yaml").write_text(recipe, encoding="utf-8")
+    assert read_recipe(here / "embedder.yaml").evaluate.index[1].rescore == "int8"
     for line in re.findall(r"^    (compress .*)$", PAGE, flags=re.MULTILINE):
         _, *words = shlex.split(line)
         quick = [part for value in QUICK for part in ("--set", value)] if words[0] == "run" else []
         assert main([*words, *quick]) == 0, (line, capsys.readouterr().err)
-    assert (here / "search.cert").is_file()
-    results = json.loads((here / "runs" / "search" / "results.json").read_text(encoding="utf-8"))
+    assert (here / "small.cert").is_file()
+    results = json.loads((here / "runs" / "small" / "results.json").read_text(encoding="utf-8"))
     assert {"onnx-int8, index int8", "onnx-int8, index binary, 400 rescored by int8"} < {row["name"] for row in results}
     capsys.readouterr()
     exec(compile(last, "docs/embedders.md", "exec"), names)
