@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.archive import RESULTS, commit, keep
+from benchmarks.archive import RESULTS, commit, keep, plain
 from benchmarks.distillation_step import base
 from benchmarks.readme_picture import said
 from benchmarks.results import DOCS, fill
@@ -64,12 +64,12 @@ def forms(width: int) -> list[IndexForm]:
 
 def exported(name: str, source: str | Path, task: Task, work: Path, int8: bool = False) -> Runtime:
     """Return the export of a model, which is made if it is not there yet."""
-    folder = work / name
+    folder = work / plain(name)
     if not (folder / MANIFEST).is_file():
         texts = [{"text": text} for text in task.test[0]["corpus"].texts[:CALIBRATION]]
         model = load_model(source, task.spec, new_head=False)
         export(model, folder, int8=int8 or None, examples=task.train.items[:CALIBRATION], calibration=texts)
-    return Runtime(folder, 1, name=name.replace("-", " "), spinning=False)
+    return Runtime(folder, 1, name=name, spinning=False)
 
 
 def vectors_of(model: Runtime, texts: Sequence[str], work: Path) -> Array:
@@ -198,7 +198,7 @@ def problems(folder: Path = RESULTS) -> list[str]:
 
 def measured(folders: Sequence[Path], task: Task, work: Path, seconds: float) -> dict[str, Any]:
     """Return the record: MiniLM-L6, its int8 export, and the models in folders, each with every form of an index."""
-    models = [exported("MiniLM-L6,-float32", base(), task, work), exported("MiniLM-L6,-int8", base(), task, work, True)]
+    models = [exported("MiniLM-L6, float32", base(), task, work), exported("MiniLM-L6, int8", base(), task, work, True)]
     models += [exported(folder.name, folder, task, work) for folder in folders]
     rows = compared([row for model in models for row in rows_of(model, task, work, seconds)])
     timed = latency({model.name: model for model in models}, task.test[:QUERIES], (1,), seconds=seconds)
