@@ -42,8 +42,8 @@ def test_its_programs_run_in_order(here, capsys):
     names = {}
     exec(compile(first, "docs/embedders.md", "exec"), names)
     assert len(load_task("retrieval", here / "judged").test) == 20
-    (here / "embedder.yaml").write_text(recipe, encoding="utf-8")
-    assert read_recipe(here / "embedder.yaml").evaluate.index[1].rescore == "int8"
+    (here / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    assert read_recipe(here / "recipe.yaml").evaluate.index[1].rescore == "int8"
     for line in re.findall(r"^    (compress .*)$", PAGE, flags=re.MULTILINE):
         _, *words = shlex.split(line)
         quick = [part for value in QUICK for part in ("--set", value)] if words[0] == "run" else []
