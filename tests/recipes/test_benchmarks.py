@@ -90,7 +90,7 @@ def test_the_picture_and_the_table_of_the_index_come_from_the_record(tmp_path):
 
     rows = [row("a", "float32", 4e9, 0.6), row("a", "int8", 1e9, 0.6), row("b", "int8", 2e9, 0.55)]
     here = {"cpu": "a processor", "features": [], "versions": {}}
-    found = {"rows": rows, "documents": 2000, "queries": 30, "machine": here, "commit": "abc"}
+    found = {"data": "films", "rows": rows, "documents": 2000, "queries": 30, "machine": here, "commit": "abc"}
     text = vector_index.report(found)
     assert "| a | float32 | 90.0 | 4.00 | 0.50 | 4,000 | 0.6000 [0.5000, 0.7000] |  |" in text
     assert "| a | **int8** |" in text, "no other is smaller and better"
