@@ -96,8 +96,8 @@ def test_the_picture_and_the_table_of_the_index_come_from_the_record(tmp_path):
     assert "| a | **int8** |" in text, "no other is smaller and better"
     assert "| b | int8 |" in text
     drawn = vector_index.draw(found).decode()
-    assert "a: int8" in drawn
-    assert "b: int8" not in drawn
+    assert "a int8" in drawn
+    assert "b int8" not in drawn
 
 
 def test_differences_of_static_vectors_are_paired():
