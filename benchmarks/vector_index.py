@@ -168,7 +168,7 @@ def draw(found: Mapping[str, Any]) -> bytes:
     best = _front(found["rows"])
     points = [
         Point(
-            label=f"{row['model'].removesuffix(', float32')} {_short(row['index'])}" if place in best else "",
+            label=f"{_plain(row['model'])} {_short(row['index'])}" if place in best else "",
             x=row["bytes"],
             y=row["ndcg"]["value"],
             reference=place == 0,
@@ -176,6 +176,10 @@ def draw(found: Mapping[str, Any]) -> bytes:
         for place, row in enumerate(found["rows"])
     ]
     return render(tradeoff(points, "MB of an index of a million documents", "nDCG@10", 1e6), width=8.2, height=4.2)
+
+
+def _plain(model: str) -> str:
+    return model.removesuffix(", float32").replace(",", "")
 
 
 def _short(title: str) -> str:
