@@ -14,7 +14,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from eval.data.readers import read_jsonl
 from eval.errors import UserError, few
