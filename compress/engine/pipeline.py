@@ -39,6 +39,7 @@ from eval.files.writing import atomic_write
 from eval.measurement import scored_examples
 from eval.naming import public_name
 from eval.progress.stages import stage, whole
+from eval.ranking.indexed import indexed
 from eval.result import Result
 from teachers.taskmodel import TaskModel
 from teachers.training.processes import how_many
@@ -288,8 +289,8 @@ def evaluate(
     if block.baseline:
         models.append(replace(_baseline(recipe, prepared, out), name=BASELINE))
     threads, runnable = torch.get_num_threads(), {name: at for name, at in exports.items() if _runs(at)}
-    models += [Runtime(folder, threads, name=name, spinning=False) for name, folder in runnable.items()]
-    models += others
+    own_exports: list[Predictor] = [Runtime(at, threads, name=name, spinning=False) for name, at in runnable.items()]
+    models += [*own_exports, *indexed(own_exports or [artifact], block.index), *others]
     if reference is not None and result_name(reference.name) in {result_name(model.name) for model in models}:
         reference = replace(reference, name=f"{reference.name} (reference)")
     plan, own = None, ReferenceExports()

@@ -65,6 +65,7 @@ MODULES = (
     "eval.proof.role",
     "eval.ranking.best",
     "eval.ranking.document_set",
+    "eval.ranking.vector_index",
     "eval.scores",
     "eval.report.plots",
     "eval.task",
