@@ -106,7 +106,11 @@ def test_yaml_and_back():
     [
         ("qa", "{rule: bilstm, pos: 0}", "recipe:5: augment: qa is not augmented; its answers are places"),
         ("masked-lm", "{unlabelled: x}", "recipe:5: augment: masked-lm learns from plain text"),
-        ("tagging", "{unlabelled: x}", "recipe:5: augment.unlabelled: tagging learns from words with tags"),
+        (
+            "tagging",
+            "{rule: bilstm, pos: 0, limit: 5}",
+            "recipe:5: augment: limit: says how many unlabelled texts are read",
+        ),
         ("regression", "{rule: bilstm, tagger: data}", "recipe:5: augment.tagger: only tagging data has tags"),
         ("regression", "{rule: tinybert}", "recipe:5: augment: model: tinybert needs a masked-language model"),
         ("regression", "{rule: easy}", "recipe:5: augment: rule: got 'easy', must be one of 'tinybert'"),
