@@ -52,6 +52,7 @@ class BestOf(TrainedTechnique):
     """
 
     name: ClassVar[str] = "distill.best_of"
+    version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     takes_any: ClassVar[bool] = True
     source: ClassVar[str] = "Stone 1974, Journal of the Royal Statistical Society B 36"

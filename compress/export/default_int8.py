@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from compress.modules.int8_scheme import Int8
+from compress.modules.int8_scheme import Int8, ReduceRange
 
 if TYPE_CHECKING:
     from compress.quantize.calibration import Calibration
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from eval.task import Examples
     from teachers.taskmodel import TaskModel
 
+WEIGHTS: ReduceRange = "pairs"
+"""What every form does with weights: as many of 8 bits as processors without VNNI add exactly."""
 CALIBRATION = 256
 """Most examples that static ranges are taken from."""
 SMOOTH = 0.8
@@ -70,9 +72,9 @@ def default_forms(
 
     With examples: static ranges, with outliers of activations moved to the weights, and biases that make up for the
     rounding in the mean; then the same with the layers in float32 that change the logits most; then, as without
-    examples, ranges found at run time: per tensor, and per token. Where none of them will do, static ranges again, with
-    as many layers in float32 as agree on the calibration examples. Weights have 7 bits on every processor, so a folder
-    answers alike with and without VNNI.
+    examples, ranges found at run time: per tensor, and per token. Where none of them will do, the most exact of them,
+    with as few layers in float32 as agree on the calibration examples. Weights have the same bits on every processor,
+    between 7 and 8, so a folder answers alike with and without VNNI.
 
     Args:
         model: What is exported.
@@ -84,9 +86,14 @@ def default_forms(
     if "static" in activations and len(calibration) and not hasattr(model.model, "stops"):  # early exits
         static = _Static(model, calibration[:CALIBRATION])
         yield from static.forms()
-    yield from (Form(Int8(activations=kind), name) for kind, name in DYNAMIC.items() if kind in activations)
+    dynamic = [Form(_at_run_time(kind), name) for kind, name in DYNAMIC.items() if kind in activations]
+    yield from dynamic
     if static is not None and (agreement := lacking()) is not None:
-        yield from static.mostly_float(agreement)
+        yield from static.partly_float(Form(static.scheme, STATIC) if not dynamic else dynamic[-1], agreement)
+
+
+def _at_run_time(activations: Any) -> Int8:
+    return Int8(activations=activations, reduce_range=WEIGHTS)
 
 
 class _Static:
@@ -97,7 +104,8 @@ class _Static:
         from compress.quantize.static import StaticQuantization
 
         self.calibration: Calibration = Calibration.of(model, examples)
-        step = StaticQuantization(method="min_max", smooth=SMOOTH, correct_bias=True, keep_float="none")
+        how: dict[str, Any] = {"smooth": SMOOTH, "correct_bias": True, "keep_float": "none", "reduce_range": WEIGHTS}
+        step = StaticQuantization(method="min_max", **how)
         self.scheme = step.scheme_from(self.calibration, OUTLIER)
 
     @cached_property
@@ -109,24 +117,34 @@ class _Static:
         """Yield the forms with no layer in float32 and with ``IN_FLOAT`` of them."""
         if not self.scheme.ranges:
             return  # it has no linear layers that are worth 8 bits
-        yield Form(self.scheme, STATIC)
-        yield from (self._without(count) for count in IN_FLOAT if 2 * count <= len(self.order))
+        whole = Form(self.scheme, STATIC)
+        yield whole
+        yield from (_without(whole, self.order, count) for count in IN_FLOAT if 2 * count <= len(self.order))
 
-    def mostly_float(self, agreement: float) -> Iterator[Form]:
-        """Yield the form with as few layers in float32 as bisection finds, unless they are all or no more than before.
+    def partly_float(self, form: Form, agreement: float) -> Iterator[Form]:
+        """Yield a form with as few layers in float32 as bisection finds on the examples, unless they are all.
 
         It is slower than the others; smaller and mostly faster than float32.
+
+        Args:
+            form: With all layers in 8 bits.
+            agreement: Share of the predictions that has to stay.
         """
         from compress.quantize.calibration import JUDGED as BISECTED
 
-        if self.scheme.ranges:
-            some = self.calibration.spread(BISECTED)
-            count, _ = some.fewest_in_float(self.scheme, self.order, TURNED * (1 - agreement))
-            if max(IN_FLOAT) < count < len(self.order):
-                yield self._without(count)
+        if form.scheme is None or not self.scheme.ranges:
+            return
+        order = list(self.calibration.spread(JUDGED).by_harm(form.scheme))
+        some = self.calibration.spread(BISECTED)
+        count, _ = some.fewest_in_float(form.scheme, order, TURNED * (1 - agreement))
+        if count < len(order):
+            yield _without(form, order, count)
 
-    def _without(self, count: int) -> Form:
-        from compress.quantize.calibration import only
 
-        layers = "layer" if count == 1 else "layers"
-        return Form(only(self.scheme, self.order[count:], self.order), f"{STATIC}, {count} {layers} in float32")
+def _without(form: Form, order: Sequence[str], count: int) -> Form:
+    """Return a form with the first layers in float32."""
+    from compress.quantize.calibration import only
+
+    scheme = form.scheme or Int8()
+    layers = "layer" if count == 1 else "layers"
+    return Form(only(scheme, order[count:], order), f"{form.name}, {count} {layers} in float32")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from compress.modules.int8_scheme import ReduceRange
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 
 if TYPE_CHECKING:
@@ -23,9 +24,11 @@ class DynamicQuantization(Technique):
 
     Weights: ``q = round(w / scale)``, ``scale = max|w| / levels`` for each output, 127 levels a side, or 64 with
     ``reduce_range``. Activations of a token: ``s = max|x| / 127``, ``u = round(x / s) + 128``. Then
-    ``y = s * scale * sum((u - 128) * q)``, the sum in 32-bit integers. Rows of an embedding table are int8 with
-    per-row scales, and are turned back into float when they are looked up. Normalization, softmax and the products of
-    attention stay in float32, and so does any matrix with fewer than 16 rows or columns.
+    ``y = s * scale * sum((u - 128) * q)``, the sum in 32-bit integers. What GELU gives is never below -0.17, so all 8
+    bits lie above that: ``s = (max x + 0.17) / 255``, ``u = round((x + 0.17) / s)``; the bias takes the 0.17 away.
+    Rows of an embedding table are int8 with per-row scales, and are turned back into float when they are looked up.
+    Normalization, softmax and the products of attention stay in float32, and so does any matrix with fewer than 16 rows
+    or columns.
 
     With ``keep_float: auto``: if the 8-bit graph changes more than ``budget`` of the predictions on calibration
     examples, the layers that move the logits most when quantized alone stay in float, as few as suffice; the facts and
@@ -33,7 +36,8 @@ class DynamicQuantization(Technique):
 
     Attributes:
         per_channel: Per-channel scales of a linear layer instead of one for the whole matrix.
-        reduce_range: Weights of 7 bits (64 levels a side), so that processors without VNNI compute exactly.
+        reduce_range: Weights of 7 bits (64 levels a side), so that processors without VNNI compute exactly. ``pairs``
+            too: up to 8 bits, as far as no two weights that such a processor adds in 16 bits are too large together.
         embeddings: Whether embedding tables become 8-bit too; a file above 30% of float32 is the price of leaving
             them.
         activations: ``token``: one symmetric range for each token. ``tensor``: one asymmetric range for the whole
@@ -68,7 +72,7 @@ class DynamicQuantization(Technique):
     source: ClassVar[str] = "Zafrir et al. 2019, arXiv 1910.06188; Yao et al. 2022, arXiv 2206.01861"
 
     per_channel: bool = True
-    reduce_range: bool = True
+    reduce_range: ReduceRange = True
     embeddings: bool = True
     activations: Literal["token", "tensor"] = "token"
     keep_float: Literal["auto", "none"] = "none"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from compress.modules.int8_scheme import ReduceRange
 from compress.quantize.dynamic import NO_EXAMPLES
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 
@@ -41,7 +42,8 @@ class StaticQuantization(Technique):
         keep_float: ``auto``: layers stay in float as the budget asks; ``none``: all become 8-bit.
         budget: Share of predictions on at most 128 calibration examples that may change.
         per_channel: Per-channel scales of a linear layer instead of one for the whole matrix.
-        reduce_range: Weights of 7 bits (64 levels a side), so that processors without VNNI compute exactly.
+        reduce_range: Weights of 7 bits (64 levels a side), so that processors without VNNI compute exactly. ``pairs``
+            too: up to 8 bits, as far as no two weights that such a processor adds in 16 bits are too large together.
         embeddings: Whether embedding tables become 8-bit too.
         exclude: Modules that stay in float32, by name: ``classifier``, ``bert.encoder.layer.5``, ``*.output.dense``.
 
@@ -76,7 +78,7 @@ class StaticQuantization(Technique):
     keep_float: Literal["auto", "none"] = "auto"
     budget: float = Field(default=0.01, ge=0, le=1)
     per_channel: bool = True
-    reduce_range: bool = True
+    reduce_range: ReduceRange = True
     embeddings: bool = True
     exclude: tuple[str, ...] = ()
 
