@@ -113,7 +113,7 @@ class Study:
             values["plots"] = {
                 name.replace(Path(values["like"]).stem, path.stem): plot for name, plot in values["plots"].items()
             }
-        rows = {}
+        rows: dict[str, dict[str, Any]] = {}
         for name, taken in values.get("rows_of", {}).items():
             known = cls._read(path.with_name(name), environment).rows
             rows |= {row: {key: known[row][key] for key in ("training", "steps") if key in known[row]} for row in taken}

@@ -27,8 +27,6 @@ IN_FLOAT = (1, 2)
 """How many layers stay in float32, try by try; more of them are slower than per-token ranges."""
 JUDGED = 32
 """Calibration examples on which it is measured how much each layer's 8 bits change the logits."""
-TURNED = 0.5
-"""Part of the predictions that may turn which turn on calibration examples where more layers stay in float32."""
 DYNAMIC: Mapping[str, str] = {"tensor": "per-tensor dynamic quantization", "token": "per-token dynamic quantization"}
 """Ranges that need no examples, the faster first -> what messages call them."""
 
@@ -73,14 +71,14 @@ def default_forms(
     With examples: static ranges, with outliers of activations moved to the weights, and biases that make up for the
     rounding in the mean; then the same with the layers in float32 that change the logits most; then, as without
     examples, ranges found at run time: per tensor, and per token. Where none of them will do, the most exact of them,
-    with as few layers in float32 as agree on the calibration examples. Weights have the same bits on every processor,
-    between 7 and 8, so a folder answers alike with and without VNNI.
+    with more and more layers in float32, the most harmful first. Weights have the same bits on every processor, between
+    7 and 8, so a folder answers alike with and without VNNI.
 
     Args:
         model: What is exported.
         activations: Ranges that the target can have.
         calibration: Examples that static ranges are taken from, at most ``CALIBRATION`` of them; labels are not read.
-        lacking: Asked after the other forms; returns the agreement that none of them has, or None if one will do.
+        lacking: Asked after the forms; returns the agreement that none of them has, or None if one will do.
     """
     static = None
     if "static" in activations and len(calibration) and not hasattr(model.model, "stops"):  # early exits
@@ -88,8 +86,8 @@ def default_forms(
         yield from static.forms()
     dynamic = [Form(_at_run_time(kind), name) for kind, name in DYNAMIC.items() if kind in activations]
     yield from dynamic
-    if static is not None and (agreement := lacking()) is not None:
-        yield from static.partly_float(Form(static.scheme, STATIC) if not dynamic else dynamic[-1], agreement)
+    if static is not None and lacking() is not None:
+        yield from static.partly_float(dynamic[-1] if dynamic else Form(static.scheme, STATIC), lacking)
 
 
 def _at_run_time(activations: Any) -> Int8:
@@ -121,24 +119,22 @@ class _Static:
         yield whole
         yield from (_without(whole, self.order, count) for count in IN_FLOAT if 2 * count <= len(self.order))
 
-    def partly_float(self, form: Form, agreement: float) -> Iterator[Form]:
-        """Yield a form with as few layers in float32 as bisection finds on the examples, unless they are all.
+    def partly_float(self, form: Form, lacking: Callable[[], float | None]) -> Iterator[Form]:
+        """Yield a form with more and more layers in float32, a quarter more each time, until one will do.
 
         It is slower than the others; smaller and mostly faster than float32.
 
         Args:
             form: With all layers in 8 bits.
-            agreement: Share of the predictions that has to stay.
+            lacking: As in ``default_forms``.
         """
-        from compress.quantize.calibration import JUDGED as BISECTED
-
         if form.scheme is None or not self.scheme.ranges:
             return
         order = list(self.calibration.spread(JUDGED).by_harm(form.scheme))
-        some = self.calibration.spread(BISECTED)
-        count, _ = some.fewest_in_float(form.scheme, order, TURNED * (1 - agreement))
-        if count < len(order):
+        count = 2 * max(IN_FLOAT)
+        while count < len(order) and lacking() is not None:
             yield _without(form, order, count)
+            count += max(1, count // 4)
 
 
 def _without(form: Form, order: Sequence[str], count: int) -> Form:

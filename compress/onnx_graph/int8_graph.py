@@ -203,7 +203,8 @@ class Quantizer:
         known = self._known(self.scheme.bias, node)
         if self.scheme.activations != "token" or self._least(x) is None:
             return None if known is None else np.array(known)
-        return GELU_LEAST * (self.arrays[weight].sum(axis=0, dtype=np.int64) * self.arrays[f"{weight}_scale"])
+        added: Array = GELU_LEAST * self.arrays[weight].sum(axis=0, dtype=np.int64) * self.arrays[f"{weight}_scale"]
+        return added
 
     def _bias(self, node: Node, linear: _Linear, correction: Array | None) -> str:
         """Return what is added to a product, if anything; a correction moves into the bias that the graph adds."""
@@ -322,8 +323,8 @@ class Quantizer:
             scale = self._add("Mul", [largest, self._constant("step_of_255", np.float32(1 / 255))], f"{x}_scale")
             return self._steps(raised, scale, self._constant("none", np.uint8(0))), scale, "none"
         depth = self._add("Neg", [self._over_last_axis("ReduceMin", x)], f"{x}_depth")
-        least = self._constant("least_range", np.float32(LEAST_RANGE))
-        largest = self._add("Max", [self._over_last_axis("ReduceMax", x), depth, least], f"{x}_largest")
+        positive = self._constant("least_range", np.float32(LEAST_RANGE))
+        largest = self._add("Max", [self._over_last_axis("ReduceMax", x), depth, positive], f"{x}_largest")
         scale = self._add("Mul", [largest, self._constant("step", np.float32(1 / LEVELS))], f"{x}_scale")
         zero = self._constant("middle", np.uint8(MIDDLE))
         return self._steps(x, scale, zero), scale, zero

@@ -179,8 +179,9 @@ class Tagging(Kind):
         """Return the ids of the tags, ``UNTAGGED`` without any, ``IGNORED`` on all but the first token of a word."""
         del left
         tags = example.get("tags")
-        ids = (lambda _: UNTAGGED) if tags is None else (lambda word: spec.labels.index(tags[word]))
-        return [ids(word) if word >= 0 else IGNORED for word in feature.words or ()]
+        if tags is None:
+            return [UNTAGGED if word >= 0 else IGNORED for word in feature.words or ()]
+        return [spec.labels.index(tags[word]) if word >= 0 else IGNORED for word in feature.words or ()]
 
     def padded(
         self, targets: Sequence[Any], places: Sequence[slice], length: int, inputs: Sequence[int]

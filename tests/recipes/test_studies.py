@@ -145,7 +145,8 @@ def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monk
     assert ">none<" not in light
     one = found["logits, KL"].students
     interval = score(one)
-    assert interval.low < interval.value == pytest.approx(sum(each.score for each in one) / 2) < interval.high
+    assert interval.value == pytest.approx(sum(each.score for each in one) / 2)
+    assert interval.low < interval.value < interval.high
     assert light.count("stroke-opacity: 0.55") + light.count("opacity: 0.55") >= 2, "each point has its interval"
     assert light != dark
     part = {row: outcome for row, outcome in found.items() if row != "logits, KL"}
