@@ -99,6 +99,12 @@ def quantize_weight(
 
     Returns:
         int8 ``[inputs, outputs]`` and float32 scales ``[outputs]`` or ``[]``.
+
+    Examples:
+        >>> import numpy as np
+        >>> alone = np.array([[1.0], [0.0], [0.0], [-0.2]], dtype=np.float32)
+        >>> [quantize_weight(alone, reduce_range=how)[0].T.tolist() for how in (True, "pairs", False)]
+        [[[64, 0, 0, -13]], [[127, 0, 0, -25]], [[127, 0, 0, -25]]]
     """
     levels = REDUCED_LEVELS if reduce_range is True else LEVELS
     largest = np.abs(matrix).max(axis=0 if per_channel else None)

@@ -24,9 +24,11 @@ class DynamicQuantization(Technique):
 
     Weights: ``q = round(w / scale)``, ``scale = max|w| / levels`` for each output, 127 levels a side, or 64 with
     ``reduce_range``. Activations of a token: ``s = max|x| / 127``, ``u = round(x / s) + 128``. Then
-    ``y = s * scale * sum((u - 128) * q)``, the sum in 32-bit integers. Rows of an embedding table are int8 with
-    per-row scales, and are turned back into float when they are looked up. Normalization, softmax and the products of
-    attention stay in float32, and so does any matrix with fewer than 16 rows or columns.
+    ``y = s * scale * sum((u - 128) * q)``, the sum in 32-bit integers. What GELU gives is never below -0.17, so all 8
+    bits lie above that: ``s = (max x + 0.17) / 255``, ``u = round((x + 0.17) / s)``; the bias takes the 0.17 away.
+    Rows of an embedding table are int8 with per-row scales, and are turned back into float when they are looked up.
+    Normalization, softmax and the products of attention stay in float32, and so does any matrix with fewer than 16 rows
+    or columns.
 
     With ``keep_float: auto``: if the 8-bit graph changes more than ``budget`` of the predictions on calibration
     examples, the layers that move the logits most when quantized alone stay in float, as few as suffice; the facts and

@@ -223,9 +223,6 @@ def augment_problems(
     kind = kind_of(task.kind)
     if kind.no_augment:
         yield ("augment",), f"augment: {kind.name} {kind.no_augment}"
-    elif kind.words and augment.unlabelled is not None:
-        sentence = f"augment.unlabelled: {kind.name} learns from words with tags; drop unlabelled"
-        yield ("augment", "unlabelled"), sentence
     if not kind.words and augment.rule == "bilstm" and augment.tagger == DATA and augment.pos:
         sentence = f"augment.tagger: only tagging data has tags, and the task is {kind.name}; name a spaCy pipeline"
         yield ("augment", "tagger"), sentence

@@ -63,6 +63,7 @@ MODULES = (
     "eval.proof.paired_proportions",
     "eval.proof.paired_statistics",
     "eval.proof.role",
+    "eval.proof.score_interval",
     "eval.ranking.best",
     "eval.ranking.document_set",
     "eval.ranking.vector_index",

@@ -1,11 +1,14 @@
 """Quantized numbers against hand-computed ones, slow integer arithmetic, and ONNX Runtime's own quantizer."""
 
 import logging
+from math import erf
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from compress.export.check.arithmetic import product
@@ -17,6 +20,7 @@ from compress.quantize.dynamic import DynamicQuantization
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.cost.machine import cpu_features
+from tests.avx2 import saturating_product
 from tests.tiny import tiny_task, tiny_taskmodel
 
 
@@ -65,6 +69,24 @@ def weights_of(model):
 
 def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def after_gelu(weight, then=(), op="Gelu"):
+    """y = f(gelu(x)) W, with GELU as one operator or as exporters write it, and f the operators in ``then``."""
+    whole = [("Gelu", ["x"], ["g"], {})]
+    parts = [
+        ("Div", ["x", "root"], ["a"], {}),
+        ("Erf", ["a"], ["b"], {}),
+        ("Add", ["b", "one"], ["c"], {}),
+        ("Mul", ["x", "c"], ["d"], {}),
+        ("Mul", ["d", "half"], ["g"], {}),
+    ]
+    last = then[-1][2][0] if then else "g"
+    nodes = [*(whole if op == "Gelu" else parts), *then, ("MatMul", [last, "w"], ["y"], {})]
+    numbers = {"root": np.float32(np.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5)}
+    weights = {"w": weight} | ({} if op == "Gelu" else {name: np.array(number) for name, number in numbers.items()})
+    shape = (TensorProto.FLOAT, ["rows", weight.shape[0]])
+    return graph(list(enumerate(nodes)), weights, {"x": shape, "other": shape}, opset=20 if op == "Gelu" else 17)
 
 
 # ---- numbers computed by hand
@@ -255,6 +277,59 @@ def test_reduced_weights_never_saturate(activations, reduce_range):
     model, _ = quantized(linear(np.ones((256, 16), np.float32)), reduce_range=reduce_range, activations=activations)
     weights = {True: 1.0, "pairs": 64 * 2 / 127}  # 63.5 of 127 steps of 2 / 127, rounded: a pair has 128
     np.testing.assert_allclose(run(model, x=np.ones((3, 256), np.float32)), 256 * weights[reduce_range], rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", ["Gelu", "Erf"])
+def test_what_gelu_gives_has_all_8_bits_above_its_least_value(op):
+    weight, x = random(32, 16), 3 * random(5, 32, seed=1)
+    model, facts = quantized(after_gelu(weight, op=op))
+    assert facts["linear"] == 1
+    gelu = np.array([[v * (1 + erf(v / 2**0.5)) / 2 for v in row] for row in x.tolist()])
+    q, scale = quantize_weight(weight)
+    step = (gelu.max(axis=1, keepdims=True) + 0.17) / 255
+    u = np.rint((gelu + 0.17) / step)
+    assert u.min() >= 0
+    expected = step * scale * (u @ q) - 0.17 * scale * q.sum(axis=0)
+    found = run(model, x=x, other=x)
+    exact = gelu @ (q * scale)
+    symmetric = np.abs(gelu).max(axis=1, keepdims=True) / 127
+    usual = symmetric * scale * (np.rint(gelu / symmetric) @ q)
+    assert np.abs(found - exact).mean() < 0.65 * np.abs(usual - exact).mean(), "half of the step"
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        [("Mul", ["g", "other"], ["z"], {})],
+        [("Mul", ["g", "x"], ["z"], {})],
+        [("Add", ["g", "x"], ["z"], {})],
+        [("Mul", ["g", "half"], ["z"], {})],
+    ],
+)
+def test_what_is_made_of_gelu_may_be_less_and_is_not_raised(then):
+    weight, x = random(32, 16), 3 * random(5, 32, seed=1)
+    model, _ = quantized(after_gelu(weight, then, op="Erf"))
+    assert "raised_by" not in weights_of(model)
+    exact = run(after_gelu(weight, then, op="Erf"), x=x, other=-x)
+    assert np.abs(run(model, x=x, other=-x) - exact).mean() < 0.05 * np.abs(exact).mean()
+
+
+@settings(deadline=None, max_examples=50)
+@given(seed=st.integers(0, 10_000), inner=st.integers(1, 9), heavy=st.booleans())
+def test_pairs_never_saturate_and_are_finer_than_seven_bits(seed, inner, heavy):
+    """The largest activations of either sign of weights, against exact integers; scales lie between 8 and 7 bits."""
+    chance = np.random.default_rng(seed)
+    matrix = (chance.standard_normal((inner, 5)) ** (3 if heavy else 1)).astype(np.float32)
+    found, scale = quantize_weight(matrix, reduce_range="pairs")
+    of = {bits: quantize_weight(matrix, reduce_range=bits == 7)[1] for bits in (7, 8)}
+    assert np.all(of[8] <= scale * 1.0001)
+    assert np.all(scale <= of[7] * 1.01)
+    for u in (255 * (found > 0), 255 * (found < 0), np.full_like(found, 255, dtype=np.int64)):
+        for column in range(5):
+            rows, weights = u[:, column].astype(np.uint8)[None], found[:, [column]]
+            assert np.array_equal(saturating_product(rows, weights), rows.astype(int) @ weights.astype(int))
+    assert np.all(np.abs(matrix - found * scale) <= 0.5001 * scale)
 
 
 def test_eight_bit_weights_saturate_where_there_is_no_vnni():
