@@ -32,7 +32,9 @@ from benchmarks import (
     rounds,
     searches,
     simulations,
+    static_vectors,
     trainer_models,
+    vector_index,
 )
 from benchmarks.archive import ROOT, Archive
 from benchmarks.results import DOCS, HERE, blocks, fill, write
@@ -53,6 +55,8 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     trainer_models.NAME: trainer_models.section,
     searches.NAME: searches.report,
     last_layer.NAME: last_layer.report,
+    static_vectors.NAME: static_vectors.report,
+    vector_index.NAME: vector_index.report,
 }
 """Programs with a table of their own: from their file in benchmarks/results to its text."""
 NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"
@@ -225,6 +229,7 @@ def problems(archive: Archive) -> Iterator[str]:
         text = (ROOT / document).read_text(encoding="utf-8")
         yield from (f"{document}: {problem}" for problem in figure_problems(text, parts, archive))
     yield from readme_picture.problems(archive.folder)
+    yield from vector_index.problems(archive.folder)
 
 
 def write_all(archive: Archive) -> None:
@@ -247,6 +252,7 @@ def write_all(archive: Archive) -> None:
             text = part.pattern().sub(lambda _, wanted=wanted: wanted, text)
         atomic_write(ROOT / document, text.encode("utf-8"))
     readme_picture.write(archive.folder)
+    vector_index.write(archive.folder)
 
 
 def main() -> None:

@@ -40,6 +40,7 @@ PAGES = {
         "distil-sick",
         "distil-banking77",
     ),
+    "few-labels": ("few-labels-sst2", "few-labels-agnews", "few-labels-banking77", "few-labels-conll2003"),
     "pruning": ("prune-intents",),
     "quantization": ("quantize-intents",),
     "sharing": ("share-intents",),

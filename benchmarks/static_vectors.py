@@ -1,6 +1,6 @@
 """Static vectors of one teacher: ``distill.static`` against model2vec's own ``distill``, on sets that chose nothing.
 
-    COMPRESS_BASE=… COMPRESS_DATA=… python -m benchmarks.static_vectors [--texts 62000] [--size 256] [--split test]
+    COMPRESS_BASE=… COMPRESS_DATA=… python -m benchmarks.static_vectors [--texts 62000] [--size 256] [--fill]
 
 Both take the same embedder as teacher and give tables of the same width. Ours is trained on the teacher's vectors of
 sentences of wiki_en, reuters21578 and of the documents of scifact and cisi, and on the titles of the latter; no text of
@@ -17,8 +17,9 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from benchmarks.archive import commit, keep
 from benchmarks.distillation_step import base
+from benchmarks.results import DOCS, fill
+from compress.artifact.artifact import Artifact
 from compress.distill.static import StaticDistillation
 from compress.engine.steps import run
 from compress.recipe import Recipe
 from compress.technique import Inputs
+from eval.cost.machine import in_one_line, machine
 from eval.data.beir import beir_rows
 from eval.inference import predict
 from eval.metrics.ranked_lists import ndcg
@@ -42,6 +47,8 @@ from teachers.taskmodel import TaskModel, load_taskmodel
 Array = NDArray[Any]
 Encode = Callable[[Sequence[str]], Array]
 DRAWS, DEEPEST, LONGEST = 2000, 10, 512
+NAME = "static-vectors"
+"""Name of the record, and of the part of the page that is made here."""
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])")
 SHARES = {"wiki_en": 30_000, "reuters21578": 10_000, "documents": 16_000}
 """Sentences of each source, where there are so many."""
@@ -137,34 +144,52 @@ def measured(encode: Encode, data: Path, split: str) -> dict[str, Measured]:
     }
 
 
-def table(theirs: dict[str, Measured], ours: dict[str, Measured]) -> str:
-    """Return the scores side by side, with paired intervals of their differences and of the gain of the mean."""
+def compared(theirs: dict[str, Measured], ours: dict[str, Measured]) -> list[dict[str, Any]]:
+    """Return the scores of each set and their mean, with paired intervals of the differences.
+
+    Returns:
+        One row a set, and last that of the mean with the relative ``gain`` too: ``value``, ``low`` and ``high`` each.
+    """
     chance = np.random.default_rng(0)
-    drawn = {
-        name: [chance.integers(0, part.examples, part.examples) for _ in range(DRAWS)] for name, part in ours.items()
-    }
-    rows = [
+    rows, means = [], []
+    for name, own in ours.items():
+        drawn = [chance.integers(0, own.examples, own.examples) for _ in range(DRAWS)]
+        both = [[part[name].score(at) for part in (theirs, ours)] for at in (np.arange(own.examples), *drawn)]
+        means.append(np.array(both))
+        rows.append({"set": name, "examples": own.examples, **_sides(means[-1])})
+    mean = np.mean(means, axis=0)
+    return [*rows, {"set": "mean", "examples": None, **_sides(mean), "gain": _ends(mean[:, 1] / mean[:, 0] - 1)}]
+
+
+def _sides(both: Array) -> dict[str, Any]:
+    """Return what a row says of scores ``[1 + DRAWS, 2]``, the first those of all examples."""
+    return {"model2vec": both[0, 0], "ours": both[0, 1], "difference": _ends(both[:, 1] - both[:, 0])}
+
+
+def _ends(values: Array) -> dict[str, float]:
+    low, high = np.percentile(values[1:], [2.5, 97.5])
+    return {"value": float(values[0]), "low": float(low), "high": float(high)}
+
+
+def report(found: Mapping[str, Any]) -> str:
+    """Return the part of the page: scores side by side, and the gain of their mean."""
+    lines = [
         "| set | examples | model2vec | distill.static | difference | 95% |",
         "|---|---:|---:|---:|---:|---|",
     ]
-    scores, means = [], []
-    for name, own in ours.items():
-        sides = [part[name].score(np.arange(own.examples)) for part in (theirs, ours)]
-        resampled = np.array([[part[name].score(at) for part in (theirs, ours)] for at in drawn[name]])
-        low, high = np.percentile(resampled[:, 1] - resampled[:, 0], [2.5, 97.5])
-        shown = " | ".join(f"{100 * side:.2f}" for side in sides)
-        more, ends = 100 * (sides[1] - sides[0]), f"{100 * low:+.2f} to {100 * high:+.2f}"
-        rows.append(f"| {name} | {own.examples} | {shown} | {more:+.2f} | {ends} |")
-        scores.append(sides)
-        means.append(resampled)
-    of_theirs, of_ours = np.mean(scores, axis=0)
-    both = np.mean(means, axis=0)
-    low, high = np.percentile(both[:, 1] - both[:, 0], [2.5, 97.5])
-    shown = " | ".join(f"{100 * side:.2f}" for side in (of_theirs, of_ours))
-    rows.append(f"| mean | | {shown} | {100 * (of_ours - of_theirs):+.2f} | {100 * low:+.2f} to {100 * high:+.2f} |")
-    gains = np.percentile(both[:, 1] / both[:, 0] - 1, [2.5, 97.5])
-    gain = f"{of_ours / of_theirs - 1:+.1%}, 95% {gains[0]:+.1%} to {gains[1]:+.1%}"
-    return "\n".join([*rows, "", f"mean of the sets, ours against model2vec: {gain}"])
+    for row in found["sets"]:
+        scores, more = " | ".join(f"{100 * row[side]:.2f}" for side in ("model2vec", "ours")), row["difference"]
+        ends = f"{100 * more['low']:+.2f} to {100 * more['high']:+.2f}"
+        lines.append(f"| {row['set']} | {row['examples'] or ''} | {scores} | {100 * more['value']:+.2f} | {ends} |")
+    gain = found["sets"][-1]["gain"]
+    said = (
+        f"Mean of the sets, ours against model2vec {found['model2vec']}: {gain['value']:+.1%}, 95% {gain['low']:+.1%} "
+    )
+    said += (
+        f"to {gain['high']:+.1%}. {found['size']} columns, trained on {found['texts']:,} texts, scored on the split "
+    )
+    said += f"{found['split']}."
+    return "\n".join([*lines, "", said, "", f"{in_one_line(found['machine'])}; commit {found['commit']}"])
 
 
 def encoder_of(model: TaskModel) -> Encode:
@@ -176,7 +201,7 @@ def encoder_of(model: TaskModel) -> Encode:
     return encode
 
 
-def distilled(teacher: TaskModel, texts: Sequence[str], size: int, source: Any = None, **settings: Any) -> TaskModel:
+def distilled(teacher: TaskModel, texts: Sequence[str], size: int, source: Any = None, **settings: Any) -> Artifact:
     """Return our static vectors.
 
     Args:
@@ -198,6 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--texts", type=int, default=62_000, help="most texts that ours is trained on")
     parser.add_argument("--size", type=int, default=256, help="columns of both tables")
     parser.add_argument("--split", choices=("validation", "test"), default="test")
+    parser.add_argument("--save", type=Path, help="keep our model in this folder")
+    parser.add_argument("--fill", action="store_true", help="keep the record, and write the page anew")
     given = parser.parse_args(arguments)
     from model2vec.distill import distill
 
@@ -205,13 +232,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     spec = TaskSpec(kind="embedding", metric="spearman", pair=True, max_length=LONGEST)
     teacher = load_taskmodel(folder, spec)
     other = distill(folder, pca_dims=given.size, device="cpu")
-    ours = distilled(teacher, training_texts(data, given.texts), given.size)
+    texts = training_texts(data, given.texts)
+    ours = distilled(teacher, texts, given.size)
+    if given.save is not None:
+        ours.save(given.save)
 
-    def in_unit_length(texts: Sequence[str]) -> Array:
-        return unit(other.encode(list(texts)))
+    def in_unit_length(several: Sequence[str]) -> Array:
+        return unit(other.encode(list(several)))
 
     theirs, own = (measured(encode, data, given.split) for encode in (in_unit_length, encoder_of(ours)))
-    print(table(theirs, own))
+    settings = {"size": given.size, "texts": len(texts), "split": given.split, "model2vec": version("model2vec")}
+    found = {"machine": machine(), "commit": commit(), **settings, "sets": compared(theirs, own)}
+    print(report(found))
+    if given.fill:
+        fill(DOCS / "embedders.md", NAME, report(keep(NAME, found)))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@
 A study is a YAML file: a ``recipe`` that all rows share, ``rows`` that each change some of its blocks, the ``seeds``,
 and the rows that are the ``baselines``. ``like``, of the study or of one row, takes the blocks of a recipe or of
 another study, in which ``recipe`` then changes some, and ``rows_of`` steps and training of rows of other studies: the
-name of a file -> rows. ``plots`` draw rows as points of lines: the name of a file -> ``x``, the label of what varies,
-and ``lines``, name -> value of x -> row; ``--plots FOLDER`` writes them for light and, as NAME-dark.svg, for dark
-pages.
+name of a file -> rows. A study that is like another and has no rows has its rows, seeds, baselines and plots too.
+``each``, name -> blocks, makes every row once for each of them, as ``ROW, NAME``: of a block only the named fields
+change, and such a row is compared with baselines of the same name. ``plots`` draw rows as points of lines with
+intervals: the name of a file -> ``x``, the label of what varies, ``lines``, name -> value of x -> row, and ``log`` for
+a logarithmic axis; ``--plots FOLDER`` writes them for light and, as NAME-dark.svg, for dark pages. A plot that is
+called after its study is called after the study that is like it, too.
 
 Each finished run becomes a record in benchmarks/results (``benchmarks.archive``), and the table is made from the
 records alone; it names a row that fails. A row that has a record of the same recipe is not run again; ``--again`` runs
@@ -21,7 +24,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -37,7 +40,9 @@ from eval.cost.machine import in_one_line
 from eval.errors import CompressError
 from eval.measurement import pair
 from eval.proof.many_comparisons import holm
+from eval.proof.paired_predictions import paired_scores
 from eval.proof.paired_statistics import Interval
+from eval.proof.score_interval import score_interval
 from eval.result import Result
 from eval.result_values import Comparison
 
@@ -77,6 +82,7 @@ class Study:
         seeds: Seeds of every row.
         baselines: Rows that the others are compared with, one column each.
         plots: Name -> ``{"x": label, "lines": {name: {x: row}}}``.
+        each: Names that rows end in, where every row was made for each of them.
         digests: Row -> digest of its recipe before variables are expanded; records of another one are left out.
     """
 
@@ -86,6 +92,7 @@ class Study:
     seeds: tuple[int, ...]
     baselines: tuple[str, ...]
     plots: dict[str, dict[str, Any]] = field(default_factory=dict)
+    each: tuple[str, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -101,7 +108,12 @@ class Study:
         if document.problems:
             raise SystemExit("\n".join(document.problems))
         values = dict(document.data)
-        rows = {}
+        if "like" in values and not {"rows", "rows_of"} & values.keys():
+            values = _whole(path.parent / values["like"], environment) | values
+            values["plots"] = {
+                name.replace(Path(values["like"]).stem, path.stem): plot for name, plot in values["plots"].items()
+            }
+        rows: dict[str, dict[str, Any]] = {}
         for name, taken in values.get("rows_of", {}).items():
             known = cls._read(path.with_name(name), environment).rows
             rows |= {row: {key: known[row][key] for key in ("training", "steps") if key in known[row]} for row in taken}
@@ -111,7 +123,16 @@ class Study:
             rows[name] = blocks | {key: value for key, value in given.items() if key != "like"}
         baselines = values.get("baselines", ["labels only"])
         recipe = (_blocks(path.parent / values["like"], environment) if "like" in values else {}) | own
-        return cls(path.stem, recipe, rows, tuple(values["seeds"]), tuple(baselines), values.get("plots", {}))
+        each = values.get("each", {})
+        if each:
+            rows = {
+                f"{row}, {name}": _merged(recipe, blocks, more)
+                for row, blocks in rows.items()
+                for name, more in each.items()
+            }
+        return cls(
+            path.stem, recipe, rows, tuple(values["seeds"]), tuple(baselines), values.get("plots", {}), tuple(each)
+        )
 
     def recipe_of(self, row: str, seed: int) -> Recipe:
         """Return the recipe of one row with one seed."""
@@ -122,8 +143,27 @@ class Study:
         """Return the seeds of one row."""
         return tuple(self.rows[row].get("seeds", self.seeds))
 
+    def baseline_of(self, row: str, baseline: str) -> str:
+        """Return the row that a baseline is for this one: of several made for ``each`` name, the one of the same."""
+        return baseline + next((f", {name}" for name in self.each if row.endswith(f", {name}")), "")
+
     def _own(self, row: str) -> dict[str, Any]:
         return {key: value for key, value in self.rows[row].items() if key != "seeds"}
+
+
+def _whole(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return all that another study says but for its recipe."""
+    values = read_yaml(path.read_text(encoding="utf-8"), str(path), environment).data
+    return {"plots": {}} | {key: values[key] for key in values.keys() - {"recipe", "like"}}
+
+
+def _merged(recipe: Mapping[str, Any], row: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the blocks of a row with some fields changed; blocks that the row does not have are the study's."""
+    known = {**recipe, **row}
+    changed = {
+        key: {**known[key], **value} if isinstance(known.get(key), dict) else value for key, value in more.items()
+    }
+    return {**row, **changed}
 
 
 def _blocks(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -292,8 +332,9 @@ def _comparisons(study: Study, found: dict[str, Outcome]) -> dict[tuple[str, str
     known = {}
     for row, outcome in found.items():
         for baseline in study.baselines:
-            base = found.get(baseline)
-            if row == baseline or base is None:
+            name = study.baseline_of(row, baseline)
+            base = found.get(name)
+            if row == name or base is None:
                 continue
             seeds = {result.training_seed for result in base.students}
             both = [result for result in outcome.students if result.training_seed in seeds]
@@ -344,24 +385,44 @@ def _difference(compared: Comparison, significant: bool) -> str:
 
 
 def draw_plots(study: Study, found: dict[str, Outcome], folder: Path) -> None:
-    """Write each plot of the study whose rows all ran or failed, for light and for dark pages."""
+    """Write each plot of the study whose rows all ran or failed, for light and for dark pages.
+
+    Where all of its rows have the same teacher, its score stands across.
+    """
     from eval.report.plots import lines, render, write_themes
 
     folder.mkdir(parents=True, exist_ok=True)
     run = {row: outcome.students for row, outcome in found.items() if outcome.students}
+    scores = {row: score(students) for row, students in run.items()}
     for name, plot in study.plots.items():
         known = {
-            line: [(float(x), mean(result.score for result in run[row])) for x, row in rows.items() if row in run]
+            line: [(float(x), scores[row]) for x, row in rows.items() if row in run]
             for line, rows in plot["lines"].items()
         }
-        teacher = next((result for outcome in found.values() for result in outcome.teachers), None)
         drawn = {line: points for line, points in known.items() if points}
         rows = [row for points in plot["lines"].values() for row in points.values()]
-        if teacher is None or not drawn or any(row not in found or found[row].missing for row in rows):
+        if not drawn or any(row not in found or found[row].missing for row in rows):
             continue
+        teachers = {one.score: one for row in rows for one in found[row].teachers}
+        level = [("teacher", only) for only in teachers] if len(teachers) == 1 else [None]
+        metric = next(iter(run.values()))[0].metric
         whole = all(x == int(x) for points in drawn.values() for x, _ in points)
-        picture = render(lines(drawn, plot["x"], teacher.metric, ("teacher", teacher.score), whole))
+        series = {line: [(x, one.value) for x, one in points] for line, points in drawn.items()}
+        bars = {line: [(one.low, one.high) for _, one in points] for line, points in drawn.items()}
+        picture = render(lines(series, plot["x"], metric, level[0], whole, bars, bool(plot.get("log"))))
         write_themes(folder, name, picture)
+
+
+def score(students: Sequence[Result]) -> Interval:
+    """Return the mean score of one row's seeds, with its interval."""
+    kept = [one.kept for one in students if one.kept is not None]
+    if len(kept) < len(students):
+        value = mean(one.score for one in students)
+        return Interval(value, value, value)
+    both = [(one.answers, one.answers) for one in kept]
+    found = paired_scores(students[0].task, both, kept[0].gold, kept[0].groups)
+    interval, value = score_interval(found.parts[0]), float(found.scores[:, 0].mean())
+    return Interval(value, value + interval.low - interval.value, value + interval.high - interval.value)
 
 
 def main() -> None:

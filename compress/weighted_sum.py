@@ -10,6 +10,7 @@ from operator import or_
 from torch import Tensor, nn
 
 from eval.errors import UserError
+from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss, Objective
 from teachers.signals.hooks import Signals
@@ -21,13 +22,19 @@ Terms = Sequence[tuple[str, float, Loss]]
 
 @dataclass(frozen=True)
 class WeightedSum(Objective):
-    """Several objectives in one training step; it learns from all examples, of which each term reads what it can.
+    """Several objectives in one training step, which learn from all examples, of which each term reads what it can.
+
+    A single objective learns from what it learns from alone: labels only, for example, from no text without a label.
 
     Attributes:
         terms: Name, weight and objective of each.
     """
 
     terms: tuple[tuple[str, float, Objective], ...]
+
+    def select(self, spec: TaskSpec, examples: Examples) -> Examples:
+        """Return all examples, or of a single term those that it learns from."""
+        return examples if len(self.terms) > 1 else self.terms[0][2].select(spec, examples)
 
     def bind(self, student: TaskModel, rows: EncodedDataset) -> BoundSum:
         """Bind every term to the same rows.

@@ -202,6 +202,7 @@ def completed(model: Predictor, examples: Sequence[Mapping[str, Any]], found: Pr
         examples: The examples.
         found: What ``predict`` returned for them.
     """
-    kind = model.encoder.kind
-    answers = kind.completed(examples, found.answers, found.logits, lambda more: predict(model, more).logits)
+    kind, index = model.encoder.kind, getattr(model, "index", None)
+    more = {} if index is None else {"index": index}  # that of ``eval.ranking.indexed.Indexed``
+    answers = kind.completed(examples, found.answers, found.logits, lambda texts: predict(model, texts).logits, **more)
     return replace(found, answers=answers)

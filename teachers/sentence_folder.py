@@ -62,7 +62,7 @@ def said_by(folder: Path, config: Any) -> dict[str, Any] | None:
         modules = read_json(folder / "modules.json")
         paths = {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
         static = STATIC in paths
-        pooling = {} if static else read_json(folder / paths.get("Pooling", "1_Pooling") / "config.json")
+        pooling = read_json(folder / paths["Pooling"] / "config.json") if "Pooling" in paths else {}
         modes = ["mean"] if static else _modes(pooling)
         limits, more = (_values(folder / name) for name in COVERED[2:])
         prompts = {str(name): str(text or "") for name, text in (more.get("prompts") or {}).items()}

@@ -54,8 +54,9 @@ def integer_products(file, inputs):
 
 
 def check_exact(file, inputs):
-    """Assert that saturating processors give what exact ones do; return how many products were looked at."""
-    count = 0
+    """Assert that saturating processors give what exact ones do; return how many layers were looked at."""
+    nodes = onnx.load(str(file), load_external_data=False).graph.node
+    count = sum(len(node.output) - 1 for node in nodes if node.op_type == "Split" and "_joined" in node.input[0])
     for u, q, zero, result in integer_products(file, inputs):
         expected = saturating_product(u, q) - int(zero) * q.astype(np.int64).sum(axis=0)
         np.testing.assert_array_equal(result, expected)

@@ -23,8 +23,10 @@ class AugmentBlock(Block):
         rule: ``tinybert`` (words replaced by a masked-language model's and by neighbours; copies keep their label) or
             ``bilstm`` (words masked or replaced within their part of speech, random parts; copies have no label).
         copies: Draws for each example, repeats left out; by default 20, for pairs under ``bilstm`` 10.
-        seed: Seeds the draws; by default the recipe's seed.
-        unlabelled: A file of texts of the same domain, which only the teacher answers.
+        seed: Seeds the draws of copies and of ``limit``; by default the recipe's seed.
+        unlabelled: A file of texts of the same domain, which only the teacher answers; labels in it are not read, and
+            texts that stand in a split of the task are left out.
+        limit: Most texts of ``unlabelled``; a sample is drawn.
         model: tinybert: folder or hub name of a masked-language model.
         vectors: tinybert: a text file of word vectors, such as GloVe's, for words of several pieces; by default the
             embedding table of ``model``.
@@ -42,6 +44,7 @@ class AugmentBlock(Block):
     copies: int | None = Field(default=None, ge=0)
     seed: int | None = Field(default=None, ge=0, lt=2**32)
     unlabelled: str | None = None
+    limit: int | None = Field(default=None, ge=1)
     model: str | None = None
     vectors: str | None = None
     beside: bool = True
@@ -57,11 +60,14 @@ class AugmentBlock(Block):
     def _whole(self) -> AugmentBlock:
         if self.rule is None and self.unlabelled is None:
             raise ValueError("say what is added: rule (tinybert or bilstm), unlabelled (a file of texts), or both")
-        own = ("unlabelled",) if self.rule is None else ("rule", "copies", "seed", "unlabelled", *OWN[self.rule])
+        texts = ("unlabelled", "limit")
+        own = (*texts, "seed") if self.rule is None else ("rule", "copies", "seed", *texts, *OWN[self.rule])
         foreign = [name for name in type(self).model_fields if name in self.model_fields_set and name not in own]
         if foreign:
             rule = "unlabelled text without a rule" if self.rule is None else f"the rule {self.rule}"
             raise ValueError(f"{', '.join(foreign)}: does not belong here; {rule} takes {', '.join(own)}")
+        if self.limit is not None and self.unlabelled is None:
+            raise ValueError("limit: says how many unlabelled texts are read; give unlabelled, or leave it out")
         if self.rule == "tinybert" and self.model is None:
             raise ValueError(
                 "model: tinybert needs a masked-language model; name a folder or hub name, such as the base that the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,19 @@ from teachers.home import home
 
 logger = logging.getLogger("compress.augment")
 
+READ = frozenset({"text", "text_a", "text_b", "tokens"})
+"""Fields of an example that are read; of two examples with the same ones, the unlabelled one is left out."""
 VERSION = 1
 """Raised when the same data, rule and seed give other copies."""
 
 
 def training_set(
-    block: AugmentBlock, examples: Examples, spec: TaskSpec, seed: int, mask_word: str | None = None
+    block: AugmentBlock,
+    examples: Examples,
+    spec: TaskSpec,
+    seed: int,
+    mask_word: str | None = None,
+    beside: Iterable[Example] = (),
 ) -> Examples:
     """Return ``examples`` with the copies and texts that a block asks for.
 
@@ -40,17 +47,38 @@ def training_set(
         spec: The task.
         seed: The source of all chance, unless the block has a seed of its own.
         mask_word: What a masked word becomes unless the block says it.
+        beside: Further examples of the task, those that choose and report: unlabelled texts that they have, or
+            ``examples``, are left out.
 
     Raises:
         UserError: If a model, a file or a tagger is missing or unfit.
         CompressError: If the copies cannot be kept.
     """
-    added = [] if block.unlabelled is None else read_unlabelled(block.unlabelled, spec)
+    known = {_read(example) for example in (*examples, *beside)} if block.unlabelled is not None else set()
+    added = [example for example in unlabelled_texts(block, spec, seed) if _read(example) not in known]
     found: list[Example] = list(examples)
     if block.rule is not None:
         found = _copies(block, examples, seed if block.seed is None else block.seed, spec.pair, mask_word)
         logger.info("augmented %d examples to %d", len(examples), len(found))
     return Examples([*found, *added], examples.name, examples.skipped)
+
+
+def unlabelled_texts(block: AugmentBlock, spec: TaskSpec, seed: int) -> list[Example]:
+    """Return the texts of ``unlabelled``, or a sample of as many as ``limit`` says.
+
+    Raises:
+        UserError: If the file is missing or unfit.
+    """
+    if block.unlabelled is None:
+        return []
+    texts = Examples(read_unlabelled(block.unlabelled, spec))
+    drawn = seed if block.seed is None else block.seed
+    return list(texts if block.limit is None else texts.sample(block.limit, drawn))
+
+
+def _read(example: Example) -> str:
+    """Return what is read of an example, as text."""
+    return json.dumps({name: example[name] for name in sorted(READ & example.keys())}, ensure_ascii=False)
 
 
 def expected(block: AugmentBlock, examples: Examples, spec: TaskSpec) -> tuple[int, Rule | None]:
@@ -62,7 +90,7 @@ def expected(block: AugmentBlock, examples: Examples, spec: TaskSpec) -> tuple[i
     Raises:
         UserError: As ``training_set`` does.
     """
-    added = 0 if block.unlabelled is None else len(read_unlabelled(block.unlabelled, spec))
+    added = len(unlabelled_texts(block, spec, 0))
     if block.rule is None:
         return len(examples) + added, None
     return len(examples) * (1 + block.copies_of(spec.pair)) + added, open_rule(block)

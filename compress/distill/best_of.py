@@ -14,6 +14,7 @@ from pydantic import Field
 from compress.distill.labels import LabelTraining
 from compress.objective import ObjectiveBlock
 from compress.technique import Inputs, Need, Outcome, Technique, TrainedTechnique
+from eval.task import Examples
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
 from teachers.training.scoring import scorable, scores
@@ -26,8 +27,10 @@ class BestOf(TrainedTechnique):
 
     ``kept = argmax over objectives of metric(student trained on it)``, on the examples that choose, which nothing is
     learned from and nothing is reported on (``eval.data.roles``). Every training starts from the same weights with the
-    same seed; of equal scores the first one counts. Whether a teacher helps beyond the labels depends on the data, and
-    nobody knows beforehand: ``distill.best_of: {of: [{distill.logits: {loss: mse, alpha: 1.0}}, distill.labels]}``.
+    same seed, and makes the same number of optimizer steps: where other texts have no labels, what learns from labels
+    passes over them more often. Of equal scores the first one counts. Whether a teacher helps beyond the labels depends
+    on the data, and nobody knows beforehand:
+    ``distill.best_of: {of: [{distill.logits: {loss: mse, alpha: 1.0}}, distill.labels]}``.
 
     Attributes:
         of: The objectives, each as an ``objective`` block is written, two or more; the first is kept where no examples
@@ -49,6 +52,7 @@ class BestOf(TrainedTechnique):
     """
 
     name: ClassVar[str] = "distill.best_of"
+    version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     takes_any: ClassVar[bool] = True
     source: ClassVar[str] = "Stone 1974, Journal of the Royal Statistical Society B 36"
@@ -77,11 +81,15 @@ class BestOf(TrainedTechnique):
         judged = inputs.validation if inputs.validation and scorable(student.task, inputs.validation) else None
         found: dict[str, float | None] = {}
         kept: tuple[str, TaskModel, list[dict[str, Any]]] | None = None
-        for number, block in enumerate(self.of if judged else self.of[:1], start=1):
+        train = inputs.train or Examples((), "train")
+        tried = [(block, block.make(inputs)) for block in (self.of if judged else self.of[:1])]
+        learned = [len(objective.select(student.task, train)) for _, objective in tried]
+        for number, (block, objective) in enumerate(tried, start=1):
+            training = self.training.as_long(learned[number - 1], max(learned))
             own, name = replace(student, model=copy.deepcopy(student.model)), f"{number} {told(block)}"
             with torch.random.fork_rng():
                 torch.manual_seed(generator.initial_seed())
-                history = self.train(own, inputs, block.make(inputs), generator, stage=str(number))
+                history = self.train(own, inputs, objective, generator, training=training, stage=str(number))
             found[name] = None if judged is None else next(iter(scores(own, judged).values()))
             if kept is None or (found[name] or 0.0) > (found[kept[0]] or 0.0):
                 kept = name, own, history
@@ -89,6 +97,7 @@ class BestOf(TrainedTechnique):
             raise TypeError(f"{self.name} was applied without an objective; its schema refuses this earlier")
         chosen, model, history = kept
         facts = {"chosen": chosen, "scores": found, "metric": student.task.metric, "judged_on": len(judged or ())}
+        facts |= {"steps": history[-1]["step"], "learned_from": dict(zip(found, learned, strict=True))}
         logger.info("%s", sentence(facts))
         return Outcome(model, facts={**facts, "history": history})
 
@@ -118,6 +127,8 @@ def sentence(facts: Mapping[str, Any]) -> str:
         >>> scores = {"1 distill.logits loss mse": 0.81, "2 distill.labels": 0.823}
         >>> sentence({"chosen": "2 distill.labels", "scores": scores, "metric": "accuracy", "judged_on": 500})
         'kept distill.labels: accuracy 0.8230; distill.logits loss mse 0.8100, on 500 examples that choose'
+        >>> equal_steps({"1 distill.logits loss mse": 9000, "2 distill.labels": 1000}, 846)
+        'each in 846 optimizer steps: distill.logits loss mse on 9,000 examples, distill.labels on 1,000'
     """
     names = {key: key.partition(" ")[2] for key in facts["scores"]}
     chosen = facts["chosen"]
@@ -125,6 +136,16 @@ def sentence(facts: Mapping[str, Any]) -> str:
         return f"kept {names[chosen]}, the first: no examples with labels choose, so no other was trained"
     others = ", ".join(f"{names[key]} {value:.4f}" for key, value in facts["scores"].items() if key != chosen)
     best = facts["scores"][chosen]
-    return (
+    said = (
         f"kept {names[chosen]}: {facts['metric']} {best:.4f}; {others}, on {facts['judged_on']:,} examples that choose"
     )
+    return f"{said}; {equal_steps(facts['learned_from'], facts['steps'])}" if "steps" in facts else said
+
+
+def equal_steps(learned: Mapping[str, int], steps: int) -> str:
+    """Return in how many optimizer steps each objective was learned, and from how many examples, by its key."""
+    said = f"each in {steps:,} optimizer steps"
+    if len({*learned.values()}) == 1:
+        return said
+    first, *others = [f"{key.partition(' ')[2]} on {count:,}" for key, count in learned.items()]
+    return f"{said}: {first} examples, {', '.join(others)}"

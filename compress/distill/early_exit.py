@@ -50,7 +50,8 @@ class EarlyExit(TrainedTechnique):
     and after the first on six. ``auto`` finds it when the branches are trained: the highest of 0.01, 0.02, … 1 up to
     which none loses more than ``tolerance`` of the metric against all layers, on examples that nothing was learned
     from and nothing is reported on: those that also choose the best epoch, or, where there are none, a tenth of the
-    training examples, 2,048 at most, which the branches do not learn from.
+    training examples, 2,048 at most, which the branches do not learn from. A fixed speed that loses more than that is
+    told as a warning.
 
     Attributes:
         speed: Uncertainty up to which an input leaves; 0 runs every layer, ``auto`` chooses. Default 0.5, as in the
@@ -168,6 +169,12 @@ class EarlyExit(TrainedTechnique):
                 "%s: every speed loses more than the tolerance of %g, so all layers run; train the branches longer, "
                 "or raise the tolerance",
                 *(self.name, self.tolerance),
+            )
+        if self.speed != "auto" and facts["score_loss"] > self.tolerance:
+            logger.warning(
+                "%s: a speed of %g loses %.4f of %s on this task; speed: auto chooses one that loses at most its "
+                "tolerance, %g",
+                *(self.name, facts["speed"], facts["score_loss"], student.task.metric, self.tolerance),
             )
 
     def _exits(self, student: TaskModel) -> tuple[int, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 
 from compress.distill.components.custom_student import OwnNetworkDistillation, text_settings
+from compress.distill.components.split_words import added, split_words, takes_words, with_words
 from compress.distill.components.token_vectors import (
     least_squares,
     of_one_size,
@@ -69,6 +71,9 @@ class StaticDistillation(OwnNetworkDistillation):
         fit: For embedding: whether the table begins with the least squares; else with the PCA of the token vectors.
         ridge: For embedding: weight of the penalty of the least squares, in mean variances of the token means.
         similarity: For embedding: weight of the cosines among the texts of a batch.
+        words: For embedding, with a WordPiece tokenizer: so many words of the training texts, the most frequent of
+            those that the tokenizer splits, become tokens of their own. Their vectors are those of the encoder
+            when it reads the word alone.
         dense_size: Width of the head's hidden layer.
         dropout: Share of the hidden layer that is dropped in training.
         training: Table frozen, 5 epochs of 64 at a rate of 3e-3. ``freeze: []`` trains the table as well, which for
@@ -106,6 +111,7 @@ class StaticDistillation(OwnNetworkDistillation):
     fit: bool = True
     ridge: float = Field(default=1e-3, gt=0)
     similarity: float = Field(default=0.0, ge=0)
+    words: int = Field(default=0, ge=0, exclude_if=lambda value: not value)  # so that digests of before stay
     training: Training = Training(epochs=5, learning_rate=3e-3, batch_size=64, weight_decay=0.0, freeze=("embeddings",))
 
     def answers(self, kind: Kind) -> bool:
@@ -116,7 +122,9 @@ class StaticDistillation(OwnNetworkDistillation):
         """Refuse other kinds of tasks, labels of an embedding, and a table wider than the teacher."""
         found = super().check(student, inputs)
         if not kind_of(student.task.kind).vectors:
-            return found
+            return [*found, f"{self.name}: words are for embedding; leave them out"] if self.words else found
+        if self.words and not takes_words(student.tokenizer):
+            found.append(f"{self.name}: words: only a WordPiece tokenizer takes whole words; leave them out")
         if self.alpha < 1:
             found.append(
                 f"{self.name}: alpha is {self.alpha:g}; an embedding has no labels to learn from, leave it at 1"
@@ -147,6 +155,16 @@ class StaticDistillation(OwnNetworkDistillation):
             **own,
         )
 
+    def reading(self, student: TaskModel, inputs: Inputs) -> TaskModel:
+        """Return the model with the tokenizer that has ``words`` of the training texts as tokens too."""
+        if not self.words or inputs.train is None:
+            return student
+        kind = kind_of(student.task.kind)
+        texts = (text for example in inputs.train for text in kind.parts(example, student.task.pair))
+        return replace(
+            student, tokenizer=with_words(student.tokenizer, split_words(student.tokenizer, texts, self.words))
+        )
+
     def network_for(self, student: TaskModel, seed: int = 0) -> TaskModel:
         """Return the new network with random weights; it takes the mean, and no prompt, which its teacher has read."""
         task = student.task
@@ -161,11 +179,11 @@ class StaticDistillation(OwnNetworkDistillation):
         ids = torch.tensor([token for feature in features for token in feature.ids], dtype=torch.int64)
         counts = torch.bincount(ids, minlength=config.vocab_size)
         counts[config.skipped_ids] = 0
-        found = output_vectors(student) if self.vectors == "output" else word_embeddings(student.model).weight.detach()
-        found = found[: config.vocab_size].to("cpu")
+        found = self._token_vectors(student, network.tokenizer)[: config.vocab_size]
         used = usable(network)
         weights = smooth_inverse_frequency(zipf_counts(used) if self.frequencies == "ranks" else counts, self.smoothing)
         facts = {"tokens_seen": int((counts > 0).sum())}
+        facts |= {"words": len(added(student.tokenizer, network.tokenizer))} if self.words else {}
         if kind_of(network.task.kind).vectors:
             vectors, kept = reduced(found, table.embedding_dim, used)
             start = vectors * weights[:, None]
@@ -178,6 +196,18 @@ class StaticDistillation(OwnNetworkDistillation):
             table.weight.copy_(start)
             table.weight[config.skipped_ids if kind_of(network.task.kind).vectors else config.pad_token_id] = 0
         return {"embedding_variance_kept": round(kept, 4), **facts}
+
+    def _token_vectors(self, student: TaskModel, tokenizer: Any) -> torch.Tensor:
+        """Return the vectors of all tokens of a tokenizer ``[V, d]``; those of whole words are at the end."""
+        table, words = word_embeddings(student.model).weight.detach(), added(student.tokenizer, tokenizer)
+        found = output_vectors(student) if self.vectors == "output" else table
+        if not words:
+            return found.to("cpu")
+        if self.vectors == "output":
+            more = output_vectors(student, words)
+        else:
+            more = torch.stack([table[tokens].mean(dim=0) for tokens in words])
+        return torch.cat([found[: len(student.tokenizer)], more]).to("cpu")
 
     def _fitted(self, vectors: torch.Tensor, network: TaskModel, inputs: Inputs) -> torch.Tensor:
         """Return token vectors ``[V, d]`` mapped to ``[V, k]``, so that means of texts come near the teacher's."""

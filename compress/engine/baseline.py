@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from compress.artifact.record import Record
     from compress.recipe import Recipe
-    from teachers.training.config import Training
 
 BASELINE = "no teacher"
 """What reports call the baseline."""
+LENGTH = {"epochs", "max_steps", "score_epochs"}
+"""Fields of a training that say how long it is, in epochs of the examples that it has."""
 
 
 def without_teacher(recipe: Recipe, labelled: int = 1, learned: int = 1) -> Recipe:
     """Return the recipe of the baseline: the same steps, each with the labels in the place of a teacher.
 
-    Where the steps learn from more examples than have labels, as ``augment`` adds some, the baseline passes over its
-    own as often as gives the same number of optimizer steps.
+    Where the steps learn from other examples than the baseline, because ``augment`` adds some or a file of predictions
+    leaves some out, the baseline passes over its own as often as gives the same number of optimizer steps.
 
     Args:
         recipe: What is done with a teacher.
         labelled: Examples of the task, which the baseline learns from.
         learned: Examples that the steps learn from.
     """
-    steps = tuple(step.without_teacher() for step in recipe.steps)
-    if learned > labelled:
-        steps = tuple(step.with_trainings(lambda block: _longer(block, labelled, learned)) for step in steps)
-    return recipe.model_copy(update={"steps": steps})
-
-
-def _longer(training: Training, labelled: int, learned: int) -> Training:
-    ours, theirs = (math.ceil(count / training.batch_size) for count in (labelled, learned))
-    total = math.ceil(training.epochs * theirs)
-    most = total if training.max_steps is None else min(total, training.max_steps)
-    return training.model_copy(update={"epochs": total / ours, "max_steps": most})
+    steps = (step.without_teacher() for step in recipe.steps)
+    equal = tuple(step.with_trainings(lambda block: block.as_long(labelled, learned)) for step in steps)
+    return recipe.model_copy(update={"steps": equal})
 
 
 def baseline_differences(result: Sequence[Record], baseline: Sequence[Record]) -> list[str]:
@@ -60,6 +52,19 @@ def baseline_differences(result: Sequence[Record], baseline: Sequence[Record]) -
     return found
 
 
+def baseline_notes(result: Sequence[Record], baseline: Sequence[Record]) -> list[str]:
+    """Return what reports say of a baseline: how many optimizer steps it made, and in what it differs beside.
+
+    Args:
+        result: The lineage of the result.
+        baseline: That of the baseline.
+    """
+    ours, theirs = (sum(map(_optimizer_steps, records)) for records in (result, baseline))
+    notes = [f"{BASELINE} made {theirs:,} optimizer steps, as many as the result."] if ours == theirs > 0 else []
+    found = baseline_differences(result, baseline)
+    return [*notes, f"{BASELINE} differs in more than the teacher: {'; '.join(found)}."] if found else notes
+
+
 def _differences(one: Record, two: Record) -> Iterator[str]:
     for role, said in (("train", "the training examples"), ("validation", "the examples that choose")):
         if one.data.get(role) != two.data.get(role):
@@ -71,7 +76,7 @@ def _differences(one: Record, two: Record) -> Iterator[str]:
     if len(ours) != len(theirs):
         yield f"{len(ours)} trainings, without teacher {len(theirs)}"
     for mine, other in zip(ours, theirs, strict=False):
-        for field in sorted((mine.keys() | other.keys()) - {"epochs", "max_steps"}):  # the optimizer steps say it
+        for field in sorted((mine.keys() | other.keys()) - LENGTH):  # the optimizer steps say it
             if mine.get(field) != other.get(field):
                 yield f"{field} {mine.get(field)}, without teacher {other.get(field)}"
 

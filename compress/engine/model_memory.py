@@ -59,10 +59,12 @@ def with_memory(
 
     Args:
         results: What was measured.
-        models: The models by the names of the results; one that is missing was not measured here.
+        models: The models by the names of the results; one that is missing was not measured here, and one that differs
+            by the index of its documents alone has the memory of the model without it.
         examples: What the models answer.
     """
     known = [models.get(result.name) for result in results]
+    known = [None if getattr(model, "index", None) else model for model in known]
     with ThreadPoolExecutor(usable_cores()) as pool:
         answers = pool.map(lambda model: None if model is None else peak_of(model, examples), known)
         found = [peak for peak, _ in zip(answers, one_by_one(results, "peak memory"), strict=True)]

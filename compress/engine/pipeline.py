@@ -15,7 +15,7 @@ import torch
 from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
-from compress.engine.baseline import BASELINE, baseline_differences, without_teacher
+from compress.engine.baseline import BASELINE, baseline_notes, without_teacher
 from compress.engine.claim_file import claim_of, fix_claim
 from compress.engine.kept_results import keep_results, kept_results, measured_from
 from compress.engine.looks import look, read_looks, told
@@ -39,6 +39,7 @@ from eval.files.writing import atomic_write
 from eval.measurement import scored_examples
 from eval.naming import public_name
 from eval.progress.stages import stage, whole
+from eval.ranking.indexed import indexed
 from eval.result import Result
 from teachers.taskmodel import TaskModel
 from teachers.training.processes import how_many
@@ -288,8 +289,8 @@ def evaluate(
     if block.baseline:
         models.append(replace(_baseline(recipe, prepared, out), name=BASELINE))
     threads, runnable = torch.get_num_threads(), {name: at for name, at in exports.items() if _runs(at)}
-    models += [Runtime(folder, threads, name=name, spinning=False) for name, folder in runnable.items()]
-    models += others
+    own_exports: list[Predictor] = [Runtime(at, threads, name=name, spinning=False) for name, at in runnable.items()]
+    models += [*own_exports, *indexed(own_exports or [artifact], block.index), *others]
     if reference is not None and result_name(reference.name) in {result_name(model.name) for model in models}:
         reference = replace(reference, name=f"{reference.name} (reference)")
     plan, own = None, ReferenceExports()
@@ -351,13 +352,12 @@ def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
 
 
 def _baseline_notes(artifact: Artifact, out: Path) -> list[str]:
-    """Return in what the baseline differs from the result, beside the teacher."""
+    """Return what is said of the baseline: its optimizer steps, and in what it differs beside the teacher."""
     from compress.artifact.lineage import FILE, read_lineage
 
     if not (out / "baseline" / FILE).is_file():
         return []
-    found = baseline_differences(artifact.lineage, read_lineage(out / "baseline" / FILE))
-    return [f"{BASELINE} differs in more than the teacher: {'; '.join(found)}."] if found else []
+    return baseline_notes(artifact.lineage, read_lineage(out / "baseline" / FILE))
 
 
 def _notes(recipe: Recipe, prepared: Prepared) -> list[str]:

@@ -20,6 +20,7 @@ from compress.reading.yaml_places import Location
 from eval.cost.latency import length_problems
 from eval.data.roles import AUTO, LEAST, SHARE
 from eval.errors import UserError
+from eval.inference import predict
 from eval.kinds.kind_registry import kind_of
 from eval.measurement import scored_examples
 from teachers.training.tracking import tracker_problems
@@ -136,8 +137,20 @@ def _evaluate_problems(
         for name, model in models.items():
             for sentence in length_problems(name, model, (block.latency.lengths,)):
                 yield ("evaluate", "latency", "lengths"), f"evaluate.latency.lengths: {sentence}"
+    yield from _index_problems(block, made)
     if block.baseline and prepared is not None and made is not None:  # else the steps' own problems say it
         yield from ((("evaluate", "baseline"), f"evaluate.baseline: {one}") for one in _baseline(recipe, prepared))
+
+
+def _index_problems(block: EvaluateBlock, made: Artifact | None) -> Iterator[Found]:
+    """Find forms of an index that hold more dimensions than vectors have."""
+    if made is None or not any(form.dimensions for form in block.index):
+        return
+    width = predict(made, [{"text": ""}]).logits[0].shape[-1]
+    for place, form in enumerate(block.index):
+        if (form.dimensions or 0) > width:
+            sentence = f"evaluate.index: dimensions: {form.dimensions} is more than vectors have here, {width}"
+            yield ("evaluate", "index", place, "dimensions"), sentence
 
 
 def _uncovered(task: Task, split: str, prepared: Prepared | None) -> Iterator[Found]:

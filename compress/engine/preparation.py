@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from compress.artifact.artifact import Artifact, load_model
-from compress.augment.text_files import read_unlabelled
-from compress.augment.training_set import training_set
+from compress.augment.training_set import training_set, unlabelled_texts
 from compress.engine.steps import problems
 from compress.recipe import Recipe
 from compress.technique import Inputs
@@ -161,7 +160,8 @@ def augmented(recipe: Recipe, prepared: Prepared) -> Prepared:
     if recipe.augment is None or task is None or train is None:
         return prepared
     mask_word = teachers[0].tokenizer.mask_token if teachers else None
-    more = training_set(recipe.augment, train, task.spec, recipe.seed, mask_word)
+    beside = [example for split in task.splits.values() for example in split]
+    more = training_set(recipe.augment, train, task.spec, recipe.seed, mask_word, beside)
     if prepared.predictions is not None:
         more = prepared.predictions.covered(more)
     return replace(prepared, inputs=replace(prepared.inputs, train=more))
@@ -205,8 +205,7 @@ def predictions_of(recipe: Recipe, task: Task | None) -> PredictionsTeacher | No
 
 def unlabelled_of(recipe: Recipe, task: Task) -> list[Example]:
     """Return the unlabelled texts that the steps will learn from."""
-    named = None if recipe.augment is None else recipe.augment.unlabelled
-    return [] if named is None else read_unlabelled(named, task.spec)
+    return [] if recipe.augment is None else unlabelled_texts(recipe.augment, task.spec, recipe.seed)
 
 
 def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, name: str) -> TaskModel:

@@ -155,7 +155,9 @@ def _refuse_augmentation(recipe: Recipe, task: Task, prepared: Prepared) -> None
         return
     expected(recipe.augment, task.train, task.spec)
     if prepared.predictions is not None and prepared.inputs.train is not None:  # without a rule nothing is drawn
-        prepared.predictions.covered(training_set(recipe.augment, prepared.inputs.train, task.spec, recipe.seed))
+        beside = [example for split in task.splits.values() for example in split]
+        more = training_set(recipe.augment, prepared.inputs.train, task.spec, recipe.seed, beside=beside)
+        prepared.predictions.covered(more)
 
 
 def _unreadable_models(recipe: Recipe) -> list[str]:

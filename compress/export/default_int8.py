@@ -25,8 +25,6 @@ IN_FLOAT = (1, 2)
 """How many layers stay in float32, try by try; more of them are slower than per-token ranges."""
 JUDGED = 32
 """Calibration examples on which it is measured how much each layer's 8 bits change the logits."""
-TURNED = 0.5
-"""Part of the predictions that may turn which turn on calibration examples where more layers stay in float32."""
 DYNAMIC: Mapping[str, str] = {"tensor": "per-tensor dynamic quantization", "token": "per-token dynamic quantization"}
 """Ranges that need no examples, the faster first -> what messages call them."""
 
@@ -70,23 +68,24 @@ def default_forms(
 
     With examples: static ranges, with outliers of activations moved to the weights, and biases that make up for the
     rounding in the mean; then the same with the layers in float32 that change the logits most; then, as without
-    examples, ranges found at run time: per tensor, and per token. Where none of them will do, static ranges again, with
-    as many layers in float32 as agree on the calibration examples. Weights have 7 bits on every processor, so a folder
-    answers alike with and without VNNI.
+    examples, ranges found at run time: per tensor, and per token. Where none of them will do, the most exact of them,
+    with more and more layers in float32, the most harmful first. Pairs of weights are small enough on every processor,
+    so a folder answers alike with and without VNNI.
 
     Args:
         model: What is exported.
         activations: Ranges that the target can have.
         calibration: Examples that static ranges are taken from, at most ``CALIBRATION`` of them; labels are not read.
-        lacking: Asked after the other forms; returns the agreement that none of them has, or None if one will do.
+        lacking: Asked after the forms; returns the agreement that none of them has, or None if one will do.
     """
     static = None
     if "static" in activations and len(calibration) and not hasattr(model.model, "stops"):  # early exits
         static = _Static(model, calibration[:CALIBRATION])
         yield from static.forms()
-    yield from (Form(Int8(activations=kind), name) for kind, name in DYNAMIC.items() if kind in activations)
-    if static is not None and (agreement := lacking()) is not None:
-        yield from static.mostly_float(agreement)
+    dynamic = [Form(Int8(activations=kind), name) for kind, name in DYNAMIC.items() if kind in activations]
+    yield from dynamic
+    if static is not None and lacking() is not None:
+        yield from static.partly_float(dynamic[-1] if dynamic else Form(static.scheme, STATIC), lacking)
 
 
 class _Static:
@@ -109,24 +108,32 @@ class _Static:
         """Yield the forms with no layer in float32 and with ``IN_FLOAT`` of them."""
         if not self.scheme.ranges:
             return  # it has no linear layers that are worth 8 bits
-        yield Form(self.scheme, STATIC)
-        yield from (self._without(count) for count in IN_FLOAT if 2 * count <= len(self.order))
+        whole = Form(self.scheme, STATIC)
+        yield whole
+        yield from (_without(whole, self.order, count) for count in IN_FLOAT if 2 * count <= len(self.order))
 
-    def mostly_float(self, agreement: float) -> Iterator[Form]:
-        """Yield the form with as few layers in float32 as bisection finds, unless they are all or no more than before.
+    def partly_float(self, form: Form, lacking: Callable[[], float | None]) -> Iterator[Form]:
+        """Yield a form with more and more layers in float32, a quarter more each time, until one will do.
 
         It is slower than the others; smaller and mostly faster than float32.
+
+        Args:
+            form: With all layers in 8 bits.
+            lacking: As in ``default_forms``.
         """
-        from compress.quantize.calibration import JUDGED as BISECTED
+        if form.scheme is None or not self.scheme.ranges:
+            return
+        order = list(self.calibration.spread(JUDGED).by_harm(form.scheme))
+        count = 2 * max(IN_FLOAT)
+        while count < len(order) and lacking() is not None:
+            yield _without(form, order, count)
+            count += max(1, count // 4)
 
-        if self.scheme.ranges:
-            some = self.calibration.spread(BISECTED)
-            count, _ = some.fewest_in_float(self.scheme, self.order, TURNED * (1 - agreement))
-            if max(IN_FLOAT) < count < len(self.order):
-                yield self._without(count)
 
-    def _without(self, count: int) -> Form:
-        from compress.quantize.calibration import only
+def _without(form: Form, order: Sequence[str], count: int) -> Form:
+    """Return a form with the first layers in float32."""
+    from compress.quantize.calibration import only
 
-        layers = "layer" if count == 1 else "layers"
-        return Form(only(self.scheme, self.order[count:], self.order), f"{STATIC}, {count} {layers} in float32")
+    scheme = form.scheme or Int8()
+    layers = "layer" if count == 1 else "layers"
+    return Form(only(scheme, order[count:], order), f"{form.name}, {count} {layers} in float32")

@@ -19,7 +19,9 @@ MIDDLE = 128
 LEAST_RANGE = 1e-12
 """Range of activations that are all 0, so that nothing is divided by 0."""
 REDUCED_LEVELS = 64
-"""Largest weight with ``reduce_range``: 2 * 255 * 64 = 32,640 fits in the 16 bits that AVX2 has for two products."""
+"""Largest weight of 7 bits: 2 * 255 * 64 = 32,640 fits in the 16 bits that AVX2 has for the sum of two products."""
+ReducedRange = bool | Literal["pairs"]
+"""What keeps such sums within 16 bits: smaller ``pairs`` of weights; smaller weights (true); or nothing (false)."""
 
 
 class Int8(BaseModel):
@@ -27,7 +29,7 @@ class Int8(BaseModel):
 
     Attributes:
         per_channel: Per-channel scales.
-        reduce_range: Weights of 7 bits.
+        reduce_range: ``pairs``: weights of 8 bits, of which no two neighbours exceed 128 together; true: of 7 bits.
         embeddings: Whether tables become 8-bit.
         activations: ``token``, ``tensor``, or ``static``: those of ``ranges``; what has none stays in float.
         tables: One scale for each ``row`` of a table, or one for the whole ``tensor``.
@@ -41,7 +43,7 @@ class Int8(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     per_channel: bool = True
-    reduce_range: bool = True
+    reduce_range: ReducedRange = "pairs"
     embeddings: bool = True
     activations: Literal["token", "tensor", "static"] = "token"
     tables: Literal["row", "tensor"] = "row"
@@ -80,19 +82,35 @@ def scheme_of(lineage: Iterable[Any]) -> Int8 | None:
     return Int8.model_validate(asked[-1]) if asked else None
 
 
-def quantize_weight(matrix: Array, per_channel: bool = True, reduce_range: bool = True) -> tuple[Array, Array]:
+def quantize_weight(
+    matrix: Array, per_channel: bool = True, reduce_range: ReducedRange = "pairs"
+) -> tuple[Array, Array]:
     """Quantize a matrix symmetrically: ``q = round(w / scale)``, ``scale = max|w| / levels``.
+
+    Processors without VNNI add the products of inputs 0 and 1, 2 and 3 and so on in 16 bits, which hold 128 * 255.
+    With ``pairs``, ``scale = max(|w|, |w_0 + w_1|) / 127`` over the weights and these pairs, so that
+    ``|q_0 + q_1| <= 127 + 1``, the 1 being what rounding may add. A pair that large is rare, and the steps are nearly
+    as small as those of 8 bits.
 
     Args:
         matrix: ``[inputs, outputs]`` float32.
         per_channel: Per-channel scales instead of one for the matrix.
-        reduce_range: 64 levels a side instead of 127.
+        reduce_range: Which pairs of weights there may be; ``True``: 64 levels a side instead of 127.
 
     Returns:
         int8 ``[inputs, outputs]`` and float32 scales ``[outputs]`` or ``[]``.
+
+    Examples:
+        >>> import numpy as np
+        >>> alone = np.array([[1.0], [0.0], [0.0], [-0.2]], dtype=np.float32)
+        >>> [quantize_weight(alone, reduce_range=how)[0].T.tolist() for how in (True, "pairs", False)]
+        [[[64, 0, 0, -13]], [[127, 0, 0, -25]], [[127, 0, 0, -25]]]
     """
-    levels = REDUCED_LEVELS if reduce_range else LEVELS
+    levels = REDUCED_LEVELS if reduce_range is True else LEVELS
     largest = np.abs(matrix).max(axis=0 if per_channel else None)
+    if reduce_range == "pairs" and len(matrix) > 1:
+        even = matrix[: len(matrix) // 2 * 2]
+        largest = np.maximum(largest, np.abs(even[::2] + even[1::2]).max(axis=0 if per_channel else None))
     scale = np.where(largest > 0, largest / levels, 1).astype(np.float32)
     return np.clip(np.rint(matrix / scale), -levels, levels).astype(np.int8), scale
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +17,7 @@ from compress.onnx_graph.cached_decoder import trace_with_cache
 from compress.onnx_graph.exit_branches import join_exits, trace_exits
 from compress.onnx_graph.float_graph import float_graph
 from compress.onnx_graph.int8_graph import quantize_graph
+from compress.onnx_graph.merged_products import merge_products
 from compress.onnx_graph.one_token import every_token, narrow_to_one_token
 from compress.onnx_graph.tracing import OPSET
 from teachers.taskmodel import TaskModel
@@ -46,7 +48,9 @@ class OnnxGraph:
     every_token: str
 
 
-def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None, cache: bool = False) -> OnnxGraph:
+def onnx_graph(
+    model: TaskModel, scheme: Int8 | None, opset: int | None = None, cache: bool = False, merged: bool = True
+) -> OnnxGraph:
     """Return a model as one checked ONNX graph.
 
     Args:
@@ -54,6 +58,7 @@ def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None, 
         scheme: How it becomes 8-bit; None keeps float32.
         opset: Version of the ONNX operators; by default ``tracing.OPSET``.
         cache: Whether it is a decoder's, with a cache of keys and values; see ``cached_decoder``.
+        merged: Whether products of the same input become one; see ``merge_products``.
 
     Raises:
         CompressError: If no exporter can.
@@ -70,13 +75,22 @@ def onnx_graph(model: TaskModel, scheme: Int8 | None, opset: int | None = None, 
     else:
         found = float_graph(plain, opset)
         parts, exporter, one_token, joined = [found.graph], found.exporter, found.one_token, itemgetter(0)
-    float_bytes = int(joined(parts).ByteSize())
-    quantized = None
+    finished = partial(_finished, joined=joined, merged=merged)
+    float_bytes, quantized = 0, None
     if scheme is not None:
+        float_bytes = int(finished(copy.deepcopy(parts)).ByteSize())
         facts = [quantize_graph(part, scheme) for part in parts]
         quantized = {key: sum((fact[key] for fact in facts[1:]), facts[0][key]) for key in facts[0]}
-    graph = joined(parts)
+    graph = finished(parts)
     onnx.checker.check_model(graph)
+    float_bytes = float_bytes or int(graph.ByteSize())
     used = max(entry.version for entry in graph.opset_import if entry.domain in ("", "ai.onnx"))
     narrowed = one_token, every_token(model, one_token)
     return OnnxGraph(graph, tuple(parts), exporter, float_bytes, used, quantized, *narrowed)
+
+
+def _finished(parts: list[Any], joined: Callable[[list[Any]], Any], merged: bool) -> Any:
+    if merged:
+        for part in parts:
+            merge_products(part)
+    return joined(parts)

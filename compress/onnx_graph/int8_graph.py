@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ from compress.onnx_graph.rewrites import Model, Node, attributes, einsum_as_prod
 Array = NDArray[Any]
 SMALL = 16
 """Matrices with fewer rows or columns stay in float: token types and the last layer of a classifier save nothing."""
+GELU_LEAST = -0.17
+"""No value of GELU is less: its minimum is -0.16997 (exact) or -0.17004 (by tanh)."""
 AXES_ARE_INPUTS = 18
 """The opset from which ReduceMax and ReduceMin take their axes as an input."""
 
@@ -34,7 +37,8 @@ def quantize_graph(model: Model, scheme: Int8) -> dict[str, Any]:
     """Quantize linear layers and embedding tables of a tidy float32 graph, in place.
 
     With per-token ranges, and x the activation of a token:
-    ``s = max|x| / 127``, ``u = round(x / s) + 128``, ``y = s * scale * sum((u - 128) * q)``, the sum in int32.
+    ``s = max|x| / 127``, ``u = round(x / s) + 128``, ``y = s * scale * sum((u - 128) * q)``, the sum in int32; what
+    GELU gives is raised by 0.17 first, ``s = max(x) / 255``, ``u = round(x / s)``, and the bias takes that away again.
     With per-tensor ranges, ``u``, ``s`` and the zero point come from ``DynamicQuantizeLinear``; with static ranges
     they follow from ``affine``, and a symmetric range never gives 0, that is -128.
 
@@ -80,6 +84,8 @@ class Quantizer:
         self.opset = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
         weights = (weight for weight in model.graph.initializer if weight.data_type == onnx.TensorProto.FLOAT)
         self.weights = {weight.name: weight for weight in weights if len(weight.dims) > 1}
+        self.initial = {weight.name for weight in model.graph.initializer}
+        self.made_by = {name: node for node in model.graph.node for name in node.output}
         self.nodes: list[Node] = []
         self.arrays: dict[str, Array] = {}
         self.activations: dict[str, tuple[str, str, str]] = {}
@@ -185,16 +191,23 @@ class Quantizer:
         if weight not in self.arrays:
             matrix, scales = quantize_weight(matrix, self.scheme.per_channel, self.scheme.reduce_range)
             self.arrays |= {weight: np.ascontiguousarray(matrix), f"{weight}_scale": scales}
-        bias, has_axes = self._bias(node, linear), len(linear.shape) > 1
+        bias, has_axes = self._bias(node, linear, self._correction(node, x, weight)), len(linear.shape) > 1
         y = self._product(node, x, weight, f"{out}_product" if bias or has_axes else out)
         if bias:
             y = self._add("Add", [y, bias], f"{out}_biased" if has_axes else out)
         if has_axes:
             self._reshape(y, out, (0,) * linear.batch_axes + linear.shape)
 
-    def _bias(self, node: Node, linear: _Linear) -> str:
+    def _correction(self, node: Node, x: str, weight: str) -> Array | None:
+        """Return what is added to each output: the mean that rounding takes from it, or what its raised input adds."""
+        known = self._known(self.scheme.bias, node)
+        if self.scheme.activations != "token" or self._least(x) is None:
+            return None if known is None else np.array(known)
+        added: Array = GELU_LEAST * self.arrays[weight].sum(axis=0, dtype=np.int64) * self.arrays[f"{weight}_scale"]
+        return added
+
+    def _bias(self, node: Node, linear: _Linear, correction: Array | None) -> str:
         """Return what is added to a product, if anything; a correction moves into the bias that the graph adds."""
-        correction = self._known(self.scheme.bias, node)
         if correction is None:
             return linear.bias
         values = {weight.name: weight for weight in self.graph.initializer if [*weight.dims] == [len(correction)]}
@@ -205,7 +218,7 @@ class Quantizer:
         if linear.bias and known is None:
             return linear.bias  # it is computed
         own = 0.0 if known is None else onnx.numpy_helper.to_array(known)
-        corrected = self._constant(f"{node.output[0]}_bias", (own + np.array(correction)).astype(np.float32))
+        corrected = self._constant(f"{node.output[0]}_bias", (own + correction).astype(np.float32))
         if linear.bias or not apart:
             return corrected
         readers[0].input[list(readers[0].input).index(apart)] = corrected
@@ -285,15 +298,40 @@ class Quantizer:
             norm.input[place] = self._constant(f"{x}_{name}_smooth", changed.astype(np.float32))
         return True
 
+    def _least(self, x: str) -> float | None:
+        """Return the least value that ``x`` can have if it is GELU: one operator, or ``h (1 + erf(h / √2)) / 2``."""
+        if x not in self.made_by or self.made_by[x].op_type not in ("Gelu", "Mul"):
+            return None
+        inner: dict[str, str] = {}
+        leaves, reached = set(), [x]
+        while reached:
+            name = reached.pop()
+            operator = self.made_by[name].op_type if name in self.made_by else ""
+            if operator in ("Erf", "Mul", "Div", "Add"):
+                inner[name] = operator
+                reached += self.made_by[name].input
+            elif operator != "Constant" and name not in self.initial:
+                leaves.add(name)
+        count = Counter(inner.values())
+        known = count["Erf"] == 1 and count["Mul"] + count["Div"] == 3 and len(leaves) == 1
+        return GELU_LEAST if known or self.made_by[x].op_type == "Gelu" else None
+
     def _by_token(self, x: str) -> tuple[str, str, str]:
+        if (least := self._least(x)) is not None:
+            raised = self._add("Add", [x, self._constant("raised_by", np.float32(-least))], f"{x}_raised")
+            largest = self._over_last_axis("ReduceMax", raised)
+            scale = self._add("Mul", [largest, self._constant("step_of_255", np.float32(1 / 255))], f"{x}_scale")
+            return self._steps(raised, scale, self._constant("none", np.uint8(0))), scale, "none"
         depth = self._add("Neg", [self._over_last_axis("ReduceMin", x)], f"{x}_depth")
-        least = self._constant("least_range", np.float32(LEAST_RANGE))
-        largest = self._add("Max", [self._over_last_axis("ReduceMax", x), depth, least], f"{x}_largest")
+        positive = self._constant("least_range", np.float32(LEAST_RANGE))
+        largest = self._add("Max", [self._over_last_axis("ReduceMax", x), depth, positive], f"{x}_largest")
         scale = self._add("Mul", [largest, self._constant("step", np.float32(1 / LEVELS))], f"{x}_scale")
         zero = self._constant("middle", np.uint8(MIDDLE))
+        return self._steps(x, scale, zero), scale, zero
+
+    def _steps(self, x: str, scale: str, zero: str) -> str:
         steps = self._add("Mul", [x, self._add("Reciprocal", [scale], f"{x}_per_step")], f"{x}_steps")
-        uint8 = self._add("QuantizeLinear", [steps, self._constant("one", np.float32(1)), zero], f"{x}_uint8")
-        return uint8, scale, zero
+        return self._add("QuantizeLinear", [steps, self._constant("one", np.float32(1)), zero], f"{x}_uint8")
 
     def _by_tensor(self, x: str) -> tuple[str, str, str]:
         names = (f"{x}_uint8", f"{x}_scale", f"{x}_zero")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from compress.modules.int8_scheme import ReducedRange
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 
 if TYPE_CHECKING:
@@ -23,9 +24,11 @@ class DynamicQuantization(Technique):
 
     Weights: ``q = round(w / scale)``, ``scale = max|w| / levels`` for each output, 127 levels a side, or 64 with
     ``reduce_range``. Activations of a token: ``s = max|x| / 127``, ``u = round(x / s) + 128``. Then
-    ``y = s * scale * sum((u - 128) * q)``, the sum in 32-bit integers. Rows of an embedding table are int8 with
-    per-row scales, and are turned back into float when they are looked up. Normalization, softmax and the products of
-    attention stay in float32, and so does any matrix with fewer than 16 rows or columns.
+    ``y = s * scale * sum((u - 128) * q)``, the sum in 32-bit integers. What GELU gives is never below -0.17, so all 8
+    bits lie above that: ``s = (max x + 0.17) / 255``, ``u = round((x + 0.17) / s)``; the bias takes the 0.17 away.
+    Rows of an embedding table are int8 with per-row scales, and are turned back into float when they are looked up.
+    Normalization, softmax and the products of attention stay in float32, and so does any matrix with fewer than 16 rows
+    or columns.
 
     With ``keep_float: auto``: if the 8-bit graph changes more than ``budget`` of the predictions on calibration
     examples, the layers that move the logits most when quantized alone stay in float, as few as suffice; the facts and
@@ -33,7 +36,8 @@ class DynamicQuantization(Technique):
 
     Attributes:
         per_channel: Per-channel scales of a linear layer instead of one for the whole matrix.
-        reduce_range: Weights of 7 bits (64 levels a side), so that processors without VNNI compute exactly.
+        reduce_range: So that processors without VNNI compute exactly, ``pairs``: weights of 8 bits, of which no two
+            neighbours exceed 128 together; true: of 7 bits (64 levels a side). False: of 8 bits.
         embeddings: Whether embedding tables become 8-bit too; a file above 30% of float32 is the price of leaving
             them.
         activations: ``token``: one symmetric range for each token. ``tensor``: one asymmetric range for the whole
@@ -50,11 +54,12 @@ class DynamicQuantization(Technique):
 
     Limits:
         On x86 with AVX2 or AVX-512 but without VNNI, products of uint8 and int8 are added in pairs in 16 bits and
-        saturate: 2 * 255 * 127 = 64,770 > 32,767. ``reduce_range`` keeps them below 2 * 255 * 64 = 32,640, at one bit
-        of precision. With ``activations="tensor"`` an answer depends on padding and on the other rows of a batch,
-        since all share one range; with ``token`` it does not, and about half of the error goes, for a few percent of
-        time. Models whose weights or activations have strong outliers lose more: look at the agreement in
-        ``export.json``, and let ``keep_float`` find the layers or exclude them. The result cannot be trained further.
+        saturate: 2 * 255 * 127 = 64,770 > 32,767. ``reduce_range`` keeps them at 255 * 128 = 32,640 or less, at one
+        bit of precision where it is true, and at a fraction of one with ``pairs``. With ``activations="tensor"`` an
+        answer depends on padding and on the other rows of a batch, since all share one range; with ``token`` it does
+        not, and about half of the error goes, for a few percent of time. Models whose weights or activations have
+        strong outliers lose more: look at the agreement in ``export.json``, and let ``keep_float`` find the layers or
+        exclude them. The result cannot be trained further.
 
     Source:
         Zafrir et al. 2019, arXiv 1910.06188 (dynamic quantization is their baseline DQ); ONNX Runtime documentation,
@@ -62,13 +67,14 @@ class DynamicQuantization(Technique):
     """
 
     name: ClassVar[str] = "quantize.dynamic"
+    version: ClassVar[int] = 2
     reduces: ClassVar[frozenset[Measure]] = frozenset({"export_bytes"})
     freezes: ClassVar[bool] = True
     takes_any: ClassVar[bool] = True
     source: ClassVar[str] = "Zafrir et al. 2019, arXiv 1910.06188; Yao et al. 2022, arXiv 2206.01861"
 
     per_channel: bool = True
-    reduce_range: bool = True
+    reduce_range: ReducedRange = "pairs"
     embeddings: bool = True
     activations: Literal["token", "tensor"] = "token"
     keep_float: Literal["auto", "none"] = "none"

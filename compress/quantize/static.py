@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from compress.modules.int8_scheme import ReducedRange
 from compress.quantize.dynamic import NO_EXAMPLES
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 
@@ -41,7 +42,8 @@ class StaticQuantization(Technique):
         keep_float: ``auto``: layers stay in float as the budget asks; ``none``: all become 8-bit.
         budget: Share of predictions on at most 128 calibration examples that may change.
         per_channel: Per-channel scales of a linear layer instead of one for the whole matrix.
-        reduce_range: Weights of 7 bits (64 levels a side), so that processors without VNNI compute exactly.
+        reduce_range: So that processors without VNNI compute exactly, ``pairs``: weights of 8 bits, of which no two
+            neighbours exceed 128 together; true: of 7 bits (64 levels a side). False: of 8 bits.
         embeddings: Whether embedding tables become 8-bit too.
         exclude: Modules that stay in float32, by name: ``classifier``, ``bert.encoder.layer.5``, ``*.output.dense``.
 
@@ -63,6 +65,7 @@ class StaticQuantization(Technique):
     """
 
     name: ClassVar[str] = "quantize.static"
+    version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"calibration"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"export_bytes"})
     freezes: ClassVar[bool] = True
@@ -76,7 +79,7 @@ class StaticQuantization(Technique):
     keep_float: Literal["auto", "none"] = "auto"
     budget: float = Field(default=0.01, ge=0, le=1)
     per_channel: bool = True
-    reduce_range: bool = True
+    reduce_range: ReducedRange = "pairs"
     embeddings: bool = True
     exclude: tuple[str, ...] = ()
 

@@ -14,6 +14,7 @@ from compress.recipe.head_block import HeadBlock
 from compress.recipe.predictions_block import PredictionsBlock
 from compress.student.student import Student
 from eval.errors import UserError
+from eval.ranking.vector_index import IndexForm
 from eval.task import KindName, Pooling
 from teachers.finetuning.strategies import clashes
 from teachers.finetuning.sweep import SEED, Sweep, checked, run_sweep, settings
@@ -377,6 +378,8 @@ class EvaluateBlock(Block):
         memory: Whether the peak memory of each model is measured, in a new process; by default if latency is.
         stress: Whether the result and its reference answer perturbed texts too: typos, casing, negation, length
             (``eval.stress``).
+        index: For retrieval: forms of the documents' index that every export is measured with too, or the model
+            itself where there is none (``eval.ranking.vector_index``).
     """
 
     against: str = "teacher"
@@ -388,6 +391,7 @@ class EvaluateBlock(Block):
     reference_exports: bool = True
     memory: bool | None = None
     stress: bool = False
+    index: tuple[IndexForm, ...] = ()
 
     @property
     def measures_memory(self) -> bool:

@@ -149,6 +149,11 @@ def evaluate_problems(task: TaskBlock | None, evaluate: EvaluateBlock | None) ->
     if kind_of(task.kind).masks:
         sentence = "evaluate: a text without labels has no answers to score; leave the block out"
         yield ("evaluate",), sentence + ", and evaluate what is fine-tuned from the result"
+    titles = [form.title for form in evaluate.index]
+    if titles and not (kind_of(task.kind).searches and kind_of(task.kind).vectors):
+        yield ("evaluate", "index"), f"evaluate.index: a {task.kind} task searches no vectors; leave it out"
+    if twice := sorted({title for title in titles if titles.count(title) > 1}):
+        yield ("evaluate", "index"), f"evaluate.index: {', '.join(twice)}: stands there twice; say it once"
     if kind_of(task.kind).vectors and evaluate.baseline:
         sentence = "evaluate.baseline: an embedding task has no labels to learn from without a teacher; leave it out"
         yield ("evaluate", "baseline"), sentence
@@ -218,9 +223,6 @@ def augment_problems(
     kind = kind_of(task.kind)
     if kind.no_augment:
         yield ("augment",), f"augment: {kind.name} {kind.no_augment}"
-    elif kind.words and augment.unlabelled is not None:
-        sentence = f"augment.unlabelled: {kind.name} learns from words with tags; drop unlabelled"
-        yield ("augment", "unlabelled"), sentence
     if not kind.words and augment.rule == "bilstm" and augment.tagger == DATA and augment.pos:
         sentence = f"augment.tagger: only tagging data has tags, and the task is {kind.name}; name a spaCy pipeline"
         yield ("augment", "tagger"), sentence

@@ -14,7 +14,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from eval.data.readers import read_jsonl
 from eval.errors import UserError, few
@@ -34,8 +33,8 @@ NAMED = 3
 def beir_rows(folder: Path) -> dict[str, list[Row]]:
     """Read a folder; everything in it is checked before anything is told.
 
-    Queries that have no relevant document in any split, and documents that stand twice under two ids, are counted in
-    the log.
+    Queries that have no relevant document in any split, and documents and queries that stand twice under two ids, are
+    counted in the log.
 
     Returns:
         By split, a row for each query with a relevant document: ``id``, ``text``, ``corpus`` and ``relevant``, the
@@ -126,6 +125,8 @@ def _judgements(
             problems.append(f"{file}: {len(names):,} lines name an id that {beside} lacks, {_such_as(names)}")
     if not found and not bad:
         problems.append(f"{file}: has no judgements; expected query-id, corpus-id and score with tabs between them")
+    elif not bad and not any(score > 0 for scores in found.values() for score in scores.values()):
+        problems.append(f"{file}: names no relevant document; a document with a score above 0 is one")
     return found
 
 
@@ -156,16 +157,17 @@ def _queries(
 
 
 def _tell(
-    folder: Path, documents: Mapping[str, Any], queries: Mapping[str, Any], rows: Mapping[str, list[Row]]
+    folder: Path, documents: Mapping[str, str], queries: Mapping[str, str], rows: Mapping[str, list[Row]]
 ) -> None:
     """Tell how many documents and queries there are, and how many of them say nothing."""
     used = {row.values["id"] for found in rows.values() for row in found}
     logger.info("%s: %s documents, %s queries", folder, f"{len(documents):,}", f"{len(used):,}")
     if left := len(queries) - len(used):
         logger.warning("%s: left out %s queries without a relevant document", folder / QUERIES, f"{left:,}")
-    copies = sum(count - 1 for count in Counter(documents.values()).values())
-    if copies:
-        logger.warning("%s: %s documents are copies of another one", folder / CORPUS, f"{copies:,}")
+    for file, what, texts in ((CORPUS, "documents", documents), (QUERIES, "queries", queries)):
+        copies = sum(count - 1 for count in Counter(texts.values()).values())
+        if copies:
+            logger.warning("%s: %s %s are copies of another one", folder / file, f"{copies:,}", what)
 
 
 def _such_as(names: Iterable[str]) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eval.examples import TEXT, TEXTS, Answer, Array, Example
 from eval.kinds.embedding import Embedding
 from eval.kinds.ranked_documents import RANKED, RankedDocuments, Read, by_corpus, relevant_pairs
+
+if TYPE_CHECKING:
+    from eval.ranking.vector_index import IndexForm
 
 CHUNK = 1024
 """Documents whose vectors are held at a time."""
@@ -38,24 +41,42 @@ class Retrieval(RankedDocuments, Embedding):
         return [example[field] for field in (TEXTS if TEXTS[0] in example else TEXT)]
 
     def completed(
-        self, examples: Sequence[Example], answers: Sequence[Answer], outputs: Sequence[Array], read: Read
+        self,
+        examples: Sequence[Example],
+        answers: Sequence[Answer],
+        outputs: Sequence[Array],
+        read: Read,
+        index: IndexForm | None = None,
     ) -> list[Answer]:
-        """Rank the documents of every query's corpus, of which ``CHUNK`` are held at a time."""
+        """Rank the documents of every query's corpus.
+
+        Args:
+            examples: The queries.
+            answers: What ``decode`` made of each.
+            outputs: Their vectors.
+            read: Returns the vectors of texts.
+            index: The form of the index that holds all documents; without one ``CHUNK`` of them are held at a time.
+        """
         from eval.progress.stages import one_by_one
         from eval.ranking.best import Best, unit
+        from eval.ranking.vector_index import VectorIndex
 
         found = list(answers)
         for corpus, places in by_corpus(examples):
             queries = unit(np.stack([outputs[place][0] for place in places]))
-            best = Best(len(places), RANKED + 1)
+            best, held = Best(len(places), RANKED + 1), None if index is None else VectorIndex(index)
             for first in one_by_one(range(0, len(corpus.texts), CHUNK), "reading documents"):
-                documents = read([{"text": text} for text in corpus.texts[first : first + CHUNK]])
-                best.add(queries @ unit(np.concatenate(documents)).T)
+                documents = np.concatenate(read([{"text": text} for text in corpus.texts[first : first + CHUNK]]))
+                if held is None:
+                    best.add(queries @ unit(documents).T)
+                else:
+                    held.add(documents)
+            ranked, scores = (best.places, best.scores) if held is None else held.search(queries, RANKED + 1)
             for row, place in enumerate(places):
                 name, text = examples[place]["id"], examples[place]["text"]
-                others = [i for i, at in enumerate(best.places[row]) if not corpus.is_query(int(at), name, text)]
-                ids = [corpus.ids[best.places[row][i]] for i in others]
-                found[place] = self.answer_of(ids, best.scores[row][others])
+                others = [i for i, at in enumerate(ranked[row]) if not corpus.is_query(int(at), name, text)]
+                ids = [corpus.ids[ranked[row][i]] for i in others]
+                found[place] = self.answer_of(ids, scores[row][others])
         return found
 
     def text_pairs(self, examples: Sequence[Example]) -> list[Example]:

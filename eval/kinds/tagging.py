@@ -17,6 +17,8 @@ from eval.metrics.scorers import Metric, Values
 if TYPE_CHECKING:
     from torch import Tensor
 
+UNTAGGED = -1
+"""The target of a word of which no tag is known; a teacher may answer it."""
 ENTITY_TAG = re.compile(r"O|[BIES]-.+")
 
 
@@ -29,7 +31,6 @@ class Tagging(Kind):
     truth = "tags"
     lists = {"tokens": 0}  # noqa: RUF012 (never changed)
     labelled = True
-    optional_truth = False
     pairs = False
     per_token = True
     words = True
@@ -175,19 +176,22 @@ class Tagging(Kind):
         return found
 
     def target(self, spec: Asks, feature: Feature, example: Example, left: bool) -> list[int]:
-        """Return the ids of the tags, ``IGNORED`` on all but the first token of a word."""
+        """Return the ids of the tags, ``UNTAGGED`` without any, ``IGNORED`` on all but the first token of a word."""
         del left
-        tags = example["tags"]
+        tags = example.get("tags")
+        if tags is None:
+            return [UNTAGGED if word >= 0 else IGNORED for word in feature.words or ()]
         return [spec.labels.index(tags[word]) if word >= 0 else IGNORED for word in feature.words or ()]
 
     def padded(
         self, targets: Sequence[Any], places: Sequence[slice], length: int, inputs: Sequence[int]
     ) -> dict[str, Array]:
-        """Return ``labels`` ``[rows, length]``."""
+        """Return ``labels`` and ``words``, whether the first token of a word stands there, both ``[rows, length]``."""
         del inputs
-        return self.padded_tokens(targets, places, length)
+        labels = self.padded_tokens(targets, places, length)["labels"]
+        return {"labels": np.where(labels == UNTAGGED, IGNORED, labels), "words": labels != IGNORED}
 
     def soft_rows(self, targets: Mapping[str, Tensor], mask: Tensor, only_predicted: bool) -> Tensor:
         """Compare the first token of each word, which alone is read later."""
         del mask, only_predicted
-        return targets["labels"] != IGNORED
+        return targets["words"]

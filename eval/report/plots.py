@@ -291,6 +291,8 @@ def lines(
     y_label: str,
     level: tuple[str, float] | None = None,
     whole: bool = False,
+    bars: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    log: bool = False,
 ) -> Any:
     """Return a function that draws lines through points ``(x, y)``.
 
@@ -300,11 +302,16 @@ def lines(
         y_label: Name and unit of y.
         level: Name and height of a reference, drawn across.
         whole: Whether x counts something, so that its ticks are whole numbers.
+        bars: Ends of the interval of each point, by the name of its line.
+        log: Whether x is logarithmic.
     """
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.add_subplot()
         for number, (name, points) in enumerate(series.items()):
+            for (x, _), (low, high) in zip(points, (bars or {}).get(name, ()), strict=False):
+                aside = 1.02 ** (number - (len(series) - 1) / 2) if log else 1.0  # so that bars stand side by side
+                axes.plot([x * aside] * 2, [low, high], color=theme.series[number % len(theme.series)], alpha=0.55)
             axes.plot(
                 [x for x, _ in points],
                 [y for _, y in points],
@@ -319,7 +326,11 @@ def lines(
             axes.axhline(level[1], color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), label=level[0])
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=ROUND, integer=whole))
+        if log:
+            axes.set_xscale("log")
+            plain_ticks(axes.xaxis)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(6, steps=ROUND, integer=whole))
         if len(series) + (level is not None) > 1:
             columns = 1 + (len(series) > 6)
             axes.legend(frameon=False, labelcolor=theme.ink, fontsize=8.5 / columns**0.25, ncols=columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
@@ -19,7 +20,7 @@ from pydantic import (
 
 from teachers.renamed import RECORDED, RenamedFields, with_first_names
 
-LATER = ("layer_decay", "unfreeze", "report_steps")
+LATER = ("layer_decay", "unfreeze", "report_steps", "score_epochs")
 """Fields that were added later: at their defaults they are left out where a training is written down, so that records,
 keys and checkpoints from before still fit."""
 RECORDED_SECONDS = 120.0
@@ -59,6 +60,8 @@ class Training(RenamedFields):
             writes one after every optimizer step.
         report_steps: Updates after which losses and scores are written down, beside the ends of epochs; for trainings
             whose epochs are long.
+        score_epochs: Epochs after each of which the student is scored and losses are written down; more than 1 for
+            trainings whose epochs are short. The last optimizer step is always scored.
 
     Examples:
         >>> Training(epochs=3, learning_rate=1e-4, batch_size=16).schedule
@@ -90,6 +93,7 @@ class Training(RenamedFields):
     patience: int | None = Field(default=None, ge=1)
     checkpoint_seconds: float = Field(default=30.0, ge=0)
     report_steps: int | None = Field(default=None, ge=1)
+    score_epochs: int = Field(default=1, ge=1)
 
     @field_validator("warmup_steps")
     @classmethod
@@ -108,6 +112,33 @@ class Training(RenamedFields):
         if info.context and info.context.get(RECORDED) and values.get("checkpoint_seconds") == default:
             values["checkpoint_seconds"] = RECORDED_SECONDS
         return with_first_names(values, self.renamed, info.context)
+
+    def steps_on(self, examples: int) -> int:
+        """Return how many optimizer steps are made on so many examples, if each is one input."""
+        total = math.ceil(self.epochs * self._batches(examples))
+        return total if self.max_steps is None else min(total, self.max_steps)
+
+    def as_long(self, examples: int, as_on: int) -> Training:
+        """Return the block that makes on ``examples`` as many optimizer steps as this one does on ``as_on``.
+
+        Epochs of fewer examples are shorter, and as many more are made; the student is scored as often.
+
+        Examples:
+            >>> Training(epochs=2, batch_size=10).as_long(100, as_on=3000).epochs
+            60.0
+        """
+        if self._batches(examples) == self._batches(as_on):
+            return self
+        times = self._batches(as_on) / self._batches(examples)
+        update = {
+            "epochs": math.ceil(self.epochs * self._batches(as_on)) / self._batches(examples),
+            "max_steps": self.steps_on(as_on),
+            "score_epochs": max(1, round(self.score_epochs * times)),
+        }
+        return self.model_copy(update=update)
+
+    def _batches(self, examples: int) -> int:
+        return max(1, math.ceil(examples / self.batch_size))
 
 
 class WithTraining(BaseModel):

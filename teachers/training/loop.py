@@ -235,8 +235,8 @@ class _Loop:
                 pace.written(now, time.perf_counter())
 
     def _schedule(self) -> Iterator[tuple[int, BoundTask, list[int], bool]]:
-        """Yield (step, lesson, rows, whether the epoch ends), from the current step to the last."""
-        an_epoch = len(self.batches)
+        """Yield (step, lesson, rows, whether an epoch ends that is scored), from the current step to the last."""
+        an_epoch, every = len(self.batches), self.training.score_epochs
         step = self.train_state.step
         while step < self.total:
             self.epoch, done = divmod(step, an_epoch)
@@ -246,7 +246,8 @@ class _Loop:
                     continue
                 if step >= self.total:
                     return
-                yield step, self.training_tasks[number], indices, position == an_epoch - 1
+                scored = position == an_epoch - 1 and (self.epoch + 1) % every == 0
+                yield step, self.training_tasks[number], indices, scored
                 step += 1
 
     def _update(self, training_task: BoundTask, indices: list[int], step: int) -> None:

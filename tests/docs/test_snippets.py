@@ -31,6 +31,7 @@ ELSEWHERE = {
     ("docs/deploy.md", "python"): "tests/unit/test_deploy.py",
     ("docs/deploy.md", "html"): "tests/javascript/conftest.py",
     ("docs/deploy.md", "js"): "tests/javascript/conftest.py",
+    ("docs/embedders.md", "python"): "tests/docs/test_embedders.py",
     ("docs/extending.md", "python"): "tests/extending/conftest.py",
     ("docs/python.md", "python"): "tests/unit/test_python_page.py",
     ("docs/tracking.md", "python"): "tests/unit/test_tracking.py",

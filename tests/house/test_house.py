@@ -112,6 +112,15 @@ def test_every_technique_has_a_parity_test_and_a_place_in_the_docs(name):
     assert f"`{name}`" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
+def test_choosing_says_of_every_technique_when_to_take_it():
+    text = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+    table = text.partition("| you have | take | not where |")[2].partition("\n## ")[0]
+    lines = [line.split(" | ") for line in table.splitlines()[2:] if line.startswith("|")]
+    assert all(len(line) == 3 and line[2].strip("| ") for line in lines), "each row says where not"
+    taken = " ".join(line[1] for line in lines)
+    assert [name for name in names() if not re.search(rf"`{re.escape(name)}[`:]", taken)] == []
+
+
 def test_every_file_of_a_technique_is_in_the_list():
     listed = {name.replace(".", "/") for name in names()}
     for family in FAMILIES:

@@ -66,3 +66,26 @@ def test_an_empty_choice_counts_as_none():
     inputs = Inputs(train=task.train, validation=Examples(()))
     found = run(Recipe(steps=(step,)), tiny_taskmodel("bert", task.spec), inputs, dry_run_first=False)
     assert len(found.lineage[-1].facts["scores"]) == 1
+
+
+def test_labels_are_passed_over_as_often_as_gives_equal_optimizer_steps():
+    """Of 40 texts 8 have labels: labels only makes the steps of 8 texts, the teacher those of all."""
+    task = tiny_task("classification")
+    teacher = PredictionsTeacher.read_from([dict(one) for one in task.train], task)
+    some = [dict(one) if place < 8 else {"text": one["text"]} for place, one in enumerate(task.train)]
+    step = BestOf(of=[SOFT, "distill.labels"], **HOW | {"epochs": 2})
+    inputs = Inputs(train=Examples(some, "train"), validation=task.validation, teacher=teacher)
+    found = run(Recipe(steps=(step,)), tiny_taskmodel("bert", task.spec), inputs, dry_run_first=False)
+    facts = found.lineage[-1].facts
+    assert (facts["steps"], list(facts["learned_from"].values())) == (10, [40, 8])
+    assert "each in 10 optimizer steps: distill.logits temperature 1.0 alpha 1.0 on 40" in step_notes(found.lineage)[0]
+    assert step_notes(found.lineage)[0].endswith("on 40 examples, distill.labels on 8.")
+    labels = LabelTraining(**HOW | {"epochs": 10, "score_epochs": 5, "max_steps": 10})
+    alone = run(
+        Recipe(steps=(labels,)),
+        tiny_taskmodel("bert", task.spec),
+        Inputs(train=Examples(some[:8], "train"), validation=task.validation),
+        dry_run_first=False,
+    )
+    score = measure(alone, task, split="validation").scores["accuracy"]
+    assert list(facts["scores"].values())[1] == pytest.approx(score)

@@ -1,13 +1,17 @@
 """Quantized numbers against hand-computed ones, slow integer arithmetic, and ONNX Runtime's own quantizer."""
 
 import logging
+from math import erf
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from compress.export.check.arithmetic import product
 from compress.modules.int8_scheme import Int8, is_excluded, quantize_rows, quantize_weight
 from compress.onnx_graph.int8_graph import quantize_graph
 from compress.onnx_graph.rewrites import einsum_as_product, tidy
@@ -16,6 +20,7 @@ from compress.quantize.dynamic import DynamicQuantization
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.cost.machine import cpu_features
+from tests.avx2 import saturating_product
 from tests.tiny import tiny_task, tiny_taskmodel
 
 
@@ -66,6 +71,24 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
+def after_gelu(weight, then=(), op="Gelu"):
+    """y = f(gelu(x)) W, with GELU as one operator or as exporters write it, and f the operators in ``then``."""
+    whole = [("Gelu", ["x"], ["g"], {})]
+    parts = [
+        ("Div", ["x", "root"], ["a"], {}),
+        ("Erf", ["a"], ["b"], {}),
+        ("Add", ["b", "one"], ["c"], {}),
+        ("Mul", ["x", "c"], ["d"], {}),
+        ("Mul", ["d", "half"], ["g"], {}),
+    ]
+    last = then[-1][2][0] if then else "g"
+    nodes = [*(whole if op == "Gelu" else parts), *then, ("MatMul", [last, "w"], ["y"], {})]
+    numbers = {"root": np.float32(np.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5)}
+    weights = {"w": weight} | ({} if op == "Gelu" else {name: np.array(number) for name, number in numbers.items()})
+    shape = (TensorProto.FLOAT, ["rows", weight.shape[0]])
+    return graph(list(enumerate(nodes)), weights, {"x": shape, "other": shape}, opset=20 if op == "Gelu" else 17)
+
+
 # ---- numbers computed by hand
 
 
@@ -94,10 +117,33 @@ def test_symmetric_weight_of_three_numbers():
 
 def test_one_scale_an_output_or_one_for_all():
     weight = np.array([[1, 100], [-2, 50]], np.float32)
-    assert quantize_weight(weight, per_channel=True)[1].tolist() == [2 / 64, 100 / 64]
-    q, scale = quantize_weight(weight, per_channel=False)
+    assert quantize_weight(weight, per_channel=True, reduce_range=True)[1].tolist() == [2 / 64, 100 / 64]
+    q, scale = quantize_weight(weight, per_channel=False, reduce_range=True)
     assert scale.shape == ()
     assert (float(scale), q.tolist()) == (100 / 64, [[1, 64], [-1, 32]])
+
+
+def test_a_pair_of_neighbours_is_held_to_128():
+    """Three columns: a large pair, a pair that cancels, and a large one whose neighbour is in another pair."""
+    weight = np.array([[1.0, 1.0, 0.5], [1.0, -1.0, 1.0], [0.5, 0.0, 1.0]], np.float32)
+    q, scale = quantize_weight(weight, reduce_range="pairs")
+    np.testing.assert_allclose(scale, [2 / 127, 1 / 127, 1.5 / 127], rtol=1e-6)
+    assert q.T.tolist() == [[64, 64, 32], [127, -127, 0], [42, 85, 85]]
+    _, together = quantize_weight(weight, per_channel=False, reduce_range="pairs")
+    assert float(together) == pytest.approx(2 / 127)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 64])
+def test_no_pair_saturates_and_most_steps_are_smaller_than_with_seven_bits(rows):
+    weight = random(rows, 200)
+    q, scale = quantize_weight(weight)
+    worst = np.full((1, rows), 255, np.uint8)
+    for signs in (q, np.maximum(q, 0), np.minimum(q, 0)):
+        np.testing.assert_array_equal(product(worst, signs, "avx2"), product(worst, signs, "vnni"))
+    finer = quantize_weight(weight, reduce_range=True)[1] / scale
+    assert finer.min() > 0.99
+    assert np.median(finer) > 1.2
+    assert np.abs(q * scale - weight).max() <= scale.max() / 2 * 1.001
 
 
 def test_zeros_stay_zeros():
@@ -145,8 +191,9 @@ def test_with_tensor_ranges_it_is_the_reference_bit_for_bit(tmp_path, per_channe
 # ---- the formula with a range a token, in slow integer arithmetic
 
 
-def by_hand(x, weight, bias, levels):
-    scale = np.abs(weight).max(axis=0) / np.float32(levels)
+def by_hand(x, weight, bias):
+    pairs = [weight[i] + weight[i + 1] for i in range(0, len(weight), 2)]
+    scale = np.maximum(np.abs(weight).max(axis=0), np.abs(pairs).max(axis=0)) / np.float32(127)
     q = np.rint(weight / scale).astype(int)
     out = np.zeros((len(x), weight.shape[1]))
     for row in range(len(x)):
@@ -163,7 +210,7 @@ def test_a_linear_layer_follows_the_formula(op, opset):
     x, weight, bias = random(4, 24), random(24, 16, seed=1), random(16, seed=2)
     model, facts = quantized(linear(weight, bias, op, opset))
     assert facts == {"linear": 1, "tables": 0, "float": []}
-    np.testing.assert_allclose(run(model, x=x), by_hand(x, weight, bias, 64), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(run(model, x=x), by_hand(x, weight, bias), rtol=0, atol=1e-5)
     np.testing.assert_allclose(run(model, x=x), x @ weight + bias, rtol=0, atol=0.25)
 
 
@@ -223,11 +270,66 @@ def test_ranges_by_token_keep_rows_apart_and_ranges_by_tensor_do_not():
     assert np.abs(run(tensor, x=both)[0] - run(tensor, x=row)[0]).max() > 0.5
 
 
+@pytest.mark.parametrize("reduce_range", [True, "pairs"])
 @pytest.mark.parametrize("activations", ["token", "tensor"])
-def test_seven_bit_weights_never_saturate(activations):
+def test_reduced_weights_never_saturate(activations, reduce_range):
     """All activations at 255 and all weights at their largest: the worst sum there is, and it is exact."""
-    model, _ = quantized(linear(np.ones((256, 16), np.float32)), reduce_range=True, activations=activations)
-    np.testing.assert_allclose(run(model, x=np.ones((3, 256), np.float32)), 256, rtol=1e-6)
+    model, _ = quantized(linear(np.ones((256, 16), np.float32)), reduce_range=reduce_range, activations=activations)
+    weights = {True: 1.0, "pairs": 64 * 2 / 127}  # 63.5 of 127 steps of 2 / 127, rounded: a pair has 128
+    np.testing.assert_allclose(run(model, x=np.ones((3, 256), np.float32)), 256 * weights[reduce_range], rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", ["Gelu", "Erf"])
+def test_what_gelu_gives_has_all_8_bits_above_its_least_value(op):
+    weight, x = random(32, 16), 3 * random(5, 32, seed=1)
+    model, facts = quantized(after_gelu(weight, op=op))
+    assert facts["linear"] == 1
+    gelu = np.array([[v * (1 + erf(v / 2**0.5)) / 2 for v in row] for row in x.tolist()])
+    q, scale = quantize_weight(weight)
+    step = (gelu.max(axis=1, keepdims=True) + 0.17) / 255
+    u = np.rint((gelu + 0.17) / step)
+    assert u.min() >= 0
+    expected = step * scale * (u @ q) - 0.17 * scale * q.sum(axis=0)
+    found = run(model, x=x, other=x)
+    exact = gelu @ (q * scale)
+    symmetric = np.abs(gelu).max(axis=1, keepdims=True) / 127
+    usual = symmetric * scale * (np.rint(gelu / symmetric) @ q)
+    assert np.abs(found - exact).mean() < 0.65 * np.abs(usual - exact).mean(), "half of the step"
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        [("Mul", ["g", "other"], ["z"], {})],
+        [("Mul", ["g", "x"], ["z"], {})],
+        [("Add", ["g", "x"], ["z"], {})],
+        [("Mul", ["g", "half"], ["z"], {})],
+    ],
+)
+def test_what_is_made_of_gelu_may_be_less_and_is_not_raised(then):
+    weight, x = random(32, 16), 3 * random(5, 32, seed=1)
+    model, _ = quantized(after_gelu(weight, then, op="Erf"))
+    assert "raised_by" not in weights_of(model)
+    exact = run(after_gelu(weight, then, op="Erf"), x=x, other=-x)
+    assert np.abs(run(model, x=x, other=-x) - exact).mean() < 0.05 * np.abs(exact).mean()
+
+
+@settings(deadline=None, max_examples=50)
+@given(seed=st.integers(0, 10_000), inner=st.integers(1, 9), heavy=st.booleans())
+def test_pairs_never_saturate_and_are_finer_than_seven_bits(seed, inner, heavy):
+    """The largest activations of either sign of weights, against exact integers; scales lie between 8 and 7 bits."""
+    chance = np.random.default_rng(seed)
+    matrix = (chance.standard_normal((inner, 5)) ** (3 if heavy else 1)).astype(np.float32)
+    found, scale = quantize_weight(matrix, reduce_range="pairs")
+    of = {bits: quantize_weight(matrix, reduce_range=bits == 7)[1] for bits in (7, 8)}
+    assert np.all(of[8] <= scale * 1.0001)
+    assert np.all(scale <= of[7] * 1.01)
+    for u in (255 * (found > 0), 255 * (found < 0), np.full_like(found, 255, dtype=np.int64)):
+        for column in range(5):
+            rows, weights = u[:, column].astype(np.uint8)[None], found[:, [column]]
+            assert np.array_equal(saturating_product(rows, weights), rows.astype(int) @ weights.astype(int))
+    assert np.all(np.abs(matrix - found * scale) <= 0.5001 * scale)
 
 
 def test_eight_bit_weights_saturate_where_there_is_no_vnni():

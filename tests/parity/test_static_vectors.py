@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from compress import Inputs, Recipe, UserError, load, run
+from compress.distill.components.split_words import added, split_words, with_words
 from compress.distill.components.token_vectors import (
     least_squares,
     output_vectors,
@@ -17,6 +18,7 @@ from compress.distill.components.token_vectors import (
 from compress.distill.static import StaticDistillation, usable
 from compress.export import Runtime, export_onnx
 from eval.inference import predict
+from eval.task import Examples
 from teachers.anatomy.encoder import word_embeddings
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import save_taskmodel
@@ -111,6 +113,78 @@ def test_what_it_refuses(tmp_path):
     assert found == [
         "distill.static: embedding_size is 24, the teacher's vectors have 16; take at most as many",
     ]
+
+
+TOLD = [
+    "Kyoto and Torino, Kyoto!",
+    "the kyoto film",
+    "torino",
+    "good film good film",
+    "kyoto-torino",
+    "wien",
+    "x1y x1y",
+]
+"""Of the words that are cut, kyoto stands four times, torino three times, x1y twice, wien once."""
+
+
+class TestWords:
+    def test_the_most_frequent_words_that_are_cut_are_found(self):
+        tokenizer = tiny_taskmodel("bert", tiny_spec("embedding")).tokenizer
+        assert split_words(tokenizer, TOLD, 10) == ["x1y", "kyoto", "torino"], "those of fewest tokens first"
+        assert split_words(tokenizer, TOLD, 2) == ["kyoto", "torino"]
+        assert split_words(tokenizer, [*TOLD, "kyot\u00f8 " * 9], 1) == ["kyoto"], "unknown to the teacher"
+
+    def test_they_become_tokens_and_all_else_is_tokenized_as_before(self):
+        tokenizer = tiny_taskmodel("bert", tiny_spec("embedding")).tokenizer
+        before, size = tokenizer.backend_tokenizer.to_str(), len(tokenizer)
+        longer = with_words(tokenizer, ["kyoto", "torino"])
+        assert tokenizer.backend_tokenizer.to_str() == before
+        assert longer.tokenize("Kyoto, the torinos") == ["kyoto", ",", "the", "torino", "##s"]
+        assert longer.convert_tokens_to_ids(["kyoto", "torino"]) == [size, size + 1]
+        assert longer("a good film")["input_ids"] == tokenizer("a good film")["input_ids"]
+        assert added(tokenizer, longer) == [
+            tokenizer(w, add_special_tokens=False)["input_ids"] for w in ("kyoto", "torino")
+        ]
+
+    @pytest.mark.parametrize("read", ["output", "input"])
+    def test_their_vectors_are_those_of_the_word_read_alone(self, read):
+        model = tiny_taskmodel("bert", tiny_spec("embedding"))
+        longer = with_words(model.tokenizer, ["kyoto", "torino"])
+        found = StaticDistillation(vectors=read)._token_vectors(model, longer)
+        assert len(found) == len(longer) == len(model.tokenizer) + 2
+        for place, word in ((-2, "kyoto"), (-1, "torino")):
+            inputs = model.tokenizer(word, return_tensors="pt", add_special_tokens=read == "output")
+            with torch.no_grad():
+                whole = (
+                    model.model(**inputs).last_hidden_state
+                    if read == "output"
+                    else word_embeddings(model.model)(inputs["input_ids"])
+                )
+            assert torch.allclose(found[place], whole[0].mean(dim=0), atol=1e-5)
+
+    def test_a_model_with_them_is_trained_saved_and_loaded(self, tmp_path):
+        source = tiny_taskmodel("bert", tiny_spec("embedding"))
+        train = Examples([{"text": text} for text in TOLD * 4], "train")
+        inputs = Inputs(train=train, teacher=ModelTeacher(source, cache=tmp_path / "signals"))
+        result = run(Recipe(steps=(StaticDistillation(**SMALL, words=2),)), source, inputs, dry_run_first=False)
+        assert result.lineage[-1].facts["words"] == 2
+        assert result.model.config.vocab_size == len(source.tokenizer) + 2
+        assert result.tokenizer.tokenize("kyoto") == ["kyoto"]
+        rows = word_embeddings(result.model).weight.detach()[-2:]
+        assert np.allclose(vectors(result, ["kyoto"])[0], (rows[0] / rows[0].norm()).numpy(), atol=1e-6)
+        result.save(tmp_path / "model")
+        assert np.array_equal(vectors(load(tmp_path / "model"), TOLD), vectors(result, TOLD))
+        library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+        theirs = library.SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(TOLD)
+        assert np.allclose(theirs, vectors(result, TOLD), atol=1e-5)
+
+    def test_other_tokenizers_and_classes_are_refused(self, tmp_path):
+        with pytest.raises(UserError, match="words: only a WordPiece tokenizer takes whole words; leave them out"):
+            distilled(tmp_path, family="roberta", words=5)
+        task = tiny_task("classification")
+        inputs = Inputs(train=task.train, teacher=ModelTeacher(tiny_taskmodel("bert", task.spec), cache=tmp_path))
+        found = StaticDistillation(words=5).check(tiny_taskmodel("bert", task.spec), inputs)
+        assert found == ["distill.static: words are for embedding; leave them out"]
 
 
 def test_a_teacher_with_a_prompt_and_another_pooling(tmp_path):

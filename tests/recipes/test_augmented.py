@@ -29,6 +29,7 @@ RULES = {
     "bilstm": "{{rule: bilstm, pos: 0, copies: 2, unlabelled: {place}/pool.txt}}",
     "unlabelled": "{{unlabelled: {place}/pool.txt}}",
     "tags": "{{rule: bilstm, tagger: data, copies: 2}}",
+    "untagged": "{{unlabelled: {place}/pool.jsonl}}",
 }
 
 
@@ -48,6 +49,8 @@ def place(tmp_path, monkeypatch):
             lines = "".join(json.dumps(dict(item)) + "\n" for item in split)
             (tmp_path / "data" / f"{name}.jsonl").write_text(lines, encoding="utf-8")
         (tmp_path / "pool.txt").write_text("a warm room\nthe story was dull\n" * 5, encoding="utf-8")
+        rows = [json.dumps({"tokens": ["a", "warm", "room", str(number)]}) for number in range(10)]
+        (tmp_path / "pool.jsonl").write_text("\n".join(rows), encoding="utf-8")
         return tmp_path
 
     return make
@@ -62,6 +65,7 @@ def place(tmp_path, monkeypatch):
         ("classification", "unlabelled"),
         pytest.param("regression", "unlabelled", marks=pytest.mark.slow),
         ("tagging", "tags"),
+        ("tagging", "untagged"),
     ],
 )
 def test_a_recipe_runs_and_resumes(kind, rule, place, capsys):
@@ -74,11 +78,14 @@ def test_a_recipe_runs_and_resumes(kind, rule, place, capsys):
     capsys.readouterr()
     assert main(["plan", str(path), "--json"]) == 0, capsys.readouterr().err
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["steps"]}
-    assert rows["1. distill.logits"]["rows"] == {"tinybert": 120, "bilstm": 130, "unlabelled": 50, "tags": 120}[rule]
+    assert (
+        rows["1. distill.logits"]["rows"]
+        == {"tinybert": 120, "bilstm": 130, "unlabelled": 50, "tags": 120, "untagged": 50}[rule]
+    )
     assert ("augment" in rows) == (rule == "tinybert")
     assert main(["run", str(path), "--out", str(here / "out")]) == 0, capsys.readouterr().err
     kept = list((here / "home").glob("augmented/*.jsonl"))
-    assert len(kept) == (rule != "unlabelled")
+    assert len(kept) == (rule not in ("unlabelled", "untagged"))
     result = load(here / "out" / "model")
     baseline = load(here / "out" / "baseline")
     record, alone = result.lineage[-1], baseline.lineage[-1]
@@ -88,6 +95,7 @@ def test_a_recipe_runs_and_resumes(kind, rule, place, capsys):
     note = re.search(r"The steps learned from (\d+) examples: the 40 of the task[^<]*", page)
     assert 40 < int(note[1]) <= rows["1. distill.logits"]["rows"]
     assert note[0].endswith("The model without teacher learned from the 40 labelled examples of the task alone.")
+    assert "no teacher made 3 optimizer steps, as many as the result." in page
     capsys.readouterr()
     assert main(["run", str(path), "--out", str(here / "out"), "--resume"]) == 0, capsys.readouterr().err
     assert "already there" in capsys.readouterr().err
@@ -106,7 +114,11 @@ def test_yaml_and_back():
     [
         ("qa", "{rule: bilstm, pos: 0}", "recipe:5: augment: qa is not augmented; its answers are places"),
         ("masked-lm", "{unlabelled: x}", "recipe:5: augment: masked-lm learns from plain text"),
-        ("tagging", "{unlabelled: x}", "recipe:5: augment.unlabelled: tagging learns from words with tags"),
+        (
+            "tagging",
+            "{rule: bilstm, pos: 0, limit: 5}",
+            "recipe:5: augment: limit: says how many unlabelled texts are read",
+        ),
         ("regression", "{rule: bilstm, tagger: data}", "recipe:5: augment.tagger: only tagging data has tags"),
         ("regression", "{rule: tinybert}", "recipe:5: augment: model: tinybert needs a masked-language model"),
         ("regression", "{rule: easy}", "recipe:5: augment: rule: got 'easy', must be one of 'tinybert'"),

@@ -2,15 +2,17 @@
 
 import sys
 
+import numpy as np
 import pytest
 
-from benchmarks import against_teacher, distillation_step, multitask, tinybert_step
+from benchmarks import against_teacher, distillation_step, multitask, static_vectors, tinybert_step, vector_index
+from benchmarks.static_vectors import Measured
 from compress.artifact.artifact import Artifact
 from compress.export import export_onnx
 from eval.cost.memory import PeakMemory
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
-from tests.tiny import tiny_task, tiny_taskmodel
+from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
 
 @pytest.fixture
@@ -53,6 +55,67 @@ def test_the_benchmark_of_exports_against_their_teacher_runs(tmp_path, monkeypat
     assert teacher.split(" | ")[1] == against_teacher.TEACHER
     assert export.split(" | ")[1] == "the same in ONNX"
     assert export.split(" | ")[4] == "100.0%"
+
+
+def test_the_benchmark_of_the_index_runs_and_reads_texts_once(tmp_path, monkeypatch, capsys):
+    write_data(tiny_task("retrieval", examples=12), tmp_path / "data" / "scifact")
+    for place in ("base", "smaller"):
+        (tmp_path / place).mkdir()
+        save_taskmodel(tiny_taskmodel("bert", tiny_spec("embedding"), seed=len(place)), tmp_path / place)
+    monkeypatch.setenv("COMPRESS_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("COMPRESS_BASE", str(tmp_path / "base"))
+    given = [str(tmp_path / "smaller"), "--work", str(tmp_path / "work"), "--seconds", "0.01"]
+    vector_index.main(given)
+    lines = capsys.readouterr().out.splitlines()
+    rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")][2:]
+    forms = [form.title for form in vector_index.forms(32)]
+    assert [row[:2] for row in rows] == [
+        [name, form] for name in ("MiniLM-L6, float32", "MiniLM-L6, int8", "smaller") for form in forms
+    ]
+    assert [row[5] for row in rows[:5]] == ["128", "36", "64", "20", "4"], "MB of a million vectors of 32 numbers"
+    assert rows[0][-1] == ""
+    assert float(rows[7][2]) < float(rows[0][2])
+    monkeypatch.setattr(vector_index, "predict", None)  # vectors are there
+    vector_index.main(given)
+    again = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("|")][2:]
+    assert [row[7:] for row in again] == [line.split("|")[7:] for line in lines if line.startswith("|")][2:]
+
+
+def test_the_picture_and_the_table_of_the_index_come_from_the_record(tmp_path):
+    def row(model, form, size, score):
+        ends = {"value": score, "low": score - 0.1, "high": score + 0.1}
+        more = {"value": score - 0.6, "low": score - 0.7, "high": score - 0.5}
+        shape = {"model": model, "index": form, "megabytes": 90.0, "bytes": size, "search_ms": 0.5, "query_ms": 4.0}
+        return {**shape, "ndcg": ends, "difference": more}
+
+    rows = [row("a", "float32", 4e9, 0.6), row("a", "int8", 1e9, 0.6), row("b", "int8", 2e9, 0.55)]
+    here = {"cpu": "a processor", "features": [], "versions": {}}
+    found = {"data": "films", "rows": rows, "documents": 2000, "queries": 30, "machine": here, "commit": "abc"}
+    text = vector_index.report(found)
+    assert "| a | float32 | 90.0 | 4.00 | 0.50 | 4,000 | 0.6000 [0.5000, 0.7000] |  |" in text
+    assert "| a | **int8** |" in text, "no other is smaller and better"
+    assert "| b | int8 |" in text
+    drawn = vector_index.draw(found).decode()
+    assert "a int8" in drawn
+    assert "b int8" not in drawn
+
+
+def test_differences_of_static_vectors_are_paired():
+    one = np.eye(40)[0] + 1
+    theirs, ours, shifted = (
+        Measured(lambda at, values=values: float(values[at].mean()), 40)
+        for values in (one, np.full(40, 2.0), one + 0.25)
+    )
+    rows = static_vectors.compared({"one": theirs, "two": theirs}, {"one": ours, "two": shifted})
+    assert [row["set"] for row in rows] == ["one", "two", "mean"]
+    assert rows[0]["model2vec"] == pytest.approx(41 / 40)
+    assert rows[0]["difference"]["value"] == pytest.approx(39 / 40)
+    assert rows[0]["difference"]["low"] < 39 / 40 <= rows[0]["difference"]["high"]
+    assert rows[1]["difference"] == pytest.approx({"value": 0.25, "low": 0.25, "high": 0.25})
+    assert rows[2]["gain"]["value"] == pytest.approx((2 + 1.275) / 2 / 1.025 - 1)
+    here = {"cpu": "a processor", "features": [], "versions": {}}
+    known = {"sets": rows, "model2vec": "1.0", "size": 8, "texts": 1000, "split": "test", "machine": here, "commit": ""}
+    assert "| two | 40 | 102.50 | 127.50 | +25.00 | +25.00 to +25.00 |" in static_vectors.report(known)
 
 
 @pytest.mark.slow

@@ -7,8 +7,10 @@ import pytest
 
 from compress import certify, recheck
 from compress.cli import main
+from compress.engine.preflight import result_name
 from eval import load_task
 from eval.certificate.findings import Word
+from eval.measurement import pair
 from eval.result import Result
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
@@ -25,8 +27,12 @@ steps:
   - {step}
 export:
   - onnx: {{int8: true, agreement: 0.0}}
-evaluate: {{against: teacher, split: test, margin: 0.05, latency: null}}
+evaluate: {{against: teacher, split: test, margin: 0.05, {index}latency: null}}
 """
+INDEX = {
+    "retrieval": "index: [{vectors: int8}, {vectors: binary, dimensions: 16, rescore: int8, candidates: 5}], ",
+    "reranking": "",
+}
 STEPS = {"retrieval": "distill.embedding", "reranking": "distill.logits: {alpha: 0.9}"}
 
 
@@ -39,9 +45,8 @@ def scene(request, tmp_path_factory):
     write_data(tiny_task("retrieval", examples=20), folder / "data")
     (folder / "teacher").mkdir()
     save_taskmodel(tiny_taskmodel("bert", tiny_spec(request.param), num_hidden_layers=3), folder / "teacher")
-    recipe = RECIPE.format(
-        kind=request.param, data=folder / "data", model=folder / "teacher", step=STEPS[request.param]
-    )
+    own = {"kind": request.param, "step": STEPS[request.param], "index": INDEX[request.param]}
+    recipe = RECIPE.format(**own, data=folder / "data", model=folder / "teacher")
     (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
     assert main(["run", str(folder / "recipe.yaml"), "--out", str(folder / "run")]) == 0
     return folder, request.param
@@ -58,6 +63,29 @@ def test_every_model_is_measured_by_its_rankings(scene):
     assert figures["onnx"]["scores"] == pytest.approx(figures["ranks"]["scores"])
     assert "ndcg@10" in (folder / "run" / "report.html").read_text(encoding="utf-8")
     assert "ndcg@10" in (folder / "run" / "model" / "README.md").read_text(encoding="utf-8")
+
+
+def test_exports_are_measured_with_the_forms_of_an_index_too(scene):
+    folder, kind = scene
+    figures = {result["name"]: result for result in json.loads((folder / "run" / "results.json").read_text())}
+    forms = ("int8", "binary 16, 5 rescored by int8")
+    wanted = {f"{model}, index {form}" for model in ("onnx", "onnx-int8") for form in forms}
+    assert {name for name in figures if "index" in name} == (wanted if kind == "retrieval" else set())
+    for name in wanted & set(figures):
+        row, plain = figures[name], figures[name.partition(",")[0]]
+        assert row["comparison"]["reference"] == "teacher"
+        assert row["file_bytes"] == plain["file_bytes"]
+        others = [Result.load(folder / "run" / "results" / result_name(part)) for part in (name, plain["name"])]
+        assert pair(*others).metric == "ndcg@10", "query by query, against the float index of the same model"
+
+
+def test_a_form_with_more_dimensions_than_there_are_is_refused_before_the_run(scene, tmp_path, capsys):
+    folder, kind = scene
+    text = (folder / "recipe.yaml").read_text(encoding="utf-8")
+    (tmp_path / "recipe.yaml").write_text(text.replace("dimensions: 16", "dimensions: 999"), encoding="utf-8")
+    assert main(["check", str(tmp_path / "recipe.yaml")]) == (2 if kind == "retrieval" else 0)
+    if kind == "retrieval":
+        assert "evaluate.index: dimensions: 999 is more than vectors have here, 32" in capsys.readouterr().err
 
 
 def test_kept_rankings_give_the_score_again(scene):

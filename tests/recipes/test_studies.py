@@ -9,7 +9,7 @@ import yaml
 
 from benchmarks.archive import Archive
 from benchmarks.results import DOCS, PAGES, blocks, fill, write
-from benchmarks.study import Study, block, draw_plots, outcomes, rows_named, run_study, table
+from benchmarks.study import Study, block, draw_plots, outcomes, rows_named, run_study, score, table
 from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -20,7 +20,7 @@ STUDIES = sorted((ROOT / "benchmarks" / "studies").glob("*.yaml"))
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_every_row_of_a_shipped_study_is_a_recipe(path):
     study = Study.read(path)
-    assert set(study.baselines) <= set(study.rows)
+    assert {study.baseline_of(row, baseline) for row in study.rows for baseline in study.baselines} <= set(study.rows)
     for row in study.rows:
         recipe = study.recipe_of(row, study.seeds_of(row)[0])
         assert recipe.steps or recipe.student or recipe.teacher.finetune
@@ -91,6 +91,29 @@ def study(tmp_path):
     return Study.read(file)
 
 
+def test_each_makes_every_row_once_for_each_name_and_a_study_like_another_has_its_rows(tmp_path):
+    values = {
+        "seeds": [1],
+        "recipe": {"task": {"kind": "classification", "data": "one", "metric": "accuracy"}, "teacher": {"model": "m"}},
+        "each": {"10 labels": {"task": {"limit": {"train": 10}}}, "20 labels": {"task": {"limit": {"train": 20}}}},
+        "rows": {"labels only": {"steps": ["distill.labels"]}, "distilled": {"steps": ["distill.logits"]}},
+        "plots": {"one": {"x": "labels", "lines": {"distilled": {10: "distilled, 10 labels"}}}},
+    }
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    other = {"like": "one.yaml", "recipe": {"task": {"kind": "classification", "data": "other"}}}
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(other, sort_keys=False))
+    first, second = (Study.read(tmp_path / name) for name in ("one.yaml", "other.yaml"))
+    names = [f"{row}, {number} labels" for row in ("labels only", "distilled") for number in (10, 20)]
+    assert list(first.rows) == list(second.rows) == names
+    task = first.recipe_of("distilled, 20 labels", 1).task
+    assert (task.data, task.metric, task.limit) == ("one", "accuracy", {"train": 20})
+    task = second.recipe_of("distilled, 10 labels", 1).task
+    assert (task.data, task.metric, task.limit) == ("other", None, {"train": 10})
+    assert (list(first.plots), list(second.plots)) == (["one"], ["other"])
+    assert first.baseline_of("distilled, 10 labels", "labels only") == "labels only, 10 labels"
+    assert set(first.digests.values()).isdisjoint(second.digests.values())
+
+
 def test_a_folder_of_another_recipe_is_told_and_left_alone(study, tmp_path, monkeypatch):
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
     folder = tmp_path / "out" / "labels only-1"
@@ -120,6 +143,11 @@ def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monk
     light, dark = ((tmp_path / "plots" / name).read_text(encoding="utf-8") for name in ("p.svg", "p-dark.svg"))
     assert all(said in light for said in (">alpha<", ">soft<", ">teacher<", ">accuracy<"))
     assert ">none<" not in light
+    one = found["logits, KL"].students
+    interval = score(one)
+    assert interval.value == pytest.approx(sum(each.score for each in one) / 2)
+    assert interval.low < interval.value < interval.high
+    assert light.count("stroke-opacity: 0.55") + light.count("opacity: 0.55") >= 2, "each point has its interval"
     assert light != dark
     part = {row: outcome for row, outcome in found.items() if row != "logits, KL"}
     draw_plots(study, part, tmp_path / "partial")

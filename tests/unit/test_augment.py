@@ -21,7 +21,8 @@ from compress.augment.stop_words import STOP_WORDS
 from compress.augment.tagger import SpacyTagger, open_tagger, tags_of_data
 from compress.augment.text_files import read_examples, read_unlabelled
 from compress.augment.tinybert_rule import TinyBertRule
-from compress.augment.training_set import training_set
+from compress.augment.training_set import expected as expected_number
+from compress.augment.training_set import training_set, unlabelled_texts
 from compress.augment.whole_words import in_case_of, whole_words
 from compress.reading.block_reader import BlockReader
 from compress.reading.yaml_places import Document
@@ -447,6 +448,22 @@ class TestTrainingSet:
         assert texts[-2:] == ["a warm room", "the story"]
         with pytest.raises(UserError, match="holds single texts, but the examples of the task are pairs"):
             read_unlabelled(str(file), tiny_spec(pair=True))
+
+    def test_unlabelled_text_is_a_sample_without_the_texts_of_any_split(self, tmp_path):
+        task = tiny_task("classification", examples=4)
+        new = [{"text": f"text {number}", "label": "good"} for number in range(20)]
+        file = tmp_path / "pool.jsonl"
+        lines = [json.dumps(dict(example)) for example in (*task.train, *task.validation, *new)]
+        file.write_text("\n".join(lines), encoding="utf-8")
+        whole = training_set(AugmentBlock(unlabelled=str(file)), task.train, task.spec, 1, beside=task.validation)
+        assert list(whole) == [*task.train, *({"text": example["text"]} for example in new)], "labels are not read"
+        block = AugmentBlock(unlabelled=str(file), limit=5)
+        some = training_set(block, task.train, task.spec, 1, beside=task.validation)
+        assert len(task.train) <= len(some) <= len(task.train) + 5
+        assert some.digest == training_set(block, task.train, task.spec, 1, beside=task.validation).digest
+        other = block.model_copy(update={"seed": 9})
+        assert unlabelled_texts(other, task.spec, 1) != unlabelled_texts(block, task.spec, 1)
+        assert expected_number(block, task.train, task.spec)[0] == len(task.train) + 5
 
     def test_the_mask_word_is_the_teacher_s(self):
         task = tiny_task("classification", examples=4)

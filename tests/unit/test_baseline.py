@@ -3,7 +3,7 @@
 from compress.artifact.record import Record
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
-from compress.engine.baseline import baseline_differences, without_teacher
+from compress.engine.baseline import baseline_differences, baseline_notes, without_teacher
 from compress.engine.cost_plan import updates_of
 from compress.recipe import Recipe
 from teachers.training.config import Training
@@ -36,3 +36,29 @@ def test_the_baseline_makes_as_many_optimizer_steps_where_the_steps_learn_from_m
     assert updates_of(alone.training, 6000) == updates_of(step.training, 30_000) == 938
     (alike,) = without_teacher(Recipe(steps=(step,)), labelled=6000, learned=6000).steps
     assert alike.training == step.training
+
+
+def test_a_baseline_that_learns_from_more_than_the_steps_is_as_short():
+    step = LogitDistillation(training=Training(epochs=3, batch_size=10, score_epochs=2))
+    (alone,) = without_teacher(Recipe(steps=(step,)), labelled=100, learned=30).steps
+    assert updates_of(alone.training, 100) == updates_of(step.training, 30) == 9
+    assert alone.training.score_epochs == 1
+
+
+def test_the_student_is_scored_as_often_where_epochs_are_shorter():
+    training = Training(epochs=2, batch_size=10)
+    longer = training.as_long(40, as_on=1200)
+    assert (longer.steps_on(40), longer.score_epochs) == (training.steps_on(1200), 30)
+    assert longer.steps_on(40) // (4 * longer.score_epochs) == training.epochs
+    capped = training.model_copy(update={"max_steps": 7}).as_long(40, as_on=1200)
+    assert capped.steps_on(40) == 7
+
+
+def test_equal_optimizer_steps_are_told():
+    history = {"facts": {"history": [{"step": 5}, {"step": 1200}]}, "weights_before": "w"}
+    one, two = ([record(name, **history)] for name in ("distill.logits", "distill.labels"))
+    assert baseline_notes(one, two) == ["no teacher made 1,200 optimizer steps, as many as the result."]
+    other = [record("distill.labels", weights_before="w", facts={"history": [{"step": 7}]})]
+    (note,) = baseline_notes(one, other)
+    assert note.startswith("no teacher differs in more than the teacher: step 1, 1,200 optimizer steps, without")
+    assert baseline_notes([record("prune.layers")], [record("prune.layers")]) == []

@@ -7,6 +7,7 @@ import pytest
 from compress.export import default_int8, export, folder
 from compress.export.check.gate import Remembered
 from compress.export.default_int8 import default_forms
+from compress.modules.int8_scheme import Int8
 from compress.quantize.calibration import Calibration
 from eval.errors import CompressError
 from tests.tiny import tiny_task, tiny_taskmodel
@@ -120,24 +121,37 @@ def test_all_forms_are_tried_before_an_export_is_refused(bert, task, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_layers_stay_in_float_only_where_every_form_would_be_refused(bert, task, monkeypatch):
-    """Without eight layers nothing turns; bisection finds them on the calibration examples."""
-    order = list(Calibration.of(bert, task.train[:8]).linear(()))
-    monkeypatch.setattr(Calibration, "by_harm", lambda self, scheme: dict.fromkeys(order, 1.0))
-    turned = lambda self, scheme, expected: (0.9 if set(order[:8]) & set(scheme.ranges) else 0.99, 0.1)  # noqa: E731
-    monkeypatch.setattr(Calibration, "_loss", turned)
+def test_more_layers_stay_in_float_only_while_every_form_would_be_refused(bert, task):
+    asked = iter((0.97, 0.97, 0.97, None))
+    forms = [form.name for form in default_forms(bert, ("static", "token"), task.train[:8], lambda: next(asked))]
+    assert forms[3:] == [DYNAMIC[1], *(f"{DYNAMIC[1]}, {count} layers in float32" for count in (4, 5))]
     names = lambda lacking: [form.name for form in default_forms(bert, ("static", "token"), task.train[:8], lacking)]  # noqa: E731
-    assert names(lambda: 0.97)[3:] == [DYNAMIC[1], f"{STATIC}, 8 layers in float32"]
-    assert names(lambda: 0.99)[3:] == [DYNAMIC[1]], "half of what may turn is 0.5%: all would be float32"
+    counts = [name.removeprefix(f"{DYNAMIC[1]}, ").split()[0] for name in names(lambda: 0.97)[4:]]
+    assert counts == ["4", "5", "6", "7", "8", "10", "12", "15", "18"], "never all 19"
     assert names(lambda: None)[3:] == [DYNAMIC[1]]
 
 
 def test_a_model_that_every_form_turns_is_exported_with_more_layers_in_float32(bert, task, tmp_path, monkeypatch):
-    agreeing(monkeypatch, (0.9, 0.91, 0.92, 0.93, 0.94, 0.98))
-    monkeypatch.setattr(Calibration, "fewest_in_float", lambda self, scheme, order, budget: (7, 1 - budget))
+    agreeing(monkeypatch, (0.9, 0.91, 0.92, 0.93, 0.94, 0.96, 0.975))
     known = manifest_of(export(bert, tmp_path / "x", int8=True, examples=task.validation, calibration=task.train[:8]))
-    assert known["tries"][-1] == {"form": f"{STATIC}, 7 layers in float32", "agreement": 0.98, "passed": True}
-    assert len(known["int8"]["ranges"]) == len(known["int8"]["bias"]) == known["quantized"]["linear"] == 12
+    assert known["tries"][-1] == {"form": f"{DYNAMIC[1]}, 5 layers in float32", "agreement": 0.975, "passed": True}
+    assert (len(known["int8"]["exclude"]), known["quantized"]["linear"]) == (5, 14)
+
+
+def test_the_layers_that_stay_in_float32_are_the_most_harmful_of_the_per_token_form(bert, task):
+    asked = iter((0.97, 0.97, None))
+    *_, form = default_forms(bert, ("static", "token"), task.train[:8], lambda: next(asked))
+    order = list(Calibration.of(bert, task.train[:8]).by_harm(Int8(reduce_range="pairs")))
+    assert form.scheme.exclude == tuple(order[:4])
+    assert form.scheme.reduce_range == "pairs"
+
+
+def test_a_target_without_ranges_at_run_time_keeps_layers_of_the_static_form(bert, task):
+    asked = iter((0.97, 0.97, None))
+    *_, last = default_forms(bert, ("static",), task.train[:8], lambda: next(asked))
+    assert last.name == f"{STATIC}, 4 layers in float32"
+    assert len(last.scheme.ranges) == 15
+    assert last.scheme.reduce_range == "pairs"
 
 
 def test_a_remembered_model_answers_the_same_inputs_once(bert, task):

@@ -193,6 +193,16 @@ class TestProblems:
         (found,) = refused(text + "embedding}")
         assert found.startswith("recipe.yaml:3: evaluate.baseline: an embedding task has no labels to learn from")
 
+    def test_an_index_is_of_vectors_that_are_searched(self):
+        text = "teacher: {model: t}\nexport: [onnx]\nevaluate: {index: [{vectors: int8}, {vectors: int8}]}\n"
+        text += "task: {data: d, kind: "
+        assert refused(text + "reranking}") == (
+            "recipe.yaml:3: evaluate.index: a reranking task searches no vectors; leave it out",
+            "recipe.yaml:3: evaluate.index: int8: stands there twice; say it once",
+        )
+        (found,) = refused(text.replace("{vectors: int8}]", "{vectors: int8, rescore: int8}]") + "retrieval}")
+        assert "int8 vectors are ranked by their products at once; leave it out" in found
+
     def test_perturbed_texts_need_a_reference(self):
         text = (
             "teacher: {model: t}\nsteps: [prune.layers: {count: 1}]\ntask: {data: d, kind: classification}\n"

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from compress.cli import main
+from compress.engine.model_memory import with_memory
 from eval import UserError, load_task, measure
 from eval.metrics.ranked_lists import PER_QUERY
 from eval.ranking.best import Best, largest
 from eval.ranking.document_set import Corpus
 from eval.ranking.first_stage import _index, candidates
+from eval.ranking.indexed import Indexed
+from eval.ranking.vector_index import IndexForm
 from eval.report.changed import _text
 from teachers.taskmodel import save_taskmodel
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
@@ -90,6 +93,22 @@ def test_metrics_are_those_of_ranx():
     theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(runs), list(PER_QUERY))
     ours = {name: np.mean([score([*runs[q]], qrels[q]) for q in runs]) for name, score in PER_QUERY.items()}
     assert ours == pytest.approx(theirs)
+
+
+def test_a_model_is_measured_with_an_index_against_itself_without_one():
+    task = tiny_task("retrieval", examples=12)
+    model = tiny_taskmodel("bert", task.spec)
+    exact = IndexForm(vectors="binary", rescore="float32", candidates=len(task.test[0]["corpus"].texts))
+    same = measure(Indexed(model, exact), task, against=model)
+    assert same.kept.values == measure(model, task).kept.values
+    assert same.comparison.agreement["top_10"] == 1
+    signs = measure(Indexed(model, IndexForm(vectors="binary", dimensions=8)), task, against=model)
+    assert (signs.name, len(signs.kept.values)) == (f"{model.name}, index binary 8", 12)
+    assert signs.comparison.reference == model.name
+    assert signs.comparison.agreement["top_10"] < 1
+    assert signs.kept.values != same.kept.values
+    (again,) = with_memory([signs], {signs.name: Indexed(model, IndexForm(vectors="int8"))}, task.test)
+    assert (again.memory, again.no_memory) == (None, None), "it has the memory of the model without an index"
 
 
 DOCUMENTS = Corpus(["a", "b", "c"], ["a warm film of Paris", "a dull film", "the weather"])

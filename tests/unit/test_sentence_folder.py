@@ -107,6 +107,27 @@ class TestReading:
             assert reason in problems
 
     @pytest.mark.parametrize(
+        ("parts", "named"),
+        [
+            (("Transformer", "Dense"), "Dense"),  # ColBERT, as PyLate saves it
+            (("MLMTransformer", "SpladePooling"), "MLMTransformer, SpladePooling"),
+        ],
+    )
+    def test_late_interaction_and_sparse_vectors_are_refused_by_name(self, parts, named, tmp_path):
+        foreign(tmp_path, parts=parts)
+        (tmp_path / "1_Pooling" / "config.json").unlink()
+        with pytest.raises(UserError, match=f"makes its vectors by {named}; supported are mean"):
+            load_model(tmp_path, tiny_spec("retrieval"))
+
+    def test_the_network_of_a_sparse_embedder_alone_is_one_of_mean_vectors(self, tmp_path):
+        model = tiny_taskmodel("bert", tiny_spec("masked-lm"))
+        model.model.save_pretrained(tmp_path)
+        model.tokenizer.save_pretrained(tmp_path)
+        found = load_model(tmp_path, tiny_spec("retrieval"))
+        assert found.task.pooling == "mean"
+        assert vectors(found).shape == (3, 32), "of states, not of the vocabulary"
+
+    @pytest.mark.parametrize(
         ("fields", "reason"),
         [
             ({"pooling": {"pooling_mode": ["mean", "cls"]}}, "makes its vectors by mean, cls; supported are"),

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from eval.errors import UserError
 from eval.proof.paired_statistics import (
@@ -16,6 +17,7 @@ from eval.proof.paired_statistics import (
     non_inferior,
     paired_bootstrap,
 )
+from eval.proof.score_interval import score_interval
 
 
 def mean_of(values):
@@ -224,3 +226,13 @@ class TestGroups:
     def test_as_many_groups_as_examples(self):
         with pytest.raises(UserError, match="3 groups for 5 examples"):
             paired_bootstrap([self.metrics(np.ones(5), np.ones(5))], 5, groups=[1, 2, 3])
+
+
+def test_the_interval_of_one_score_is_student_s_for_one_seed_and_wider_for_several():
+    values = np.random.default_rng(0).normal(0.8, 0.2, 60)
+    found = score_interval(values[None])
+    expected = stats.t.interval(0.95, 59, values.mean(), stats.sem(values))
+    assert (found.low, found.high) == pytest.approx(expected)
+    alike, apart = score_interval([values, values]), score_interval([values + 0.05, values - 0.05])
+    assert alike.high - alike.low == pytest.approx(found.high - found.low)
+    assert apart.high - apart.low > 2 * (alike.high - alike.low), "two seeds say little of others"

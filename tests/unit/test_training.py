@@ -338,3 +338,14 @@ def test_the_history_keeps_the_loss_of_steps_sparsely(task, monkeypatch):
     assert [loss for _, loss in sparse] == pytest.approx(
         [sum(loss for _, loss in part) / 3 for part in (every[:3], every[3:6])], rel=1e-4
     )
+
+
+def test_short_epochs_are_scored_now_and_then_and_at_the_end(task):
+    batches = -(-len(task.train) // 8)
+    training = Training(epochs=7, batch_size=8, score_epochs=3, keep="last")
+    student, other = tiny_taskmodel("bert", task.spec), tiny_taskmodel("bert", task.spec)
+    history = train(student, task.train, training=training, validation=task.validation)
+    assert [entry["step"] for entry in history] == [3 * batches, 6 * batches, 7 * batches]
+    train(other, task.train, training=training.model_copy(update={"score_epochs": 1}))
+    assert weights_digest(student.model) == weights_digest(other.model), "looking changes nothing"
+    assert "score_epochs" not in Training().model_dump_json()

@@ -66,9 +66,14 @@ class OwnNetworkDistillation(Distillation):
         """Return the new network with random weights."""
         return build_taskmodel(self.config(student), student.tokenizer, student.task, seed=seed, name=student.name)
 
+    def reading(self, student: TaskModel, inputs: Inputs) -> TaskModel:
+        """Return the model that comes in with the tokenizer of the new network; by default its own."""
+        del inputs
+        return student
+
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Build the network, fill it, and train it."""
-        network = self.network_for(student, generator.initial_seed())
+        network = self.network_for(self.reading(student, inputs), generator.initial_seed())
         facts = self.begin(student, network, inputs)
         objective = self.make_objective(inputs) if self.alpha else TaskLoss()
         history = self.train(network, inputs, objective, generator)

@@ -150,7 +150,7 @@ class OpenVinoTarget(Target):
 
         if scheme is not None and scheme.activations == "tensor":
             scheme = scheme.model_copy(update={"activations": "token"})
-        made = onnx_graph(model, scheme)
+        made = onnx_graph(model, scheme, merged=False)  # it fuses attention by itself
         stops = getattr(model.model, "stops", [])
         for number, part in enumerate(made.parts, start=1):
             try:

@@ -1,0 +1,42 @@
+"""A model whose documents are searched in an index of another form than float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eval.ranking.vector_index import IndexForm
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """A predictor that answers as another one does, and whose documents are ranked by an index.
+
+    Measured beside the model itself, or against it, it says what the index costs, query by query. It is not timed: the
+    model reads a query in the same time.
+
+    Args:
+        model: The model (``eval.inference.Predictor``), of a kind of task that searches by vectors.
+        index: How the documents' vectors are held.
+    """
+
+    model: Any
+    index: IndexForm
+    timed: bool = False
+
+    @property
+    def name(self) -> str:
+        """That of the model and of the form."""
+        return f"{self.model.name}, index {self.index.title}"
+
+    def __getattr__(self, name: str) -> Any:
+        """Return whatever else the model has: encoder, forward, folder, size, on what it was chosen."""
+        if name.startswith("__") or name == "model":
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+
+def indexed(models: Sequence[Any], forms: Sequence[IndexForm]) -> list[Any]:
+    """Return each of the models once with every form of an index."""
+    return [Indexed(model, form) for model in models for form in forms]

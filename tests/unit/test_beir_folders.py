@@ -1,0 +1,118 @@
+"""Folders of BEIR that are wrong, or odd: each is refused with what to do, or counted; a huge document costs little."""
+
+import logging
+import time
+
+import pytest
+
+from compress.cli import main
+from eval import UserError, load_task, measure
+from tests.tiny import tiny_taskmodel
+from tests.unit.test_retrieval import write
+
+FILMS = [{"_id": "d", "text": "a warm film"}, {"_id": "e", "text": "a dull film"}]
+ASKED = [{"_id": "q", "text": "which is warm?"}, {"_id": "r", "text": "which is dull?"}]
+RIGHT = ["q\td\t1", "r\te\t1"]
+
+
+def refused(folder, corpus=FILMS, queries=ASKED, qrels=RIGHT):
+    write(folder, corpus, queries, qrels)
+    with pytest.raises(UserError) as caught:
+        load_task("retrieval", folder)
+    return caught.value.problems
+
+
+def counted(folder, caplog, corpus=FILMS, queries=ASKED, qrels=RIGHT):
+    write(folder, corpus, queries, qrels)
+    with caplog.at_level(logging.INFO, logger="eval.data.beir"):
+        task = load_task("retrieval", folder)
+    return task, [record.getMessage() for record in caplog.records]
+
+
+def test_an_empty_corpus_is_refused_and_so_is_what_names_its_documents(tmp_path):
+    found = refused(tmp_path, corpus=[])
+    assert found == (
+        f"{tmp_path / 'corpus.jsonl'}: is empty; put one JSON object with '_id' and 'text' a line into it",
+        f"{tmp_path / 'qrels' / 'test.tsv'}: 2 lines name an id that corpus.jsonl lacks, such as 'd', 'e'",
+    )
+
+
+def test_no_queries_at_all_are_refused(tmp_path):
+    assert refused(tmp_path, queries=[])[0].startswith(f"{tmp_path / 'queries.jsonl'}: is empty; put one JSON object")
+
+
+@pytest.mark.parametrize(
+    ("qrels", "said"),
+    [([], "has no judgements; expected query-id"), (["q\td\t0", "r\te\t-1"], "names no relevant document; a document")],
+)
+def test_a_split_in_which_nothing_is_relevant_is_refused(qrels, said, tmp_path):
+    (found,) = refused(tmp_path, qrels=qrels)
+    assert found.startswith(f"{tmp_path / 'qrels' / 'test.tsv'}: {said}")
+
+
+def test_ids_that_do_not_match_are_counted_and_named(tmp_path):
+    found = refused(tmp_path, qrels=[*RIGHT, "q\tx\t1", "q\ty\t1", "z\td\t1"])
+    assert found == (
+        f"{tmp_path / 'qrels' / 'test.tsv'}: 1 lines name an id that queries.jsonl lacks, such as 'z'",
+        f"{tmp_path / 'qrels' / 'test.tsv'}: 2 lines name an id that corpus.jsonl lacks, such as 'x', 'y'",
+    )
+
+
+def test_a_number_is_the_id_that_judgements_write(tmp_path):
+    write(tmp_path, [{"_id": 7, "text": "a film"}], [{"_id": 1, "text": "which?"}], ["1\t7\t1"])
+    (query,) = load_task("retrieval", tmp_path).test
+    assert (query["id"], query["relevant"]) == ("1", {"7": 1})
+
+
+def test_a_query_without_judgements_is_left_out_and_counted(tmp_path, caplog):
+    queries = [*ASKED, {"_id": "s", "text": "nobody judged this"}, {"_id": "t", "text": "nothing is right for this"}]
+    task, said = counted(tmp_path, caplog, queries=queries, qrels=[*RIGHT, "t\td\t0"])
+    assert [query["id"] for query in task.test] == ["q", "r"]
+    assert f"{tmp_path / 'queries.jsonl'}: left out 2 queries without a relevant document" in said
+
+
+def test_copies_are_kept_and_counted(tmp_path, caplog):
+    corpus = [*FILMS, {"_id": "f", "text": "a warm film"}, {"_id": "g", "title": "a warm", "text": "film"}]
+    queries = [*ASKED, {"_id": "s", "text": "which is warm?"}]
+    task, said = counted(tmp_path, caplog, corpus=corpus, queries=queries, qrels=[*RIGHT, "s\tf\t1"])
+    assert len(task.test[0]["corpus"].texts) == 4
+    assert f"{tmp_path / 'corpus.jsonl'}: 2 documents are copies of another one" in said
+    assert f"{tmp_path / 'queries.jsonl'}: 1 queries are copies of another one" in said
+
+
+def test_ids_and_judgements_that_stand_twice(tmp_path):
+    found = refused(tmp_path, corpus=[*FILMS, FILMS[0]], qrels=[*RIGHT, RIGHT[0], "q\td\t2"])
+    assert found == (
+        f"{tmp_path / 'corpus.jsonl'}: 1 ids stand twice, such as 'd'; every id must be another one",
+        f"{tmp_path / 'qrels' / 'test.tsv'}:5: says 2 of q and d, a line before it 1",
+    )
+
+
+def test_a_document_of_a_million_words_costs_no_more_than_its_beginning(tmp_path, caplog):
+    huge = "a long film about nothing " * 200_000
+    task, said = counted(tmp_path, caplog, corpus=[*FILMS, {"_id": "h", "text": huge}])
+    assert said[0].endswith("3 documents, 2 queries")
+    model = tiny_taskmodel("bert", task.spec)
+    start = time.process_time()
+    result = measure(model, task, split="test")
+    assert time.process_time() - start < 2
+    assert result.examples == 2
+    assert all(len(answer["ranking"]) == 3 for answer in result.kept.answers)
+
+
+def test_an_empty_document_is_counted_and_ranked(tmp_path, caplog):
+    task, said = counted(tmp_path, caplog, corpus=[*FILMS, {"_id": "h", "text": ""}])
+    assert f"{tmp_path / 'corpus.jsonl'}: 1 documents have no text, such as 'h'" in said
+    result = measure(tiny_taskmodel("bert", task.spec), task, split="test")
+    assert 0 <= result.scores["ndcg@10"] <= 1
+
+
+def test_the_command_tells_it_without_a_traceback(tmp_path, capsys):
+    write(tmp_path, [], ASKED, RIGHT)
+    recipe = tmp_path / "recipe.yaml"
+    text = f"teacher: {{model: {tmp_path}}}\ntask: {{kind: retrieval, data: {tmp_path}}}\nexport: [onnx]\n"
+    recipe.write_text(text, encoding="utf-8")
+    assert main(["check", str(recipe)]) == 2
+    told = capsys.readouterr().err
+    assert "corpus.jsonl: is empty; put one JSON object with '_id' and 'text' a line into it" in told
+    assert "Traceback" not in told
