@@ -176,26 +176,25 @@ class _Merging:
         matrix, *scales = (self._joined(names) for names in _columns(group, 0))
         nodes = []
         if scales:
-            nodes.append(onnx.helper.make_node("DequantizeLinear", [matrix, *scales], [f"{stem}_matrix"], axis=1))
+            nodes.append(_node("DequantizeLinear", [matrix, *scales], [f"{stem}_matrix"], axis=1))
             matrix = f"{stem}_matrix"
         last = stem
-        nodes.append(onnx.helper.make_node(first.op_type, [first.input[0], matrix, *first.input[2:]], [last]))
-        nodes[-1].name = first.name
+        nodes.append(_node(first.op_type, [first.input[0], matrix, *first.input[2:]], [last], first.name))
         for place, node in enumerate(group[0].nodes[1:], start=1):
             kind, *others = group[0].kinds[place]
             before, last = last, f"{stem}_{place}"
             constants = [self._joined(names) for names in _columns(group, place)]
             if kind == "Cast":
-                nodes.append(onnx.helper.make_node(kind, [before], [last], to=int(others[0])))
+                nodes.append(_node(kind, [before], [last], node.name, to=int(others[0])))
                 continue
             if others[:1] == ["Mul"]:
-                nodes.append(onnx.helper.make_node("Mul", [others[1], constants.pop()], [f"{last}_both"]))
+                nodes.append(_node("Mul", [others[1], constants.pop()], [f"{last}_both"]))
                 others = [f"{last}_both"]
-            nodes.append(onnx.helper.make_node(kind, [before, *constants, *others], [last], node.name))
+            nodes.append(_node(kind, [before, *constants, *others], [last], node.name))
         widths = np.array([self.weights[chain.constants[0][0]].dims[1] for chain in group], dtype=np.int64)
         self.arrays[f"{stem}_widths"] = widths
         parts = [chain.nodes[-1].output[0] for chain in group]
-        return [*nodes, onnx.helper.make_node("Split", [last, f"{stem}_widths"], parts, axis=-1)]
+        return [*nodes, _node("Split", [last, f"{stem}_widths"], parts, f"{stem}_split", axis=-1)]
 
     def _joined(self, names: Sequence[str]) -> str:
         """Return the name of constants side by side, which are stored once for all groups of the same ones."""
@@ -204,6 +203,10 @@ class _Merging:
             parts = [onnx.numpy_helper.to_array(self.weights[one]) for one in names]
             self.arrays[name] = np.ascontiguousarray(np.concatenate(parts, axis=-1))
         return name
+
+
+def _node(operator: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "", **given: Any) -> Node:
+    return onnx.helper.make_node(operator, inputs, outputs, name or outputs[0], **given)
 
 
 def _alike(group: Sequence[_Chain]) -> list[_Chain]:

@@ -192,6 +192,6 @@ class Tagging(Kind):
         return {"labels": np.where(labels == UNTAGGED, IGNORED, labels), "words": labels != IGNORED}
 
     def soft_rows(self, targets: Mapping[str, Tensor], mask: Tensor, only_predicted: bool) -> Tensor:
-        """Compare the first token of each word, which alone is read later."""
+        """Compare the first token of each word, which alone is read later; without ``words``, where a tag is known."""
         del mask, only_predicted
-        return targets["words"]
+        return targets["words"] if "words" in targets else targets["labels"] != IGNORED

@@ -266,5 +266,5 @@ def test_the_export_computes_the_same_and_has_the_zeros(tmp_path):
     graph = onnx.load(tmp_path / "int8" / "model.onnx").graph
     large = [w for w in graph.initializer if w.data_type in (2, 3) and np.prod(w.dims) >= 1024]
     codes = [numpy_helper.to_array(w) for w in large if "position_embeddings" not in w.name]  # which is not pruned
-    assert len(codes) >= 18
+    assert len(codes) >= 15  # the queries, keys and values of a layer are one
     assert all(np.bincount(each.astype(np.int64).reshape(-1) + 128).max() >= 0.59 * each.size for each in codes)
