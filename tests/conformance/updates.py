@@ -47,6 +47,7 @@ FEW = ("classification", "tagging", "masked-lm")
 """Kinds of task for techniques whose own loss is none, or whose result stands for itself."""
 
 WITHOUT_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+GPT2_DROPOUT = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 
 FIELDS = {
     "prune.layerdrop": {"rate": 0.0},
@@ -202,7 +203,7 @@ def losses():
 
 def pretrained(task):
     def gradients(training):
-        families = ({"family": "bert"}, {"family": "electra", "embedding_size": 16})
+        objectives = task.get("objectives", {})
         with tempfile.TemporaryDirectory() as folder:
             text = Path(folder) / "train.txt"
             sentences = [
@@ -210,9 +211,12 @@ def pretrained(task):
             ]
             text.write_text("\n".join(sentences))
             shape = {"layers": 2, "hidden_size": 16, "heads": 2, "max_positions": 64, "options": WITHOUT_DROPOUT}
-            shape |= families["rtd" in task.get("objectives", {})]
+            words = {"kind": "gpt2", "size": 300} if "next_word" in objectives else {"size": 120}
+            shape |= {"family": "electra", "embedding_size": 16} if "rtd" in objectives else {"family": "bert"}
+            if "next_word" in objectives:
+                shape |= {"family": "gpt2", "options": dict.fromkeys(GPT2_DROPOUT, 0.0)}
             stage = {"tasks": {"one": task}, "length": 32, "training": training}
-            block = Pretraining(text=folder, tokenizer={"size": 120}, network=shape, stages=[stage])
+            block = Pretraining(text=folder, tokenizer=words, network=shape, stages=[stage])
             with recorded() as found:
                 pretrain._Run(block, 3).train(Path(folder) / "working")
         return found

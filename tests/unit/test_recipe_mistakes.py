@@ -41,7 +41,7 @@ def test_every_mistake_is_told_at_once_with_its_line():
         "recipe.yaml:2: unknown field 'sed'; did you mean 'seed'?",
         "recipe.yaml:3: task: kind: got 'clasification', "
         "must be one of 'classification', 'multilabel', 'regression', 'tagging', 'qa', 'qa-with-null', 'masked-lm', "
-        "'embedding', 'multiple-choice', 'retrieval', 'reranking'",
+        "'causal-lm', 'embedding', 'multiple-choice', 'retrieval', 'reranking'",
         "recipe.yaml:3: task: max_length: got 2, must be a whole number of at least 4",
         "recipe.yaml:3: task: unknown field 'metrics'; did you mean 'metric'?",
         "recipe.yaml:4: student: layers: got [0, 'x'], must be a whole number of at least 1 or a list of whole numbers",
@@ -62,7 +62,7 @@ def test_every_mistake_is_told_at_once_with_its_line():
         "must be a block with the fields training, temperature, alpha, loss",
         "recipe.yaml:15: export 1: onnx.int8: got 'maybe', must be true or false",
         "recipe.yaml:16: export 2: unknown format 'tflite'; "
-        "allowed: executorch, fastest, onnx, openvino, ort, triton, web",
+        "allowed: executorch, fastest, generator, onnx, openvino, ort, triton, web",
         "recipe.yaml:17: evaluate: against: got [1], must be text",
         "recipe.yaml:17: evaluate: margin: got -1, must be a number of at least 0",
         "recipe.yaml:17: evaluate: latency.batch: got [], must not be empty",
