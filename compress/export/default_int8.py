@@ -82,10 +82,10 @@ def default_forms(
     if "static" in activations and len(calibration) and not hasattr(model.model, "stops"):  # early exits
         static = _Static(model, calibration[:CALIBRATION])
         yield from static.forms()
-    dynamic = [Form(Int8(activations=kind), name) for kind, name in DYNAMIC.items() if kind in activations]
-    yield from dynamic
+    kinds: list[Any] = [kind for kind in DYNAMIC if kind in activations]
+    yield from (Form(Int8(activations=kind), DYNAMIC[kind]) for kind in kinds)
     if static is not None and lacking() is not None:
-        yield from static.partly_float(dynamic[-1] if dynamic else Form(static.scheme, STATIC), lacking)
+        yield from static.partly_float(Int8(activations=kinds[-1]) if kinds else static.scheme, lacking)
 
 
 class _Static:
@@ -108,32 +108,30 @@ class _Static:
         """Yield the forms with no layer in float32 and with ``IN_FLOAT`` of them."""
         if not self.scheme.ranges:
             return  # it has no linear layers that are worth 8 bits
-        whole = Form(self.scheme, STATIC)
-        yield whole
-        yield from (_without(whole, self.order, count) for count in IN_FLOAT if 2 * count <= len(self.order))
+        yield Form(self.scheme, STATIC)
+        yield from (_without(self.scheme, self.order, count) for count in IN_FLOAT if 2 * count <= len(self.order))
 
-    def partly_float(self, form: Form, lacking: Callable[[], float | None]) -> Iterator[Form]:
+    def partly_float(self, scheme: Int8, lacking: Callable[[], float | None]) -> Iterator[Form]:
         """Yield a form with more and more layers in float32, a quarter more each time, until one will do.
 
         It is slower than the others; smaller and mostly faster than float32.
 
         Args:
-            form: With all layers in 8 bits.
+            scheme: With all layers in 8 bits.
             lacking: As in ``default_forms``.
         """
-        if form.scheme is None or not self.scheme.ranges:
+        if not self.scheme.ranges:
             return
-        order = list(self.calibration.spread(JUDGED).by_harm(form.scheme))
+        order = list(self.calibration.spread(JUDGED).by_harm(scheme))
         count = 2 * max(IN_FLOAT)
         while count < len(order) and lacking() is not None:
-            yield _without(form, order, count)
+            yield _without(scheme, order, count)
             count += max(1, count // 4)
 
 
-def _without(form: Form, order: Sequence[str], count: int) -> Form:
+def _without(scheme: Int8, order: Sequence[str], count: int) -> Form:
     """Return a form with the first layers in float32."""
     from compress.quantize.calibration import only
 
-    scheme = form.scheme or Int8()
     layers = "layer" if count == 1 else "layers"
-    return Form(only(scheme, order[count:], order), f"{form.name}, {count} {layers} in float32")
+    return Form(only(scheme, order[count:], order), f"{scheme_name(scheme)}, {count} {layers} in float32")
