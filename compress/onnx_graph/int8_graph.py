@@ -215,8 +215,9 @@ class Quantizer:
         is_sum = [reader.op_type for reader in readers] == ["Add"]
         apart = next((name for name in readers[0].input if name in values), "") if is_sum else ""
         known = values.get(linear.bias or apart)
-        if linear.bias and known is None:
-            return linear.bias  # it is computed
+        if linear.bias and known is None:  # it is computed
+            more = self._constant(f"{node.output[0]}_correction", correction.astype(np.float32))
+            return self._add("Add", [linear.bias, more], f"{node.output[0]}_bias")
         own = 0.0 if known is None else onnx.numpy_helper.to_array(known)
         corrected = self._constant(f"{node.output[0]}_bias", (own + correction).astype(np.float32))
         if linear.bias or not apart:

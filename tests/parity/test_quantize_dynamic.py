@@ -315,6 +315,18 @@ def test_what_is_made_of_gelu_may_be_less_and_is_not_raised(then):
     assert np.abs(run(model, x=x, other=-x) - exact).mean() < 0.05 * np.abs(exact).mean()
 
 
+def test_a_computed_bias_takes_away_what_gelu_was_raised_by():
+    weight, x, bias = random(32, 16), random(5, 32, seed=1), random(16, seed=2)
+    nodes = [
+        ("Gelu", ["x"], ["g"], {}),
+        ("Neg", ["b"], ["computed"], {}),
+        ("Gemm", ["g", "w", "computed"], ["y"], {}),
+    ]
+    shape = (TensorProto.FLOAT, ["rows", 32])
+    model = graph(list(enumerate(nodes)), {"w": weight, "b": bias}, {"x": shape}, opset=20)
+    np.testing.assert_allclose(run(quantized(model)[0], x=x), run(model, x=x), rtol=0, atol=0.1)
+
+
 @settings(deadline=None, max_examples=50)
 @given(seed=st.integers(0, 10_000), inner=st.integers(1, 9), heavy=st.booleans())
 def test_pairs_never_saturate_and_are_finer_than_seven_bits(seed, inner, heavy):
