@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from eval.errors import UserError
-from teachers.anatomy.families import FAMILIES, Family
+from teachers.anatomy.families import FAMILIES, TRANSFORMER_XL, Family
 
 UNLIMITED = 1 << 20
 """What ``max_tokens`` returns for a family without a longest input."""
@@ -63,7 +63,7 @@ def family_of(model: Any) -> Family:
     for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
         if getattr(config, option, False):
             raise UserError(f"{name} with {option} is not supported; only {option} = false is")
-    return FAMILIES.get(name)
+    return TRANSFORMER_XL if name == "xlnet" and config.attn_type == "uni" else FAMILIES.get(name)
 
 
 def inner_family(model: Any) -> Family:

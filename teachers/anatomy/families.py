@@ -160,6 +160,7 @@ _XLNET = Family(
         "classifier": "logits_proj",
         "tagger": "classifier",
         "qa": "qa_outputs",
+        "mlm_decoder": "lm_loss",
     },
     token_types="always",
     typed_layers=True,
@@ -169,7 +170,10 @@ _XLNET = Family(
     plain_attention=False,
     adds_mask=False,
     entry=(),
+    two_streams=True,
 )
+TRANSFORMER_XL = replace(_XLNET, causal=True)
+"""XLNet with ``attn_type: uni``: the relative positions and the memory of Transformer-XL, and no later token is seen."""
 _MOBILEBERT = Family(
     "mobilebert",
     "mobilebert",

@@ -91,6 +91,8 @@ class Family:
         entry: Paths from the encoder to what only the first layer's input passes through, those that exist.
         closing: Paths from the encoder to what only the last layer's output passes through, those that exist.
         causal: Whether a token sees itself and those before it alone, so that the last one knows the whole text.
+        two_streams: Whether it can predict tokens in any order: a second stream knows the place of a token and not the
+            token, and hidden states of earlier segments are taken as memory.
     """
 
     model_type: str
@@ -117,3 +119,4 @@ class Family:
     entry: tuple[str, ...] = ("embeddings",)
     closing: tuple[str, ...] = ("pooler",)
     causal: bool = False
+    two_streams: bool = False

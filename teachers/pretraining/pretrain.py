@@ -27,7 +27,7 @@ from teachers.file_digests import config_values, has_config
 from teachers.home import home
 from teachers.pretraining.earlier_heads import HEADS, earlier_heads
 from teachers.pretraining.inputs import check_inputs, digests, given_sources
-from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for, words_of
+from teachers.pretraining.network import check_memory, network_for, segmenter_for, tokenizer_for, words_of
 from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.prediction_heads import Head, TextHead, pooler
@@ -103,7 +103,8 @@ class _Run:
         tokenizer = tokenizer_for(block, [own["train"] for own in self.sources if "train" in own])
         predicts = words_of(block)
         self.student = network_for(block.network, tokenizer, predicts, seed)
-        self.frame = Frame(self.student.tokenizer, masks=predicts != "next")
+        check_memory(block, self.student.model)
+        self.frame = Frame(self.student.tokenizer, masks=predicts not in ("next", "ordered"))
         self.text = self._corpus("train")
         self.watched = self._corpus("validation")
         self.heads: dict[str, Head] = {}
@@ -214,7 +215,8 @@ class _Run:
             make = partial(TextHead, target=rows.label, classes=rows.source.classes, pooler=self.pooler)
             heads[rows.label] = self._head(rows.label, make)
             weights[rows.label] = task.weight
-        loss = PretextLoss(heads, weights, reads_last(network))
+        streams = 1 + any(own.permutes for own in task.objectives.given.values())
+        loss = PretextLoss(heads, weights, reads_last(network, streams))
         return BoundTask(
             self.student,
             rows,
@@ -254,7 +256,8 @@ class _Run:
         elif task.dialogues:
             source = Dialogues(corpus, frame, stage.length)
         else:
-            source = Packed(corpus, frame, stage.length, task.format, task.pair, task.reorder)
+            pair = task.pair or ("next_sentence" if task.two_segments else None)
+            source = Packed(corpus, frame, stage.length, task.format, pair, task.reorder)
         asked = Text(corpus, frame, self.student.tokenizer)
         inputs = model_inputs(network.config)
         if getattr(network.config, "use_task_id", False):
@@ -268,6 +271,7 @@ class _Run:
             seed=self.seed,
             draws=task.draws if split == "train" else 1,
             task_type=task.task_type,
+            memory=task.memory,
             digest=corpus.folder.name,
             most=task.most if split == "train" else WATCHED,
         )

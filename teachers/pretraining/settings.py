@@ -26,8 +26,8 @@ class TokenizerBlock(_Block):
     Attributes:
         from_: A model folder or hub name whose tokenizer is taken; written ``from``. Otherwise one is learned from the
             text.
-        kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa), ``unigram`` (ALBERT) or ``gpt2`` (bytes too, with an end of
-            text as the only special token).
+        kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa), ``unigram`` (ALBERT), ``xlnet`` (unigrams too, with
+            the classifier token last) or ``gpt2`` (bytes too, with an end of text as the only special token).
         size: Pieces.
         lowercase: Whether everything is written small; ``bytes`` and ``gpt2`` never do.
     """
@@ -70,7 +70,7 @@ class NetworkBlock(_Block):
         allowed = [
             name
             for name in FAMILIES
-            if ((known := FAMILIES.get(name)).predicts_words or known.causal) and known.layers is not None
+            if ((known := FAMILIES.get(name)).predicts_words or known.causal or known.two_streams) and known.layers
         ]
         if family not in allowed:
             raise ValueError(f"got {family!r}; those that are pretrained here: {', '.join(allowed)}")
@@ -116,6 +116,12 @@ class PretextTask(_Block):
             raise ValueError("asks for nothing; give objectives such as {mlm: {}}, or pair, reorder, given, dialogues")
         if self.objectives.next_word is not None and named:
             raise ValueError(f"next_word is for decoders, which have no token that knows a pair; leave {named[0]} out")
+        if self.objectives.plm is not None and named:
+            raise ValueError(
+                f"plm has no loss of whole sequences; leave {named[0]} out. sequences: segment_pair gives two segments"
+            )
+        if self.memory and self.format != "blocks":
+            raise ValueError("memory: is of sequences: blocks, of which each goes on where the one before it ends")
         if self.format == "blocks" and (self.pair or self.reorder):
             raise ValueError(
                 "sequences: blocks may begin inside of a sentence; choose another for pairs and paragraphs"
@@ -127,9 +133,19 @@ class PretextTask(_Block):
     @property
     def format(self) -> Format:
         """How sentences make a sequence; segments where there are two, else full sequences, blocks for a decoder."""
-        if self.sequences is None and self.objectives.next_word is not None:
+        if self.sequences is None and (self.objectives.next_word is not None or self.memory):
             return "blocks"
         return self.sequences or ("segment_pair" if self.pair or self.reorder else "full_sentences")
+
+    @property
+    def memory(self) -> int:
+        """Tokens before a sequence whose hidden states are its memory."""
+        return max((own.remembers for own in self.objectives.given.values()), default=0)
+
+    @property
+    def two_segments(self) -> bool:
+        """Whether two segments are read without asking what they are to each other, as XLNet does."""
+        return self.objectives.plm is not None and self.format == "segment_pair"
 
 
 class Stage(_Block):
@@ -144,6 +160,13 @@ class Stage(_Block):
     tasks: dict[str, PretextTask] = Field(min_length=1)
     length: int = Field(default=128, ge=8)
     training: Training = Field(default_factory=lambda: Training(keep="last"))
+
+    @model_validator(mode="after")
+    def _short_memory(self) -> Stage:
+        most = max(task.memory for task in self.tasks.values())
+        if most > self.length:
+            raise ValueError(f"memory: {most} tokens are more than a sequence has ({self.length}); take no more")
+        return self
 
     @field_validator("training", mode="before")
     @classmethod

@@ -21,6 +21,7 @@ from teachers.pretraining.objectives.capitals import Capitals
 from teachers.pretraining.objectives.in_document import InDocument
 from teachers.pretraining.objectives.mlm import MaskedLM
 from teachers.pretraining.objectives.next_word import NextWord
+from teachers.pretraining.objectives.plm import PermutationLM
 from teachers.pretraining.objectives.pretext_objective import PretextObjective
 from teachers.pretraining.objectives.rtd import ReplacedTokenDetection
 from teachers.pretraining.objectives.span_boundary import SpanBoundary
@@ -46,6 +47,7 @@ REGISTRY: Registry[type[PretextObjective]] = Registry(
         "capitals": Capitals,
         "in_document": InDocument,
         "next_word": NextWord,
+        "plm": PermutationLM,
     },
     _problem,
 )
@@ -71,7 +73,8 @@ class Objectives(RenamedFields, NamedBlock):
         span_boundary: The tokens of a masked span from those at its ends (SpanBERT).
         capitals: Whether a word begins with a capital (ERNIE 2.0).
         in_document: Whether a word stands in the document elsewhere (ERNIE 2.0).
-        next_word: The token after each (GPT, GPT-2); of decoders, and alone.
+        next_word: The token after each (GPT, GPT-2, Transformer-XL); of decoders, and alone.
+        plm: Permutation language modelling (XLNet); of networks with two streams, and alone.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -87,6 +90,7 @@ class Objectives(RenamedFields, NamedBlock):
     capitals: Capitals | None = None
     in_document: InDocument | None = None
     next_word: NextWord | None = None
+    plm: PermutationLM | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -111,6 +115,8 @@ class Objectives(RenamedFields, NamedBlock):
             raise ValueError("rtd fills the sequences itself; leave the other objectives out")
         if self.next_word is not None and len(self.given) > 1:
             raise ValueError("next_word is for networks that see no later token; leave the other objectives out")
+        if self.plm is not None and len(self.given) > 1:
+            raise ValueError("plm answers from a stream of its own; leave the other objectives out")
         return self
 
     @property

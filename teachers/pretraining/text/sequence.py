@@ -102,11 +102,14 @@ class Frame:
         for number, text in enumerate(texts):
             own = np.asarray(text, dtype=np.int64)
             inner = np.where(own < 0, self.separator[0], corpus.tokens[np.maximum(own, 0)].astype(np.int64))
-            end = slots.special[1] if number + 1 < len(texts) else slots.special[-1]
+            last = number + 1 == len(texts)
+            end = slots.special[-1 if last else 1]
             role = number % 2 if roles else min(number, 1)
             ids += [inner, np.array(end, dtype=np.int64)]
             places += [own, np.full(len(end), -1)]
             types += [np.full(len(own) + len(end), slots.types[role])]
+            if last and slots.last_type is not None:
+                types[-1][-1] = slots.last_type
         where = np.concatenate(places)
         return Drawn(np.concatenate(ids), _words(corpus, where), np.concatenate(types), where, label)
 
@@ -131,6 +134,8 @@ class _Slots:
         if not self.types:
             raise UserError("the tokenizer makes no token of the letter 'a'; pretraining cannot use it")
         self.special = special
+        self.last_type = encoding.type_ids[-1] if encoding.type_ids[-1] not in self.types else None
+        """Token type of the last special token where it is no text's, as that of XLNet's classifier token."""
         self.count = sum(map(len, special))
 
 
@@ -139,6 +144,7 @@ class _Bare:
 
     special: ClassVar[list[list[int]]] = [[], []]
     types: ClassVar[list[int]] = [0]
+    last_type: ClassVar[int | None] = None
 
 
 def _words(corpus: Corpus, places: Array) -> Array:
