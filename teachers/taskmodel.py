@@ -24,7 +24,7 @@ from eval.task import TaskSpec
 from teachers.anatomy.choice_rows import read_rows
 from teachers.anatomy.encoder import base_encoder, family_of, max_tokens, model_inputs
 from teachers.anatomy.families import FAMILIES, register_family
-from teachers.anatomy.linear_form import LinearAuto
+from teachers.anatomy.linear_form import LinearAuto, recorded_state
 from teachers.anatomy.padding import silence
 from teachers.anatomy.pooling import pooled, set_pooling
 from teachers.chosen_on import chosen_on
@@ -131,7 +131,7 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 def weights_digest(model: torch.nn.Module) -> str:
     """Return the SHA-256 over names, shapes, types and bytes of all parameters and persistent buffers."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(recorded_state(model).items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
@@ -163,7 +163,12 @@ def check_kind(config: Any, task: TaskSpec) -> None:
     if kind.masks and not family.predicts_words:
         raise UserError(f"{family.model_type} has no masked-language head; it is not trained that way")
     if kind.causal and not family.causal:
-        raise UserError(f"{family.model_type} sees what comes after a token, so it does not predict the next one")
+        instead = "; with attn_type: uni in its config it would" if family.two_streams else ""
+        raise UserError(
+            f"{family.model_type} sees what comes after a token, so it does not predict the next one{instead}"
+        )
+    if family.causal and family.two_streams and not kind.causal:
+        raise UserError(f"{family.model_type} with attn_type: uni predicts the next token; it has no head for {task.kind}")
     if kind.vectors and task.pooling == "first" and family.causal:
         raise UserError(f"pooling: first: the first token of {family.model_type} sees no other; take last or mean")
     having = FAMILIES if kind.head_table is None else getattr(modeling_auto, kind.head_table)

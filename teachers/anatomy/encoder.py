@@ -60,7 +60,7 @@ def family_of(model: Any) -> Family:
         raise UserError(
             f"mpnet with pad_token_id = {config.pad_token_id} is not supported; transformers takes it for 1"
         )
-    for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
+    for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention", "same_length"):
         if getattr(config, option, False):
             raise UserError(f"{name} with {option} is not supported; only {option} = false is")
     return TRANSFORMER_XL if name == "xlnet" and config.attn_type == "uni" else FAMILIES.get(name)
@@ -225,8 +225,7 @@ def albert_groups(config: Any) -> list[int]:
 def part_names(model: Any, layer: nn.Module) -> dict[str, str]:
     """Return role -> path of the module from the layer, for the roles of ``families`` that this layer has.
 
-    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on. XLNet's attention has bare
-    tensors in place of modules.
+    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on.
     """
     modules = dict(layer.named_modules())
     found: dict[str, str] = {}

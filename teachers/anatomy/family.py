@@ -91,6 +91,7 @@ class Family:
         entry: Paths from the encoder to what only the first layer's input passes through, those that exist.
         closing: Paths from the encoder to what only the last layer's output passes through, those that exist.
         causal: Whether a token sees itself and those before it alone, so that the last one knows the whole text.
+        time_first: Whether layers compute on ``[L, B, d]``.
         two_streams: Whether it can predict tokens in any order: a second stream knows the place of a token and not the
             token, and hidden states of earlier segments are taken as memory.
     """
@@ -119,4 +120,5 @@ class Family:
     entry: tuple[str, ...] = ("embeddings",)
     closing: tuple[str, ...] = ("pooler",)
     causal: bool = False
+    time_first: bool = False
     two_streams: bool = False
