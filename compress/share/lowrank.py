@@ -59,8 +59,8 @@ class LowRank(Surgery):
         Parameters, non-zeros, bytes and multiply-accumulates of the factorised layers: all by the same part.
 
     Limits:
-        XLNet's attention is no linear layer and stays, and so do layers that another step has quantized. The factors
-        of a pruned matrix have none of its zeros, so layers that are pruned are refused; the factors can be pruned.
+        Layers that another step has quantized stay. The factors of a pruned matrix have none of its zeros, so layers
+        that are pruned are refused; the factors can be pruned.
         Standard classes cannot hold the result; ``compress.load`` and ONNX can. Two thin products take longer than
         their multiply-accumulates say. Share layers and cut heads or neurons before, not after.
 

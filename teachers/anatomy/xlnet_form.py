@@ -68,13 +68,14 @@ class LinearRelativeAttention(XLNetRelativeAttention):  # type: ignore[misc]
 
     def post_attention(self, h: Tensor, attn_vec: Tensor, residual: bool = True) -> Tensor:
         """Return ``[L, B, d]`` after the output layer, dropout, the residual sum and the norm."""
-        out = self.dropout(self.o(attn_vec.flatten(2)))
+        vectors = attn_vec.reshape(attn_vec.shape[0], attn_vec.shape[1], self.n_head * self.d_head)
+        out = self.dropout(self.o(vectors))
         normed: Tensor = self.layer_norm(out + h if residual else out)
         return normed
 
     def _by_head(self, layer: nn.Module, states: Tensor) -> Tensor:
-        found: Tensor = layer(states).unflatten(-1, (self.n_head, self.d_head))
-        return found
+        found: Tensor = layer(states)  # its sizes are read one by one, so that a traced graph takes any
+        return found.view(found.shape[0], found.shape[1], self.n_head, self.d_head)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """Take the tensors of a standard network too."""
@@ -96,9 +97,8 @@ class CausalXLNet(XLNetModel):  # type: ignore[misc]
         given = inputs["inputs_embeds"] if input_ids is None else input_ids
         rows, length = given.shape[:2]
         later = torch.ones(length, length, device=given.device, dtype=self.dtype).triu(1)
-        return super().forward(
-            input_ids, attention_mask=attention_mask, perm_mask=later[None].expand(rows, -1, -1), **inputs
-        )
+        inputs["perm_mask"] = later[None].expand(rows, -1, -1)
+        return super().forward(input_ids, attention_mask=attention_mask, **inputs)
 
 
 class _LinearXLNet:
