@@ -255,10 +255,12 @@ def _linears(student: TaskModel, layer: nn.Module, blocks: tuple[str, ...]) -> d
     from teachers.anatomy.layer_blocks import weighted_parts
 
     names = {module: name for name, module in student.model.named_modules()}
-    parts = (
+    kinds = (nn.Linear, LowRankLinear)
+    outer = [
         layer.get_submodule(path) for path, block in weighted_parts(student.model, layer).items() if block in blocks
-    )
-    return {names[part]: part for part in parts if type(part) in (nn.Linear, LowRankLinear)}
+    ]  # XLNet's attention is one part, with its biases by head
+    parts = (inner for part in outer for inner in ([part] if type(part) in kinds else part.children()))
+    return {names[part]: part for part in parts if type(part) in kinds}
 
 
 def _replace(network: torch.nn.Module, module: Any, first: Tensor, second: Tensor) -> None:
