@@ -12,7 +12,7 @@ from typing import Any, Literal
 from eval.data.sources import Source
 from eval.errors import UserError
 from eval.task import TaskSpec
-from teachers.anatomy.encoder import family_of, new_config
+from teachers.anatomy.encoder import embedding_parts, family_of, new_config
 from teachers.anatomy.families import FAMILIES
 from teachers.anatomy.linear_form import LinearAuto
 from teachers.home import home
@@ -139,6 +139,21 @@ def tokenizer_for(block: Pretraining, training: Sequence[Source]) -> Any:
     return loaded_part(named, "tokenizer", lambda: load_tokenizer(named))
 
 
+def check_positions(network: Any) -> None:
+    """Refuse to let positions begin anew in a network that counts them itself.
+
+    Raises:
+        UserError: If it does.
+    """
+    family = family_of(network)
+    if family.rotary or (family.plain_attention and "positions" in embedding_parts(network)):
+        return
+    raise UserError(
+        f"pretrain.stages: restart: {family.model_type} reads distances between tokens, which no position changes; "
+        "write restart: false, or take a family with a table of positions, such as bert"
+    )
+
+
 def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
     """Write a network of the right shape that knows no word and has learned nothing; its text is found, but not read.
 
@@ -151,6 +166,8 @@ def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
     asked = words_of(block)
     student = network_for(block.network, tokenizer, asked if asked in ("next", "ordered") else "masked", seed)
     check_memory(block, student.model)
+    if any(task.restarts for stage in block.stages for task in stage.tasks.values()):
+        check_positions(student.model)
     if named is None and student.model.config.vocab_size < block.tokenizer.size:
         student.model.resize_token_embeddings(block.tokenizer.size, mean_resizing=False)
     save_taskmodel(student, folder)

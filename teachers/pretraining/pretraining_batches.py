@@ -31,6 +31,7 @@ class PretextDataset:
         task_type: ERNIE 2.0's number of the task, where the network takes it.
         memory: Tokens before a sequence that are its memory; the sequences then are those of one stream. At most as
             many as each of them has.
+        first_position: Position of the first token, where ``inputs`` have positions.
         digest: Recognises the text behind the sequences.
         most: Most sequences, by number; all by default.
 
@@ -50,13 +51,14 @@ class PretextDataset:
         draws: int | None = None,
         task_type: int = 0,
         memory: int = 0,
+        first_position: int = 0,
         digest: str = "",
         most: int | None = None,
     ) -> None:
         self.source, self.frame, self.asks, self.label = source, frame, dict(asks), label
         self.inputs, self.seed, self.draws, self.task_type = tuple(inputs), seed, draws, task_type
         self.lengths = source.lengths[:most]
-        self.memory, self.digest = memory, digest
+        self.memory, self.first_position, self.digest = memory, first_position, digest
         if not len(self.lengths):
             raise UserError("the text gives no sequence; it is empty, or every document is shorter than two tokens")
 
@@ -81,6 +83,9 @@ class PretextDataset:
             "token_type_ids": _padded([one.types for one in drawn], length, 0),
             "task_type_ids": np.full((len(drawn), length), self.task_type, dtype=np.int64),
         }
+        if "position_ids" in self.inputs:
+            positions = [np.arange(len(one.ids)) if one.positions is None else one.positions for one in drawn]
+            arrays["position_ids"] = _padded([one + self.first_position for one in positions], length, 0)
         targets = {name: _padded([one.targets[name] for one in drawn], length, IGNORED) for name in drawn[0].targets}
         if self.memory:
             targets |= self._memories(rows, epoch)

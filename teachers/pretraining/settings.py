@@ -89,6 +89,13 @@ class PretextTask(_Block):
             or queries with results (ERNIE 2.0). A split named validation is watched.
         dialogues: Folder, file or hub name of dialogues with ``turns``; whether they are real is asked for (ERNIE 1.0).
             A split named validation is watched.
+        translations: Folder, file or hub name of pairs with ``source`` and ``target``, the same in two languages. They
+            are read one after the other, so that hidden words of one are found in the other (XLM's translation language
+            modelling). A split named validation is watched.
+        language: Of translations, whether ``both`` are read or the ``source`` or ``target`` sentences alone.
+        language_embeddings: Whether the token type of a ``target`` sentence is 1 when it is read alone too, so that types
+            are XLM's language embeddings; standard tokenizers give such a sentence 0, and so must whoever uses it later.
+        restart: Whether the positions of the second of two translations begin anew, as in XLM.
         objectives: What is asked of the tokens.
         draws: How many different forms chance gives a sequence: 1 is static masking, none a new one in every epoch.
         task_type: Number of the task for networks that take one (ERNIE 2.0).
@@ -101,6 +108,10 @@ class PretextTask(_Block):
     reorder: int = Field(default=0, ge=0, le=5)
     given: str | None = None
     dialogues: str | None = None
+    translations: str | None = None
+    language: Literal["both", "source", "target"] = "both"
+    language_embeddings: bool = False
+    restart: bool = True
     objectives: Objectives = Field(default_factory=Objectives)
     draws: Positive | None = None
     task_type: int = Field(default=0, ge=0)
@@ -109,11 +120,14 @@ class PretextTask(_Block):
 
     @model_validator(mode="after")
     def _one_source(self) -> PretextTask:
-        named = [name for name in ("pair", "reorder", "given", "dialogues") if getattr(self, name)]
+        named = [name for name in ("pair", "reorder", "given", "dialogues", "translations") if getattr(self, name)]
         if len(named) > 1:
             raise ValueError(f"{' and '.join(named)}: a sequence has one class; write a task for each")
-        if not named and not self.objectives.given:
+        if named in ([], ["translations"]) and not self.objectives.given:
             raise ValueError("asks for nothing; give objectives such as {mlm: {}}, or pair, reorder, given, dialogues")
+        others = sorted({"language", "language_embeddings", "restart"} & self.model_fields_set)
+        if others and not self.translations:
+            raise ValueError(f"{others[0]}: is of translations")
         if self.objectives.next_word is not None and named:
             raise ValueError(f"next_word is for decoders, which have no token that knows a pair; leave {named[0]} out")
         if self.objectives.plm is not None and named:
@@ -126,9 +140,19 @@ class PretextTask(_Block):
             raise ValueError(
                 "sequences: blocks may begin inside of a sentence; choose another for pairs and paragraphs"
             )
-        if self.sequences is not None and (self.given or self.dialogues):
-            raise ValueError("sequences: is for text; given pairs and dialogues are sequences already")
+        if self.sequences is not None and self.own_source:
+            raise ValueError("sequences: is for text; given pairs, dialogues and translations are sequences already")
         return self
+
+    @property
+    def own_source(self) -> str | None:
+        """Pairs, dialogues or translations, if the task has a source of its own."""
+        return self.given or self.dialogues or self.translations
+
+    @property
+    def restarts(self) -> bool:
+        """Whether positions begin anew within a sequence."""
+        return bool(self.translations) and self.language == "both" and self.restart
 
     @property
     def format(self) -> Format:

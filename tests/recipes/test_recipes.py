@@ -155,6 +155,8 @@ def tiny_overrides(tmp_path, monkeypatch):
                 (tmp_path / "cross").mkdir()
                 save_taskmodel(tiny_taskmodel("bert", tiny_spec("regression", pair=True)), tmp_path / "cross")
                 values.append(f"steps.{number}.cross_encoder={tmp_path / 'cross'}")
+        if recipe.task.columns:
+            values.append("task.columns={}")
         for split in recipe.task.files or ():
             (tmp_path / "more.txt").write_text("some text\nmore text\n")
             values.append(f"task.files.{split}={tmp_path / 'more.txt'}")
