@@ -105,9 +105,8 @@ def _with_words(made: TaskModel, source: str | None, seed: int) -> TaskModel:
     import transformers
 
     family = family_of(made.model)
-    if family.causal or not family.two_streams:
-        kind = "xlnet with attn_type: uni" if family.two_streams else family.model_type
-        raise UserError(f"pretrain.network: {kind} has no second stream for plm; take family: xlnet, with attn_type: bi")
+    if not family.two_streams:
+        raise UserError(f"pretrain.network: {family.model_type} has no second stream for plm; take family: xlnet")
     auto = LinearAuto(transformers.AutoModelForCausalLM)
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(seed)
