@@ -110,7 +110,12 @@ class _LinearXLNet:
 
     def save_pretrained(self, save_directory: str | Path, **settings: Any) -> None:
         """Write the network as the standard class would."""
-        super().save_pretrained(save_directory, state_dict=standard_state(self), **settings)  # type: ignore[misc]
+        state = standard_state(self)
+        self.state_dict = lambda **_: dict(state)  # what is asked for also where a library has quantized the network
+        try:
+            super().save_pretrained(save_directory, **settings)  # type: ignore[misc]
+        finally:
+            del self.state_dict
 
 
 def in_linear_xlnet(network: Any) -> Any:

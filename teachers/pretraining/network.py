@@ -21,7 +21,15 @@ from teachers.pretraining.settings import NetworkBlock, Pretraining
 from teachers.pretraining.text.corpus import Segmenter
 from teachers.pretraining.text.tokenizer_training import LONGEST, trained_tokenizer
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
-from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, load_tokenizer, loaded_part, quiet, save_taskmodel
+from teachers.taskmodel import (
+    TaskModel,
+    build_taskmodel,
+    load_taskmodel,
+    load_tokenizer,
+    loaded_part,
+    quiet,
+    save_taskmodel,
+)
 
 Words = Literal["none", "masked", "next", "ordered"]
 SPECS: Mapping[Words, TaskSpec] = {

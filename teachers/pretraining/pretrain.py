@@ -27,7 +27,14 @@ from teachers.file_digests import config_values, has_config
 from teachers.home import home
 from teachers.pretraining.earlier_heads import HEADS, earlier_heads
 from teachers.pretraining.inputs import check_inputs, digests, given_sources
-from teachers.pretraining.network import check_memory, check_positions, network_for, segmenter_for, tokenizer_for, words_of
+from teachers.pretraining.network import (
+    check_memory,
+    check_positions,
+    network_for,
+    segmenter_for,
+    tokenizer_for,
+    words_of,
+)
 from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.prediction_heads import Head, TextHead, pooler

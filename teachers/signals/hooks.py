@@ -162,9 +162,7 @@ def _tapped(network: Any, wanted: SignalSpec) -> dict[nn.Module, list[list[Place
     return {module: runs for module, runs in found.items() if any(runs)}
 
 
-def _collector(
-    seen: dict[str, dict[int, Tensor]], runs: list[list[Place]], time_first: bool
-) -> Callable[..., None]:
+def _collector(seen: dict[str, dict[int, Tensor]], runs: list[list[Place]], time_first: bool) -> Callable[..., None]:
     remaining = iter(runs)
 
     def collect(_module: nn.Module, _args: Any, output: Tensor) -> None:

@@ -134,9 +134,7 @@ def test_two_streams_are_the_papers_formula(networks):
         for layer in own.transformer.layer:
             before = {i: [j for j in range(6) if order[j] == 0 or order[j] < order[i]] for i in range(6)}
             query = {i: stream(layer, content, one, i, before[i]) for i, one in query.items()}
-            content = torch.stack(
-                [stream(layer, content, content[i], i, sorted({*before[i], i})) for i in range(6)]
-            )
+            content = torch.stack([stream(layer, content, content[i], i, sorted({*before[i], i})) for i in range(6)])
         expected = torch.stack(list(query.values())) @ own.lm_loss.weight.T + own.lm_loss.bias
     found, _ = answers(own, batch_of())
     torch.testing.assert_close(found.logits[:3], expected, atol=1e-4, rtol=1e-4)

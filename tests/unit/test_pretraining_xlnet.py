@@ -113,7 +113,11 @@ def test_permutation_language_modelling_gives_a_standard_xlnet_that_goes_on(data
         ("plm", {"options": {"attn_type": "uni"}}, "xlnet with attn_type: uni predicts the next token"),
         ("next_word", {}, "xlnet sees what comes after a token.*with attn_type: uni in its config it would"),
         ("mlm", {}, "xlnet has no masked-language head"),
-        ({"next_word": {"memory": 4}}, {"family": "gpt2", "tokenizer": "gpt2"}, "gpt2 takes no hidden states of earlier"),
+        (
+            {"next_word": {"memory": 4}},
+            {"family": "gpt2", "tokenizer": "gpt2"},
+            "gpt2 takes no hidden states of earlier",
+        ),
         ("capitals", {}, "xlnet is pretrained with plm or next_word"),
     ],
 )

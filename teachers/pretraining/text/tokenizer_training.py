@@ -109,7 +109,5 @@ def _unigrams(sentences: Sentences, size: int, lowercase: bool, kind: Kind) -> A
     learner.train_from_iterator(iter(sentences), trainer)
     pieces = [(piece, score) for piece, score in json.loads(learner.to_str())["model"]["vocab"]]
     if kind == "xlnet":
-        return transformers.XLNetTokenizer(
-            vocab=pieces, unk_id=0, do_lower_case=lowercase, model_max_length=LONGEST
-        )
+        return transformers.XLNetTokenizer(vocab=pieces, unk_id=0, do_lower_case=lowercase, model_max_length=LONGEST)
     return transformers.AlbertTokenizer(vocab=pieces, do_lower_case=lowercase, model_max_length=LONGEST)
