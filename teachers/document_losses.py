@@ -22,10 +22,10 @@ from teachers.taskmodel import TaskModel, evaluating
 
 
 def document_losses(model: TaskModel, texts: Sequence[str], segment: int, memory: int) -> NDArray[np.float64]:
-    """Return what each token of some texts costs a causal language model, in nats; their mean's exponential is the
-    perplexity.
+    """Return what each token of some texts costs a causal language model, in nats.
 
-    An end-of-text token stands before each text, as in the kind causal-lm.
+    The perplexity is the exponential of their mean. An end-of-text token stands before each text, as in the kind
+    causal-lm.
 
     Args:
         model: A causal XLNet (``attn_type: uni``), which is Transformer-XL.

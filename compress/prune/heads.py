@@ -55,9 +55,9 @@ class HeadPruning(Technique):
     Limits:
         No standard config says that layers have fewer heads of the same size, so the result is loaded by
         ``compress.load``; ``prune.structured`` with ``stock`` makes all heads thinner instead. XLNet keeps
-        biases of its heads in bare tensors and is refused. In MPNet all layers share a bias with a column for each head; the heads that are
-        left read the columns they always did. A network whose attention is not made of ordinary linear layers any more
-        is refused too: remove heads first.
+        biases of its heads in bare tensors and is refused. In MPNet all layers share a bias with a column for each
+        head; the heads that are left read the columns they always did. A network whose attention is not made of
+        ordinary linear layers any more is refused too: remove heads first.
 
     Source:
         Michel, Levy, Neubig 2019, arXiv 1905.10650; Taylor: Molchanov et al. 2019, arXiv 1906.10771.

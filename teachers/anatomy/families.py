@@ -174,7 +174,7 @@ _XLNET = Family(
     two_streams=True,
 )
 TRANSFORMER_XL = replace(_XLNET, causal=True)
-"""XLNet with ``attn_type: uni``: the relative positions and the memory of Transformer-XL, and no later token is seen."""
+"""XLNet with ``attn_type: uni``: the relative positions and the memory of Transformer-XL; no later token is seen."""
 _MOBILEBERT = Family(
     "mobilebert",
     "mobilebert",

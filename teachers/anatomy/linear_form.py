@@ -63,13 +63,18 @@ def in_linear_form(network: Any) -> Any:
     return network
 
 
-def recorded_state(network: nn.Module) -> Mapping[str, Tensor]:
-    """Return the state of a network as records know it: that of XLNet under the names of the standard class."""
+def recorded_state(network: nn.Module, given: Mapping[str, Tensor] | None = None) -> Mapping[str, Tensor]:
+    """Return the state of a network as records know it: that of XLNet under the names of the standard class.
+
+    Args:
+        network: The network.
+        given: Its tensors, or some of them; by default its state.
+    """
     if any(type(module).__name__ == "LinearRelativeAttention" for module in network.modules()):
         from teachers.anatomy.xlnet_form import standard_state
 
-        return standard_state(network)
-    return network.state_dict()
+        return standard_state(network, given)
+    return network.state_dict() if given is None else given
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class CausalXLNet(XLNetModel):  # type: ignore[misc]
         return super().forward(input_ids, attention_mask=attention_mask, **inputs)
 
 
-class _LinearXLNet:
+class _LinearXLNet(nn.Module):
     """What a standard class is mixed with: made with linear layers, saved without."""
 
     def __init__(self, config: Any, *given: Any, **settings: Any) -> None:
@@ -121,14 +121,15 @@ class _LinearXLNet:
 def in_linear_xlnet(network: Any) -> Any:
     """Return an XLNet, changed in place, whose attention is made of linear layers; others stay as they are."""
     if any(type(module) is XLNetRelativeAttention for module in network.modules()):
-        network.__class__ = _linear_class(type(network), network.config.attn_type == "uni")
+        standard: Any = type(network)
+        network.__class__ = _linear_class(standard, network.config.attn_type == "uni")
         _turn(network)
     return network
 
 
-def standard_state(network: nn.Module) -> Mapping[str, Tensor]:
-    """Return the state of a network under the names, and in the shapes, of the standard class."""
-    state = dict(network.state_dict())
+def standard_state(network: nn.Module, given: Mapping[str, Tensor] | None = None) -> Mapping[str, Tensor]:
+    """Return the state of a network, or what is given of it, under the names and in the shapes of the standard class."""
+    state = dict(network.state_dict() if given is None else given)
     for path, module in _attentions(network):
         prefix = f"{path}." if path else ""
         for name in TURNED:

@@ -38,7 +38,7 @@ def check_inputs(block: Pretraining) -> None:
 
 
 def given_sources(task: PretextTask) -> dict[str, Source]:
-    """Return the pairs, dialogues or translations of a task: the first split is learned from, one named validation watched."""
+    """Return the pairs, dialogues or translations of a task: of its first split, and of one named validation."""
     found = find_sources(str(task.own_source), {})
     watched = {"validation": found["validation"]} if {"train", "validation"} <= found.keys() else {}
     return {"train": next(iter(found.values())), **watched}

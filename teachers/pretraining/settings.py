@@ -93,8 +93,8 @@ class PretextTask(_Block):
             are read one after the other, so that hidden words of one are found in the other (XLM's translation language
             modelling). A split named validation is watched.
         language: Of translations, whether ``both`` are read or the ``source`` or ``target`` sentences alone.
-        language_embeddings: Whether the token type of a ``target`` sentence is 1 when it is read alone too, so that types
-            are XLM's language embeddings; standard tokenizers give such a sentence 0, and so must whoever uses it later.
+        language_embeddings: Whether the token type of a ``target`` sentence is 1 when it is read alone too, so that
+            types are XLM's language embeddings. Standard tokenizers give such a sentence 0.
         restart: Whether the positions of the second of two translations begin anew, as in XLM.
         objectives: What is asked of the tokens.
         draws: How many different forms chance gives a sequence: 1 is static masking, none a new one in every epoch.

@@ -1,4 +1,4 @@
-"""XLNet's permutation language modelling: orders by construction, two streams against the stock class and slow loops."""
+"""XLNet's permutation language modelling: orders by construction, two streams against standard code and slow loops."""
 
 import math
 
@@ -130,7 +130,7 @@ def test_two_streams_are_the_papers_formula(networks):
     order = ORDER[0].tolist()
     with torch.no_grad():
         content = own.transformer.word_embedding.weight[IDS[0]]
-        query = {place: own.transformer.mask_emb[0, 0] for place in (0, 1, 3)}
+        query = dict.fromkeys((0, 1, 3), own.transformer.mask_emb[0, 0])
         for layer in own.transformer.layer:
             before = {i: [j for j in range(6) if order[j] == 0 or order[j] < order[i]] for i in range(6)}
             query = {i: stream(layer, content, one, i, before[i]) for i, one in query.items()}
@@ -198,7 +198,8 @@ def test_the_last_sixth_of_an_order_is_asked_for(units, context):
         assert (order[asked] > 0).all()
     if units == "span":
         lengths = np.diff(np.flatnonzero(np.diff(np.pad(asked, 1).astype(int))))[::2]
-        assert 1 <= lengths.min() and lengths.max() <= 5
+        assert lengths.min() >= 1
+        assert lengths.max() <= 5
 
 
 def test_orders_are_uniform():

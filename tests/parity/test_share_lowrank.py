@@ -12,8 +12,8 @@ from compress.engine.steps import run
 from compress.export import export_onnx
 from compress.export.runtime.answering import Runtime
 from compress.modules.low_rank import LowRankLinear
-from compress.recipe import Recipe
 from compress.quantize.weights import WeightQuantization
+from compress.recipe import Recipe
 from compress.share.lowrank import (
     LowRank,
     factorise,

@@ -137,7 +137,7 @@ def tiny_overrides(tmp_path, monkeypatch):
             return several_tasks(recipe, tmp_path)
         task = task_for(recipe)
         write_data(task, tmp_path / "data")
-        values = [f"task.data={tmp_path / 'data'}", *tiny_teacher(recipe.teacher, task, tmp_path)]
+        values = [f"task.data={tmp_path / 'data'}", "task.columns={}", *tiny_teacher(recipe.teacher, task, tmp_path)]
         if recipe.teacher.finetune is not None:
             blocks = ["teacher.finetune"] + ["teacher.finetune.in_domain"] * (
                 recipe.teacher.finetune.in_domain is not None
@@ -155,8 +155,6 @@ def tiny_overrides(tmp_path, monkeypatch):
                 (tmp_path / "cross").mkdir()
                 save_taskmodel(tiny_taskmodel("bert", tiny_spec("regression", pair=True)), tmp_path / "cross")
                 values.append(f"steps.{number}.cross_encoder={tmp_path / 'cross'}")
-        if recipe.task.columns:
-            values.append("task.columns={}")
         for split in recipe.task.files or ():
             (tmp_path / "more.txt").write_text("some text\nmore text\n")
             values.append(f"task.files.{split}={tmp_path / 'more.txt'}")

@@ -45,7 +45,8 @@ def trained_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercas
     Args:
         sources: The text.
         kind: ``wordpiece`` as BERT's, which splits Chinese into characters; ``bytes`` as RoBERTa's, which knows any
-            text; ``unigram`` as ALBERT's; ``xlnet`` the same with the special tokens at the end; ``gpt2`` as GPT-2's, bytes with an end of text as the only special token.
+            text; ``unigram`` as ALBERT's; ``xlnet`` the same with the special tokens at the end;
+            ``gpt2`` as GPT-2's, bytes with an end of text as the only special token.
         size: Pieces, special tokens among them.
         lowercase: Whether everything is written small; ``bytes`` never does.
         home: It is kept in a folder below this.
