@@ -163,14 +163,9 @@ def check_kind(config: Any, task: TaskSpec) -> None:
     if kind.masks and not family.predicts_words:
         raise UserError(f"{family.model_type} has no masked-language head; it is not trained that way")
     if kind.causal and not family.causal:
-        instead = "; with attn_type: uni in its config it would" if family.two_streams else ""
-        raise UserError(
-            f"{family.model_type} sees what comes after a token, so it does not predict the next one{instead}"
-        )
+        raise UserError(f"{family.model_type} sees what comes after a token, so it does not predict the next one")
     if family.causal and family.two_streams and not kind.causal:
-        raise UserError(
-            f"{family.model_type} with attn_type: uni predicts the next token; it has no head for {task.kind}"
-        )
+        raise UserError(f"xlnet with attn_type: uni predicts the next token; it has no head for {task.kind}")
     if kind.vectors and task.pooling == "first" and family.causal:
         raise UserError(f"pooling: first: the first token of {family.model_type} sees no other; take last or mean")
     having = FAMILIES if kind.head_table is None else getattr(modeling_auto, kind.head_table)

@@ -128,7 +128,7 @@ def in_linear_xlnet(network: Any) -> Any:
 
 
 def standard_state(network: nn.Module, given: Mapping[str, Tensor] | None = None) -> Mapping[str, Tensor]:
-    """Return the state of a network, or what is given of it, under the names and in the shapes of the standard class."""
+    """Return the state of a network, or what is given of it, under the names and shapes of the standard class."""
     state = dict(network.state_dict() if given is None else given)
     for path, module in _attentions(network):
         prefix = f"{path}." if path else ""

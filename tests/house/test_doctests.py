@@ -73,6 +73,7 @@ MODULES = (
     "eval.task",
     "teachers.losses.ranking",
     "teachers.losses.siamese",
+    "teachers.pretraining.objectives.two_streams",
     "teachers.signals.predictions_file",
     "teachers.signals.predictions_teacher",
     "teachers.training.config",

@@ -111,7 +111,7 @@ def test_permutation_language_modelling_gives_a_standard_xlnet_that_goes_on(data
     [
         ("plm", {"family": "bert", "tokenizer": "wordpiece"}, "bert has no second stream for plm"),
         ("plm", {"options": {"attn_type": "uni"}}, "xlnet with attn_type: uni predicts the next token"),
-        ("next_word", {}, "xlnet sees what comes after a token.*with attn_type: uni in its config it would"),
+        ("next_word", {}, "xlnet sees what comes after a token"),
         ("mlm", {}, "xlnet has no masked-language head"),
         (
             {"next_word": {"memory": 4}},
