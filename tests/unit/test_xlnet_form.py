@@ -11,6 +11,8 @@ from compress.artifact.artifact import load
 from compress.artifact.structure import structure_of
 from compress.distill.minilm import minilm_relations
 from compress.engine.steps import run
+from compress.export import export_onnx
+from compress.export.folder import export
 from compress.prune.structured import StructuredPruning
 from compress.recipe import Recipe
 from compress.technique import Inputs
@@ -115,6 +117,13 @@ def test_with_attn_type_uni_no_later_token_is_seen_and_padding_neither(causal, t
         for row, length in enumerate((5, 8)):
             alone = standard(input_ids=TEXT[row : row + 1, :length]).logits[0]
             assert torch.allclose(found[row, :length], alone, atol=1e-5)
+
+
+def test_a_causal_xlnet_is_exported_without_a_cache(causal, tmp_path):
+    report = export_onnx(causal, tmp_path / "onnx", examples=tiny_task("causal-lm").validation[:8])
+    assert report.gate.max_abs_difference < 1e-5
+    with pytest.raises(UserError, match="xlnet remembers hidden states, no keys and values; take onnx"):
+        export(causal, tmp_path / "generator", "generator")
 
 
 def test_a_causal_xlnet_has_no_head_for_other_tasks(causal, tmp_path):

@@ -54,10 +54,18 @@ class GeneratorTarget(Target):
     try_it = "python {out}/predict.py --generate 40 {text}"
 
     def refused(self, model: TaskModel, options: TargetBlock) -> list[str]:
-        """Refuse what does not predict the next token."""
+        """Refuse what does not predict the next token, and a decoder whose cache is none of keys and values."""
+        from teachers.anatomy.encoder import family_of
+
         del options
         kind = kind_of(model.task.kind)
-        return [] if kind.causal else [f"{model.name}: {self.name} writes text, and {kind.named} model writes none"]
+        if not kind.causal:
+            return [f"{model.name}: {self.name} writes text, and {kind.named} model writes none"]
+        if family_of(model.model).two_streams:
+            return [
+                f"{model.name}: xlnet remembers hidden states, no keys and values; take onnx in place of {self.name}"
+            ]
+        return []
 
     def write(self, model: TaskModel, beside: Path, scheme: Int8 | None, options: TargetBlock) -> Written:
         """Write ``model.onnx``."""
