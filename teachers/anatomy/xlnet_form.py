@@ -111,7 +111,8 @@ class _LinearXLNet(nn.Module):
     def save_pretrained(self, save_directory: str | Path, **settings: Any) -> None:
         """Write the network as the standard class would."""
         state = standard_state(self)
-        self.state_dict = lambda **_: dict(state)  # what is asked for also where a library has quantized the network
+        # what is asked for also where a library has quantized the network
+        self.state_dict = lambda **_: dict(state)  # type: ignore[method-assign, assignment]
         try:
             super().save_pretrained(save_directory, **settings)  # type: ignore[misc]
         finally:
