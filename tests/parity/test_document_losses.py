@@ -1,5 +1,8 @@
 """Transformer-XL's evaluation: segments with memory against one pass over the whole text, and the standard class."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -46,6 +49,18 @@ def test_a_short_memory_is_that_of_the_standard_class(model, tmp_path):
     found = document_losses(model, TEXTS[:1], 3, memory=4)
     assert np.allclose(found, expected, atol=1e-5)
     assert not np.allclose(found, document_losses(model, TEXTS[:1], 3, memory=0), atol=1e-3)
+
+
+def test_the_program_of_the_page_runs(model, tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "teachers.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    folder = tmp_path / "runs" / "pretrain-transformer-xl"
+    folder.mkdir(parents=True)
+    save_taskmodel(model, folder)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, "docs/teachers.md", "exec"), {"texts": TEXTS})
+    expected = np.exp(document_losses(model, TEXTS, 32, 32).mean())
+    assert float(capsys.readouterr().out) == pytest.approx(expected)
 
 
 def test_what_has_no_memory_is_refused():
