@@ -50,6 +50,9 @@ def test_a_saved_folder_is_a_standard_one(folder):
     assert all(torch.allclose(own, other, atol=1e-6) for own, other in zip(one, two, strict=True))
     assert weights_digest(standard) == model.digest, "what earlier versions recorded"
     assert load_taskmodel(folder).digest == model.digest
+    other = tiny_taskmodel("xlnet", seed=1)
+    other.model.load_state_dict(standard.state_dict())
+    assert weights_digest(other.model) == model.digest
 
 
 def test_every_matrix_of_a_layer_is_a_linear_layer_and_the_network_is_standard_for_it():
