@@ -129,7 +129,7 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 
 def weights_digest(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> str:
-    """Return the SHA-256 over names, shapes, types and bytes of all parameters and persistent buffers, or of tensors."""
+    """Return the SHA-256 over names, shapes, types and bytes of all parameters and persistent buffers."""
     digest = hashlib.sha256()
     for name, tensor in sorted((model.state_dict() if isinstance(model, torch.nn.Module) else model).items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())

@@ -17,7 +17,7 @@ from compress.recipe.predictions_block import PredictionsBlock
 from compress.student.student import Student
 from eval.errors import UserError
 from eval.task import KindName, Pooling
-from teachers.adapters.settings import AdapterBlock
+from teachers.adapters.adapter_block import AdapterBlock
 from teachers.finetuning.strategies import clashes
 from teachers.finetuning.sweep import SEED, Sweep, checked, run_sweep, settings
 from teachers.losses.catalogue import LossBlock

@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from eval.errors import UserError
 from eval.files.typed_json import read_typed
+from teachers.adapters.adapter_block import AdapterBlock
 from teachers.adapters.installing import install
-from teachers.adapters.settings import AdapterBlock
 
 WEIGHTS = "adapted.safetensors"
 SETTINGS = "adapted.json"

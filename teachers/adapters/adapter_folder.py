@@ -7,7 +7,6 @@ the network's own names. ``adapter.json`` says which base they belong to.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,8 +20,8 @@ from eval.errors import UserError
 from eval.files.typed_json import read_typed
 from eval.task import TaskSpec
 from teachers.adapters.adapted_weights import write_adapted
+from teachers.adapters.adapter_block import AdapterBlock, Lora
 from teachers.adapters.installing import install, lora_config, merge, task_parameters
-from teachers.adapters.settings import AdapterBlock, Lora
 from teachers.anatomy.encoder import base_encoder
 from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel, weights_digest
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from eval.errors import UserError
+from teachers.adapters.adapter_block import Adapter, Houlsby, Lora, Pfeiffer
 from teachers.adapters.bottleneck import LinearWithBottleneck, NormWithBottleneck
-from teachers.adapters.settings import Adapter, Houlsby, Lora, Pfeiffer
 from teachers.anatomy.encoder import base_encoder, family_of, head_parameters, layer_names, part_names
 
 FUSED = "query_key_value"
@@ -110,7 +110,7 @@ def _targets(network: Any, adapter: Lora) -> list[str]:
             else:
                 lacking[role] = None
     if lacking:
-        known = [role for role in part_names(network, network.get_submodule(layer_names(network)[0]))]
+        known = list(part_names(network, network.get_submodule(layer_names(network)[0])))
         raise UserError(
             f"adapter: lora.parts: a layer of {family_of(network).model_type} has no {' and '.join(lacking)}; "
             f"it has {', '.join(known) or 'no matrices that are modules'}"
@@ -129,8 +129,8 @@ def _install_houlsby(network: Any, adapter: Houlsby) -> set[str]:
 def _install_pfeiffer(network: Any, adapter: Pfeiffer) -> None:
     if not family_of(base_encoder(network)).post_norm:
         raise UserError(
-            f"adapter: pfeiffer needs layers that end in a norm, as BERT's; {family_of(network).model_type} has others; "
-            "take houlsby or lora"
+            f"adapter: pfeiffer needs layers that end in a norm, as BERT's, and {family_of(network).model_type} has "
+            "others; take houlsby or lora"
         )
     for path in _paths(network, ("ffn_norm",), nn.LayerNorm, "pfeiffer"):
         old = network.get_submodule(path)

@@ -20,10 +20,10 @@ from eval.data.loading import Task
 from eval.errors import CompressError, UserError
 from eval.files.typed_json import read_typed
 from eval.task import Examples
+from teachers.adapters.adapter_block import AdapterBlock
 from teachers.adapters.adapter_folder import VERSION as ADAPTER
 from teachers.adapters.adapter_folder import save_adapted
 from teachers.adapters.installing import install
-from teachers.adapters.settings import AdapterBlock
 from teachers.chosen_on import FACTS as FACTS
 from teachers.file_digests import differences, file_digests, has_config
 from teachers.finetuning.auxiliary_lm import VERSION as AUXILIARY_LM

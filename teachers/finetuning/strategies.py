@@ -52,4 +52,7 @@ def clashes(
     }
     for name, given in others.items():
         if given:
-            yield name, "an adapter trains itself and the head, and the encoder stays as it is; leave out one of the two"
+            yield (
+                name,
+                "an adapter trains itself and the head, and the encoder stays as it is; leave out one of the two",
+            )
