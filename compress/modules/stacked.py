@@ -25,21 +25,29 @@ class Asked:
 
 
 class PerTask(nn.Module):
-    """A tensor of each task; what runs takes that of each row.
+    """A tensor of each task; what runs takes that of each row. Tasks that have none share one of zeros.
 
     Args:
-        values: ``[T, …]``.
+        values: One a task, of one shape, or None.
         asked: Whose tasks the rows ask.
     """
 
-    def __init__(self, values: Sequence[Tensor], asked: Asked) -> None:
+    places: Tensor
+
+    def __init__(self, values: Sequence[Tensor | None], asked: Asked) -> None:
         super().__init__()
         self.asked = asked
-        self.values = nn.Parameter(torch.stack([value.detach() for value in values]))
+        kept = [value.detach() for value in values if value is not None]
+        numbers = iter(range(len(kept)))
+        places = torch.tensor([len(kept) if value is None else next(numbers) for value in values])
+        self.all = len(kept) == len(values)
+        self.values = nn.Parameter(torch.stack(kept if self.all else [*kept, torch.zeros_like(kept[0])]))
+        self.register_buffer("places", places)
 
     def forward(self, axes: int) -> Tensor:
         """Return the values of the rows, with axes of 1 after the first until there are so many, ``[B, …]``."""
-        found: Tensor = self.values[self.asked.rows]
+        rows = self.asked.rows
+        found: Tensor = self.values[rows if self.all else self.places[rows]]
         for _ in range(axes - found.ndim):
             found = found.unsqueeze(1)
         return found
@@ -60,8 +68,8 @@ class StackedBottleneck(nn.Module):
         self.activation = known[0].activation
         down = [_padded(None if part is None else part.down.weight.T, width, size) for part in parts]
         up = [_padded(None if part is None else part.up.weight.T, size, width) for part in parts]
-        down_bias = [_padded(None if part is None else part.down.bias[None], 1, size)[0] for part in parts]
-        up_bias = [_padded(None if part is None else part.up.bias[None], 1, width)[0] for part in parts]
+        down_bias = [_padded(None if part is None else part.down.bias[None], 1, size) for part in parts]
+        up_bias = [_padded(None if part is None else part.up.bias[None], 1, width) for part in parts]
         self.down_of_task, self.up_of_task = PerTask(down, asked), PerTask(up, asked)
         self.down_bias_of_task, self.up_bias_of_task = PerTask(down_bias, asked), PerTask(up_bias, asked)
 
@@ -158,11 +166,12 @@ def _pair(part: Any) -> tuple[Tensor, Tensor]:
     return first.T, part.scaling["default"] * second.T
 
 
-def _padded(values: Tensor | None, rows: int, columns: int) -> Tensor:
-    """Return a matrix with further rows and columns of zeros; all of it zeros for None."""
+def _padded(values: Tensor | None, rows: int, columns: int) -> Tensor | None:
+    """Return a matrix with further rows and columns of zeros; None for None."""
+    if values is None:
+        return None
     found = torch.zeros(rows, columns)
-    if values is not None:
-        found[: values.shape[0], : values.shape[1]] = values.detach()
+    found[: values.shape[0], : values.shape[1]] = values.detach()
     return found
 
 
