@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
+from eval.errors import UserError
+
 OWN = "*of_task*"
 """Pattern of the modules that hold what each task has of its own."""
 
@@ -90,6 +92,7 @@ class StackedLinear(nn.Module):
 
     def __init__(self, parts: Sequence[Any], asked: Asked) -> None:
         super().__init__()
+        self.asked = asked
         base = getattr(parts[0], "base_layer", parts[0])
         self.weight, self.bias = base.weight, base.bias
         ranks = [part.r["default"] if hasattr(part, "lora_A") else 0 for part in parts]
@@ -101,7 +104,16 @@ class StackedLinear(nn.Module):
         self.bottleneck = _bottlenecks(parts, asked)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return ``[B, …, out]`` for ``[B, …, in]``."""
+        """Return ``[B, …, out]`` for ``[B, …, in]``.
+
+        Raises:
+            UserError: If it is called for something else than the rows of the batch.
+        """
+        if not torch.jit.is_tracing() and len(inputs) != len(self.asked.rows):
+            raise UserError(
+                "a matrix with an adapter reads something that is not of one text, such as relative positions, so it "
+                "has no task; train the adapter on other parts, or export each task by itself"
+            )
         states = F.linear(inputs, self.weight, self.bias)
         if self.first_of_task is not None and self.second_of_task is not None:
             states = states + (inputs @ self.first_of_task(inputs.ndim)) @ self.second_of_task(inputs.ndim)

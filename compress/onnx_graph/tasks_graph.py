@@ -145,6 +145,8 @@ def several_tasks_graph(models: Mapping[str, TaskModel], scheme: Int8 | None) ->
         module.model = encoder
         inputs = distinct_inputs(encoder.config, first.encoder.settings)
         inputs |= {TASK_IDS: torch.arange(ROWS)[:, None].expand(ROWS, TOKENS).clone() % len(models)}
+        with torch.no_grad():
+            module(*inputs.values())  # whatever is wrong with it is said here, and not by an exporter
         outputs = {name: AXES if model.task.per_token else AXES[:1] for name, model in models.items()}
         graph, exporter = traced(module, inputs, outputs, OPSET, ", ".join(models))
     one_token = narrow_to_one_token(graph)
