@@ -164,11 +164,8 @@ def report(found: Mapping[str, Any]) -> str:
             own = (f"{value:.4f}" for value in task["score"])
             far = f"{task['difference']:.1e} of {task['scale']:.1f}"
             scores.append((one["form"], name, task["metric"], count, *own, f"{task['equal']:.1%}", far))
-    ends = [
-        "¹ They also chose the epoch.",
-        f"{found['trained']}; {in_one_line(found['machine'])}; commit {found['commit']}.",
-    ]
-    return "\n\n".join([*map(_table, (sizes, speeds, scores)), *ends])
+    made = f"{found['trained']}; {in_one_line(found['machine'])}; commit {found['commit']}."
+    return "\n\n".join([*map(_table, (sizes, speeds, scores)), "¹ They also chose the epoch.", made])
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
