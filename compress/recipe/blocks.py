@@ -153,7 +153,8 @@ class FinetuneBlock(Block, WithTraining):
 
     def clashes(self, kind: str) -> list[tuple[str, str]]:
         """Return each field that cannot be followed on a task of this kind, or beside the others, and why."""
-        return list(
+        custom = "is no standard head, and an adapter needs one; leave out one of the two"
+        return [("head", custom)] * (self.head is not None and self.adapter is not None) + list(
             clashes(
                 kind,
                 self.training,
