@@ -140,7 +140,7 @@ def _teach_several(recipe: Recipe, source: str, seed: int, place: Path | None) -
 def _keep(teacher: TaskModel, folder: Path, source: str, place: Path | None) -> None:
     """Save a teacher where the user asked for it, its adapter with it, and say where it lies."""
     from compress.artifact.artifact import Artifact
-    from teachers.adapters.adapter_folder import FOLDER as ADAPTER
+    from teachers.finetuning.adapter_folder import FOLDER as ADAPTER
 
     if not is_first():
         return

@@ -24,9 +24,9 @@ from compress.modules.int8_scheme import Int8
 from eval.errors import CompressError, UserError
 from eval.files.writing import atomic_folder
 from eval.kinds.kind_registry import kind_of
-from teachers.adapters.adapter_folder import with_adapter
 from teachers.adapters.installing import merge
 from teachers.anatomy.encoder import is_causal
+from teachers.finetuning.adapter_folder import with_adapter
 
 if TYPE_CHECKING:
     from teachers.taskmodel import TaskModel

@@ -21,11 +21,11 @@ from eval.errors import CompressError, UserError
 from eval.files.typed_json import read_typed
 from eval.task import Examples
 from teachers.adapters.adapter_block import AdapterBlock
-from teachers.adapters.adapter_folder import VERSION as ADAPTER
-from teachers.adapters.adapter_folder import save_adapted
 from teachers.adapters.installing import install
 from teachers.chosen_on import FACTS as FACTS
 from teachers.file_digests import differences, file_digests, has_config
+from teachers.finetuning.adapter_folder import VERSION as ADAPTER
+from teachers.finetuning.adapter_folder import save_adapted
 from teachers.finetuning.auxiliary_lm import VERSION as AUXILIARY_LM
 from teachers.finetuning.auxiliary_lm import WithLanguageModel
 from teachers.finetuning.frozen_features import kept_features
@@ -73,7 +73,7 @@ def finetune(
         auxiliary_lm: If given, a masked-language loss on the same texts stands beside that of the task.
         features: Whether the encoder stays as it is and runs once over all texts, and the head alone is trained.
         adapter: If given, it and the head are trained, and the encoder stays as it is. It is kept beside the teacher
-            (see ``teachers.adapters.adapter_folder``), which has it merged into its weights where that is possible.
+            (see ``teachers.finetuning.adapter_folder``), which has it merged into its weights where that is possible.
 
     Returns:
         The teacher and its folder: a plain Hugging Face folder with ``task.json`` and ``teacher.json`` (its history).

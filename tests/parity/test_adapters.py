@@ -7,9 +7,9 @@ from torch.nn import functional
 
 from eval.errors import UserError
 from teachers.adapters.adapter_block import AdapterBlock, Houlsby, Lora, Pfeiffer
-from teachers.adapters.adapter_folder import FOLDER, with_adapter
 from teachers.adapters.installing import install, merge, task_parameters
 from teachers.anatomy.encoder import layer_names, layers
+from teachers.finetuning.adapter_folder import FOLDER, with_adapter
 from teachers.finetuning.finetune import finetune
 from teachers.taskmodel import evaluating, load_taskmodel, save_taskmodel, weights_digest
 from teachers.training.config import Training

@@ -16,8 +16,8 @@ from compress.export.check.verification import verify
 from eval.errors import UserError
 from eval.inference import predict
 from teachers.adapters.adapter_block import AdapterBlock
-from teachers.adapters.adapter_folder import save_adapted, with_adapter
 from teachers.adapters.installing import install, merge, task_parameters
+from teachers.finetuning.adapter_folder import save_adapted, with_adapter
 from teachers.taskmodel import load_taskmodel, save_taskmodel
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
