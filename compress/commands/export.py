@@ -89,7 +89,12 @@ def export(
 ) -> None:
     """Export a model, compare the export with the model on the same inputs, and refuse it if they disagree."""
     if adapter:
-        others = {"--to": to not in (None, FIRST_TARGET), "--data": data, "--tune": tune, "--exclude": exclude}
+        others: dict[str, Any] = {
+            "--to": to not in (None, FIRST_TARGET),
+            "--data": data,
+            "--tune": tune,
+            "--exclude": exclude,
+        }
         others |= {"--least-score": least_score is not None, "--assets": assets, "--option": option}
         _export_adapters(
             model, adapter, out, int8, agreement, strict, [name for name, given in others.items() if given]

@@ -79,7 +79,8 @@ class StackedBottleneck(nn.Module):
         """Return ``[B, …, width]`` for ``[B, …, width]``."""
         axes = inputs.ndim
         states: Tensor = self.activation(inputs @ self.down_of_task(axes) + self.down_bias_of_task(axes))
-        return states @ self.up_of_task(axes) + self.up_bias_of_task(axes)
+        outputs: Tensor = states @ self.up_of_task(axes) + self.up_bias_of_task(axes)
+        return outputs
 
 
 class StackedLinear(nn.Module):
@@ -101,7 +102,7 @@ class StackedLinear(nn.Module):
             pairs = [_pair(part) if own else (None, None) for part, own in zip(parts, ranks, strict=True)]
             self.first_of_task = PerTask([_padded(first, base.in_features, rank) for first, _ in pairs], asked)
             self.second_of_task = PerTask([_padded(second, rank, base.out_features) for _, second in pairs], asked)
-        self.bottleneck = _bottlenecks(parts, asked)
+        self.adapter = _bottlenecks(parts, asked)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return ``[B, …, out]`` for ``[B, …, in]``.
@@ -109,7 +110,7 @@ class StackedLinear(nn.Module):
         Raises:
             UserError: If it is called for something else than the rows of the batch.
         """
-        if not torch.jit.is_tracing() and len(inputs) != len(self.asked.rows):
+        if not torch.onnx.is_in_onnx_export() and len(inputs) != len(self.asked.rows):
             raise UserError(
                 "a matrix with an adapter reads something that is not of one text, such as relative positions, so it "
                 "has no task; train the adapter on other parts, or export each task by itself"
@@ -117,7 +118,7 @@ class StackedLinear(nn.Module):
         states = F.linear(inputs, self.weight, self.bias)
         if self.first_of_task is not None and self.second_of_task is not None:
             states = states + (inputs @ self.first_of_task(inputs.ndim)) @ self.second_of_task(inputs.ndim)
-        return states if self.bottleneck is None else states + self.bottleneck(states)
+        return states if self.adapter is None else states + self.adapter(states)
 
 
 class StackedNorm(nn.Module):
@@ -137,13 +138,13 @@ class StackedNorm(nn.Module):
         else:
             self.weight_of_task = PerTask([part.weight for part in parts], asked)
             self.bias_of_task = None if parts[0].bias is None else PerTask([part.bias for part in parts], asked)
-        self.bottleneck = _bottlenecks(parts, asked)
+        self.adapter = _bottlenecks(parts, asked)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return ``[B, …, width]`` for ``[B, …, width]``."""
-        if self.bottleneck is None:
+        if self.adapter is None:
             return self._norm(inputs)
-        return self._norm(inputs + self.bottleneck(self._norm(inputs)))
+        return self._norm(inputs + self.adapter(self._norm(inputs)))
 
     def _norm(self, inputs: Tensor) -> Tensor:
         states: Tensor = self.norm(inputs)
@@ -159,16 +160,16 @@ def stacked(parts: Sequence[nn.Module], asked: Asked) -> nn.Module | None:
         parts: The layer of each task.
         asked: Whose tasks the rows ask.
     """
-    if any(hasattr(part, "lora_A") or (isinstance(part, nn.Linear) and hasattr(part, "bottleneck")) for part in parts):
+    if any(hasattr(part, "lora_A") or (isinstance(part, nn.Linear) and hasattr(part, "adapter")) for part in parts):
         return StackedLinear(parts, asked)
     is_norm = isinstance(parts[0], nn.LayerNorm)
-    if is_norm and (any(hasattr(part, "bottleneck") for part in parts) or not all(_same(p, parts[0]) for p in parts)):
+    if is_norm and (any(hasattr(part, "adapter") for part in parts) or not all(_same(p, parts[0]) for p in parts)):
         return StackedNorm(parts, asked)
     return None
 
 
 def _bottlenecks(parts: Sequence[Any], asked: Asked) -> StackedBottleneck | None:
-    own = [getattr(part, "bottleneck", None) for part in parts]
+    own = [getattr(part, "adapter", None) for part in parts]
     return StackedBottleneck(own, asked) if any(one is not None for one in own) else None
 
 

@@ -119,7 +119,7 @@ def _stacked_encoder(encoders: Mapping[str, Any], asked: Asked) -> Any:
 def _base_weights(encoder: Any) -> dict[str, Tensor]:
     """Return the weights that an encoder has of its base, by their names there."""
     names = {name.replace(".base_layer.", "."): p for name, p in encoder.named_parameters()}
-    own = ("pooler.", ".lora_A.", ".lora_B.", ".bottleneck.")
+    own = ("pooler.", ".lora_A.", ".lora_B.", ".adapter.")
     return {
         name: p for name, p in names.items() if not any(part in f".{name}" or name.startswith(part) for part in own)
     }

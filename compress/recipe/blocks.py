@@ -211,7 +211,7 @@ class FinetuneBlock(Block, WithTraining):
             return in_domain_base(lambda spec: start(spec, used), task, self.in_domain, seed=used)
 
         loss = None if self.loss is None else self.loss.objective
-        also = {"auxiliary_lm": self.auxiliary_lm, "features": self.features, "adapter": self.adapter}
+        also: dict[str, Any] = {"auxiliary_lm": self.auxiliary_lm, "features": self.features, "adapter": self.adapter}
         fit: Any = partial(finetune, loss=loss, **also)
         if self.sweep is None:
             return (*fit(base(seed), task, self.training, seed=seed, name=name), None)

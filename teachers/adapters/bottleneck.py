@@ -48,7 +48,7 @@ class LinearWithBottleneck(nn.Linear):
     def __init__(self, in_features: int, out_features: int, size: int, bias: bool = True) -> None:
         super().__init__(in_features, out_features, bias)
         self.size = size
-        self.bottleneck = Bottleneck(out_features, size, nn.GELU())
+        self.adapter = Bottleneck(out_features, size, nn.GELU())
 
     def describe(self) -> dict[str, Any]:
         """Return the arguments of the class."""
@@ -58,7 +58,7 @@ class LinearWithBottleneck(nn.Linear):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return ``[..., out]`` for ``[..., in]``."""
         states = super().forward(inputs)
-        changed: Tensor = states + self.bottleneck(states)
+        changed: Tensor = states + self.adapter(states)
         return changed
 
 
@@ -74,7 +74,7 @@ class NormWithBottleneck(nn.LayerNorm):
     def __init__(self, width: int, size: int, eps: float) -> None:
         super().__init__(width, eps)
         self.size = size
-        self.bottleneck = Bottleneck(width, size, nn.ReLU())
+        self.adapter = Bottleneck(width, size, nn.ReLU())
 
     def describe(self) -> dict[str, Any]:
         """Return the arguments of the class."""
@@ -82,4 +82,4 @@ class NormWithBottleneck(nn.LayerNorm):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return ``[..., width]`` for ``[..., width]``."""
-        return super().forward(inputs + self.bottleneck(super().forward(inputs)))
+        return super().forward(inputs + self.adapter(super().forward(inputs)))

@@ -177,7 +177,7 @@ def _head_names(network: Any) -> set[str]:
 
 
 def _is_adapters(name: str) -> bool:
-    return ".lora_A." in name or ".lora_B." in name or ".bottleneck." in name
+    return ".lora_A." in name or ".lora_B." in name or ".adapter." in name
 
 
 @contextlib.contextmanager

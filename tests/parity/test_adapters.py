@@ -8,7 +8,7 @@ from torch.nn import functional
 from eval.errors import UserError
 from teachers.adapters.adapter_block import AdapterBlock, Houlsby, Lora, Pfeiffer
 from teachers.adapters.installing import install, merge, task_parameters
-from teachers.anatomy.encoder import layer_names, layers
+from teachers.anatomy.encoder import head_parameters, layer_names, layers
 from teachers.finetuning.adapter_folder import FOLDER, with_adapter
 from teachers.finetuning.finetune import finetune
 from teachers.taskmodel import evaluating, load_taskmodel, save_taskmodel, weights_digest
@@ -61,6 +61,7 @@ def test_lora_merges_to_the_sum_of_the_paper(family):
     torch.testing.assert_close(logits(network), start, atol=0, rtol=0)  # B is 0
     drawn(network)
     own = {name: tensor.detach().clone() for name, tensor in task_parameters(network).items()}
+    assert {name for name in own if "lora_" not in name} == set(head_parameters(network))
     changed = logits(network)
     assert (changed - start).abs().max() > 1e-3
     assert merge(network)
@@ -102,19 +103,19 @@ def test_bottlenecks_compute_the_formulas_where_the_papers_put_them(family):
         install(made, adapter, seed=1)
         layer = drawn(made).get_submodule(layer_names(made)[0])
         for module in layer.modules():
-            if hasattr(module, "bottleneck"):
+            if hasattr(module, "adapter"):
                 watch(module, type(module).__name__)
         with torch.no_grad():
             layer.eval()(x)
-        return [module for module in layer.modules() if hasattr(module, "bottleneck")]
+        return [module for module in layer.modules() if hasattr(module, "adapter")]
 
-    assert not [module for module in plain.modules() if hasattr(module, "bottleneck")]
+    assert not [module for module in plain.modules() if hasattr(module, "adapter")]
     places = run(Houlsby(size=4))
     assert len(places) == len(seen["LinearWithBottleneck"]) == 2
     with torch.no_grad():
         for part, (given, out) in zip(places, seen["LinearWithBottleneck"], strict=True):
             states = given @ part.weight.T + part.bias
-            expected = states + bottleneck(part.bottleneck, states, lambda z: z * 0.5 * (1 + torch.erf(z / 2**0.5)))
+            expected = states + bottleneck(part.adapter, states, lambda z: z * 0.5 * (1 + torch.erf(z / 2**0.5)))
             torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
         (part,) = run(Pfeiffer(size=4))
         ((given, out),) = seen["NormWithBottleneck"]
@@ -123,7 +124,7 @@ def test_bottlenecks_compute_the_formulas_where_the_papers_put_them(family):
             centred = states - states.mean(-1, keepdim=True)
             return centred / (centred.pow(2).mean(-1, keepdim=True) + part.eps).sqrt() * part.weight + part.bias
 
-        expected = norm(given + bottleneck(part.bottleneck, norm(given), lambda z: z.clamp(min=0)))
+        expected = norm(given + bottleneck(part.adapter, norm(given), lambda z: z.clamp(min=0)))
         torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -138,7 +139,7 @@ def test_only_the_adapter_and_the_head_learn_and_all_is_found_again(name, base):
     assert kept
     for key, parameter in kept.items():
         torch.testing.assert_close(parameter, start.get_parameter(key), atol=0, rtol=0)
-    assert any(part in key for key in own for part in ("lora_B", "bottleneck"))
+    assert any(part in key for key in own for part in ("lora_B", "adapter"))
     assert any(key.endswith("LayerNorm.weight") for key in own) == (name == "houlsby")
     assert any((own[key] - start.get_parameter(key)).abs().max() > 1e-4 for key in own if "classifier" in key)
     inputs = taught.encoder.collate(taught.encoder.encode([*task.train][:4]))
@@ -220,6 +221,6 @@ def test_a_bottleneck_starts_close_to_nothing():
     start = logits(network)
     install(network, Houlsby(size=8), seed=1)
     assert 0 < (logits(network) - start).abs().max() < 1e-4
-    part = next(module for module in network.modules() if hasattr(module, "bottleneck")).bottleneck
+    part = next(module for module in network.modules() if hasattr(module, "adapter")).adapter
     assert part.down.weight.abs().max() <= 2e-3
     assert functional.linear(torch.zeros(1, 32), part.down.weight, part.down.bias).abs().max() == 0
