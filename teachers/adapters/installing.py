@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -75,7 +76,8 @@ def lora_config(network: Any, adapter: Lora) -> Any:
         UserError: If a layer lacks a part, or PEFT is not installed.
     """
     try:
-        from peft import LoraConfig
+        with _quiet():
+            from peft import LoraConfig
     except ImportError as error:
         raise UserError("adapter: lora needs PEFT; run: pip install 'nlp-compress[adapters]'") from error
     return LoraConfig(
@@ -182,7 +184,13 @@ def _is_adapters(name: str) -> bool:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what PEFT says of every network."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"peft\..*")
-        yield
+    """Silence what PEFT says of every network, and bitsandbytes, which it imports if it is there, of the machine."""
+    logger = logging.getLogger("bitsandbytes")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"peft\..*")
+            yield
+    finally:
+        logger.setLevel(level)

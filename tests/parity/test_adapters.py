@@ -13,6 +13,7 @@ from teachers.finetuning.adapter_folder import FOLDER, with_adapter
 from teachers.finetuning.finetune import finetune
 from teachers.taskmodel import evaluating, load_taskmodel, save_taskmodel, weights_digest
 from teachers.training.config import Training
+from teachers.training.loop import _Loop
 from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 POST_NORM = ("bert", "roberta", "ernie", "distilbert", "albert", "electra")
@@ -147,6 +148,29 @@ def test_only_the_adapter_and_the_head_learn_and_all_is_found_again(name, base):
     assert finetune(base, task, QUICK, adapter=block)[1] == folder
     other = AdapterBlock.model_validate({"lora": {"rank": 2}})
     assert finetune(base, task, QUICK, adapter=other)[1] != folder
+
+
+@pytest.mark.parametrize("name", ["lora", "houlsby"])
+def test_an_interrupted_training_goes_on_to_the_same_weights(name, base, tmp_path, monkeypatch):
+    task, block = tiny_task("classification"), AdapterBlock.model_validate(ADAPTERS[name])
+    often = QUICK.model_copy(update={"checkpoint_seconds": 0.0})
+    whole, _ = finetune(base, task, often, adapter=block)
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "other"))
+    update, steps = _Loop._update, []
+
+    def interrupted(loop, *given):
+        steps.append(1)
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+        update(loop, *given)
+
+    monkeypatch.setattr(_Loop, "_update", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(base, task, often, adapter=block)
+    steps.clear()
+    steps += [1] * 10
+    assert finetune(base, task, often, adapter=block)[0].digest == whole.digest
+    assert len(steps) < 10 + QUICK.max_steps, "it went on where it stopped"
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT's own
