@@ -6,7 +6,7 @@ import contextlib
 import copy
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -128,10 +128,11 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def weights_digest(model: torch.nn.Module) -> str:
+def weights_digest(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> str:
     """Return the SHA-256 over names, shapes, types and bytes of all parameters and persistent buffers."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(recorded_state(model).items()):
+    state = recorded_state(model) if isinstance(model, torch.nn.Module) else model
+    for name, tensor in sorted(state.items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -21,6 +21,7 @@ OWN_EXTRAS = {
     "chinese": ("jieba", "Chinese words, hidden whole in pretraining (jieba)"),
     "track": ("tensorboard", "the curves of trainings in TensorBoard (track)"),
     "sign": ("model_signing", "signatures of certificates (model-signing)"),
+    "adapters": ("peft", "LoRA, fine-tuning a few matrices over a base (PEFT)"),
     "search": ("optuna", "the search within a budget, compress search (Optuna)"),
     "retrieval": ("bm25s", "the first stage of reranking, BM25 (bm25s)"),
     "docs": ("mkdocs", "the site of the documents, and running its notebooks (MkDocs)"),

@@ -1,4 +1,4 @@
-"""The blocks of a recipe: task, teacher, export and evaluation, as typed values."""
+"""The blocks of a recipe: task, teacher and export, as typed values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pydantic import ConfigDict, Field, ValidationInfo, create_model, field_vali
 from compress.export.targets.target_options import TargetBlock
 from compress.export.targets.target_registry import BUILT_IN, get_target
 from compress.reading.base_block import Block
+from compress.recipe.evaluate_block import EvaluateBlock as EvaluateBlock
+from compress.recipe.evaluate_block import LatencyBlock as LatencyBlock
 from compress.recipe.head_block import HeadBlock
 from compress.recipe.predictions_block import PredictionsBlock
 from compress.student.student import Student
 from eval.errors import UserError
-from eval.ranking.vector_index import IndexForm
 from eval.task import KindName, Pooling
+from teachers.adapters.adapter_block import AdapterBlock
 from teachers.finetuning.strategies import clashes
 from teachers.finetuning.sweep import SEED, Sweep, checked, run_sweep, settings
 from teachers.losses.catalogue import LossBlock
@@ -128,6 +130,9 @@ class FinetuneBlock(Block, WithTraining):
         auxiliary_lm: If given, a masked-language loss on the task's texts stands beside that of the task (SiATL).
         features: Whether the encoder stays as it is and runs once over all texts, so that training the head alone, on
             what it gave, is quick.
+        adapter: If given, the encoder stays as it is, and a few matrices beside its weights are trained with the head:
+            ``lora``, which is merged into the weights afterwards, ``houlsby`` or ``pfeiffer``. With several ``tasks``
+            each gets its own over the same base; ``compress export --adapter`` writes them as one.
         loss: What is minimised in the place of the task's own loss (see ``teachers.losses.catalogue``). For embedding
             it compares the two texts of a pair, and is chosen by the labels if it is left out.
         head: What answers in the place of the standard head; the model is then loaded by ``compress.load``.
@@ -140,6 +145,7 @@ class FinetuneBlock(Block, WithTraining):
     in_domain: Training | None = None
     auxiliary_lm: AuxiliaryLM | None = None
     features: bool = False
+    adapter: AdapterBlock | None = None
     loss: LossBlock | None = None
     head: HeadBlock | None = None
     per_task: Training | None = None
@@ -147,13 +153,15 @@ class FinetuneBlock(Block, WithTraining):
 
     def clashes(self, kind: str) -> list[tuple[str, str]]:
         """Return each field that cannot be followed on a task of this kind, or beside the others, and why."""
-        return list(
+        custom = "is no standard head, and an adapter needs one; leave out one of the two"
+        return [("head", custom)] * (self.head is not None and self.adapter is not None) + list(
             clashes(
                 kind,
                 self.training,
                 in_domain=self.in_domain is not None,
                 auxiliary_lm=self.auxiliary_lm is not None,
                 features=self.features,
+                adapter=self.adapter is not None,
             )
         )
 
@@ -203,7 +211,8 @@ class FinetuneBlock(Block, WithTraining):
             return in_domain_base(lambda spec: start(spec, used), task, self.in_domain, seed=used)
 
         loss = None if self.loss is None else self.loss.objective
-        fit = partial(finetune, loss=loss, auxiliary_lm=self.auxiliary_lm, features=self.features)
+        also: dict[str, Any] = {"auxiliary_lm": self.auxiliary_lm, "features": self.features, "adapter": self.adapter}
+        fit: Any = partial(finetune, loss=loss, **also)
         if self.sweep is None:
             return (*fit(base(seed), task, self.training, seed=seed, name=name), None)
         found = run_sweep(base, task, self.training, self.sweep, seed=seed, name=name, fit=fit)
@@ -345,55 +354,3 @@ def export_block(name: str) -> type[ExportBlock]:
     if name in ExportBlock.model_fields:
         return ExportBlock
     return create_model("ExportBlock", __base__=ExportBlock, **{name: _field(name)})
-
-
-class LatencyBlock(Block):
-    """What latency is measured at.
-
-    Attributes:
-        batch: Batch sizes.
-        lengths: Tokens of each input, or ``data`` for the lengths of the data itself.
-        seconds: Time for each model at each batch size; twice as much if the rounds do not agree by then.
-    """
-
-    batch: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 8, 32), min_length=1)
-    lengths: Literal["data"] | Annotated[int, Field(ge=1)] = "data"
-    seconds: float = Field(default=2.0, gt=0)
-
-
-class EvaluateBlock(Block):
-    """How the result is judged.
-
-    Attributes:
-        against: What it is compared with: ``teacher``, ``none``, or a model folder.
-        margin: Loss of the score that still counts as no worse.
-        split: The examples it is judged on; ``auto`` takes a labelled test split, else validation.
-        select: The examples that choose epochs, thresholds and exports; ``auto`` takes validation if it is not judged
-            on, else a part of the training examples (``eval.data.roles``). Scores on what also chose are marked as
-            those of a selection and show no margin.
-        latency: What latency is measured at; nothing leaves it out.
-        baseline: Whether the same student is also trained on labels only, to see what the teacher brought.
-        reference_exports: Whether the reference's own exports, float32 and int8, are measured too, if latency is: only
-            against them does a speedup tell what compression brought, apart from the engine.
-        memory: Whether the peak memory of each model is measured, in a new process; by default if latency is.
-        stress: Whether the model that the report leads with and its reference answer perturbed texts too: typos,
-            casing, negation, length (``eval.stress``).
-        index: For retrieval: forms of the documents' index that every export is measured with too, or the model
-            itself where there is none (``eval.ranking.vector_index``).
-    """
-
-    against: str = "teacher"
-    margin: float = Field(default=0.01, ge=0)
-    split: str = "auto"
-    select: str = "auto"
-    latency: LatencyBlock | None = Field(default_factory=LatencyBlock)
-    baseline: bool = False
-    reference_exports: bool = True
-    memory: bool | None = None
-    stress: bool = False
-    index: tuple[IndexForm, ...] = ()
-
-    @property
-    def measures_memory(self) -> bool:
-        """Whether peak memory is measured."""
-        return self.latency is not None if self.memory is None else self.memory

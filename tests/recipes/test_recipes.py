@@ -89,7 +89,8 @@ def several_tasks(recipe, folder):
     base.mkdir()
     save_taskmodel(tiny_taskmodel("bert", tiny_spec("masked-lm")), base)
     values += [f"teacher.model={base}", "teacher.finetune.max_steps=6", "teacher.finetune.batch_size=8"]
-    return values + [f"teacher.finetune.per_task.{least}" for least in ("max_steps=2", "batch_size=8")]
+    again = recipe.teacher.finetune.per_task is not None
+    return values + [f"teacher.finetune.per_task.{least}" for least in ("max_steps=2", "batch_size=8") if again]
 
 
 def tiny_step(number, step, own_training):
