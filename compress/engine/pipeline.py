@@ -149,7 +149,9 @@ def _prepared(recipe: Recipe, seen: Preview, out: Path) -> Prepared:
     """Take ``out`` for this recipe, and make what its steps need: a trained teacher, further examples."""
     take(out, recipe)
     teacher = recipe.teacher
-    trains = teacher is not None and (teacher.finetune is not None or teacher.pretrain is not None)
+    trains = teacher is not None and (
+        teacher.finetune is not None or teacher.pretrain is not None or teacher.new is not None
+    )
     if seen.prepared is not None and not trains and recipe.augment is None:
         return seen.prepared
     return prepare(recipe, roles=seen.roles)

@@ -144,7 +144,7 @@ def macs(module: torch.nn.Module, batch: int = 1, length: int = MACS_LENGTH) -> 
     Args:
         module: A model that takes ``input_ids``.
         batch: Rows of the input.
-        length: Tokens of each row; no padding.
+        length: Tokens of each row; no padding. Of a network with a decoder, also the tokens that are written.
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -156,12 +156,14 @@ def macs(module: torch.nn.Module, batch: int = 1, length: int = MACS_LENGTH) -> 
     training = module.training
     module.eval()
     # The standard head for multiple choice reads [examples, choices, tokens].
+    writes = bool(getattr(getattr(module, "config", None), "is_encoder_decoder", False))
     shape = (batch, 1, length) if type(module).__name__.endswith("ForMultipleChoice") else (batch, length)
     try:
         # The fused attention kernel of the CPU is not counted by torch, the plain one is: two matrix products.
         # With gradients on, torch itself takes most composite operators apart.
         with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
-            module(input_ids=torch.full(shape, UNKNOWN_TOKEN, device=device))
+            ids = torch.full(shape, UNKNOWN_TOKEN, device=device)
+            module(input_ids=ids, **({"decoder_input_ids": ids} if writes else {}))
     finally:
         module.train(training)
     return counter.flops // 2

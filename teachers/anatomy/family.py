@@ -91,6 +91,12 @@ class Family:
         entry: Paths from the encoder to what only the first layer's input passes through, those that exist.
         closing: Paths from the encoder to what only the last layer's output passes through, those that exist.
         causal: Whether a token sees itself and those before it alone, so that the last one knows the whole text.
+        decoder: Path from the base to the list of a decoder's layers, which read the states of the encoder; empty for
+            a family without one. ``layers`` are then those of the encoder.
+        decoder_parts: Role in a layer of the decoder -> path of the module from the layer; ``cross_…`` are those that
+            look at the encoder.
+        own_head_width: Dimension of the config that says how wide a head is; empty where heads share the hidden size.
+        follow: Dimensions of a config that are those of others: the decoder's, where the two stacks are alike.
     """
 
     model_type: str
@@ -117,3 +123,7 @@ class Family:
     entry: tuple[str, ...] = ("embeddings",)
     closing: tuple[str, ...] = ("pooler",)
     causal: bool = False
+    decoder: str = ""
+    decoder_parts: Mapping[str, str] = field(default_factory=dict)
+    own_head_width: str = ""
+    follow: Mapping[str, str] = field(default_factory=dict)

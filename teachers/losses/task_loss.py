@@ -39,7 +39,12 @@ class TaskLoss(Objective):
     """Cross-entropy or mean squared error against the labels; the default objective of everything that trains.
 
     For embedding it is the loss of a Siamese encoder that fits the labels of the pairs (``teachers.losses.siamese``).
+
+    Attributes:
+        smoothing: Weight that is spread over all labels (``teachers.losses.smoothed``).
     """
+
+    smoothing: float = 0.0
 
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the examples with a label."""
@@ -49,6 +54,10 @@ class TaskLoss(Objective):
         """Return the loss of the student's own task."""
         if kind_of(student.task.kind).vectors:
             return by_labels(rows.examples).bind(student, rows)
+        if self.smoothing:
+            from teachers.losses.smoothed import task_or_smoothed
+
+            return task_or_smoothed(student.task, self.smoothing)
         return BoundTaskLoss(student.task)
 
 

@@ -18,7 +18,7 @@ from teachers.home import home
 from teachers.pretraining.inputs import check_inputs
 from teachers.pretraining.settings import NetworkBlock, Pretraining
 from teachers.pretraining.text.corpus import Segmenter
-from teachers.pretraining.text.tokenizer_training import LONGEST, trained_tokenizer
+from teachers.pretraining.text.tokenizer_training import LONGEST, Sentences, trained_tokenizer
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, load_tokenizer, loaded_part, save_taskmodel
 
@@ -60,6 +60,20 @@ def network_for(block: NetworkBlock, tokenizer: Any, predicts: Words, seed: int)
     kind = SPECS[predicts]
     if block.from_ is not None:
         return replace(load_taskmodel(block.from_, kind, seed=seed), name="network")
+    return build_taskmodel(config_for(block, tokenizer, "pretrain.network"), tokenizer, kind, seed=seed, name="network")
+
+
+def config_for(block: NetworkBlock, tokenizer: Any, where: str) -> Any:
+    """Return the config of a new network for a tokenizer.
+
+    Args:
+        block: Its shape.
+        tokenizer: Its tokenizer.
+        where: Where the block stands in a recipe.
+
+    Raises:
+        UserError: If the options are not the family's own.
+    """
     from transformers import BertConfig
 
     like = BertConfig(
@@ -75,14 +89,20 @@ def network_for(block: NetworkBlock, tokenizer: Any, predicts: Words, seed: int)
     if block.embedding_size is not None:
         name = FAMILIES.get(block.family).config.get("embedding_size")
         if name is None:
-            raise UserError(f"pretrain.network.embedding_size: {block.family} has no factorised embeddings")
+            raise UserError(f"{where}.embedding_size: {block.family} has no factorised embeddings")
         setattr(config, name, block.embedding_size)
+    if decoding := FAMILIES.get(block.family).config.get("decoder_layers"):
+        setattr(config, decoding, block.decoder_layers or block.layers)
+        config.decoder_start_token_id = tokenizer.pad_token_id
+        config.forced_bos_token_id = config.forced_eos_token_id = None
+    elif block.decoder_layers is not None:
+        raise UserError(f"{where}.decoder_layers: {block.family} has no decoder beside an encoder; leave it out")
     unknown = [name for name in block.options if not hasattr(config, name)]
     if unknown:
-        raise UserError(f"pretrain.network.options: {block.family} has no {', '.join(unknown)} in its config")
+        raise UserError(f"{where}.options: {block.family} has no {', '.join(unknown)} in its config")
     for name, value in block.options.items():
         setattr(config, name, value)
-    return build_taskmodel(config, tokenizer, kind, seed=seed, name="network")
+    return config
 
 
 def tokenizer_for(block: Pretraining, training: Sequence[Source]) -> Any:
@@ -90,7 +110,7 @@ def tokenizer_for(block: Pretraining, training: Sequence[Source]) -> Any:
     named = block.network.from_ or block.tokenizer.from_
     if named is None:
         one = block.tokenizer
-        return trained_tokenizer(training, one.kind, one.size, one.lowercase, home() / "tokenizers")
+        return trained_tokenizer(Sentences(training), one.kind, one.size, one.lowercase, home() / "tokenizers")
     return loaded_part(named, "tokenizer", lambda: load_tokenizer(named))
 
 

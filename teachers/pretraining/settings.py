@@ -26,10 +26,10 @@ class TokenizerBlock(_Block):
     Attributes:
         from_: A model folder or hub name whose tokenizer is taken; written ``from``. Otherwise one is learned from the
             text.
-        kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa), ``unigram`` (ALBERT) or ``gpt2`` (bytes too, with an end of
-            text as the only special token).
+        kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa), ``unigram`` (ALBERT), ``gpt2`` (bytes too, with an end of
+            text as the only special token) or ``bpe`` (bytes too, for an encoder with a decoder).
         size: Pieces.
-        lowercase: Whether everything is written small; ``bytes`` and ``gpt2`` never do.
+        lowercase: Whether everything is written small; ``bytes``, ``gpt2`` and ``bpe`` never do.
     """
 
     from_: str | None = Field(default=None, alias="from", min_length=1)
@@ -45,7 +45,8 @@ class NetworkBlock(_Block):
         from_: A model folder or hub name whose network and tokenizer are trained further; written ``from``. Heads that
             were trained here go on where a task of the same name asks for them.
         family: Model type.
-        layers: Transformer layers.
+        layers: Transformer layers; those of the encoder, if there is a decoder beside it.
+        decoder_layers: Layers of the decoder (BART, Marian, T5); as many as of the encoder by default.
         hidden_size: Channels.
         heads: Attention heads.
         intermediate_size: Neurons of the feed-forward network; four times the channels by default.
@@ -57,6 +58,7 @@ class NetworkBlock(_Block):
     from_: str | None = Field(default=None, alias="from", min_length=1)
     family: str = "bert"
     layers: Positive = 4
+    decoder_layers: Positive | None = None
     hidden_size: Positive = 256
     heads: Positive = 4
     intermediate_size: Positive | None = None

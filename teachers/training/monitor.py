@@ -22,7 +22,15 @@ from eval.kinds.kind_registry import kind_of
 from eval.proof.paired_statistics import agreement
 from eval.scores import score
 from eval.task import Examples
-from teachers.anatomy.encoder import attention_width, has_plain_attention, layer_count, layer_parts, layers, shape_of
+from teachers.anatomy.encoder import (
+    attention_width,
+    has_decoder,
+    has_plain_attention,
+    layer_count,
+    layer_parts,
+    layers,
+    shape_of,
+)
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec, observe
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel, evaluating
@@ -147,7 +155,7 @@ def signs(model: TaskModel, inputs: Any) -> Signs:
     device = next(network.parameters()).device
     tensors = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
     mask, depth = tensors["attention_mask"].bool(), layer_count(network)
-    readable = depth > 0 and has_plain_attention(network) and _has_queries(network)
+    readable, writes = depth > 0 and has_plain_attention(network) and _has_queries(network), has_decoder(network)
     with evaluating(network):
         seen = observe(network, tensors, _wanted(depth, readable))
         attends = _attends(network, seen, mask, 0) if readable else None
@@ -155,7 +163,8 @@ def signs(model: TaskModel, inputs: Any) -> Signs:
         for layer in range(1, depth) if attends is False else ():
             wanted = SignalSpec(queries=(layer,), keys=(layer,))
             attends = attends or _attends(network, observe(network, tensors, wanted), mask, layer)
-    return Signs(constant(seen.logits, mask), spread(seen.hidden_states[depth], mask) if depth else None, attends)
+    shown = torch.ones_like(seen.logits[..., 0], dtype=torch.bool) if seen.logits.ndim == 3 and writes else mask
+    return Signs(constant(seen.logits, shown), spread(seen.hidden_states[depth], mask) if depth else None, attends)
 
 
 def _wanted(depth: int, readable: bool) -> SignalSpec:

@@ -174,8 +174,6 @@ def _alone_and_together(export: Predictor, examples: Sequence[Example]) -> float
     largest = 0.0
     for feature, row in zip(features, export.forward(encoder.collate(features)), strict=True):
         alone = export.forward(encoder.collate([feature]))[0]
-        if row.ndim == 2:
-            row = row[encoder.place(len(feature.ids), row.shape[0])]
-            alone = alone[encoder.place(len(feature.ids), alone.shape[0])]
+        row, alone = encoder.unpadded(feature, row), encoder.unpadded(feature, alone)
         largest = max(largest, float(np.abs(row - alone).max(initial=0)))
     return largest
