@@ -24,9 +24,10 @@ Trait = Literal[
 """What a model can have, and a step can need or take away.
 
 ``trainable``: its weights can be updated. ``open``: a step may follow at all. ``transformer_layers``: it is an encoder
-made of them. ``one_stack``: it is an encoder or a decoder, not both. ``standard``: a standard Hugging Face class holds it. ``linear_layers``: the layers are made of ordinary
-float ones. ``float_embeddings``: the rows of the embedding matrix are floats, not packed codes. ``all_layers`` and
-``all_heads``: none was taken out. ``unpruned_…``: no weight of this part is pruned, which would have to stay 0.
+made of them. ``one_stack``: it is an encoder or a decoder, not both. ``standard``: a standard Hugging Face class holds
+it. ``linear_layers``: the layers are made of ordinary float ones. ``float_embeddings``: the rows of the embedding
+matrix are floats, not packed codes. ``all_layers`` and ``all_heads``: none was taken out. ``unpruned_…``: no weight of
+this part is pruned, which would have to stay 0.
 """
 TRAITS: tuple[Trait, ...] = get_args(Trait)
 UNPRUNED: Mapping[str, Trait] = MappingProxyType(

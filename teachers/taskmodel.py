@@ -6,7 +6,7 @@ import contextlib
 import copy
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -45,8 +45,8 @@ class TaskModel:
 
     Attributes:
         model: A ``…ForSequenceClassification``, ``…ForTokenClassification``, ``…ForQuestionAnswering``,
-            ``…ForMaskedLM``, ``…ForCausalLM``, ``…ForConditionalGeneration`` or ``…ForMultipleChoice`` module, or the bare
-            encoder for embedding.
+            ``…ForMaskedLM``, ``…ForCausalLM``, ``…ForConditionalGeneration`` or ``…ForMultipleChoice`` module, or the
+            bare encoder for embedding.
         tokenizer: A fast tokenizer of transformers.
         task: What is asked.
         name: What reports call it.
@@ -86,7 +86,7 @@ class TaskModel:
         return logits, None if layers is None else layers.cpu().numpy()
 
     def write(self, inputs: Inputs) -> list[list[int]]:
-        """Return the tokens that the network writes for each row, without the one that ends it; of ``seq2seq`` alone."""
+        """Return the tokens that the network writes for each row, without the one that ends it; of ``seq2seq``."""
         return [own[0] for own in self.write_several(inputs, 1)]
 
     def write_several(self, inputs: Inputs, most: int = 0) -> list[list[list[int]]]:
@@ -142,10 +142,10 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def weights_digest(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> str:
-    """Return the SHA-256 over names, shapes, types and bytes of all parameters and persistent buffers, or of tensors."""
+def weights_digest(model: torch.nn.Module) -> str:
+    """Return the SHA-256 over names, shapes, types and bytes of all parameters and persistent buffers."""
     digest = hashlib.sha256()
-    for name, tensor in sorted((model.state_dict() if isinstance(model, torch.nn.Module) else model).items()):
+    for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -18,10 +18,10 @@ from eval.naming import public_name
 from teachers.training.processes import is_first
 
 if TYPE_CHECKING:
-    from eval.data.loading import Task
     from compress.recipe import Recipe
     from compress.recipe.blocks import TeacherBlock
     from compress.student.student import Student
+    from eval.data.loading import Task
     from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("compress.commands.teach")

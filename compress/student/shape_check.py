@@ -62,8 +62,8 @@ def _layers(student: StudentShape, layers: int | tuple[int, ...] | None, count: 
     if isinstance(layers, tuple):
         if student.new_layers:
             yield (
-                f"student.{field}: {list(layers)} chooses layers of the teacher, and init: {student.init} takes none of "
-                "them; "
+                f"student.{field}: {list(layers)} chooses layers of the teacher, and init: {student.init} takes none "
+                "of them; "
                 f"write {field}: {len(layers)}, or init: teacher"
             )
         outside = [i for i in layers if not 0 <= i <= last]

@@ -113,7 +113,8 @@ _OWN: dict[str, dict[str, Any]] = {
         "position_biased_input": False,
     },
     "modernbert": {"local_attention": 8},
-    **dict.fromkeys(("bart", "marian"), {"init_std": 0.1, "forced_eos_token_id": None}),
+    "bart": {"init_std": 0.1, "forced_eos_token_id": None},
+    "marian": {"init_std": 0.1, "forced_eos_token_id": None},
     "t5": {"d_kv": HIDDEN // HEADS, "dropout_rate": 0.0},
 }
 
@@ -175,8 +176,7 @@ def _byte_tokenizer(family: str) -> Any:
         "roberta": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
         "modernbert": ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"],
         "gpt2": ["<|endoftext|>"],
-        **dict.fromkeys(ENCODER_DECODERS, ["<pad>", "</s>", "<unk>", "<mask>"]),
-    }[family]
+    }.get(family, ["<pad>", "</s>", "<unk>", "<mask>"])
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -248,8 +248,8 @@ def tiny_task(kind: KindName = "classification", *, pair: bool = False, examples
     the share of good words; tagging: people and places; qa: where a person lives; qa-with-null: likewise,
     of every third person nothing is told; masked-lm and causal-lm: the same sentences;
     embedding: the texts of classification, as a pair with 1 for one mood and 0 for two; multiple-choice: which of three
-    texts is a good one; seq2seq: the same in another order of words; retrieval: which document tells of this person in this place; reranking: likewise, among those
-    that tell of the person or the place.
+    texts is a good one; seq2seq: the same in another order of words; retrieval: which document tells of this person in
+    this place; reranking: likewise, among those that tell of the person or the place.
 
     Args:
         kind: What is asked.

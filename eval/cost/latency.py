@@ -60,7 +60,7 @@ class LatencyPlan(BaseModel):
 
 @dataclass(frozen=True)
 class LatencyRow:
-    """Timing of ``Predictor.forward`` from token ids, encoding and decoding apart; of a whole text where one is written.
+    """Timing of ``Predictor.forward``, or of ``write``, from token ids, encoding and decoding apart.
 
     Attributes:
         name: The model.

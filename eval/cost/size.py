@@ -163,10 +163,19 @@ def macs(module: torch.nn.Module, batch: int = 1, length: int = MACS_LENGTH) -> 
         # With gradients on, torch itself takes most composite operators apart.
         with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
             ids = torch.full(shape, UNKNOWN_TOKEN, device=device)
-            module(input_ids=ids, **({"decoder_input_ids": ids} if writes else {}))
+            module(input_ids=ids, **(_to_write(ids) if writes else {}))
     finally:
         module.train(training)
     return counter.flops // 2
+
+
+def _to_write(ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return what a decoder reads; with its mask made, for standard code would look into its own."""
+    import torch
+
+    rows, length = ids.shape
+    seen = torch.ones(rows, 1, length, length, dtype=torch.bool, device=ids.device).tril()
+    return {"decoder_input_ids": ids, "decoder_attention_mask": seen}
 
 
 def file_bytes(folder: str | Path, patterns: tuple[str, ...] = MODEL_FILES) -> int:

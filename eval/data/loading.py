@@ -201,9 +201,9 @@ def load_task(
             pandas ``DataFrame``, a ``datasets.Dataset`` or a list of dicts, alone (``validation``) or by split
             (``{"train": ..., "test": ...}``, ``datasets.DatasetDict``).
         metric: The primary metric; by default accuracy, micro_f1, spearman, entity_f1, f1 or masked_accuracy, for
-            multiple-choice accuracy, for seq2seq chrf, for embedding spearman (pairs) or nearest (single texts), and for retrieval and
-            reranking ndcg@10. Or a function of your own, ``(y_true, y_pred) -> float``, higher is better (see
-            ``eval.metrics.own_metric``).
+            multiple-choice accuracy, for seq2seq chrf, for embedding spearman (pairs) or nearest (single texts), and
+            for retrieval and reranking ndcg@10. Or a function of your own, ``(y_true, y_pred) -> float``, higher is
+            better (see ``eval.metrics.own_metric``).
         labels: Labels in the order of their ids; by default those of the train split (or else of the first split that
             has any) in alphabetical order, for tagging with O first.
         label_map: New name of labels in the files; it is applied before all else. For regression, and for pairs of

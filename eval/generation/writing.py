@@ -141,6 +141,10 @@ def same_tokens(one: Sequence[Any], other: Sequence[Any]) -> float:
 class Writing:
     """What kinds of task have in common that answer a text with another one."""
 
+    def alike(self, one: Sequence[int], other: Sequence[int]) -> float:
+        """Return the share of two texts, given as tokens, that they have in common in their order."""
+        return same_tokens(one, other)
+
     def written(self, settings: Reads, decoding: Decoding) -> list[list[int]]:
         """Return the tokens that are written for each row, without the one that ends it.
 

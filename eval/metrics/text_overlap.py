@@ -10,7 +10,9 @@ arXiv 1804.08771. chrF: Popović 2015. ROUGE-1, ROUGE-2 and ROUGE-L with stemmin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -96,6 +98,16 @@ def _counts(metric: Any, answers: Sequence[Answer], examples: Sequence[Example])
     return np.array(metric._extract_corpus_statistics(texts, columns), dtype=np.float64)
 
 
+@contextmanager
+def _own_handlers() -> Iterator[None]:
+    """Keep the log as it is: what rouge-score imports adds a handler to it."""
+    before = list(logging.root.handlers)
+    try:
+        yield
+    finally:
+        logging.root.handlers[:] = before
+
+
 def _library(name: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
@@ -126,8 +138,9 @@ def _chrf() -> Any:
 @cache
 def _rouge(name: str) -> Any:
     def load() -> Any:
-        from rouge_score.rouge_scorer import RougeScorer
+        with _own_handlers():
+            from rouge_score.rouge_scorer import RougeScorer
 
-        return RougeScorer([ROUGE[name]], use_stemmer=True)
+            return RougeScorer([ROUGE[name]], use_stemmer=True)
 
     return _library("rouge-score", load)

@@ -212,6 +212,12 @@ def decoder_layers(model: Any) -> list[nn.Module]:
     return [model.get_submodule(name) for name in decoder_layer_names(model)]
 
 
+def decoder_layer_parts(model: Any, layer: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules of a layer of the decoder by role; those that look at the encoder are ``cross_…``."""
+    modules = dict(layer.named_modules())
+    return {role: modules[path] for role, path in family_of(model).decoder_parts.items() if path in modules}
+
+
 def decoder_layer_names(model: Any) -> list[str]:
     """Return for each layer of the decoder the path of its module from the model."""
     family = family_of(model)
@@ -219,6 +225,12 @@ def decoder_layer_names(model: Any) -> list[str]:
         return []
     prefix = family.decoder if base_encoder(model) is model else f"{family.base}.{family.decoder}"
     return [f"{prefix}.{i}" for i in range(shape_of(model.config).decoder_layers or 0)]
+
+
+def constants(model: Any) -> list[nn.Parameter]:
+    """Return parameters that are computed and neither trained nor saved: Marian's sinusoids of the positions."""
+    tables = [part for part in model.modules() if type(part).__name__.endswith("SinusoidalPositionalEmbedding")]
+    return [parameter for table in tables for parameter in table.parameters()]
 
 
 def decoder_start(config: Any) -> int:

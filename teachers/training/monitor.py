@@ -1,7 +1,8 @@
 """Watching a student while it trains: its score, its agreement with the teacher, and whether it has collapsed.
 
 A collapse is a state from which training does not come back: the same output for every input, attention that no longer
-chooses, hidden states that all point the same way. One small batch an epoch shows it. Attention and hidden states that
+chooses, hidden states that all point the same way (not asked of an encoder that a decoder has yet to learn to read).
+One small batch an epoch shows it. Attention and hidden states that
 were so when training began are no collapse, and a network without transformer layers is judged by its outputs alone.
 """
 
@@ -164,7 +165,9 @@ def signs(model: TaskModel, inputs: Any) -> Signs:
             wanted = SignalSpec(queries=(layer,), keys=(layer,))
             attends = attends or _attends(network, observe(network, tensors, wanted), mask, layer)
     shown = torch.ones_like(seen.logits[..., 0], dtype=torch.bool) if seen.logits.ndim == 3 and writes else mask
-    return Signs(constant(seen.logits, shown), spread(seen.hidden_states[depth], mask) if depth else None, attends)
+    return Signs(
+        constant(seen.logits, shown), spread(seen.hidden_states[depth], mask) if depth and not writes else None, attends
+    )
 
 
 def _wanted(depth: int, readable: bool) -> SignalSpec:
