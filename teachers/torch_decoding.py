@@ -14,7 +14,7 @@ from eval.encoding import Array
 
 
 class TorchDecoding:
-    """Texts that a network writes; see ``eval.generation.writing.Decoding``.
+    """Texts that a network writes; see ``eval.generation.beam_search.Decoding``.
 
     Args:
         network: One with an encoder and a decoder, in evaluation mode.

@@ -13,6 +13,7 @@ from compress.distill.components.distillation_losses import kl_divergence, soft_
 from compress.technique import Inputs
 from eval.kinds.kind_registry import kind_of
 from eval.task import Example, Examples, TaskSpec
+from teachers.anatomy.encoder import family_of
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.losses.smoothed import smoothed
@@ -69,7 +70,11 @@ class SequenceDistillation(Distillation):
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse a task that writes no text, and a teacher that is not one network."""
         if not kind_of(student.task.kind).writes:
-            return [f"{self.name}: is for models that write text, and {student.task.kind} has none; see distill.logits"]
+            family = family_of(student.model).model_type
+            return [
+                f"{self.name}: is for models that write a text for a text, and this {family} is for "
+                f"{student.task.kind}; see distill.logits"
+            ]
         if inputs.teacher is not None and not isinstance(inputs.teacher, ModelTeacher):
             return [f"{self.name}: needs one model as teacher, which writes the texts; name one model"]
         return []

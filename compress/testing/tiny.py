@@ -237,7 +237,9 @@ def tiny_spec(kind: KindName = "classification", *, pair: bool = False, max_leng
         metric = "spearman" if pair else "nearest"
     if kind in ("retrieval", "reranking"):
         metric, pair = "ndcg@10", kind == "reranking"
-    return TaskSpec(kind=kind, labels=labels.get(kind, ()), metric=metric, pair=pair, max_length=max_length, stride=8)
+    more = {"target_length": 16} if kind_of(kind).writes else {}
+    labelled = labels.get(kind, ())
+    return TaskSpec(kind=kind, labels=labelled, metric=metric, pair=pair, max_length=max_length, stride=8, **more)
 
 
 def tiny_task(kind: KindName = "classification", *, pair: bool = False, examples: int = 40, seed: int = 13) -> Task:

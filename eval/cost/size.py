@@ -41,6 +41,12 @@ class Size:
     macs: int | None = None
     macs_length: int = MACS_LENGTH
 
+    def __add__(self, other: Size) -> Size:
+        """Return the size of two networks that belong together."""
+        macs = None if self.macs is None or other.macs is None else self.macs + other.macs
+        parts = (self.parameters + other.parameters, self.nonzero + other.nonzero, self.bytes + other.bytes)
+        return Size(*parts, macs, self.macs_length)
+
 
 def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -> Size:
     """Return the size of a torch model that takes ``input_ids``; it may stand on the meta device.

@@ -27,7 +27,7 @@ class Reading:
         masks: Whether it predicts masked words of unlabelled text; masks are drawn anew in every epoch.
         causal: Whether each token of a text is predicted from those before it. A text is then read whole, from an
             end-of-text token on, in windows that begin with the end of the one before.
-        writes: Whether a text is answered with another one, token by token (``eval.generation.writing``).
+        writes: Whether a text is answered with another one, token by token (``eval.generation.beam_search``).
     """
 
     name: str = ""

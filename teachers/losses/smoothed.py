@@ -17,7 +17,6 @@ from eval.kinds.learning import Learning
 from eval.task import TaskSpec
 from teachers.data.encoded_dataset import Batch
 from teachers.losses.loss import Loss
-from teachers.losses.task_loss import BoundTaskLoss, task_count
 from teachers.signals.hooks import Signals
 
 
@@ -30,7 +29,7 @@ class SmoothedLoss(Loss):
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return how many labels there are, or their weight."""
-        return {"task": task_count(self.spec, batch)}
+        return {"task": kind_of(self.spec.kind).counted(self.spec, batch.targets["labels"])}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return ``{"task": …}``."""
@@ -52,18 +51,6 @@ def smoothed(spec: TaskSpec, logits: Tensor, batch: Batch, epsilon: float) -> Te
         return flat.sum() * 0.0
     weights = None if spec.class_weights is None else flat.new_tensor(spec.class_weights)
     return F.cross_entropy(flat, labels, weight=weights, ignore_index=IGNORED, label_smoothing=epsilon)
-
-
-def task_or_smoothed(spec: TaskSpec, epsilon: float) -> Loss:
-    """Return the loss of the labels, smoothed if ``epsilon`` is above 0.
-
-    Raises:
-        UserError: If the task's own loss is no cross-entropy of one label among several.
-    """
-    if not epsilon:
-        return BoundTaskLoss(spec)
-    refuse_unsmooth(spec)
-    return SmoothedLoss(spec, epsilon)
 
 
 def refuse_unsmooth(spec: TaskSpec) -> None:

@@ -12,6 +12,7 @@ from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, EncodedDataset, labelled
 from teachers.losses.catalogue import by_labels
 from teachers.losses.loss import Loss, Objective
+from teachers.losses.smoothed import SmoothedLoss, refuse_unsmooth
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 
 if TYPE_CHECKING:
@@ -55,9 +56,8 @@ class TaskLoss(Objective):
         if kind_of(student.task.kind).vectors:
             return by_labels(rows.examples).bind(student, rows)
         if self.smoothing:
-            from teachers.losses.smoothed import task_or_smoothed
-
-            return task_or_smoothed(student.task, self.smoothing)
+            refuse_unsmooth(student.task)
+            return SmoothedLoss(student.task, self.smoothing)
         return BoundTaskLoss(student.task)
 
 

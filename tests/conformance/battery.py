@@ -32,6 +32,7 @@ REFUSED = {
     "share.layers": ("albert",),
     "quantize.q8bert": ("xlnet",),
     "distill.margin_mse": FAMILIES,
+    "distill.sequence": FAMILIES,
     "distill.listwise": FAMILIES,
     "distill.contrastive": FAMILIES,
     "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert", "mpnet", "gpt2"),

@@ -53,6 +53,7 @@ MODULES = (
     "eval.errors",
     "eval.files.typed_json",
     "eval.generation.generating",
+    "eval.generation.beam_search",
     "eval.measurement",
     "eval.metrics.entities",
     "eval.metrics.label_thresholds",

@@ -210,7 +210,7 @@ class Runtime:
         """
         kind: Any = self.encoder.kind
         if not kind.causal:
-            raise ExportError(f"a {kind.name} export writes no text")
+            raise ExportError(f"a {kind.name} export writes no text after a prompt")
         tokenizer, end = self.encoder.tokenizer, self.encoder.settings.end_id
         text = _text(prompt, "prompt")
         try:
@@ -246,7 +246,7 @@ class Runtime:
 
 
 class ExportDecoding:
-    """Texts that an export writes; see ``eval.generation.writing.Decoding``.
+    """Texts that an export writes; see ``eval.generation.beam_search.Decoding``.
 
     Args:
         engine: One whose ``read`` gives the past of a source, and whose ``step`` goes on from a past.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eval.examples import IGNORED, Answer, Array, Asks, Example, Feature
-from eval.generation.writing import Writing, same_tokens
+from eval.generation.beam_search import Writing, same_tokens
 from eval.kinds.kind import Kind
 from eval.kinds.values import BadItemError, LabelReader, plain_text, shown
 from eval.metrics.scorers import Metric, Values
