@@ -33,7 +33,7 @@ def logits_of(model, batch):
 
 
 def test_the_targets_are_the_best_texts_of_the_beam(pair, tmp_path):
-    task, student, teacher = pair
+    task, _, teacher = pair
     some = task.train[:6]
     technique = SequenceDistillation(beams=3)
     objective = technique.make_objective(Inputs(train=some, teacher=ModelTeacher(teacher, cache=tmp_path)))

@@ -176,7 +176,7 @@ def test_a_student_has_a_deep_encoder_and_a_shallow_decoder(marian):
     with pytest.raises(UserError, match=r"student.decoder_layers: \[4\] do not exist; the teacher has layers 0 to 1"):
         Student(decoder_layers=(4,)).build(marian)
     encoder = tiny_taskmodel("bert")
-    with pytest.raises(UserError, match="student.decoder_layers: bert has none"):
+    with pytest.raises(UserError, match=r"student\.decoder_layers: bert has none"):
         Student(decoder_layers=1).build(encoder)
     said = Student(layers=2, decoder_layers=1).predict(marian)
     assert said.student.parameters < said.teacher.parameters

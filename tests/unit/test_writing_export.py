@@ -106,9 +106,9 @@ def texts_of(model, runtime, examples):
 
 def test_the_gate_refuses_other_texts_and_other_caches(trained, tmp_path, monkeypatch):
     task, model = trained
+    changed = tiny_taskmodel("t5", task.spec)
+    monkeypatch.setattr(gate.Remembered, "write", lambda self, inputs: changed.write(inputs))
     with pytest.raises(CompressError, match=r"% of the predictions on 8 examples are equal, needed are 100.00%"):
-        changed = tiny_taskmodel("t5", task.spec)
-        monkeypatch.setattr(gate.Remembered, "write", lambda self, inputs: changed.write(inputs))
         export(model, tmp_path / "x", "generator", int8=True, examples=task.validation[:8], agreement=1.0)
     with pytest.raises(CompressError, match=r"texts are [\d.]+% the same tokens as the model's, needed are 98%"):
         export(model, tmp_path / "x", "generator", examples=task.validation[:8])
