@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,11 @@ class NewNetwork(BaseModel):
         if own.from_ is not None:
             source = own.from_
             tokenizer = loaded_part(source, "tokenizer", lambda: load_tokenizer(source))
-        else:
+        elif len(examples):
             tokenizer = trained_tokenizer(text, own.kind, own.size, own.lowercase, home() / "tokenizers")
+        else:
+            with tempfile.TemporaryDirectory() as scratch:
+                tokenizer = trained_tokenizer(text, own.kind, own.size, own.lowercase, Path(scratch))
         config = config_for(self.network, tokenizer, "new.network")
         if own.from_ is None and not len(examples):  # a stand-in, whose tables are as large as they will be
             config.vocab_size = max(config.vocab_size, own.size)

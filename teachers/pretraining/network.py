@@ -22,11 +22,12 @@ from teachers.pretraining.text.tokenizer_training import LONGEST, Sentences, tra
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, load_tokenizer, loaded_part, save_taskmodel
 
-Words = Literal["none", "masked", "next"]
+Words = Literal["none", "masked", "next", "written"]
 SPECS: Mapping[Words, TaskSpec] = {
     "none": TaskSpec(kind="embedding", metric="nearest"),
     "masked": TaskSpec(kind="masked-lm", metric="masked_accuracy"),
     "next": TaskSpec(kind="causal-lm", metric="next_token_accuracy"),
+    "written": TaskSpec(kind="seq2seq", metric="chrf"),
 }
 """What a network that is pretrained answers, by the words that it predicts."""
 
@@ -38,6 +39,13 @@ def words_of(block: Pretraining) -> Words:
         UserError: If some predict the next one and others masked ones, which is another network.
     """
     asked = [own for stage in block.stages for task in stage.tasks.values() for own in task.objectives.given.values()]
+    if any(own.writes for own in asked):
+        if not all(own.writes for own in asked):
+            raise UserError(
+                "pretrain.stages: span_corruption, denoising and masked_segment are for an encoder with a decoder, the "
+                "other objectives are not; choose one"
+            )
+        return "written"
     if any(own.causal for own in asked):
         if not all(own.causal for own in asked):
             raise UserError("pretrain.stages: next_word is for decoders, the other objectives for encoders; choose one")
@@ -123,7 +131,8 @@ def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
     check_inputs(block)
     named = block.network.from_ or block.tokenizer.from_
     tokenizer = bert_word_pieces((), block.tokenizer.size, LONGEST) if named is None else tokenizer_for(block, ())
-    predicts: Words = "next" if words_of(block) == "next" else "masked"
+    wanted = words_of(block)
+    predicts: Words = wanted if wanted in ("next", "written") else "masked"
     student = network_for(block.network, tokenizer, predicts, seed)
     if named is None and student.model.config.vocab_size < block.tokenizer.size:
         student.model.resize_token_embeddings(block.tokenizer.size, mean_resizing=False)

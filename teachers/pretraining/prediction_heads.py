@@ -94,6 +94,14 @@ class WordHead(Head):
         return word_scores(self._network[0], hidden[asked])
 
 
+class DecoderHead(Head):
+    """What a decoder writes: the scores of all words that the network gives at each place."""
+
+    def answer(self, hidden: Tensor, asked: Tensor) -> Tensor:
+        """Return ``[N, V]``; ``hidden`` are scores already."""
+        return hidden[asked]
+
+
 class TokenHead(Head):
     """A linear classifier of tokens.
 

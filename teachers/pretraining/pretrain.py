@@ -21,7 +21,14 @@ from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import kind_of
 from eval.naming import without_paths
 from eval.progress.stages import under_way
-from teachers.anatomy.encoder import family_of, layer_count, max_tokens, model_inputs
+from teachers.anatomy.encoder import (
+    decoder_start,
+    family_of,
+    has_decoder,
+    layer_count,
+    max_tokens,
+    model_inputs,
+)
 from teachers.anatomy.pooling import FIELD as POOLING
 from teachers.file_digests import config_values, has_config
 from teachers.home import home
@@ -103,7 +110,7 @@ class _Run:
         tokenizer = tokenizer_for(block, [own["train"] for own in self.sources if "train" in own])
         predicts = words_of(block)
         self.student = network_for(block.network, tokenizer, predicts, seed)
-        self.frame = Frame(self.student.tokenizer, masks=predicts != "next")
+        self.frame = Frame(self.student.tokenizer, masks=predicts not in ("next", "written"))
         self.text = self._corpus("train")
         self.watched = self._corpus("validation")
         self.heads: dict[str, Head] = {}
@@ -270,6 +277,7 @@ class _Run:
             task_type=task.task_type,
             digest=corpus.folder.name,
             most=task.most if split == "train" else WATCHED,
+            start=decoder_start(network.config) if has_decoder(network) else 0,
         )
 
     def _parts(self) -> tuple[nn.Module, ...]:

@@ -12,7 +12,7 @@ from eval.encoding import IGNORED
 from eval.errors import UserError
 from teachers.data.encoded_dataset import Batch
 from teachers.pretraining.objectives.pretext_objective import Ask
-from teachers.pretraining.text.sequence import Drawn, Frame
+from teachers.pretraining.text.sequence import START, Drawn, Frame
 from teachers.pretraining.text.sequence_sources import Drawable
 
 
@@ -31,6 +31,7 @@ class PretextDataset:
         task_type: ERNIE 2.0's number of the task, where the network takes it.
         digest: Recognises the text behind the sequences.
         most: Most sequences, by number; all by default.
+        start: The token that a decoder begins with, where the network has one.
 
     Raises:
         UserError: If there are no sequences.
@@ -49,11 +50,12 @@ class PretextDataset:
         task_type: int = 0,
         digest: str = "",
         most: int | None = None,
+        start: int = 0,
     ) -> None:
         self.source, self.frame, self.asks, self.label = source, frame, dict(asks), label
         self.inputs, self.seed, self.draws, self.task_type = tuple(inputs), seed, draws, task_type
         self.lengths = source.lengths[:most]
-        self.digest = digest
+        self.digest, self.start = digest, start
         if not len(self.lengths):
             raise UserError("the text gives no sequence; it is empty, or every document is shorter than two tokens")
 
@@ -78,11 +80,17 @@ class PretextDataset:
             "token_type_ids": _padded([one.types for one in drawn], length, 0),
             "task_type_ids": np.full((len(drawn), length), self.task_type, dtype=np.int64),
         }
+        read, inputs = [one.decoder for one in drawn if one.decoder is not None], self.inputs
+        if read:
+            length, inputs = max(map(len, read)), (*inputs, "decoder_input_ids")
+            arrays["decoder_input_ids"] = _padded(
+                [np.where(r == START, self.start, r) for r in read], length, self.frame.pad
+            )
         targets = {name: _padded([one.targets[name] for one in drawn], length, IGNORED) for name in drawn[0].targets}
         if self.label:
             targets[self.label] = np.array([one.label for one in drawn], dtype=np.int64)
         return Batch(
-            {name: torch.from_numpy(arrays[name]) for name in self.inputs},
+            {name: torch.from_numpy(arrays[name]) for name in inputs},
             {name: torch.from_numpy(values) for name, values in targets.items()},
             torch.tensor(list(rows), dtype=torch.int64),
             progress,

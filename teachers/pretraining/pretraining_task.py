@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.inference import batches_by_length
-from teachers.anatomy.encoder import base_encoder, layer_count
+from teachers.anatomy.encoder import base_encoder, has_decoder, layer_count
 from teachers.data.encoded_dataset import Batch
 from teachers.losses.loss import Loss
 from teachers.pretraining.objectives.discriminator import auc
 from teachers.pretraining.prediction_heads import Answered, Head
 from teachers.pretraining.pretraining_batches import PretextDataset
-from teachers.signals.hooks import Signals, SignalSpec
+from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 from teachers.taskmodel import evaluating
 
 WATCHED = 256
@@ -57,8 +57,10 @@ class PretextLoss(Loss):
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return a term for each objective, and two for replaced tokens."""
-        (place,) = self.reads.hidden_states
-        hidden = student.hidden_states[place]
+        hidden = student.logits
+        if self.reads.hidden_states:
+            (place,) = self.reads.hidden_states
+            hidden = student.hidden_states[place]
         terms: dict[str, Tensor] = {}
         for name, head in self.heads.items():
             for term, answered in head(hidden, batch).items():
@@ -67,7 +69,9 @@ class PretextLoss(Loss):
 
 
 def reads_last(network: Any) -> SignalSpec:
-    """Return that nothing but the last hidden states is read."""
+    """Return that nothing but the last hidden states is read; of a decoder that writes, its scores of all words."""
+    if has_decoder(network):
+        return NOTHING
     return SignalSpec(hidden_states=(layer_count(network),), logits=False)
 
 
@@ -103,10 +107,13 @@ class PretextMonitor:
         """
         found: dict[str, list[tuple[Tensor, Tensor]]] = {}
         encoder, device = base_encoder(self.network), next(self.network.parameters()).device
+        writes = has_decoder(self.network)
         with evaluating(self.network), evaluating(self.loss.modules):
             for rows in batches_by_length(self.rows.lengths.tolist(), 32):
                 batch = self.loss.prepare(self.rows.batch(rows).to(device))
-                hidden = encoder(**batch.inputs).last_hidden_state
+                hidden = (
+                    encoder(**batch.inputs).last_hidden_state if not writes else self.network(**batch.inputs).logits
+                )
                 for head in self.loss.heads.values():
                     for name, answered in head(hidden, batch).items():
                         found.setdefault(name, []).append(_outcome(answered))
@@ -119,7 +126,8 @@ class PretextMonitor:
             else:
                 scores[f"{name}.accuracy"] = float(values.double().mean())
             loss = float(losses.double().mean())
-            scores |= {f"{name}.perplexity": math.exp(loss)} if name in ("mlm", "next_word") else {f"{name}.loss": loss}
+            perplexing = writes or name in ("mlm", "next_word")
+            scores |= {f"{name}.perplexity": math.exp(loss)} if perplexing else {f"{name}.loss": loss}
         return {"scores": scores, "score": next(iter(scores.values()))}
 
 

@@ -27,9 +27,10 @@ class TokenizerBlock(_Block):
         from_: A model folder or hub name whose tokenizer is taken; written ``from``. Otherwise one is learned from the
             text.
         kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa), ``unigram`` (ALBERT), ``gpt2`` (bytes too, with an end of
-            text as the only special token) or ``bpe`` (bytes too, for an encoder with a decoder).
+            text as the only special token), ``bpe`` (bytes too, for an encoder with a decoder) or ``t5`` (the same
+            with the 100 sentinels of ``span_corruption``).
         size: Pieces.
-        lowercase: Whether everything is written small; ``bytes``, ``gpt2`` and ``bpe`` never do.
+        lowercase: Whether everything is written small; those of bytes never do.
     """
 
     from_: str | None = Field(default=None, alias="from", min_length=1)
@@ -72,7 +73,8 @@ class NetworkBlock(_Block):
         allowed = [
             name
             for name in FAMILIES
-            if ((known := FAMILIES.get(name)).predicts_words or known.causal) and known.layers is not None
+            if ((known := FAMILIES.get(name)).predicts_words or known.causal or known.decoder)
+            and known.layers is not None
         ]
         if family not in allowed:
             raise ValueError(f"got {family!r}; those that are pretrained here: {', '.join(allowed)}")
@@ -118,6 +120,9 @@ class PretextTask(_Block):
             raise ValueError("asks for nothing; give objectives such as {mlm: {}}, or pair, reorder, given, dialogues")
         if self.objectives.next_word is not None and named:
             raise ValueError(f"next_word is for decoders, which have no token that knows a pair; leave {named[0]} out")
+        writing = [name for name, own in self.objectives.given.items() if own.writes]
+        if writing and named:
+            raise ValueError(f"{writing[0]} has no token that knows a pair; leave {named[0]} out")
         if self.format == "blocks" and (self.pair or self.reorder):
             raise ValueError(
                 "sequences: blocks may begin inside of a sentence; choose another for pairs and paragraphs"

@@ -55,6 +55,9 @@ class PretextObjective(BaseModel):
     causal: ClassVar[bool] = False
     """Whether it needs a network in which a token sees none of those after it; others need one that sees them."""
 
+    writes: ClassVar[bool] = False
+    """Whether a decoder writes the answers, beside an encoder that reads the sequence."""
+
     weight: float = Field(default=1.0, gt=0)
 
     def ask(self, text: Text) -> Ask:

@@ -15,12 +15,12 @@ from teachers.pretraining.text.corpus import digest_of
 from teachers.pretraining.text.documents import Counts, documents
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 
-Kind = Literal["wordpiece", "bytes", "unigram", "gpt2", "bpe"]
+Kind = Literal["wordpiece", "bytes", "unigram", "gpt2", "bpe", "t5"]
 VERSION = 1
 """Raised when the same text and settings give other pieces."""
 LONGEST = 512
 """What a tokenizer tells standard code of the longest input; the network's own limit counts."""
-SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100, "gpt2": 300, "bpe": 300}
+SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100, "gpt2": 300, "bpe": 300, "t5": 400}
 SENTINELS = 100
 """Tokens that stand for spans in T5's objective, of a tokenizer that has them."""
 """Fewest pieces: special tokens and letters, or all bytes, have to fit."""
@@ -66,7 +66,8 @@ def trained_tokenizer(text: Text, kind: Kind, size: int, lowercase: bool, home: 
         text: The text.
         kind: ``wordpiece`` as BERT's, which splits Chinese into characters; ``bytes`` as RoBERTa's, which knows any
             text; ``unigram`` as ALBERT's; ``gpt2`` as GPT-2's, bytes with an end of text as the only special token;
-            ``bpe`` for an encoder with a decoder: bytes, whose texts end with ``</s>`` alone.
+            ``bpe`` for an encoder with a decoder: bytes, whose texts end with ``</s>`` alone; ``t5`` the same with
+            sentinels that stand for spans.
         size: Pieces, special tokens among them.
         lowercase: Whether everything is written small; those of bytes never do.
         home: It is kept in a folder below this.
@@ -97,6 +98,7 @@ SPECIAL = {
     "gpt2": ["<|endoftext|>"],
     "bytes": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
     "bpe": ["<pad>", "</s>", "<unk>", "<mask>"],
+    "t5": ["<pad>", "</s>", "<unk>", "<mask>", *(f"<extra_id_{number}>" for number in range(SENTINELS))],
 }
 """The special tokens of byte-level tokenizers, in the order of their ids."""
 
@@ -114,7 +116,7 @@ def _byte_pairs(sentences: Text, size: int, kind: Kind) -> Any:
         show_progress=False,
     )
     learner.train_from_iterator((f" {sentence}" for sentence in sentences), trainer)
-    if kind == "bpe":
+    if kind in ("bpe", "t5"):
         return ended(learner)
     model = json.loads(learner.to_str())["model"]
     merges = [tuple(merge) for merge in model["merges"]]
