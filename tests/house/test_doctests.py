@@ -76,6 +76,7 @@ MODULES = (
     "teachers.losses.siamese",
     "teachers.signals.predictions_file",
     "teachers.signals.predictions_teacher",
+    "teachers.pretraining.objectives.denoising",
     "teachers.training.config",
 )
 PROMPT = f"{'>' * 3} "
