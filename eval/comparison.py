@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from eval.cost.latency import LatencyPlan
 from eval.cost.latency import latency as time_models
@@ -11,6 +11,7 @@ from eval.errors import UserError
 from eval.inference import Predictor
 from eval.measurement import measure
 from eval.progress.stages import one_by_one
+from eval.report.summary import shipped
 from eval.result import Result
 from eval.stress.robustness import stressed
 
@@ -59,9 +60,14 @@ def measure_together(
 
 
 def with_stress(
-    results: Sequence[Result], models: Mapping[str, Predictor], task: Task, split: str, seed: int = 13
+    results: Sequence[Result],
+    models: Mapping[str, Predictor],
+    task: Task,
+    split: str,
+    seed: int = 13,
+    exports: Collection[str] = (),
 ) -> list[Result]:
-    """Return the results, that of the first compared model with what it and its reference answer to perturbed texts.
+    """Return the results, that of the shipped model with what it and its reference answer to perturbed texts.
 
     Args:
         results: What ``measure_together`` returned, the reference first, with their answers.
@@ -69,22 +75,22 @@ def with_stress(
         task: The task with its examples.
         split: Which examples.
         seed: Of the rules.
+        exports: Names of the exports (see ``eval.report.summary.shipped``).
 
     Raises:
         UserError: There is no reference, or nothing to compare (see ``eval.stress.robustness.stressed``).
     """
-    pairs = [result for result in results if result.comparison is not None]
-    reference = results[0]
-    if not pairs or reference.name not in models:
+    chosen, reference = shipped(results, exports), results[0]
+    if not isinstance(chosen, Result) or reference.name not in models:
         raise UserError("stress: compares a model with its teacher; give a reference")
-    first = pairs[0]
-    if first.kept is None or reference.kept is None:
-        raise UserError(f"stress: the answers of {first.name} or {reference.name} were not kept; measure them again")
-    rows = stressed(
+    if chosen.kept is None or reference.kept is None:
+        raise UserError(f"stress: the answers of {chosen.name} or {reference.name} were not kept; measure them again")
+    rows, answers = stressed(
         task.spec,
         task.splits[split],
-        (models[first.name], models[reference.name]),
-        (first.kept, reference.kept),
+        (models[chosen.name], models[reference.name]),
+        (chosen.kept, reference.kept),
         seed,
     )
-    return [one.model_copy(update={"stress": rows}) if one is first else one for one in results]
+    found = {"stress": rows, "stress_seed": seed, "perturbed": answers}
+    return [one.model_copy(update=found) if one is chosen else one for one in results]

@@ -1,9 +1,10 @@
-"""What is kept of every example, and the file ``predictions.jsonl`` that holds it."""
+"""What is kept of every example, and the files with one of them a line: ``predictions.jsonl``, ``perturbed.jsonl``."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from eval.files.json_text import parse_json
 from eval.files.writing import atomic_write
 
 PREDICTIONS_FILE = "predictions.jsonl"
+PERTURBED_FILE = "perturbed.jsonl"
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,7 @@ class Kept:
             if self.groups is not None and self.groups[place] is not None:
                 row["group"] = self.groups[place]
             rows.append(row if self.logits is None else {**row, "logits": self.logits[place]})
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        # A lone surrogate becomes its JSON escape.
-        data = text.encode("utf-8", "backslashreplace")
-        atomic_write(folder / PREDICTIONS_FILE, data)
-        return hashlib.sha256(data).hexdigest()
+        return write_rows(folder / PREDICTIONS_FILE, rows)
 
     @classmethod
     def load(cls, folder: Path, digest: str) -> Kept:
@@ -54,11 +52,7 @@ class Kept:
         Raises:
             UserError: The file is missing or has another SHA-256.
         """
-        path = folder / PREDICTIONS_FILE
-        data = path.read_bytes() if path.is_file() else b""
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise UserError(f"{path}: does not belong to the result beside it; measure again")
-        rows = [parse_json(line) for line in data.decode().split("\n") if line]
+        rows = read_rows(folder / PREDICTIONS_FILE, digest)
         logits = [row["logits"] for row in rows] if rows and "logits" in rows[0] else None
         groups = [row.get("group") for row in rows]
         return cls(
@@ -68,3 +62,24 @@ class Kept:
             logits,
             groups if any(group is not None for group in groups) else None,
         )
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write a file with one JSON object a line, and return its SHA-256."""
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    # A lone surrogate becomes its JSON escape.
+    data = text.encode("utf-8", "backslashreplace")
+    atomic_write(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_rows(path: Path, digest: str) -> list[dict[str, Any]]:
+    """Read what ``write_rows`` wrote.
+
+    Raises:
+        UserError: The file is missing or has another SHA-256.
+    """
+    data = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise UserError(f"{path}: does not belong to the result beside it; measure again")
+    return [parse_json(line) for line in data.decode().split("\n") if line]

@@ -1,8 +1,9 @@
-"""The result of a measurement, and the two files that keep it: ``result.json`` and ``predictions.jsonl``."""
+"""The result of a measurement, and the files that keep it: ``result.json`` beside those with the answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from pydantic import ValidationError
 
 from eval.errors import UserError
 from eval.files.writing import atomic_write
-from eval.predictions import Kept
+from eval.predictions import PERTURBED_FILE, Kept, read_rows, write_rows
 from eval.result_values import ResultValues
+from eval.stress.stress_rows import Perturbed
 
 RESULT_FILE = "result.json"
 
@@ -41,11 +43,13 @@ class Result(ResultValues):
             raise UserError(*(f"{where}: {_place(part)}: {part['msg']}" for part in error.errors())) from None
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``predictions.jsonl`` (if anything is kept) and ``result.json``, each beside first, then renamed."""
+        """Write the answers that are kept, if any, then ``result.json``, each file beside first, then renamed."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         digest = None if self.kept is None else self.kept.save(folder)
-        text = self.model_copy(update={"predictions": digest}).to_json()
+        rows = [asdict(each) for each in self.perturbed]
+        under_stress = write_rows(folder / PERTURBED_FILE, rows) if rows else None
+        text = self.model_copy(update={"predictions": digest, "perturbed_predictions": under_stress}).to_json()
         atomic_write(folder / RESULT_FILE, text.encode())
         return folder
 
@@ -60,9 +64,13 @@ class Result(ResultValues):
         if not path.is_file():
             raise UserError(f"{folder}: no {RESULT_FILE} here; give the folder that Result.save wrote")
         result = cls.from_json(path.read_text(encoding="utf-8"), str(path))
-        if result.predictions is None:
-            return result
-        return result.model_copy(update={"kept": Kept.load(path.parent, result.predictions)})
+        update: dict[str, Any] = {}
+        if result.predictions is not None:
+            update["kept"] = Kept.load(path.parent, result.predictions)
+        if result.perturbed_predictions is not None:
+            rows = read_rows(path.parent / PERTURBED_FILE, result.perturbed_predictions)
+            update["perturbed"] = tuple(Perturbed(**row) for row in rows)
+        return result.model_copy(update=update)
 
 
 def _place(problem: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from eval.predictions import Kept
 from eval.proof.paired_statistics import Interval, McNemar, Number, Verdict
 from eval.proof.role import Role
 from eval.slices import Confusion, Slice
-from eval.stress.robustness import Stressed
+from eval.stress.stress_rows import Perturbed, Stressed
 from eval.task import TaskSpec
 
 
@@ -98,6 +98,7 @@ class ResultValues(_Part):
         confusion: What was taken for what (classification).
         comparison: Against the reference, if one was given.
         stress: Scores and agreement on perturbed texts, the clean ones first, if they were asked for.
+        stress_seed: Seed of the rules that perturbed them.
         size: Parameters, bytes and multiply-accumulates, if the model knows them.
         file_bytes: Bytes of the model files in its folder.
         folder_bytes: Bytes of the whole folder.
@@ -116,6 +117,8 @@ class ResultValues(_Part):
         format: Version of this file's form.
         predictions: SHA-256 of ``predictions.jsonl``.
         kept: The content of ``predictions.jsonl``; None if it was not loaded.
+        perturbed_predictions: SHA-256 of ``perturbed.jsonl``.
+        perturbed: The content of ``perturbed.jsonl``, the answers behind ``stress``.
     """
 
     name: str
@@ -133,6 +136,7 @@ class ResultValues(_Part):
     comparison: Comparison | None = None
     # Left out of files where it was not asked for, so that those of results of before stay what they were.
     stress: tuple[Stressed, ...] = Field(default=(), exclude_if=lambda value: not value)
+    stress_seed: int | None = Field(default=None, exclude_if=lambda value: value is None)
     size: Size | None = None
     file_bytes: int | None = None
     folder_bytes: int | None = None
@@ -150,6 +154,8 @@ class ResultValues(_Part):
     format: Literal[1] = 1
     predictions: str | None = None
     kept: Kept | None = Field(default=None, exclude=True, repr=False)
+    perturbed_predictions: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    perturbed: tuple[Perturbed, ...] = Field(default=(), exclude=True, repr=False)
 
     @property
     def score(self) -> float:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from eval.certificate.canonical import without_nan
 from eval.certificate.contents import (
     FORMAT,
     Certificate,
@@ -18,14 +19,19 @@ from eval.certificate.contents import (
     Part,
     Row,
     Speed,
+    Stress,
     TestData,
     Tolerances,
 )
 from eval.certificate.model_files import model_files
 from eval.certificate.overlap import overlap_of
+from eval.certificate.own_figures import stressed
 from eval.certificate.recomputing import outcome_of
-from eval.certificate.replay import Replayed
+from eval.certificate.replay import Replayed, ReplayedStress
 from eval.example_digests import example_digest, examples_digest
+from eval.stress.robustness import perturbations
+from eval.stress.stress_rows import Perturbed
+from eval.task import TaskSpec
 
 EXAMPLES = 600
 TASK = {"kind": "classification", "labels": ["bad", "good"], "metric": "accuracy", "pair": False}
@@ -36,6 +42,8 @@ SPLITS = {
     "select": [{"text": f"third film {n}", "label": "bad"} for n in range(20)],
 }
 """Two test examples stand in train too."""
+STRESS_SEED = 13
+GOOD = {"label": "good", "probability": 0.75}
 MACHINE = Machine("a processor", ("avx2", "avx512_vnni"), {"OMP_NUM_THREADS": "1"})
 
 
@@ -124,6 +132,23 @@ def certificate(folder: Path, *, margin: float = 0.02) -> Contents:
     return Contents(main, rows, steps, {"task": {"kind": "classification"}, "seed": 13})
 
 
+def perturbed_answers() -> tuple[Perturbed, ...]:
+    """Return answers to perturbed texts: as before, but that the candidate calls all in upper case good."""
+    spec = TaskSpec(kind="classification", labels=("bad", "good"))
+    return tuple(
+        Perturbed(rule, n, {"label": text["label"]}, GOOD if rule == "upper case" else CANDIDATE[n], TEACHER[n])
+        for rule, texts in perturbations(spec, TEST, STRESS_SEED)
+        for n, text in texts.items()
+    )
+
+
+def under_stress(contents: Contents) -> Contents:
+    """Return a certificate with answers to perturbed texts, and what they come to."""
+    contents = replace(contents, perturbed=perturbed_answers())
+    rows = tuple(without_nan(asdict(row)) for row in stressed(contents, STRESS_SEED))
+    return replace(contents, main=replace(contents.main, stress=Stress(STRESS_SEED, rows)))
+
+
 class Again:
     """Both models as they answered before; a test changes what it likes."""
 
@@ -139,6 +164,13 @@ class Again:
 
     def teacher(self) -> Replayed:
         return self.reference
+
+    def under_stress(self, seed: int) -> ReplayedStress:
+        assert seed == STRESS_SEED
+        known = perturbed_answers()
+        asked = [(each.rule, each.example, each.gold) for each in known]
+        sides = ([each.candidate for each in known], [each.reference for each in known])
+        return ReplayedStress(asked, *(Replayed(side, [[-1.0, 1.0]] * len(side), None, None) for side in sides))
 
     def machine(self) -> Machine:
         return self.here

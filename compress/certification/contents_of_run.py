@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +28,13 @@ from eval.certificate.contents import (
     Part,
     Row,
     Speed,
+    Stress,
     TestData,
     Tolerances,
 )
 from eval.certificate.model_files import model_files
 from eval.certificate.overlap import overlap_of
+from eval.certificate.own_figures import stressed
 from eval.certificate.recomputing import outcome_of
 from eval.cost.latency import speedup
 from eval.cost.machine import versions
@@ -43,6 +45,7 @@ from eval.files.json_text import read_json
 from eval.naming import without_paths
 from eval.predictions import Kept
 from eval.result import Result
+from eval.stress.stress_rows import Perturbed
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -106,9 +109,13 @@ def contents_of(looked: Looked) -> Contents:
         tolerances=WIDE if result.name.endswith(INT8) else Tolerances(),
         members={},
     )
-    return Contents(
-        main, tuple(Row(*row) for row in rows), read_json(looked.folder / MODEL / LINEAGE), _provenance(looked)
-    )
+    lineage = read_json(looked.folder / MODEL / LINEAGE)
+    perturbed = tuple(Perturbed(**without_nan(asdict(each))) for each in result.perturbed)
+    whole = Contents(main, tuple(Row(*row) for row in rows), lineage, _provenance(looked), perturbed)
+    if result.stress_seed is None:
+        return whole
+    stress = Stress(result.stress_seed, tuple(without_nan(asdict(row)) for row in stressed(whole, result.stress_seed)))
+    return replace(whole, main=replace(main, stress=stress))
 
 
 def _kept(result: Result) -> Kept:

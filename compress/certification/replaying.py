@@ -13,7 +13,7 @@ from eval.certificate.contents import Contents, Machine, Speed
 from eval.certificate.findings import Report
 from eval.certificate.rechecking import LEVELS, read_certificate
 from eval.certificate.rechecking import recheck as recheck_with
-from eval.certificate.replay import Replayed
+from eval.certificate.replay import Replayed, ReplayedStress
 from eval.data.loading import Task
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
@@ -112,11 +112,25 @@ class ModelsAgain:
 
     def candidate(self) -> Replayed:
         """Let the candidate answer."""
-        return self._answered(self._candidate)
+        return _answered(self._candidate, self._examples)
 
     def teacher(self) -> Replayed:
         """Let the teacher answer."""
-        return self._answered(self._teacher)
+        return _answered(self._teacher, self._examples)
+
+    def under_stress(self, seed: int) -> ReplayedStress:
+        """Let both answer the texts that the rules perturb."""
+        from eval.certificate.canonical import without_nan
+        from eval.kinds.kind_registry import kind_of
+        from eval.stress.robustness import perturbations
+
+        gold, asked, texts = kind_of(self._spec.kind).gold, [], []
+        for rule, changed in perturbations(self._spec, self._examples, seed):
+            for place, text in changed.items():
+                asked.append((rule, place, without_nan({field: text[field] for field in gold if field in text})))
+                texts.append(text)
+        sides = (_answered(model, Examples(texts)) for model in (self._candidate, self._teacher))
+        return ReplayedStress(asked, *sides)
 
     def machine(self) -> Machine:
         """Describe this machine."""
@@ -158,14 +172,18 @@ class ModelsAgain:
 
         return EnsembleTeacher.of(models)
 
-    def _answered(self, model: Predictor) -> Replayed:
-        from eval.certificate.canonical import without_nan
-        from eval.inference import completed, predict
-        from eval.measurement import size_of
 
-        found = completed(model, self._examples, predict(model, self._examples))
-        size, file_bytes = size_of(model)
-        return Replayed(without_nan(found.answers), found.logits, file_bytes, None if size is None else size.macs)
+def _answered(model: Predictor, examples: Examples) -> Replayed:
+    from eval.certificate.canonical import without_nan
+    from eval.inference import completed, predict
+    from eval.measurement import size_of
+
+    size, file_bytes = size_of(model)
+    cost = (file_bytes, None if size is None else size.macs)
+    if not len(examples):
+        return Replayed((), (), *cost)
+    found = completed(model, examples, predict(model, examples))
+    return Replayed(without_nan(found.answers), found.logits, *cost)
 
 
 def open_folder(folder: Path, spec: TaskSpec) -> Predictor:

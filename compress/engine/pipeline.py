@@ -317,7 +317,7 @@ def evaluate(
         memory=block.measures_memory,
         same_engine=own.same_engine,
         threads=threads,
-        **({"stress": True} if block.stress else {}),
+        **({"stress": 2} if block.stress else {}),
     )
     if kept := kept_results(out, [model.name for model in everything], made_from):
         return kept, own.notes
@@ -328,7 +328,7 @@ def evaluate(
     results = measure_together(models, task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
     known = {model.name: model for model in everything}
     if block.stress:
-        results = with_stress(results, known, task, roles.report, recipe.seed)
+        results = with_stress(results, known, task, roles.report, recipe.seed, runnable)
     if block.measures_memory:
         results = with_memory(results, known, examples)
     return keep_results(out, results, made_from), own.notes

@@ -43,12 +43,13 @@ def pack(members: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def unpack(data: bytes, names: frozenset[str]) -> dict[str, bytes]:
+def unpack(data: bytes, names: frozenset[str], optional: frozenset[str] = frozenset()) -> dict[str, bytes]:
     """Return the members of what ``pack`` wrote.
 
     Args:
         data: The bytes of the zip.
-        names: The members that it must have, and no others.
+        names: The members that it must have.
+        optional: Those that it may have besides, and no others.
 
     Raises:
         DamagedError: They are no such zip.
@@ -57,7 +58,7 @@ def unpack(data: bytes, names: frozenset[str]) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
             found = [entry.filename for entry in entries[:MOST_MEMBERS]]
-            if sorted(found) != sorted(names) or len(entries) != len(names):
+            if not names <= set(found) <= names | optional or len(entries) != len(set(found)):
                 shown = ", ".join(repr(name[:60]) for name in sorted(found)[:5])
                 raise DamagedError(f"holds {shown or 'nothing'} instead of {', '.join(sorted(names))}")
             packed = [entry.filename for entry in entries if entry.compress_type != zipfile.ZIP_STORED]

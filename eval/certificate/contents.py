@@ -1,28 +1,34 @@
 """What a certificate holds: the claim and what came of it, the digests of models and data, predictions, times.
 
-A certificate has four members:
+A certificate has four members, and a fifth where perturbed texts were answered too:
 
 - ``certificate.json``: a ``Certificate``;
 - ``examples.jsonl``: a ``Row`` a line, the predictions of both models for each example;
 - ``lineage.json``: the records of the steps that made the candidate, as in the folder of the model;
-- ``provenance.json``: recipe, environment, libraries, seeds, commands; nothing is computed from it.
+- ``provenance.json``: recipe, environment, libraries, seeds, commands; nothing is computed from it;
+- ``perturbed.jsonl``: an ``eval.stress.stress_rows.Perturbed`` a line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from eval.certificate.archive import DamagedError, pack, unpack
 from eval.certificate.canonical import canonical, digest_of, lines, sha256, without_nan
 from eval.certificate.typed_values import WrongTypeError, read
 from eval.files.json_text import JsonError, parse_json
+from eval.stress.stress_rows import Perturbed
+
+Form = TypeVar("Form")
 
 FORMAT = 1
 """Version of the form of a certificate."""
 MAIN, ROWS, LINEAGE, PROVENANCE = "certificate.json", "examples.jsonl", "lineage.json", "provenance.json"
 MEMBERS = frozenset({MAIN, ROWS, LINEAGE, PROVENANCE})
+PERTURBED = "perturbed.jsonl"
+"""A member that may be there."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +178,19 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Stress:
+    """What came of perturbed texts; no claim rests on it.
+
+    Attributes:
+        seed: Seed of the rules that perturbed them, and of the resampling.
+        rows: An ``eval.stress.stress_rows.Stressed`` for each rule, as plain values.
+    """
+
+    seed: int
+    rows: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
 class Speed:
     """The ratio of two models' times, measured alternately.
 
@@ -243,6 +262,7 @@ class Certificate:
         machine: Where it was measured.
         tolerances: What a replay may differ by.
         members: SHA-256 of the other members.
+        stress: What came of perturbed texts, if the run measured it.
     """
 
     format: int
@@ -260,6 +280,7 @@ class Certificate:
     machine: Machine
     tolerances: Tolerances
     members: dict[str, str]
+    stress: Stress | None = None
 
 
 @dataclass(frozen=True)
@@ -290,12 +311,14 @@ class Contents:
         rows: The examples, in the order of the split.
         lineage: ``records`` as in the ``lineage.json`` of a model folder.
         provenance: Recipe, environment, libraries, seeds, commands.
+        perturbed: The answers behind ``main.stress``.
     """
 
     main: Certificate
     rows: tuple[Row, ...]
     lineage: dict[str, Any]
     provenance: dict[str, Any]
+    perturbed: tuple[Perturbed, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the file, with the digests of the members in ``certificate.json``."""
@@ -305,7 +328,12 @@ class Contents:
             LINEAGE: canonical(without_nan(self.lineage)),
             PROVENANCE: canonical(without_nan(self.provenance)),
         }
-        main = asdict(self.main) | {"members": {name: sha256(data) for name, data in members.items()}}
+        main = asdict(self.main)
+        if self.main.stress is None:
+            del main["stress"]
+        else:
+            members[PERTURBED] = lines(without_nan([asdict(each) for each in self.perturbed]))
+        main["members"] = {name: sha256(data) for name, data in members.items()}
         return pack({MAIN: canonical(without_nan(main)), **members})
 
     @classmethod
@@ -315,24 +343,31 @@ class Contents:
         Raises:
             DamagedError: It is no certificate, one of another format, or one whose members do not belong together.
         """
-        members = unpack(data, MEMBERS)
+        members = unpack(data, MEMBERS, frozenset({PERTURBED}))
         main = _json(members[MAIN], MAIN)
         if isinstance(main, dict) and main.get("format") != FORMAT:
             raise DamagedError(f"{MAIN}: format {str(main.get('format'))[:20]}; this version reads format {FORMAT}")
         try:
             certificate = read(main, Certificate, MAIN)
-            for name in sorted(MEMBERS - {MAIN}):
+            if (certificate.stress is None) == (PERTURBED in members):
+                raise DamagedError(f"{PERTURBED}: belongs to {MAIN} only where that has the field stress")
+            for name in sorted(members.keys() - {MAIN}):
                 if certificate.members.get(name) != sha256(members[name]):
                     raise DamagedError(f"{name}: is not the member that {MAIN} records")
-            texts = members[ROWS].decode("ascii").splitlines()
-            places = [f"{ROWS}, line {number}" for number in range(1, len(texts) + 1)]
-            rows = tuple(read(_json(text, place), Row, place) for text, place in zip(texts, places, strict=True))
+            rows = tuple(_rows(members, ROWS, Row))
+            perturbed = tuple(_rows(members, PERTURBED, Perturbed))
         except (WrongTypeError, UnicodeDecodeError) as error:
             raise DamagedError(str(error)) from error
         lineage, provenance = (_json(members[name], name) for name in (LINEAGE, PROVENANCE))
         if not isinstance(lineage, dict) or not isinstance(provenance, dict):
             raise DamagedError(f"{LINEAGE} and {PROVENANCE}: must be objects")
-        return cls(certificate, rows, lineage, provenance)
+        return cls(certificate, rows, lineage, provenance, perturbed)
+
+
+def _rows(members: Mapping[str, bytes], name: str, form: type[Form]) -> Iterator[Form]:
+    for number, text in enumerate(members.get(name, b"").decode("ascii").splitlines(), start=1):
+        place = f"{name}, line {number}"
+        yield read(_json(text, place), form, place)
 
 
 def _json(data: bytes | str, where: str) -> Any:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from statistics import median
 from typing import Any
 
+from eval.certificate.canonical import without_nan
 from eval.certificate.contents import Certificate, Contents, Model, Speed, Tolerances
 from eval.certificate.findings import Finding, Word
-from eval.certificate.recomputing import outcome_of
+from eval.certificate.recomputing import Asked, outcome_of
 from eval.errors import shortened
 from eval.proof.paired_predictions import method_for
+from eval.stress.stress_rows import Stressed, stress_rows
+from eval.stress.stress_sentences import stress_sentences
 
 WIDEST = Tolerances(computed=1e-6, number=0.1, tie=0.1, ratio=3.0)
 """The widest tolerances that a certificate may state."""
@@ -24,7 +27,11 @@ ROLES = ("train", "select", "test")
 def check_own_figures(contents: Contents) -> Finding:
     """Compute everything again that follows from the predictions, and compare what is said twice."""
     problems = list(_problems(contents))
-    return Finding(1, Word.INVALID if problems else Word.VALID, tuple(map(shortened, problems)))
+    if problems:
+        return Finding(1, Word.INVALID, tuple(map(shortened, problems)))
+    main = contents.main
+    rows = () if main.stress is None else stressed(contents, main.stress.seed)
+    return Finding(1, Word.VALID, tuple(stress_sentences(rows, main.candidate.name, main.fixed.reference)))
 
 
 def _problems(contents: Contents) -> Iterator[str]:
@@ -36,6 +43,10 @@ def _problems(contents: Contents) -> Iterator[str]:
         yield from _statistics(contents)
     except Exception as error:  # predictions may hold anything; no such certificate is valid
         yield f"the predictions cannot be scored ({type(error).__name__}: {str(error)[:200]})"
+    try:
+        yield from _under_stress(contents)
+    except Exception as error:  # likewise
+        yield f"the answers to perturbed texts cannot be scored ({type(error).__name__}: {str(error)[:200]})"
     for model in (main.candidate, main.teacher, *main.exports):
         yield from _bytes(model)
     for speed in main.speeds:
@@ -134,9 +145,38 @@ def _statistics(contents: Contents) -> Iterator[str]:
         yield f"{name[:80]}: does not follow from the predictions"
 
 
-def _flat(outcome: dict[str, Any]) -> dict[str, Any]:
+def _under_stress(contents: Contents) -> Iterator[str]:
+    """Compute the rows of perturbed texts from their answers."""
+    main, rows = contents.main, contents.rows
+    if main.stress is None:
+        return
+    found = [without_nan(asdict(row)) for row in stressed(contents, main.stress.seed)]
+    if [row.get("rule") for row in main.stress.rows] != [row["rule"] for row in found]:
+        yield "stress: the rules are not those of the task"
+        return
+    if any(not 0 <= each.example < len(rows) for each in contents.perturbed):
+        yield "stress: perturbs examples that there are not"
+        return
+    for row, said in zip(found, main.stress.rows, strict=True):
+        values, given = _flat(row), _flat(said)
+        for name in values.keys() | given.keys():
+            if not _same(values.get(name), given.get(name), main.tolerances.computed):
+                shown = f"is {_shown(given.get(name))}, from the answers it is {_shown(values.get(name))}"
+                yield f"stress, {row['rule']}: {name[:60]} {shown}"
+
+
+def stressed(contents: Contents, seed: int) -> tuple[Stressed, ...]:
+    """Return the rows of perturbed texts that follow from their answers."""
+    gold = [row.gold for row in contents.rows]
+    sides = ([row.candidate for row in contents.rows], [row.teacher for row in contents.rows])
+    groups = [row.group for row in contents.rows] if contents.main.fixed.claim.groups else None
+    task: Any = Asked.of(contents.main.task)
+    return stress_rows(task, gold, sides, groups, contents.perturbed, seed)
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, value in outcome.items():
+    for name, value in values.items():
         found |= {f"{name} {key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
     return found
 

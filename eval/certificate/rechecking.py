@@ -11,7 +11,7 @@ from eval.certificate.contents import Contents
 from eval.certificate.files_and_data import Splits, check_files_and_data
 from eval.certificate.findings import EXIT_CODES, Finding, Report, Word
 from eval.certificate.own_figures import check_own_figures
-from eval.certificate.replay import Replay, check_cost, check_predictions
+from eval.certificate.replay import Replay, check_cost, check_predictions, check_stress
 from eval.certificate.signature import check_signature
 from eval.errors import UserError, shortened
 
@@ -79,6 +79,8 @@ def _replayed(contents: Contents, replay: Replay | None, level: int) -> list[Fin
         return [Finding(number, Word.PARTIAL, why) for number in range(3, level + 1)]
     candidate, teacher = replay.candidate(), replay.teacher()
     found = [check_predictions(contents, candidate, teacher)]
+    if contents.main.stress is not None and _stands(found):
+        found = [check_stress(contents, replay.under_stress(contents.main.stress.seed))]
     if level >= 4 and _stands(found):
         found.append(check_cost(contents, candidate, teacher, replay))
     return found

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eval.certificate.contents import Contents, Machine, Model, Row, Speed, Tolerances
+from eval.certificate.contents import Certificate, Contents, Machine, Model, Speed
 from eval.certificate.findings import Finding, Word
 from eval.certificate.recomputing import outcome_of
 from eval.kinds.kind_registry import kind_of
@@ -31,6 +31,21 @@ class Replayed:
     macs: int | None
 
 
+@dataclass(frozen=True)
+class ReplayedStress:
+    """Perturbed texts that both models answered again.
+
+    Attributes:
+        asked: Rule, number of the example and its truth, a text each.
+        candidate: What the candidate answered to them.
+        teacher: What the teacher did.
+    """
+
+    asked: Sequence[tuple[str, int, dict[str, Any]]]
+    candidate: Replayed
+    teacher: Replayed
+
+
 class Replay(Protocol):
     """What runs the models of a certificate again."""
 
@@ -40,6 +55,10 @@ class Replay(Protocol):
 
     def teacher(self) -> Replayed:
         """Let the teacher answer."""
+        ...
+
+    def under_stress(self, seed: int) -> ReplayedStress:
+        """Let both answer the texts that the rules perturb."""
         ...
 
     def machine(self) -> Machine:
@@ -58,8 +77,9 @@ def check_predictions(contents: Contents, candidate: Replayed, teacher: Replayed
     """
     main, rows = contents.main, contents.rows
     different: list[str] = []
+    numbers = [f"example {number} (from 0)" for number in range(len(rows))]
     for role, found in (("candidate", candidate), ("teacher", teacher)):
-        different += _different(role, main.task, rows, found, main.tolerances)
+        different += _different(role, main, numbers, [getattr(row, role) for row in rows], found)
     groups = [row.group for row in rows] if main.fixed.claim.groups else None
     gold = [row.gold for row in rows]
     sides = (list(candidate.predictions), list(teacher.predictions))
@@ -69,17 +89,29 @@ def check_predictions(contents: Contents, candidate: Replayed, teacher: Replayed
     return Finding(3, Word.NOT_REPRODUCED if different else Word.VALID, tuple(different))
 
 
+def check_stress(contents: Contents, again: ReplayedStress) -> Finding:
+    """Compare the answers to perturbed texts one by one."""
+    main, known = contents.main, contents.perturbed
+    if [(each.rule, each.example, each.gold) for each in known] != [*again.asked]:
+        return Finding(3, Word.NOT_REPRODUCED, ("the rules perturb other examples here than in the certificate",))
+    names = [f"{each.rule}, example {each.example} (from 0)" for each in known]
+    different = [
+        *_different("candidate", main, names, [each.candidate for each in known], again.candidate),
+        *_different("teacher", main, names, [each.reference for each in known], again.teacher),
+    ]
+    return Finding(3, Word.NOT_REPRODUCED if different else Word.VALID, tuple(different))
+
+
 def _different(
-    role: str, task: Mapping[str, Any], rows: Sequence[Row], found: Replayed, tolerances: Tolerances
+    role: str, main: Certificate, names: Sequence[str], known: Sequence[dict[str, Any]], found: Replayed
 ) -> Iterator[str]:
-    known = [getattr(row, role) for row in rows]
-    if len(found.predictions) != len(rows):
-        yield f"{role}: {len(found.predictions):,} predictions for {len(rows):,} examples"
+    if len(found.predictions) != len(known):
+        yield f"{role}: {len(found.predictions):,} predictions for {len(known):,} examples"
         return
     for number, (one, other) in enumerate(zip(known, found.predictions, strict=True)):
-        same = equal(one, other, tolerances.number)
-        if not same and not is_tie(task, one, other, found.outputs[number], tolerances.tie):
-            yield f"{role}, example {number} (from 0): was {_shown(one)}, now it is {_shown(other)}"
+        same = equal(one, other, main.tolerances.number)
+        if not same and not is_tie(main.task, one, other, found.outputs[number], main.tolerances.tie):
+            yield f"{role}, {names[number]}: was {_shown(one)}, now it is {_shown(other)}"
 
 
 def equal(one: Any, other: Any, tolerance: float) -> bool:

@@ -24,7 +24,7 @@ from eval.report.summary import (
     with_reference,
 )
 from eval.report.templating import render_template
-from eval.report.under_stress import stress_headings, stress_rows, stress_sentences
+from eval.report.under_stress import sentences_of, stress_headings, stress_rows
 from eval.result_values import ResultValues
 from eval.task import TaskSpec
 
@@ -93,7 +93,7 @@ def model_card(
             (
                 [Markup(heading) for heading in stress_headings(one)],
                 [[Markup(cell) for cell in row] for row in stress_rows(one)],
-                [Markup(sentence) for sentence in stress_sentences(one)],
+                [Markup(sentence) for sentence in sentences_of(one)],
             )
             for one in escaped
             if one.stress

@@ -22,7 +22,7 @@ from eval.report.summary import (
     verdict,
     with_reference,
 )
-from eval.report.under_stress import stress_headings, stress_rows, stress_sentences
+from eval.report.under_stress import sentences_of, stress_headings, stress_rows
 from eval.result_values import ResultValues
 
 STYLES = {"non-inferior": "green", "inferior": "red", "not shown": "yellow", "selection": "yellow"}
@@ -136,7 +136,7 @@ def to_text(results: Sequence[ResultValues], batch: int = 1, width: int | None =
         if result.stress:
             console.print()
             console.print(_stress(result))
-            for sentence in stress_sentences(result):
+            for sentence in sentences_of(result):
                 console.print(Text(plain(sentence + ".")))
     return table_text(results, batch, width) + _lines(console)
 

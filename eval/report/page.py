@@ -32,7 +32,7 @@ from eval.report.pictures import Picture, picture
 from eval.report.plots import Point, loss_by_step, tradeoff, training_curves
 from eval.report.summary import count, family, headline, role_sentences, shipped, verdict, with_reference
 from eval.report.templating import render_template
-from eval.report.under_stress import stress_headings, stress_rows, stress_sentences
+from eval.report.under_stress import sentences_of, stress_headings, stress_rows
 from eval.result_values import ResultValues
 
 
@@ -127,7 +127,7 @@ def page(
         cost=cost_table(rows),
         changed=_changed(leading, results, examples),
         stress=[
-            (stress_sentences(one), grid(stress_headings(one), stress_rows(one), words=(0, 6)))
+            (sentences_of(one), grid(stress_headings(one), stress_rows(one), words=(0, 6)))
             for one in results
             if one.stress
         ],

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from eval.proof.paired_statistics import Interval
-from eval.report.summary import count, number, percent, signed, with_interval
+from eval.report.summary import count, number, percent, with_interval
 from eval.result_values import ResultValues
-
-MOST_FURTHER = 0.02
-"""Points that a model may fall further behind its reference than on clean texts, before a report says so."""
+from eval.stress.stress_sentences import stress_sentences
 
 
 def stress_headings(result: ResultValues) -> list[str]:
@@ -33,35 +31,11 @@ def stress_rows(result: ResultValues) -> list[list[str]]:
     ]
 
 
-def stress_sentences(result: ResultValues) -> list[str]:
-    """Return which rules let the model fall further behind, then how to read the rows without scores; no full stop."""
-    if not result.stress or result.comparison is None:
-        return []
-    reference, points = result.comparison.reference, f"{100 * MOST_FURTHER:g} points"
-    behind = [row for row in result.stress if row.further is not None and row.further.value < -MOST_FURTHER]
-    said = [
-        f"Under {row.rule} {result.name} falls {_points(row.further)} further behind {reference} than on "
-        f"clean texts{_chance(row.further)}"
-        for row in behind
-        if row.further is not None
-    ]
-    if not said:
-        said = [
-            f"Under no rule does {result.name} fall more than {points} further behind {reference} than on clean texts"
-        ]
-    unscored = [row.rule for row in result.stress if row.score is None]
-    if unscored:
-        said.append(f"Of {', '.join(unscored)} only the agreement is told: the truth of a text may turn with it")
-    return said
-
-
-def _points(found: Interval) -> str:
-    return f"{-100 * found.value:.1f} points"
-
-
-def _chance(found: Interval) -> str:
-    said = f" (95% interval {signed(100 * found.low, 1)} to {signed(100 * found.high, 1)})"
-    return said if found.high < 0 else f"{said}, which may be chance"
+def sentences_of(result: ResultValues) -> list[str]:
+    """Return what its perturbed texts come to, in words (see ``eval.stress.stress_sentences``)."""
+    return (
+        [] if result.comparison is None else stress_sentences(result.stress, result.name, result.comparison.reference)
+    )
 
 
 def _interval(found: Interval | None) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
 
 from eval.examples import Example
 from eval.kinds.kind_registry import kind_of
 from eval.stress.rules import OUTSIDE, RULES, Rule, Word, text_of, words_of
-from eval.task import TaskSpec
+
+if TYPE_CHECKING:
+    from eval.task import TaskSpec
 
 
 def rules_for(spec: TaskSpec) -> list[Rule]:

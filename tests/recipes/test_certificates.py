@@ -14,6 +14,7 @@ from compress.engine.looks import read_looks
 from compress.engine.pipeline import run_recipe
 from compress.recipe.from_yaml import read_recipe
 from eval.certificate.findings import Word
+from eval.certificate.rechecking import read_certificate
 from eval.errors import UserError
 from eval.report.summary import shipped
 from eval.result import Result
@@ -32,7 +33,7 @@ steps:
   - distill.logits: {{temperature: 2.0, alpha: 0.9}}
 export:
   - onnx: {{int8: true, agreement: 0.0}}
-evaluate: {{against: teacher, margin: 0.05, memory: false, latency: {{batch: [1], seconds: 0.1}}}}
+evaluate: {{against: teacher, margin: 0.05, memory: false, stress: true, latency: {{batch: [1], seconds: 0.1}}}}
 """
 
 
@@ -47,6 +48,11 @@ def scene(tmp_path_factory):
     (folder / "recipe.yaml").write_text(RECIPE.format(data=folder / "data", model=folder / "teacher"), encoding="utf-8")
     run_recipe(read_recipe(folder / "recipe.yaml"), folder / "run")
     return folder
+
+
+def leading(scene) -> str:
+    """Return the name of the model that is put under stress, that of the page."""
+    return _candidate(scene / "run", None)[1].name
 
 
 def given(scene):
@@ -74,6 +80,9 @@ def test_a_run_is_certified_and_rechecked_on_all_levels(scene, tmp_path, model, 
         *((level, Word.VALID) for level in (1, 2, 3, 4)),
     ], str(found)
     assert (found.word, found.exit_code, found.sentence) == (Word.VALID, 0, done.sentence)
+    stress = read_certificate(done.file).main.stress
+    assert (stress is not None) == (result.name == leading(scene))
+    assert any("clean texts" in told for told in found.findings[1].sentences) == (stress is not None)
     certify(scene / "run", tmp_path / "again.cert", model=model)
     card, page = (scene / "run" / name for name in (f"{folder}/README.md", "report.html"))
     assert card.read_text(encoding="utf-8").count("Not certified on") == 1
@@ -133,7 +142,9 @@ def test_a_run_without_a_claim_or_a_reference_is_refused(copied):
     with pytest.raises(UserError, match="no claim was fixed"):
         certify(copied, copied / "model.cert", model="onnx-int8")
     text = (copied / "recipe.yaml").read_text(encoding="utf-8")
-    (copied / "recipe.yaml").write_text(text.replace("against: teacher", "against: none"), encoding="utf-8")
+    (copied / "recipe.yaml").write_text(
+        text.replace("against: teacher", "against: none").replace("stress: true", "stress: false"), encoding="utf-8"
+    )
     with pytest.raises(UserError, match="was not compared with its teacher"):
         certify(copied, copied / "model.cert", model="onnx-int8")
 

@@ -15,11 +15,11 @@ from eval.certificate import recheck
 from eval.certificate.archive import DATE, DamagedError, pack, unpack
 from eval.certificate.canonical import canonical
 from eval.certificate.certified_sentence import sentence
-from eval.certificate.contents import MAIN, MEMBERS, PROVENANCE, Contents
+from eval.certificate.contents import MAIN, MEMBERS, PERTURBED, PROVENANCE, Contents
 from eval.certificate.findings import EXIT_CODES, Word
 from eval.certificate.typed_values import WrongTypeError, read
 from eval.errors import UserError
-from tests.certificates import EXAMPLES, certificate
+from tests.certificates import EXAMPLES, certificate, under_stress
 
 ROOT = Path(__file__).parents[2]
 NUMPY_ALONE = """
@@ -41,7 +41,7 @@ sys.exit(main())
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "model.cert"
-    path.write_bytes(certificate(tmp_path).to_bytes())
+    path.write_bytes(under_stress(certificate(tmp_path)).to_bytes())
     return path
 
 
@@ -103,7 +103,7 @@ def test_the_form_of_json_is_one():
 
 
 def test_a_member_in_another_form_is_invalid(file):
-    members = unpack(file.read_bytes(), MEMBERS)
+    members = unpack(file.read_bytes(), MEMBERS, frozenset({PERTURBED}))
     values = json.loads(members[MAIN])
     file.write_bytes(pack(members | {MAIN: json.dumps(values, indent=1).encode()}))
     found = recheck(file)
@@ -112,7 +112,7 @@ def test_a_member_in_another_form_is_invalid(file):
 
 
 def test_a_member_of_another_certificate_is_invalid(file):
-    members = unpack(file.read_bytes(), MEMBERS)
+    members = unpack(file.read_bytes(), MEMBERS, frozenset({PERTURBED}))
     file.write_bytes(pack(members | {PROVENANCE: b"{}"}))
     assert "provenance.json: is not the member" in recheck(file).findings[0].sentences[0]
 
@@ -130,7 +130,7 @@ def test_a_member_of_another_certificate_is_invalid(file):
     ],
 )
 def test_values_of_other_types_are_named(file, place, value, says):
-    members = unpack(file.read_bytes(), MEMBERS)
+    members = unpack(file.read_bytes(), MEMBERS, frozenset({PERTURBED}))
     values = json.loads(members[MAIN])
     node = values
     for name in place[:-1]:

@@ -19,11 +19,10 @@ from eval.proof.paired_statistics import Interval
 from eval.report.card import model_card
 from eval.report.console import to_text
 from eval.report.page import page
-from eval.report.under_stress import stress_sentences
+from eval.report.under_stress import sentences_of
 from eval.result import Result
 from eval.stress import rules
 from eval.stress.perturbing import perturbed, rules_for
-from eval.stress.robustness import CLEAN, change_of
 from eval.stress.rules import (
     NEUTRAL,
     RULES,
@@ -34,6 +33,7 @@ from eval.stress.rules import (
     text_of,
     words_of,
 )
+from eval.stress.stress_rows import CLEAN, change_of
 from eval.task import Examples, TaskSpec
 from tests.unit.bagofwords import sentiment
 
@@ -234,7 +234,7 @@ class TestTwoModels:
 
     def test_it_is_said_where_the_student_falls_further_behind(self, compared):
         results, _ = compared
-        first, *_, last = stress_sentences(results[1])
+        first, *_, last = sentences_of(results[1])
         assert first.startswith("Under upper case student falls 50.0 points further behind teacher than on clean texts")
         assert "chance" not in first
         assert last == "Of negation only the agreement is told: the truth of a text may turn with it"
@@ -244,12 +244,12 @@ class TestTwoModels:
         upper = next(row for row in student.stress if row.rule == "upper case")
         wide = type(upper.further)(-0.03, -0.07, 0.01)
         rows = tuple(type(row)(**{**vars(row), "further": wide}) if row is upper else row for row in student.stress)
-        first = stress_sentences(student.model_copy(update={"stress": rows}))[0]
+        first = sentences_of(student.model_copy(update={"stress": rows}))[0]
         assert first.endswith(
             "3.0 points further behind teacher than on clean texts (95% interval -7.0 to +1.0), which may be chance"
         )
         none = tuple(row for row in student.stress if row is not upper)
-        while_none = stress_sentences(
+        while_none = sentences_of(
             student.model_copy(
                 update={"stress": tuple(row for row in none if row.further is None or row.further.value > -0.02)}
             )
@@ -280,7 +280,7 @@ class TestTwoModels:
         assert "Perturbed" not in page("films", [results[0]])
 
     def test_examples_are_drawn_from_many(self, compared, monkeypatch):
-        monkeypatch.setattr("eval.stress.robustness.MOST", 20)
+        monkeypatch.setattr("eval.stress.stress_rows.MOST", 20)
         results, task = compared
         teacher, student = sentiment("teacher"), sentiment("student")
         again = [
