@@ -54,11 +54,11 @@ def _name_by_modules(graph: Model, network: Any) -> None:
     for place, layer in enumerate(decoder_layers(network)):
         parts = decoder_layer_parts(network, layer)
         for side in SIDES:
-            node = made_by.get(f"cross.{place}.{side}")
+            path, node, number = paths[id(parts[f"cross_{side}"])], made_by.get(f"cross.{place}.{side}"), 0
             while node is not None:
-                node.name = f"{paths[id(parts[f'cross_{side}'])]}/{node.op_type}"
+                node.name, number = f"{path}/{node.op_type}{f'_{number}' if number else ''}", number + 1
                 before = [made_by[name] for name in node.input if name in made_by]
-                node = before[0] if node.op_type != "MatMul" and before else None
+                node = before[0] if not node.op_type.startswith("MatMul") and before else None
 
 
 def trace_writer(model: TaskModel, opset: int | None = None) -> tuple[Model, str]:
@@ -140,7 +140,7 @@ def _hidden(mask: Tensor) -> Tensor:
     return (1 - mask[:, None, None, :].float()) * (torch.finfo(torch.float32).min / 2)
 
 
-class _BothCaches(EncoderDecoderCache):
+class _BothCaches(EncoderDecoderCache):  # type: ignore[misc]
     """What the network's attention asks of a cache that knows the source already."""
 
     def __init__(self, cross: tuple[Tensor, ...], past: tuple[Tensor, ...], width: int) -> None:

@@ -146,7 +146,10 @@ class LayerPruning(Technique):
         replace_layers(student.model, kept)
         dropped = [layer for layer in range(total) if layer not in kept]
         if self.decoder is not None:
-            facts["decoder_layers"] = list(self._cut_decoder(student.model))
+            decoding = self._cut_decoder(student.model)
+            return Outcome(
+                student, {"layers": list(kept), "decoder_layers": list(decoding), "dropped": dropped, **facts}
+            )
         return Outcome(student, {"layers": list(kept), "dropped": dropped, **facts})
 
     def _cut_decoder(self, network: Any) -> tuple[int, ...]:

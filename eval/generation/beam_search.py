@@ -86,7 +86,8 @@ def searched(
     for length in range(1, most + 1):
         scores = log_probabilities(decoding.step(ids)).reshape(len(alive), beams, -1) + sums[..., None]
         words = scores.shape[-1]
-        going, sources, tokens, kept = [], [], [], []
+        going, sources, tokens = list[int](), list[list[int]](), list[list[int]]()
+        kept: list[list[list[int]]] = []
         for place, row in enumerate(alive):
             best = _highest(scores[place].reshape(-1), 2 * beams)
             fresh: list[tuple[int, int, float]] = []
@@ -141,7 +142,7 @@ def same_tokens(one: Sequence[Any], other: Sequence[Any]) -> float:
 class Writing:
     """What kinds of task have in common that answer a text with another one."""
 
-    def alike(self, one: Sequence[int], other: Sequence[int]) -> float:
+    def in_common(self, one: Sequence[int], other: Sequence[int]) -> float:
         """Return the share of two texts, given as tokens, that they have in common in their order."""
         return same_tokens(one, other)
 

@@ -98,6 +98,10 @@ class Reading:
         del example
         return None
 
+    def written_several(self, settings: Reads, decoding: Any) -> list[list[list[int]]]:
+        """Return the tokens of the texts that are written for each row; see ``eval.generation.beam_search.Writing``."""
+        raise NotImplementedError(f"{type(self).__name__} writes no text")
+
     def kept(self, feature: Feature, output: Array) -> Array:
         """Return what of an output predictions are made of: by default all of it, in float32.
 

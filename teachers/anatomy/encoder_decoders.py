@@ -103,4 +103,5 @@ T5 = Family(
         "ffn_norm": "layer.2.layer_norm",
     },
     own_head_width="d_kv",
+    reads_weights=True,
 )

@@ -96,6 +96,7 @@ class Family:
         decoder_parts: Role in a layer of the decoder -> path of the module from the layer; ``cross_…`` are those that
             look at the encoder.
         own_head_width: Dimension of the config that says how wide a head is; empty where heads share the hidden size.
+        reads_weights: Whether standard code looks at the weight of a linear layer beside calling it.
         follow: Dimensions of a config that are those of others: the decoder's, where the two stacks are alike.
     """
 
@@ -126,4 +127,5 @@ class Family:
     decoder: str = ""
     decoder_parts: Mapping[str, str] = field(default_factory=dict)
     own_head_width: str = ""
+    reads_weights: bool = False
     follow: Mapping[str, str] = field(default_factory=dict)

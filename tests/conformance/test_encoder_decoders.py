@@ -5,6 +5,8 @@ import pytest
 
 from compress.artifact.artifact import load
 from compress.engine.steps import problems, run
+from compress.export import export
+from compress.export.runtime import Runtime
 from compress.registry import get, names
 from compress.testing.case import Case
 from eval.errors import UserError
@@ -47,6 +49,23 @@ def test_a_technique_on_an_encoder_with_a_decoder(name, signals, tmp_path):
     longer = {**inputs, "decoder_input_ids": np.pad(inputs["decoder_input_ids"], ((0, 0), (0, 2)), constant_values=9)}
     length = inputs["decoder_input_ids"].shape[1]
     assert np.allclose(result.forward(longer)[:, :length], result.forward(inputs), atol=1e-4), "what comes later"
+
+
+@pytest.mark.parametrize("name", ["prune.magnitude", "quantize.weights"])
+def test_what_remains_of_both_stacks_is_exported(name, signals, tmp_path):
+    case = case_of(name, signals)
+    made = case.result
+    export(made, tmp_path / "x", "generator", examples=case.task.validation[:4])
+    examples = case.task.test[:6]
+    assert Runtime(tmp_path / "x").predict(examples).answers == predict(made, examples).answers
+    masked = made.lineage[-1].facts.get("masked", ["decoder"])
+    assert any("decoder" in path for path in masked)
+
+
+def test_a_family_that_cannot_hold_codes_is_refused(signals):
+    case = case_of("quantize.weights", signals, "t5")
+    with pytest.raises(UserError, match=r"step 1, quantize.weights: standard code of t5 reads a layer's weights"):
+        run(case.recipe, case.source, case.inputs)
 
 
 def test_a_step_that_comes_later_is_refused_too(signals):

@@ -93,7 +93,9 @@ def test_8_bits_write_nearly_the_same(trained, folders):
     assert report.bytes < 0.7 * report.float_bytes
     assert report.gate.agreement_needed == 0.5
     runtime = Runtime(folders[0] / "True")
-    written = [runtime.encoder.kind.alike(one, other) for one, other in texts_of(model, runtime, task.validation[:16])]
+    written = [
+        runtime.encoder.kind.in_common(one, other) for one, other in texts_of(model, runtime, task.validation[:16])
+    ]
     assert report.gate.agreement == pytest.approx(np.mean(written), abs=0.05), "but for what rounds together in a batch"
     own, found = (measure(one, task).scores["chrf"] for one in (model, runtime))
     assert found == pytest.approx(own, abs=0.1)

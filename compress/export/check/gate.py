@@ -82,7 +82,8 @@ class Remembered:
 
     def __init__(self, model: Predictor) -> None:
         self.encoder, self.name = model.encoder, model.name
-        self._forward, self._write = model.forward, getattr(model, "write", None)
+        self._forward = model.forward
+        self._write: Any = getattr(model, "write", None)
         self._known: dict[tuple[Any, ...], Array] = {}
         self._texts: dict[tuple[Any, ...], list[list[int]]] = {}
 
@@ -173,18 +174,20 @@ def _same_features(
 
 def _texts_alike(export: Any, reference: Any, examples: Sequence[Example]) -> float:
     """Return the share of tokens that the texts of two models have in common, as a mean over examples."""
-    encoder, found = reference.encoder, []
+    encoder, found = reference.encoder, list[float]()
+    kind: Any = encoder.kind
     for first in range(0, len(examples), BATCH):
         inputs = encoder.collate(encoder.encode(examples[first : first + BATCH]))
         pairs = zip(reference.write(inputs), export.write(inputs), strict=True)
-        found += [encoder.kind.alike(one, other) for one, other in pairs]
+        found += [kind.in_common(one, other) for one, other in pairs]
     return float(np.mean(found)) if found else 1.0
 
 
 def _in_two_parts(export: Predictor, examples: Sequence[Example]) -> float:
     """Return how far the logits of a text are from those of its second half after its first, where there is a cache."""
     engine: Any = getattr(export, "engine", None)
-    step, writes, largest = getattr(engine, "step", None), export.encoder.kind.writes, 0.0
+    step: Any = getattr(engine, "step", None)
+    writes, largest = export.encoder.kind.writes, 0.0
     for feature in export.encoder.encode(examples) if step is not None else ():
         inputs = export.encoder.collate([feature])
         begun = engine.read(inputs) if writes else {}
