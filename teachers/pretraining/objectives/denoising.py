@@ -114,6 +114,7 @@ def infilled(ids: Array, spans: list[tuple[int, int]], mask: int) -> Array:
         mask: Id of the mask token.
 
     Examples:
+        >>> import numpy as np
         >>> infilled(np.array([1, 2, 3, 4, 5]), [(1, 3), (4, 4)], 0).tolist()
         [1, 0, 4, 0, 5]
     """
