@@ -71,6 +71,7 @@ class MagnitudePruning(Surgery):
     version: ClassVar[int] = 2
     reduces: ClassVar[frozenset[Measure]] = frozenset({"nonzero", "bytes"})
     removes: ClassVar[frozenset[Trait]] = frozenset({"standard", *UNPRUNED.values()})
+    both_stacks: ClassVar[bool] = True
     source: ClassVar[str] = "Gordon, Duh, Andrews 2020, arXiv 2002.08307; Zhu, Gupta 2017, arXiv 1710.01878 (schedule)"
 
     sparsity: float | None = Field(default=None, ge=0, lt=1)

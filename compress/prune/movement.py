@@ -68,6 +68,7 @@ class MovementPruning(RecoveryTechnique):
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"nonzero", "bytes"})
     removes: ClassVar[frozenset[Trait]] = frozenset({"standard", "unpruned_layers"})
+    both_stacks: ClassVar[bool] = True
     source: ClassVar[str] = "Sanh, Wolf, Rush 2020, arXiv 2005.07683; Lagunas et al. 2021, arXiv 2109.04838 (blocks)"
 
     method: Method = "hard"

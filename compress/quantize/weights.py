@@ -61,6 +61,7 @@ class WeightQuantization(Technique):
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
     takes_any: ClassVar[bool] = True
+    both_stacks: ClassVar[bool] = True
     removes: ClassVar[frozenset[Trait]] = frozenset({"standard", "linear_layers", "float_embeddings"})
     source: ClassVar[str] = "ONNX Runtime documentation; Dettmers et al. 2023, arXiv 2305.14314"
 
@@ -71,12 +72,17 @@ class WeightQuantization(Technique):
     exclude: tuple[str, ...] = Field(default=())
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Refuse patterns that name no module."""
+        """Refuse patterns that name no module, and a family whose code reads the weights of a layer."""
         from compress.modules.int8_scheme import unmatched
+        from teachers.anatomy.encoder import family_of
 
         del inputs
         modules = [module for module, _ in student.model.named_modules()]
-        return [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]
+        found = [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]
+        if family_of(student.model).reads_weights:
+            name = family_of(student.model).model_type
+            found.append(f"{self.name}: standard code of {name} reads a layer's weights, which packed codes are not")
+        return found
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Round and pack; nothing is learned."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from eval.plugins import Registry
+from teachers.anatomy.encoder_decoders import BART, T5
 from teachers.anatomy.family import BERT_HEADS, CONFIG, EMBEDDINGS, PARTS, TAGGING, Family
 
 __all__ = ["FAMILIES", "Family", "register_family"]
@@ -280,6 +281,9 @@ _BUILT_IN: dict[str, Family] = {
         _DEBERTA,
         _MODERNBERT,
         _GPT2,
+        BART,
+        replace(BART, model_type="marian"),
+        T5,
     )
 }
 

@@ -94,6 +94,13 @@ class Family:
         time_first: Whether layers compute on ``[L, B, d]``.
         two_streams: Whether it can predict tokens in any order: a second stream knows the place of a token and not the
             token, and hidden states of earlier segments are taken as memory.
+        decoder: Path from the base to the list of a decoder's layers, which read the states of the encoder; empty for
+            a family without one. ``layers`` are then those of the encoder.
+        decoder_parts: Role in a layer of the decoder -> path of the module from the layer; ``cross_…`` are those that
+            look at the encoder.
+        own_head_width: Dimension of the config that says how wide a head is; empty where heads share the hidden size.
+        reads_weights: Whether standard code looks at the weight of a linear layer beside calling it.
+        follow: Dimensions of a config that are those of others: the decoder's, where the two stacks are alike.
     """
 
     model_type: str
@@ -122,3 +129,8 @@ class Family:
     causal: bool = False
     time_first: bool = False
     two_streams: bool = False
+    decoder: str = ""
+    decoder_parts: Mapping[str, str] = field(default_factory=dict)
+    own_head_width: str = ""
+    reads_weights: bool = False
+    follow: Mapping[str, str] = field(default_factory=dict)

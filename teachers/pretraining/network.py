@@ -19,7 +19,7 @@ from teachers.home import home
 from teachers.pretraining.inputs import check_inputs
 from teachers.pretraining.settings import NetworkBlock, Pretraining
 from teachers.pretraining.text.corpus import Segmenter
-from teachers.pretraining.text.tokenizer_training import LONGEST, trained_tokenizer
+from teachers.pretraining.text.tokenizer_training import LONGEST, Sentences, trained_tokenizer
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 from teachers.taskmodel import (
     TaskModel,
@@ -31,12 +31,13 @@ from teachers.taskmodel import (
     save_taskmodel,
 )
 
-Words = Literal["none", "masked", "next", "ordered"]
+Words = Literal["none", "masked", "next", "ordered", "written"]
 SPECS: Mapping[Words, TaskSpec] = {
     "none": TaskSpec(kind="embedding", metric="nearest"),
     "masked": TaskSpec(kind="masked-lm", metric="masked_accuracy"),
     "next": TaskSpec(kind="causal-lm", metric="next_token_accuracy"),
     "ordered": TaskSpec(kind="embedding", metric="nearest"),
+    "written": TaskSpec(kind="seq2seq", metric="chrf"),
 }
 """What a network that is pretrained answers, by the words that it predicts."""
 
@@ -48,6 +49,13 @@ def words_of(block: Pretraining) -> Words:
         UserError: If some predict the next one, or words in any order, and others masked ones: networks of other heads.
     """
     asked = [own for stage in block.stages for task in stage.tasks.values() for own in task.objectives.given.values()]
+    if any(own.writes for own in asked):
+        if not all(own.writes for own in asked):
+            raise UserError(
+                "pretrain.stages: span_corruption, denoising and masked_segment are for an encoder with a decoder, the "
+                "other objectives are not; choose one"
+            )
+        return "written"
     if any(own.causal for own in asked):
         if not all(own.causal for own in asked):
             raise UserError("pretrain.stages: next_word is for decoders, the other objectives for encoders; choose one")
@@ -75,6 +83,24 @@ def network_for(block: NetworkBlock, tokenizer: Any, predicts: Words, seed: int)
     if block.from_ is not None:
         given = replace(load_taskmodel(block.from_, kind, seed=seed), name="network")
         return _with_words(given, block.from_, seed) if predicts == "ordered" else given
+    config = config_for(block, tokenizer, "pretrain.network")
+    if predicts == "none" and family_of(config).two_streams:
+        raise UserError(f"pretrain.stages: {block.family} is pretrained with plm or next_word, which give it its words")
+    made = build_taskmodel(config, tokenizer, kind, seed=seed, name="network")
+    return _with_words(made, None, seed) if predicts == "ordered" else made
+
+
+def config_for(block: NetworkBlock, tokenizer: Any, where: str) -> Any:
+    """Return the config of a new network for a tokenizer.
+
+    Args:
+        block: Its shape.
+        tokenizer: Its tokenizer.
+        where: Where the block stands in a recipe.
+
+    Raises:
+        UserError: If the options are not the family's own.
+    """
     from transformers import BertConfig
 
     like = BertConfig(
@@ -90,17 +116,20 @@ def network_for(block: NetworkBlock, tokenizer: Any, predicts: Words, seed: int)
     if block.embedding_size is not None:
         name = FAMILIES.get(block.family).config.get("embedding_size")
         if name is None:
-            raise UserError(f"pretrain.network.embedding_size: {block.family} has no factorised embeddings")
+            raise UserError(f"{where}.embedding_size: {block.family} has no factorised embeddings")
         setattr(config, name, block.embedding_size)
+    if decoding := FAMILIES.get(block.family).config.get("decoder_layers"):
+        setattr(config, decoding, block.decoder_layers or block.layers)
+        config.decoder_start_token_id = tokenizer.pad_token_id
+        config.forced_bos_token_id = config.forced_eos_token_id = None
+    elif block.decoder_layers is not None:
+        raise UserError(f"{where}.decoder_layers: {block.family} has no decoder beside an encoder; leave it out")
     unknown = [name for name in block.options if not hasattr(config, name)]
     if unknown:
-        raise UserError(f"pretrain.network.options: {block.family} has no {', '.join(unknown)} in its config")
+        raise UserError(f"{where}.options: {block.family} has no {', '.join(unknown)} in its config")
     for name, value in block.options.items():
         setattr(config, name, value)
-    if predicts == "none" and family_of(config).two_streams:
-        raise UserError(f"pretrain.stages: {block.family} is pretrained with plm or next_word, which give it its words")
-    made = build_taskmodel(config, tokenizer, kind, seed=seed, name="network")
-    return _with_words(made, None, seed) if predicts == "ordered" else made
+    return config
 
 
 def _with_words(made: TaskModel, source: str | None, seed: int) -> TaskModel:
@@ -142,7 +171,7 @@ def tokenizer_for(block: Pretraining, training: Sequence[Source]) -> Any:
     named = block.network.from_ or block.tokenizer.from_
     if named is None:
         one = block.tokenizer
-        return trained_tokenizer(training, one.kind, one.size, one.lowercase, home() / "tokenizers")
+        return trained_tokenizer(Sentences(training), one.kind, one.size, one.lowercase, home() / "tokenizers")
     return loaded_part(named, "tokenizer", lambda: load_tokenizer(named))
 
 
@@ -170,8 +199,9 @@ def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
     check_inputs(block)
     named = block.network.from_ or block.tokenizer.from_
     tokenizer = bert_word_pieces((), block.tokenizer.size, LONGEST) if named is None else tokenizer_for(block, ())
-    asked = words_of(block)
-    student = network_for(block.network, tokenizer, asked if asked in ("next", "ordered") else "masked", seed)
+    wanted = words_of(block)
+    predicts: Words = wanted if wanted in ("next", "ordered", "written") else "masked"
+    student = network_for(block.network, tokenizer, predicts, seed)
     check_memory(block, student.model)
     if any(task.restarts for stage in block.stages for task in stage.tasks.values()):
         check_positions(student.model)

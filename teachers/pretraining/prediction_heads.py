@@ -120,6 +120,14 @@ class RecurrentHead(WordHead):
         return {}
 
 
+class DecoderHead(Head):
+    """What a decoder writes: the scores of all words that the network gives at each place."""
+
+    def answer(self, hidden: Tensor, asked: Tensor) -> Tensor:
+        """Return ``[N, V]``; ``hidden`` are scores already."""
+        return hidden[asked]
+
+
 class TokenHead(Head):
     """A linear classifier of tokens.
 

@@ -21,7 +21,15 @@ from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import kind_of
 from eval.naming import without_paths
 from eval.progress.stages import under_way
-from teachers.anatomy.encoder import family_of, first_position, layer_count, max_tokens, model_inputs
+from teachers.anatomy.encoder import (
+    decoder_start,
+    family_of,
+    first_position,
+    has_decoder,
+    layer_count,
+    max_tokens,
+    model_inputs,
+)
 from teachers.anatomy.pooling import FIELD as POOLING
 from teachers.file_digests import config_values, has_config
 from teachers.home import home
@@ -120,7 +128,7 @@ class _Run:
         predicts = words_of(block)
         self.student = network_for(block.network, tokenizer, predicts, seed)
         check_memory(block, self.student.model)
-        self.frame = Frame(self.student.tokenizer, masks=predicts not in ("next", "ordered"))
+        self.frame = Frame(self.student.tokenizer, masks=predicts in ("none", "masked"))
         self.text = self._corpus("train")
         self.watched = self._corpus("validation")
         self.heads: dict[str, Head] = {}
@@ -286,6 +294,7 @@ class _Run:
             first_position=first_position(network.config),
             digest=corpus.folder.name,
             most=task.most if split == "train" else WATCHED,
+            start=decoder_start(network.config) if has_decoder(network) else 0,
         )
 
     def _source(self, name: str, task: PretextTask, length: int, corpus: Corpus) -> Drawable:

@@ -12,7 +12,7 @@ from eval.encoding import IGNORED
 from eval.errors import UserError
 from teachers.data.encoded_dataset import Batch
 from teachers.pretraining.objectives.pretext_objective import Ask
-from teachers.pretraining.text.sequence import Drawn, Frame
+from teachers.pretraining.text.sequence import START, Drawn, Frame
 from teachers.pretraining.text.sequence_sources import Drawable
 
 
@@ -34,6 +34,7 @@ class PretextDataset:
         first_position: Position of the first token, where ``inputs`` have positions.
         digest: Recognises the text behind the sequences.
         most: Most sequences, by number; all by default.
+        start: The token that a decoder begins with, where the network has one.
 
     Raises:
         UserError: If there are no sequences.
@@ -54,11 +55,12 @@ class PretextDataset:
         first_position: int = 0,
         digest: str = "",
         most: int | None = None,
+        start: int = 0,
     ) -> None:
         self.source, self.frame, self.asks, self.label = source, frame, dict(asks), label
         self.inputs, self.seed, self.draws, self.task_type = tuple(inputs), seed, draws, task_type
         self.lengths = source.lengths[:most]
-        self.memory, self.first_position, self.digest = memory, first_position, digest
+        self.memory, self.first_position, self.digest, self.start = memory, first_position, digest, start
         if not len(self.lengths):
             raise UserError("the text gives no sequence; it is empty, or every document is shorter than two tokens")
 
@@ -86,13 +88,19 @@ class PretextDataset:
         if "position_ids" in self.inputs:
             positions = [np.arange(len(one.ids)) if one.positions is None else one.positions for one in drawn]
             arrays["position_ids"] = _padded([one + self.first_position for one in positions], length, 0)
+        read, inputs = [one.decoder for one in drawn if one.decoder is not None], self.inputs
+        if read:
+            length, inputs = max(map(len, read)), (*inputs, "decoder_input_ids")
+            arrays["decoder_input_ids"] = _padded(
+                [np.where(r == START, self.start, r) for r in read], length, self.frame.pad
+            )
         targets = {name: _padded([one.targets[name] for one in drawn], length, IGNORED) for name in drawn[0].targets}
         if self.memory:
             targets |= self._memories(rows, epoch)
         if self.label:
             targets[self.label] = np.array([one.label for one in drawn], dtype=np.int64)
         return Batch(
-            {name: torch.from_numpy(arrays[name]) for name in self.inputs},
+            {name: torch.from_numpy(arrays[name]) for name in inputs},
             {name: torch.from_numpy(values) for name, values in targets.items()},
             torch.tensor(list(rows), dtype=torch.int64),
             progress,

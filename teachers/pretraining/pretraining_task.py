@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.inference import batches_by_length
-from teachers.anatomy.encoder import base_encoder, layer_count
+from teachers.anatomy.encoder import base_encoder, has_decoder, layer_count
 from teachers.data.encoded_dataset import Batch
 from teachers.losses.loss import Loss
 from teachers.pretraining.objectives.discriminator import auc
 from teachers.pretraining.prediction_heads import Answered, Head
 from teachers.pretraining.pretraining_batches import PretextDataset
-from teachers.signals.hooks import Signals, SignalSpec
+from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 from teachers.taskmodel import evaluating
 
 WATCHED = 256
@@ -59,8 +59,10 @@ class PretextLoss(Loss):
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return a term for each objective, and two for replaced tokens."""
-        (place,) = self.reads.hidden_states
-        hidden = student.hidden_states[place]
+        hidden = student.logits
+        if self.reads.hidden_states:
+            (place,) = self.reads.hidden_states
+            hidden = student.hidden_states[place]
         terms: dict[str, Tensor] = {}
         for name, head in self.heads.items():
             for term, answered in head(hidden, batch).items():
@@ -69,7 +71,12 @@ class PretextLoss(Loss):
 
 
 def reads_last(network: Any, streams: int = 1) -> SignalSpec:
-    """Return that nothing but the last hidden states is read, of two streams those of the second."""
+    """Return that nothing but the last hidden states is read, of two streams those of the second.
+
+    Of a decoder that writes it is its scores of all words.
+    """
+    if has_decoder(network):
+        return NOTHING
     return SignalSpec(hidden_states=(streams * (layer_count(network) + 1) - 1,), logits=False)
 
 
@@ -126,7 +133,8 @@ class PretextMonitor:
             else:
                 scores[f"{name}.accuracy"] = float(values.double().mean())
             loss = float(losses.double().mean())
-            scores |= {f"{name}.perplexity": math.exp(loss)} if name in PERPLEXED else {f"{name}.loss": loss}
+            perplexing = name in PERPLEXED or has_decoder(self.network)
+            scores |= {f"{name}.perplexity": math.exp(loss)} if perplexing else {f"{name}.loss": loss}
         for name, outcomes in bare.items():
             mean = float(torch.cat([losses for _, losses in outcomes]).double().mean())
             scores[f"{name}.perplexity_without_memory"] = math.exp(mean)
@@ -134,7 +142,10 @@ class PretextMonitor:
 
     def _answer(self, batch: Batch, found: _Outcomes) -> None:
         batch = self.loss.prepare(batch)
-        hidden = base_encoder(self.network)(**batch.inputs).last_hidden_state
+        if has_decoder(self.network):
+            hidden = self.network(**batch.inputs).logits
+        else:
+            hidden = base_encoder(self.network)(**batch.inputs).last_hidden_state
         for head in self.loss.heads.values():
             for name, answered in head(hidden, batch).items():
                 found.setdefault(name, []).append(_outcome(answered))

@@ -26,10 +26,11 @@ class TokenizerBlock(_Block):
     Attributes:
         from_: A model folder or hub name whose tokenizer is taken; written ``from``. Otherwise one is learned from the
             text.
-        kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa), ``unigram`` (ALBERT), ``xlnet`` (unigrams too, with
-            the classifier token last) or ``gpt2`` (bytes too, with an end of text as the only special token).
+        kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa), ``unigram`` (ALBERT), ``xlnet`` (unigrams too, with the
+            classifier token last), ``gpt2`` (bytes too, with an end of text as the only special token), ``bpe`` (bytes
+            too, for an encoder with a decoder) or ``t5`` (the same with the 100 sentinels of ``span_corruption``).
         size: Pieces.
-        lowercase: Whether everything is written small; ``bytes`` and ``gpt2`` never do.
+        lowercase: Whether everything is written small; those of bytes never do.
     """
 
     from_: str | None = Field(default=None, alias="from", min_length=1)
@@ -45,7 +46,8 @@ class NetworkBlock(_Block):
         from_: A model folder or hub name whose network and tokenizer are trained further; written ``from``. Heads that
             were trained here go on where a task of the same name asks for them.
         family: Model type.
-        layers: Transformer layers.
+        layers: Transformer layers; those of the encoder, if there is a decoder beside it.
+        decoder_layers: Layers of the decoder (BART, Marian, T5); as many as of the encoder by default.
         hidden_size: Channels.
         heads: Attention heads.
         intermediate_size: Neurons of the feed-forward network; four times the channels by default.
@@ -57,6 +59,7 @@ class NetworkBlock(_Block):
     from_: str | None = Field(default=None, alias="from", min_length=1)
     family: str = "bert"
     layers: Positive = 4
+    decoder_layers: Positive | None = None
     hidden_size: Positive = 256
     heads: Positive = 4
     intermediate_size: Positive | None = None
@@ -70,7 +73,8 @@ class NetworkBlock(_Block):
         allowed = [
             name
             for name in FAMILIES
-            if ((known := FAMILIES.get(name)).predicts_words or known.causal or known.two_streams) and known.layers
+            if ((known := FAMILIES.get(name)).predicts_words or known.causal or known.two_streams or known.decoder)
+            and known.layers
         ]
         if family not in allowed:
             raise ValueError(f"got {family!r}; those that are pretrained here: {', '.join(allowed)}")
@@ -136,6 +140,9 @@ class PretextTask(_Block):
             )
         if self.memory and self.format != "blocks":
             raise ValueError("memory: is of sequences: blocks, of which each goes on where the one before it ends")
+        writing = [name for name, own in self.objectives.given.items() if own.writes]
+        if writing and named:
+            raise ValueError(f"{writing[0]} has no token that knows a pair; leave {named[0]} out")
         if self.format == "blocks" and (self.pair or self.reorder):
             raise ValueError(
                 "sequences: blocks may begin inside of a sentence; choose another for pairs and paragraphs"

@@ -107,7 +107,8 @@ def observe(network: Any, inputs: Mapping[str, Tensor], wanted: SignalSpec = NOT
     extras = {"output_hidden_states": True} if wanted.hidden_states else {}
     with _taps(network, wanted) as seen:
         outputs = observed(network, wanted)(**inputs, **extras)
-    states = {place: outputs.hidden_states[place] for place in wanted.hidden_states}
+    every = outputs.get("hidden_states") or outputs.get("encoder_hidden_states")
+    states = {place: every[place] for place in wanted.hidden_states}
     logits = logits_of(outputs, network.config, inputs["attention_mask"]) if wanted.logits else torch.empty(0)
     return Signals(logits, states, **seen, exit_logits=outputs.get("exit_logits"))
 

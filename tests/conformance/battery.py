@@ -29,6 +29,7 @@ REFUSED = {
     "distill.dual": FAMILIES,
     "share.layers": ("albert",),
     "distill.margin_mse": FAMILIES,
+    "distill.sequence": FAMILIES,
     "distill.listwise": FAMILIES,
     "distill.contrastive": FAMILIES,
     "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert", "mpnet", "gpt2"),

@@ -17,6 +17,7 @@ OTHER_TASKS = {
     "prune.tokens",
     "distill.margin_mse",
     "distill.listwise",
+    "distill.sequence",
     "distill.bilstm",
     "distill.static",
     "distill.embedding",

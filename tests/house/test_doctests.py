@@ -53,6 +53,7 @@ MODULES = (
     "eval.errors",
     "eval.files.typed_json",
     "eval.generation.generating",
+    "eval.generation.beam_search",
     "eval.measurement",
     "eval.metrics.entities",
     "eval.metrics.label_thresholds",
@@ -76,6 +77,7 @@ MODULES = (
     "teachers.pretraining.objectives.two_streams",
     "teachers.signals.predictions_file",
     "teachers.signals.predictions_teacher",
+    "teachers.pretraining.objectives.denoising",
     "teachers.training.config",
 )
 PROMPT = f"{'>' * 3} "

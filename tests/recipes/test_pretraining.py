@@ -24,7 +24,7 @@ TEXT = "\n\n".join(
 )
 
 
-REPEATING = ("pretrain-bert", "pretrain-bert-longer", "pretrain-bert-wwm", "pretrain-ernie-longer")
+REPEATING = ("pretrain-mass", "pretrain-bert", "pretrain-bert-longer", "pretrain-bert-wwm", "pretrain-ernie-longer")
 """Recipes whose tasks others have too; slow tests run them."""
 
 
@@ -48,7 +48,9 @@ def tiny(tmp_path, monkeypatch):
         recipe = read_recipe(path)
         values = [f"teacher.pretrain.text={tmp_path}"]
         if recipe.teacher.pretrain.network.from_ is None:
-            values += ["teacher.pretrain.tokenizer.size=300"]
+            sentinels = recipe.teacher.pretrain.tokenizer.kind == "t5"
+            values += [f"teacher.pretrain.tokenizer.size={420 if sentinels else 300}"]
+            values += [f"{network}.decoder_layers=1"] if recipe.teacher.pretrain.network.decoder_layers else []
             values += [f"{network}.{name}" for name in ("layers=2", "hidden_size=32", "heads=4", "max_positions=64")]
         else:
             spec = TaskSpec(kind="masked-lm", metric="masked_accuracy")

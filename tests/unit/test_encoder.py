@@ -190,8 +190,8 @@ def test_impossible_layers_are_refused_and_nothing_changes(kept):
 
 
 def test_unknown_families_are_refused_by_name():
-    with pytest.raises(UserError, match=r"'bart' is not supported; those that work: albert, bert, .*xlnet"):
-        family_of(transformers.BartConfig())
+    with pytest.raises(UserError, match=r"'pegasus' is not supported; those that work: albert, bart, bert, .*xlnet"):
+        family_of(transformers.PegasusConfig())
     for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
         with pytest.raises(UserError, match=f"gpt2 with {option} is not supported"):
             family_of(tiny_config("gpt2", **{option: True}))

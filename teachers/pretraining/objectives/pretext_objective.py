@@ -57,6 +57,9 @@ class PretextObjective(BaseModel):
     permutes: ClassVar[bool] = False
     """Whether it needs a network with two streams, and answers from the second."""
 
+    writes: ClassVar[bool] = False
+    """Whether a decoder writes the answers, beside an encoder that reads the sequence."""
+
     weight: float = Field(default=1.0, gt=0)
 
     @property

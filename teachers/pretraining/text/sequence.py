@@ -14,6 +14,8 @@ from eval.errors import UserError
 from teachers.pretraining.text.corpus import Corpus
 
 Array = NDArray[Any]
+START = -1
+"""Stands for the token that a decoder begins with, whatever it is."""
 
 
 @dataclass
@@ -28,7 +30,8 @@ class Drawn:
         positions: Position of each token, ``[L]``; None if they are counted through.
         label: Its class, where it has one.
         taken: Whether an objective has changed or asked for a token, ``[L]``.
-        targets: What is asked for, by name: ``[L]`` each, ``IGNORED`` where nothing is.
+        targets: What is asked for, by name: ``[L]`` each, ``IGNORED`` where nothing is; ``[T]`` where it is written.
+        decoder: What a decoder reads, ``[T]``; None of a sequence that nobody writes.
     """
 
     ids: Array
@@ -39,6 +42,29 @@ class Drawn:
     positions: Array | None = None
     taken: Array = field(init=False)
     targets: dict[str, Array] = field(default_factory=dict)
+    decoder: Array | None = None
+
+    def inside(self) -> tuple[int, int]:
+        """Return the first token that is not special, and the one after the last such."""
+        own = np.flatnonzero(self.words >= 0)
+        return (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
+
+    def write(self, name: str, targets: Array, read: Array | None = None) -> None:
+        """Ask for tokens that a decoder writes.
+
+        Args:
+            name: Of what asks.
+            targets: The tokens, ``[T]``; ``IGNORED`` where nothing is asked for.
+            read: What the decoder reads at each place; by default the start, then each target but the last.
+        """
+        self.targets[name] = targets
+        self.decoder = np.concatenate([[START], targets[:-1]]) if read is None else read
+
+    def becomes(self, ids: Array) -> None:
+        """Let the model see other tokens, of which nothing more can be asked."""
+        self.ids, self.types = ids, np.zeros(len(ids), dtype=np.int64)
+        self.words = self.places = np.full(len(ids), -1)
+        self.taken = np.ones(len(ids), dtype=bool)
 
     def __post_init__(self) -> None:
         """Nothing is taken yet but special tokens."""
