@@ -277,7 +277,7 @@ def test_which_outputs_are_rounded(field, rounded):
 # ---- the export
 
 
-EXPORTED = ("bert", "albert", "distilbert", "deberta-v2", "modernbert", "mobilebert")
+EXPORTED = ("bert", "albert", "distilbert", "deberta-v2", "modernbert", "mobilebert", "xlnet")
 
 
 @pytest.mark.parametrize(
