@@ -12,7 +12,7 @@ from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
     from compress.augment.block import AugmentBlock
-    from compress.recipe.blocks import EvaluateBlock, TaskBlock, TeacherBlock
+    from compress.recipe.blocks import EvaluateBlock, SharedTaskBlock, TaskBlock, TeacherBlock
     from compress.recipe.schema import Recipe
     from compress.student.student import Student
     from compress.technique import Technique
@@ -51,14 +51,18 @@ def recipe_problems(
     yield from shared_problems(recipe.teacher, given)
     yield from augment_problems(recipe.augment, recipe.task, given)
     yield from evaluate_problems(recipe.task, recipe.evaluate)
-    yield from finetune_problems((recipe.task, *_adapting(recipe)), recipe.teacher)
+    adapting = _adapting(recipe)
+    yield from finetune_problems((recipe.task, *adapting.values()), recipe.teacher)
+    for name in (name for name, task in adapting.items() if task.head is not None):
+        sentence = "is no standard head, and an adapter needs one; leave out one of the two"
+        yield ("tasks", name, "head"), f"tasks.{name}.head: {sentence}"
     yield from predictions_problems(recipe, given)
 
 
-def _adapting(recipe: Recipe) -> Iterable[TaskBlock]:
-    """Return the tasks of several that are each fine-tuned by themselves."""
+def _adapting(recipe: Recipe) -> Mapping[str, SharedTaskBlock]:
+    """Return the tasks of several that are each fine-tuned by themselves, with an adapter."""
     finetune = None if recipe.teacher is None else recipe.teacher.finetune
-    return (recipe.tasks or {}).values() if finetune is not None and finetune.adapter is not None else ()
+    return recipe.tasks or {} if finetune is not None and finetune.adapter is not None else {}
 
 
 PARTS = ("task", "tasks", "teacher", "student", "augment", "steps", "export", "evaluate", "ablate")

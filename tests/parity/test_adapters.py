@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from compress.recipe import parse_recipe
 from eval.errors import UserError
 from teachers.adapters.adapter_block import AdapterBlock, Houlsby, Lora, Pfeiffer
 from teachers.adapters.installing import install, merge, task_parameters
@@ -234,6 +235,13 @@ def test_what_an_adapter_does_not_go_with_is_said():
     found = dict(clashes("masked-lm", training, features=True, auxiliary_lm=True, adapter=True))
     assert {"adapter", "features", "auxiliary_lm", "freeze", "unfreeze"} <= set(found)
     assert not list(clashes("classification", Training(), adapter=True))
+    text = "tasks: {a: {kind: masked-lm, data: d}, b: {kind: classification, data: d, head: scalar_mix}}\n"
+    text += "name: n\nteacher: {model: m, finetune: {adapter: lora, per_task: {epochs: 1}}}\n"
+    with pytest.raises(UserError) as raised:
+        parse_recipe(text)
+    said = "\n".join(raised.value.problems)
+    for place in ("finetune.per_task: each task learns", "finetune.adapter: is for a task with", "tasks.b.head: is no"):
+        assert place in said
     with pytest.raises(UserError, match=r"lora.parts: a layer of xlnet has no query and value; it has attention_norm"):
         install(tiny_taskmodel("xlnet", tiny_spec("classification")).model, Lora())
     with pytest.raises(UserError, match="pfeiffer needs layers that end in a norm"):
