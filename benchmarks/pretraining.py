@@ -32,7 +32,7 @@ from teachers.pretraining.pretraining_batches import PretextDataset
 from teachers.pretraining.text.corpus import build
 from teachers.pretraining.text.sequence import Frame
 from teachers.pretraining.text.sequence_sources import Packed
-from teachers.pretraining.text.tokenizer_training import trained_tokenizer
+from teachers.pretraining.text.tokenizer_training import Sentences, trained_tokenizer
 
 LENGTH, BATCH, STEPS = 128, 32, 12
 SPARE = 96 * 2**20
@@ -98,7 +98,7 @@ def speeds(rounds: int) -> dict[str, Any]:
     data = Path(os.environ.get("COMPRESS_DATA", "data"))
     sources = [Source.of(data / name / "train.txt.gz") for name in ("wiki_en", "reuters21578")]
     with tempfile.TemporaryDirectory() as scratch:
-        tokenizer = trained_tokenizer(sources, "wordpiece", 8000, True, Path(scratch))
+        tokenizer = trained_tokenizer(Sentences(sources), "wordpiece", 8000, True, Path(scratch))
         started = time.perf_counter()
         rows = rows_of(sources, tokenizer, Path(scratch))
         tokens = int(rows.lengths.sum())
@@ -170,7 +170,7 @@ def bounded(megabytes: int) -> dict[str, Any]:
         with file.open("w", encoding="utf-8") as stream:
             stream.writelines(text(megabytes))
         data = Path(os.environ.get("COMPRESS_DATA", "data")) / "wiki_en" / "validation.txt.gz"
-        trained_tokenizer([Source.of(data)], "wordpiece", 8000, True, Path(scratch)).save_pretrained(pieces)
+        trained_tokenizer(Sentences([Source.of(data)]), "wordpiece", 8000, True, Path(scratch)).save_pretrained(pieces)
         (pieces / "some.txt").write_text("A few words. And more of them.\n" * 20, encoding="utf-8")
         command = [sys.executable, "-m", "benchmarks.pretraining", "--limited", str(file), str(pieces), scratch]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -107,7 +107,15 @@ class ObjectiveBlock(BaseModel):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Return what makes a term impossible on this model."""
-        return [problem for term in self.terms for problem in term.technique.check(student, inputs)]
+        from teachers.anatomy.encoder import has_decoder
+
+        found = [problem for term in self.terms for problem in term.technique.check(student, inputs)]
+        if has_decoder(student.model):
+            unfit = (term.technique for term in self.terms if not term.technique.both_stacks)
+            found += [
+                f"{one.name}: works on an encoder or a decoder by itself, and {student.name} is both" for one in unfit
+            ]
+        return found
 
     def make(self, inputs: Inputs) -> Objective:
         """Return the sum with the teacher in ``inputs``, which is run once for all terms."""

@@ -22,6 +22,7 @@ TECHNIQUES: dict[str, str] = {
     "prune.tokens": "compress.prune.tokens:TokenPruning",
     "distill.labels": "compress.distill.labels:LabelTraining",
     "distill.logits": "compress.distill.logits:LogitDistillation",
+    "distill.sequence": "compress.distill.sequence:SequenceDistillation",
     "distill.distilbert": "compress.distill.distilbert:DistilBertDistillation",
     "distill.pkd": "compress.distill.pkd:PatientDistillation",
     "distill.ensemble": "compress.distill.ensemble:EnsembleDistillation",

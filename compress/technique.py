@@ -81,6 +81,7 @@ class Technique(BaseModel):
         last: Whether no step may follow, for the result holds integers or ranges that fit this very network.
         makes: What the result is, if it is no longer an encoder with transformer layers, such as ``a BiLSTM``.
         takes_any: Whether it also works on such a result.
+        both_stacks: Whether it also works on an encoder with a decoder that reads its states.
         requires: What else its defaults need of the model that comes in: trait -> why, and what to do.
         removes: What else its defaults take away from the model: steps that require one of these cannot follow.
         source: Authors, year and arXiv id.
@@ -98,6 +99,7 @@ class Technique(BaseModel):
     last: ClassVar[bool] = False
     makes: ClassVar[str] = ""
     takes_any: ClassVar[bool] = False
+    both_stacks: ClassVar[bool] = False
     requires: ClassVar[Mapping[Trait, str]] = MappingProxyType({})
     removes: ClassVar[frozenset[Trait]] = frozenset()
     source: ClassVar[str] = ""
@@ -130,7 +132,12 @@ class Technique(BaseModel):
 
     @classmethod
     def _handover(cls, requires: Mapping[Trait, str], removes: frozenset[Trait]) -> Handover:
-        needs: dict[Trait, bool] = {"open": True, "trainable": cls.trains, "transformer_layers": not cls.takes_any}
+        needs: dict[Trait, bool] = {
+            "open": True,
+            "trainable": cls.trains,
+            "transformer_layers": not cls.takes_any,
+            "one_stack": not cls.both_stacks,
+        }
         takes: dict[Trait, bool] = {
             "open": cls.last,
             "trainable": cls.freezes,

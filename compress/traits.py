@@ -11,6 +11,7 @@ Trait = Literal[
     "trainable",
     "open",
     "transformer_layers",
+    "one_stack",
     "standard",
     "linear_layers",
     "float_embeddings",
@@ -23,9 +24,10 @@ Trait = Literal[
 """What a model can have, and a step can need or take away.
 
 ``trainable``: its weights can be updated. ``open``: a step may follow at all. ``transformer_layers``: it is an encoder
-made of them. ``standard``: a standard Hugging Face class holds it. ``linear_layers``: the layers are made of ordinary
-float ones. ``float_embeddings``: the rows of the embedding matrix are floats, not packed codes. ``all_layers`` and
-``all_heads``: none was taken out. ``unpruned_…``: no weight of this part is pruned, which would have to stay 0.
+made of them. ``one_stack``: it is an encoder or a decoder, not both. ``standard``: a standard Hugging Face class holds
+it. ``linear_layers``: the layers are made of ordinary float ones. ``float_embeddings``: the rows of the embedding
+matrix are floats, not packed codes. ``all_layers`` and ``all_heads``: none was taken out. ``unpruned_…``: no weight of
+this part is pruned, which would have to stay 0.
 """
 TRAITS: tuple[Trait, ...] = get_args(Trait)
 UNPRUNED: Mapping[str, Trait] = MappingProxyType(
@@ -37,6 +39,7 @@ GENERAL: Mapping[Trait, str] = MappingProxyType(
         "trainable": "trains, but {other} leaves weights that cannot be trained; put it before",
         "open": "comes after {other} which must be the last step; put it before",
         "transformer_layers": "works on transformer layers, but {other} makes {makes}; put it before",
+        "one_stack": "works on an encoder or a decoder by itself, but {other} makes {makes}; put it before",
     }
 )
 """What is wrong where one of these is missing; a step that needs another trait says itself why, and what to do."""
@@ -108,6 +111,8 @@ def _problem(index: int, step: Handover, number: int, before: Handover, trait: T
     else:
         told = f"cannot follow step {number + 1}, {before.name}: {reason}"
     if number < 0:
-        without_layers = f"works on transformer layers, and {before.name} has none"
-        told = without_layers if trait in GENERAL else f"cannot follow what has pruned {before.name}: {reason}"
+        without = {
+            "one_stack": f"works on an encoder or a decoder by itself, and {before.name} is both",
+        }.get(trait, f"works on transformer layers, and {before.name} has none")
+        told = without if trait in GENERAL else f"cannot follow what has pruned {before.name}: {reason}"
     return OrderProblem(trait, reason, f"{where}: {told}")

@@ -48,9 +48,7 @@ class Seen:
             self.problems.append(f"logits have shape {found.shape}, the model's {expected.shape}")
             return
         for feature, one, other in zip(features, expected, found, strict=True):
-            if one.ndim == 2:
-                place = encoder.place(len(feature.ids), one.shape[0])
-                one, other = one[place], other[place]
+            one, other = encoder.unpadded(feature, one), encoder.unpadded(feature, other)
             if not np.isfinite(other).all():
                 self.problems.append("logits are not finite")
                 continue

@@ -23,6 +23,8 @@ LEAST = {"max_length": 4}
 """Least values, where it is not 0."""
 NUMBERS = ("thresholds",)
 """Lists of numbers; all others are of texts."""
+OF_WRITERS = ("end_id", "start_id", "target_length", "beams", "length_penalty")
+"""Settings that only kinds have which write text."""
 HIGHEST = 2**31
 """Above every number of the settings."""
 
@@ -46,7 +48,11 @@ class EncoderSettings:
         thresholds: From where on something is answered: for multilabel the probability of each label, for qa-with-null
             by how much the null score may exceed that of the best span; empty for the usual ones of the kind.
         prompt: Text that is put before each text.
-        end_id: For causal-lm, the token id that stands between texts.
+        end_id: For causal-lm, the token id that stands between texts; for seq2seq, the one that ends what is written.
+        start_id: For seq2seq, the token id that the decoder begins with.
+        target_length: For seq2seq, most tokens that are written.
+        beams: For seq2seq, beginnings that are kept while a text is written; 1 takes the likeliest token each time.
+        length_penalty: For seq2seq, the power of its length that the score of a text is divided by, with beams.
     """
 
     kind: str
@@ -63,6 +69,10 @@ class EncoderSettings:
     thresholds: tuple[float, ...] = ()
     prompt: str = ""
     end_id: int = 0
+    start_id: int = 0
+    target_length: int = 0
+    beams: int = 0
+    length_penalty: float = 0.0
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderSettings:
@@ -88,12 +98,13 @@ class EncoderSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values; what only some kinds have is left out while it says nothing."""
-        values = asdict(self)
-        return values if self.end_id else {name: value for name, value in values.items() if name != "end_id"}
+        return {name: value for name, value in asdict(self).items() if value or name not in OF_WRITERS}
 
 
 def _fits(value: Any, name: str, kind: type) -> bool:
     """Whether a value is one that a field of the settings may have."""
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
     if type(value) is not kind:
         return False
     if name in NUMBERS and isinstance(value, tuple):
@@ -107,8 +118,8 @@ def _fits(value: Any, name: str, kind: type) -> bool:
 def _wanted(name: str, kind: type) -> str:
     if kind is int:
         return f"a whole number of {LEAST.get(name, 0)} or more, below {HIGHEST:,}"
-    words = {bool: "true or false", str: "one", tuple: "a list"}[kind]
-    if kind is bool:
+    words = {bool: "true or false", str: "one", tuple: "a list", float: "a number"}[kind]
+    if kind in (bool, float):
         return words
     some = ("numbers",) if name in NUMBERS else _choices(name) or ("texts",)
     return f"{words} of {', '.join(some)}"

@@ -46,6 +46,10 @@ class TextEncoder:
         self.tokenizer = Tokenizer.from_str(text)
         self.tokenizer.no_padding()
         self._truncate()
+        self._writer = Tokenizer.from_str(self.source)
+        self._writer.no_padding()
+        if self.kind.writes:
+            self._writer.enable_truncation(settings.target_length)
 
     def _truncate(self) -> None:
         settings = self.settings
@@ -106,7 +110,7 @@ class TextEncoder:
             return [window for index, encoding in pairs for window in self._windows(index, encoding.ids)]
         if not kind.per_token:
             pairs = zip(owners, self._shortened(texts), strict=True)
-            return [Feature(index, encoding.ids, encoding.type_ids) for index, encoding in pairs]
+            return self._with_targets([Feature(i, one.ids, one.type_ids) for i, one in pairs], examples)
         if kind.half:
             questions = self._short_questions([first for first, _ in texts])
             texts = list(zip(questions, (second for _, second in texts), strict=True))
@@ -118,6 +122,21 @@ class TextEncoder:
                 kind.mark(feature, examples[index], window, number == 0)
                 features.append(feature)
         return features
+
+    def _with_targets(self, features: list[Feature], examples: Sequence[Mapping[str, Any]]) -> list[Feature]:
+        """Write into features, in place, the tokens that shall be written, where the examples say them."""
+        texts = {
+            place: text for place, one in enumerate(examples) if (text := self.kind.expected_text(one)) is not None
+        }
+        ids = dict(zip(texts, self._writer.encode_batch_fast(list(texts.values())), strict=True))
+        for feature in features:
+            if feature.example in ids:
+                feature.target = ids[feature.example].ids
+        return features
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """Return the text that tokens are, without the special ones."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def _windows(self, example: int, ids: list[int]) -> list[Feature]:
         """Return the windows of a text after an end-of-text token; each token of the text is new in one of them."""
@@ -185,7 +204,8 @@ class TextEncoder:
             multiple_of: The padded length is rounded up to a multiple of this.
 
         Returns:
-            int64 arrays ``[rows, length]`` under the names in ``settings.inputs``.
+            int64 arrays ``[rows, length]`` under the names in ``settings.inputs``; where text is written also
+            ``decoder_input_ids``, the first token and each that is expected but the last.
         """
         settings = self.settings
         longest = max(1, *(len(feature.ids) for feature in features)) if features else 1
@@ -201,7 +221,27 @@ class TextEncoder:
             arrays["input_ids"][row, place] = feature.ids
             arrays["attention_mask"][row, place] = 1
             arrays["token_type_ids"][row, place] = feature.type_ids
-        return {name: arrays[name] for name in settings.inputs}
+        found = {name: arrays[name] for name in settings.inputs}
+        if self.kind.writes:
+            found["decoder_input_ids"] = self._begun([feature.target or [] for feature in features])
+        return found
+
+    def _begun(self, targets: Sequence[Sequence[int]]) -> Array:
+        """Return what a decoder reads to predict each of the expected tokens, ``[rows, tokens]``."""
+        longest = max((len(target) for target in targets), default=0)
+        ids = np.full((len(targets), max(1, longest)), self.settings.pad_id, dtype=np.int64)
+        for row, target in zip(ids, targets, strict=True):
+            row[0] = self.settings.start_id
+            row[1 : len(target)] = target[:-1]
+        return ids
+
+    def unpadded(self, feature: Feature, output: Array) -> Array:
+        """Return what of a row of outputs is not of padding: ``[C]`` as it is, else the real tokens of ``[L, C]``."""
+        if output.ndim < 2:
+            return output
+        if self.kind.writes:
+            return output[: max(1, len(feature.target or ()))]
+        return output[self.place(len(feature.ids), output.shape[0])]
 
     def place(self, tokens: int, length: int) -> slice:
         """Return where the ``tokens`` of a row stand among ``length`` padded places."""

@@ -18,7 +18,8 @@ Example = Mapping[str, Any]
 ``id``, ``question``, ``context`` with ``answers`` = ``[{"text", "answer_start"}]`` (qa; in qa-with-null it may be
 empty); ``text`` (masked-lm, causal-lm);
 ``text`` with a class as ``label``, or ``text_a`` and ``text_b`` with a number as ``label`` (embedding);
-``text`` and ``choices``, a list of texts, with the place of the right one from 0 as ``label`` (multiple-choice).
+``text`` and ``choices``, a list of texts, with the place of the right one from 0 as ``label`` (multiple-choice);
+``source`` with ``target``, and maybe further right texts as ``references`` (seq2seq).
 Unlabelled examples lack the last field. Any example may have a ``group``, the name of what it is drawn with: its
 document, its paragraph, its query.
 """
@@ -41,6 +42,7 @@ class Feature:
         offsets: For qa, the (start, end) characters in the context of each place, without outer white space; None for
             places outside of the context and for pieces of white space alone.
         context: For causal-lm, how many tokens at the start are not predicted in this window.
+        target: For seq2seq, the tokens that shall be written, with the one that ends them; None where nobody knows.
     """
 
     example: int
@@ -49,6 +51,7 @@ class Feature:
     words: list[int] | None = None
     offsets: list[tuple[int, int] | None] | None = None
     context: int | None = None
+    target: list[int] | None = None
 
 
 class Reads(Protocol):
@@ -71,7 +74,27 @@ class Reads(Protocol):
 
     @property
     def end_id(self) -> int:
-        """The end-of-text token of causal-lm."""
+        """The end-of-text token of causal-lm and seq2seq."""
+        ...
+
+    @property
+    def start_id(self) -> int:
+        """The token that a decoder begins with."""
+        ...
+
+    @property
+    def target_length(self) -> int:
+        """Most tokens that are written."""
+        ...
+
+    @property
+    def beams(self) -> int:
+        """Beginnings that are kept while a text is written."""
+        ...
+
+    @property
+    def length_penalty(self) -> float:
+        """The power of its length that the score of a text is divided by."""
         ...
 
     @property

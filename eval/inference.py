@@ -54,8 +54,8 @@ class Predictions:
 
     Attributes:
         answers: By kind: ``{"label", "probability"}`` (for multiple-choice the place of a choice from 0),
-            ``{"labels", "probabilities"}``, ``{"score"}``, ``{"tags"}``, ``{"text", "start", "end", "score"}``, or for
-            embedding ``{"vectors"}``, one a text, with the cosine of two as ``"score"``.
+            ``{"labels", "probabilities"}``, ``{"score"}``, ``{"tags"}``, ``{"text", "start", "end", "score"}``, for
+            seq2seq ``{"text"}``, or for embedding ``{"vectors"}``, one a text, with the cosine of two as ``"score"``.
         logits: The raw outputs behind each answer (see ``decode``).
         layers: Layers that each example ran through, of a model in which not every one runs through all.
     """
@@ -80,7 +80,8 @@ class Predictor(Protocol):
     """Anything that can be measured: a torch model, an export, or a user's own.
 
     One in which not every input runs through all layers may have ``forward_counted`` too: it takes what ``forward``
-    takes, and returns its result and the layers that each row ran through, ``[rows]``, or None.
+    takes, and returns its result and the layers that each row ran through, ``[rows]``, or None. One whose kind of task
+    is to write text also has ``write``, which takes the same and returns the tokens that it writes for each row.
     """
 
     @property
@@ -174,6 +175,8 @@ def answered(
         batches: Indices of the features that run together; each index once.
     """
     encoder = model.encoder
+    if encoder.kind.writes:
+        return _written(model, features, batches)
     outputs: list[Array] = [np.empty(0, dtype=np.float32)] * len(features)
     layers: dict[int, int] = {}
     counted = getattr(model, "forward_counted", None)
@@ -183,12 +186,21 @@ def answered(
         if ran is not None:
             layers |= zip(indices, ran.tolist(), strict=True)
         for row, index in zip(rows, indices, strict=True):
-            output = row
-            if row.ndim == 2:
-                output = row[encoder.place(len(features[index].ids), row.shape[0])]
-            outputs[index] = encoder.kind.kept(features[index], output)
+            outputs[index] = encoder.kind.kept(features[index], encoder.unpadded(features[index], row))
     answers, logits = decode(encoder.settings, examples, features, outputs)
     return Predictions(answers, logits, [layers[i] for i in range(len(features))] if layers else None)
+
+
+def _written(model: Any, features: Sequence[Feature], batches: Iterable[Sequence[int]]) -> Predictions:
+    """Return the texts that a model writes, and as raw outputs their tokens ``[n]``."""
+    encoder: TextEncoder = model.encoder
+    found: list[list[int]] = [[] for _ in features]
+    for indices in batches:
+        inputs = encoder.collate([features[i] for i in indices])
+        for index, ids in zip(indices, model.write(inputs), strict=True):
+            found[index] = ids
+    answers: list[Answer] = [{"text": encoder.text_of(ids)} for ids in found]
+    return Predictions(answers, [np.array(ids, dtype=np.float32) for ids in found])
 
 
 def completed(model: Predictor, examples: Sequence[Mapping[str, Any]], found: Predictions) -> Predictions:

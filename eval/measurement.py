@@ -330,10 +330,16 @@ def size_of(model: Predictor) -> tuple[Size | None, int | None]:
 
 
 def _file_size(model: Predictor, folder: str | Path | None) -> Size | None:
-    """Return the size of the ONNX file in a folder, if there is one; its input is no longer than the model takes."""
+    """Return the size of the ONNX file in a folder, if there is one; its input is no longer than the model takes.
+
+    An encoder beside it (``encoder.onnx``) counts too.
+    """
     file = None if folder is None else Path(folder) / "model.onnx"
     length = min(MACS_LENGTH, getattr(model, "max_tokens", None) or MACS_LENGTH)
-    return onnx_size(file, length) if file is not None and file.is_file() else None
+    if file is None or not file.is_file():
+        return None
+    source = file.with_name("encoder.onnx")
+    return onnx_size(file, length) + onnx_size(source, length) if source.is_file() else onnx_size(file, length)
 
 
 def _shortest(row: Any) -> Any:

@@ -52,10 +52,14 @@ class TaskSpec(BaseModel):
         pooling: For embedding: a text's vector is the mean of its tokens' last states, the mean weighted by position
             from 1, their highest values, or the first or the last token's state.
         normalize: For embedding: whether vectors are scaled to length 1.
-        prompt: For embedding: what is put before each text, such as ``query: ``.
+        prompt: For embedding and seq2seq: what is put before each text, such as ``query: `` or ``summarize: ``.
         thresholds: For multilabel: the probability from which each label is answered; empty for 0.5. For qa-with-null:
             by how much the null score may exceed that of the best span; empty for 0.
         choose_thresholds: Whether whatever is trained gets thresholds that are best for the examples that choose.
+        target_length: For seq2seq: most tokens that are written or learned from, with the one that ends the text.
+        beams: For seq2seq: beginnings that a beam search keeps; 1 writes the likeliest token each time.
+        length_penalty: For seq2seq with beams: the power of its length that the log-probability of a text is divided
+            by; higher values prefer longer texts.
 
     Examples:
         >>> TaskSpec(kind="classification", labels=("bad", "good"), pair=True).outputs
@@ -79,6 +83,9 @@ class TaskSpec(BaseModel):
     prompt: str = Field(default="", exclude_if=lambda value: not value)
     thresholds: tuple[float, ...] = Field(default=(), exclude_if=lambda value: not value)
     choose_thresholds: bool = Field(default=False, exclude_if=lambda value: not value)
+    target_length: int = Field(default=128, ge=2, exclude_if=lambda value: value == 128)
+    beams: int = Field(default=1, ge=1, le=64, exclude_if=lambda value: value == 1)
+    length_penalty: float = Field(default=1.0, ge=0, exclude_if=lambda value: value == 1)
 
     @model_validator(mode="after")
     def _one_threshold_each(self) -> TaskSpec:

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from transformers.models.auto import modeling_auto
 
 from eval.cost.size import MACS_LENGTH, device_of, model_size
-from eval.encoding import Array, EncoderSettings, Inputs, TextEncoder
+from eval.encoding import Array, Inputs, TextEncoder
 from eval.errors import UserError, is_out_of_memory
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.choice_rows import read_rows
-from teachers.anatomy.encoder import base_encoder, family_of, max_tokens, model_inputs
+from teachers.anatomy.encoder import base_encoder, family_of, max_tokens
 from teachers.anatomy.families import FAMILIES, register_family
-from teachers.anatomy.linear_form import LinearAuto
+from teachers.anatomy.linear_form import LinearAuto, recorded_state
 from teachers.anatomy.padding import silence
 from teachers.anatomy.pooling import pooled, set_pooling
 from teachers.chosen_on import chosen_on
@@ -32,6 +31,8 @@ from teachers.fitting_tokenizer import check_tokenizer, make_ready
 from teachers.folder_task import in_own_order, keeping_thresholds, own_task, read_task
 from teachers.limits import size_problems
 from teachers.sentence_folder import as_said, save_for_other_libraries, set_cross_encoder
+from teachers.task_settings import check_kind, encoder_settings
+from teachers.torch_decoding import TorchDecoding
 from teachers.weight_check import aligned, complain, not_finite, read_stock
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class TaskModel:
 
     Attributes:
         model: A ``…ForSequenceClassification``, ``…ForTokenClassification``, ``…ForQuestionAnswering``,
-            ``…ForMaskedLM``, ``…ForCausalLM`` or ``…ForMultipleChoice`` module, or the bare encoder for embedding.
+            ``…ForMaskedLM``, ``…ForCausalLM``, ``…ForConditionalGeneration`` or ``…ForMultipleChoice`` module, or the
+            bare encoder for embedding.
         tokenizer: A fast tokenizer of transformers.
         task: What is asked.
         name: What reports call it.
@@ -82,6 +84,18 @@ class TaskModel:
             logits = logits_of(outputs, self.model.config, tensors["attention_mask"]).float().cpu().numpy()
         layers = outputs.get("layers")
         return logits, None if layers is None else layers.cpu().numpy()
+
+    def write(self, inputs: Inputs) -> list[list[int]]:
+        """Return the tokens that the network writes for each row, without the one that ends it; of ``seq2seq``."""
+        return [own[0] for own in self.write_several(inputs, 1)]
+
+    def write_several(self, inputs: Inputs, most: int = 0) -> list[list[list[int]]]:
+        """Return for each row the tokens of the ``most`` best texts that were found; 0 returns all of them."""
+        device, kind = device_of(self.model), self.encoder.kind
+        sources = {name: torch.from_numpy(inputs[name]).to(device) for name in self.encoder.settings.inputs}
+        with evaluating(self.model):
+            found = kind.written_several(self.encoder.settings, TorchDecoding(self.model, sources))
+        return [own[: most or len(own)] for own in found]
 
     def size(self) -> Size:
         """Parameters, bytes and multiply-accumulates of the network."""
@@ -131,45 +145,11 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 def weights_digest(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> str:
     """Return the SHA-256 over names, shapes, types and bytes of all parameters and persistent buffers."""
     digest = hashlib.sha256()
-    for name, tensor in sorted((model.state_dict() if isinstance(model, torch.nn.Module) else model).items()):
+    state = recorded_state(model) if isinstance(model, torch.nn.Module) else model
+    for name, tensor in sorted(state.items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSettings:
-    """Return how this network wants its inputs."""
-    return EncoderSettings(
-        kind=task.kind,
-        labels=task.labels,
-        pair=kind_of(task.kind).reads_pairs(task.pair),
-        max_length=min(task.max_length, max_tokens(model.config)),
-        stride=task.stride,
-        truncation=task.truncation,
-        truncation_side=task.truncation_side,
-        inputs=model_inputs(model.config),
-        pad_id=int(tokenizer.pad_token_id or 0),
-        pad_type_id=family_of(model.config).pad_type_id,
-        pad_side=str(tokenizer.padding_side),
-        thresholds=task.thresholds,
-        prompt=task.prompt,
-        end_id=int(tokenizer.eos_token_id or 0) if kind_of(task.kind).causal else 0,
-    )
-
-
-def check_kind(config: Any, task: TaskSpec) -> None:
-    """Refuse a family that has no head for this kind of task."""
-    family, kind = family_of(config), kind_of(task.kind)
-    if kind.masks and not family.predicts_words:
-        raise UserError(f"{family.model_type} has no masked-language head; it is not trained that way")
-    if kind.causal and not family.causal:
-        raise UserError(f"{family.model_type} sees what comes after a token, so it does not predict the next one")
-    if kind.vectors and task.pooling == "first" and family.causal:
-        raise UserError(f"pooling: first: the first token of {family.model_type} sees no other; take last or mean")
-    having = FAMILIES if kind.head_table is None else getattr(modeling_auto, kind.head_table)
-    if family.model_type not in having:
-        known = (name for name in FAMILIES if name in having)
-        raise UserError(f"{family.model_type} has no head for {task.kind}; those that have: {', '.join(known)}")
 
 
 def set_task(config: Any, task: TaskSpec) -> None:

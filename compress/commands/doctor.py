@@ -19,6 +19,7 @@ OWN_EXTRAS = {
     "optimum": ("optimum", "normalised configs of model families for further exporters (optimum)"),
     "tagger": ("spacy", "parts of speech for augmented text (spaCy)"),
     "chinese": ("jieba", "Chinese words, hidden whole in pretraining (jieba)"),
+    "text": ("sacrebleu", "BLEU and chrF (sacrebleu) and ROUGE (rouge-score) of texts that are written"),
     "track": ("tensorboard", "the curves of trainings in TensorBoard (track)"),
     "sign": ("model_signing", "signatures of certificates (model-signing)"),
     "adapters": ("peft", "LoRA, fine-tuning a few matrices over a base (PEFT)"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from compress.recipe import Recipe
     from compress.recipe.blocks import TeacherBlock
     from compress.student.student import Student
+    from eval.data.loading import Task
     from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("compress.commands.teach")
@@ -94,7 +95,7 @@ def teach(
 def _teach(wanted: Recipe, block: TeacherBlock, shape: str | None, out: Path | None) -> list[Path]:
     """Make every teacher of a block; return the folders of those that know one task."""
     kept: list[Path] = []
-    block = block.grounded(wanted.seed, wanted.name)
+    block = block.grounded(wanted.seed, wanted.name, _task_of(wanted) if block.new is not None else None)
     if block.finetune is None or not (wanted.task or wanted.tasks):
         _copy(Path(str(block.model)), out)
         return kept
@@ -108,6 +109,14 @@ def _teach(wanted: Recipe, block: TeacherBlock, shape: str | None, out: Path | N
         else:
             kept.append(_teach_one(wanted, source, used_seed, place))
     return kept
+
+
+def _task_of(recipe: Recipe) -> Task | None:
+    """Return the task of a recipe as it is learned, without the examples that choose or report."""
+    from compress.engine.preparation import read_roles
+
+    roles = read_roles(recipe)
+    return None if roles is None else roles.task
 
 
 def _teach_one(recipe: Recipe, source: str, seed: int, place: Path | None) -> Path:

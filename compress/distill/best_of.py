@@ -55,6 +55,7 @@ class BestOf(TrainedTechnique):
     version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     takes_any: ClassVar[bool] = True
+    both_stacks: ClassVar[bool] = True
     source: ClassVar[str] = "Stone 1974, Journal of the Royal Statistical Society B 36"
 
     of: tuple[ObjectiveBlock, ...] = Field(min_length=2)

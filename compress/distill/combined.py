@@ -35,6 +35,7 @@ class CombinedDistillation(RecoveryTechnique):
     name: ClassVar[str] = "distill.combined"
     version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
+    both_stacks: ClassVar[bool] = True
     source: ClassVar[str] = "Jiao et al. 2020, arXiv 1909.10351"
 
     objective: ObjectiveBlock

@@ -51,6 +51,7 @@ class LogitDistillation(Distillation):
     name: ClassVar[str] = "distill.logits"
     version: ClassVar[int] = 2
     takes_any: ClassVar[bool] = True
+    both_stacks: ClassVar[bool] = True
     source: ClassVar[str] = "Hinton, Vinyals, Dean 2015, arXiv 1503.02531"
 
     temperature: Annotated[float, Field(gt=0, le=1000)] | Schedule = 2.0

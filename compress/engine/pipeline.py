@@ -23,7 +23,7 @@ from compress.engine.model_memory import with_memory
 from compress.engine.preflight import foresee, result_name
 from compress.engine.preparation import Prepared, prepare, refuse_several
 from compress.engine.provenance import content_of, export_made_from
-from compress.engine.reference_exports import ALWAYS, ReferenceExports, reference_exports
+from compress.engine.reference_exports import ReferenceExports, always_for, reference_exports
 from compress.engine.run_folder import MODEL, PAGE, RESULTS_FILE, provisional, refuse_other_run, save_result, take
 from compress.engine.steps import run, step_notes
 from compress.engine.tracked_run import track_results, tracked
@@ -149,7 +149,9 @@ def _prepared(recipe: Recipe, seen: Preview, out: Path) -> Prepared:
     """Take ``out`` for this recipe, and make what its steps need: a trained teacher, further examples."""
     take(out, recipe)
     teacher = recipe.teacher
-    trains = teacher is not None and (teacher.finetune is not None or teacher.pretrain is not None)
+    trains = teacher is not None and (
+        teacher.finetune is not None or teacher.pretrain is not None or teacher.new is not None
+    )
     if seen.prepared is not None and not trains and recipe.augment is None:
         return seen.prepared
     return prepare(recipe, roles=seen.roles)
@@ -298,13 +300,9 @@ def evaluate(
         plan = LatencyPlan(**block.latency.model_dump())
         # The unchanged model in the same form would be held against itself, so its float32 stands there.
         forms = {name: _target(at) if unchanged else _form(at) for name, at in runnable.items()}
-        own = (
-            reference_exports(
-                reference, forms, threads, prepared.inputs.calibration, ("onnx",) if unchanged else ALWAYS
-            )
-            if block.reference_exports
-            else own
-        )
+        always = always_for(task.spec.kind, unchanged)
+        if block.reference_exports:
+            own = reference_exports(reference, forms, threads, prepared.inputs.calibration, always)
         models += dict.fromkeys(own.models.values())
     examples, claim = scored_examples(task, roles.report), ""
     everything = [*([] if reference is None else [reference]), *models]

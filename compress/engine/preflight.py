@@ -11,7 +11,7 @@ from compress.artifact.artifact import load, load_model
 from compress.artifact.store import is_artifact
 from compress.engine.baseline import BASELINE, without_teacher
 from compress.engine.preview import Preview, look
-from compress.engine.reference_exports import names_in_results
+from compress.engine.reference_exports import always_for, names_in_results
 from compress.engine.steps import dry_run, problems, step_folders
 from compress.export.folder import export_problems
 from compress.export.targets.target_registry import FASTEST, get_target
@@ -176,7 +176,8 @@ def _name_problems(recipe: Recipe, block: EvaluateBlock) -> Iterator[Found]:
     for export in recipe.export:
         taken |= {export.target, f"{export.target}-int8"}
     if block.against == "teacher" and block.latency is not None and block.reference_exports:
-        taken |= set(names_in_results("teacher", taken - {"teacher", BASELINE}))
+        always = always_for(recipe.task.kind) if recipe.task is not None else ()
+        taken |= set(names_in_results("teacher", taken - {"teacher", BASELINE}, always))
     if result_name(recipe.name).lower() in {result_name(name).lower() for name in taken}:
         sentence = (
             f"name: {recipe.name!r} is what results call another model ({', '.join(sorted(taken))}); choose another"

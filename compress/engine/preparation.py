@@ -185,7 +185,7 @@ def teachers_of(recipe: Recipe, task: Task | None) -> tuple[TaskModel, ...]:
         return ()
     if recipe.teacher.finetune is not None and task is None:
         raise UserError("teacher.finetune: needs a task")
-    block = recipe.teacher.grounded(recipe.seed, recipe.name)
+    block = recipe.teacher.grounded(recipe.seed, recipe.name, task)
     members = block.members(recipe.seed)
     names = [f"teacher {number + 1}" for number in range(len(members))] if len(members) > 1 else ["teacher"]
     return tuple(_teacher(block, source, seed, task, name) for (source, seed), name in zip(members, names, strict=True))

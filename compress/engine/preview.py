@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eval.errors import UserError
-from eval.task import TaskSpec
+from eval.task import Examples, TaskSpec
 
 if TYPE_CHECKING:
     from compress.engine.preparation import Prepared
@@ -68,13 +68,17 @@ def look(recipe: Recipe) -> Preview:
     impossible: frozenset[int] = frozenset()
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            untrained = recipe.model_copy(update={"teacher": _untrained(recipe, Path(scratch))})
+            block = _untrained(recipe, Path(scratch))
         except UserError as error:
             return Preview(None, None, impossible, error.problems)
+        untrained = recipe.model_copy(update={"teacher": block})
         try:
             task = read_task(recipe)
             roles, wrong = _roles(recipe, task)
             problems += wrong
+            if block is not None and block.new is not None and task is not None:
+                block.new.save(Path(scratch), Examples((), "none"), task.spec, recipe.seed)
+                untrained = recipe.model_copy(update={"teacher": _standing_in(block, scratch, "new")})
             prepared = assemble(untrained, roles)
         except UserError as error:
             problems += [*error.problems, *_unreadable_models(untrained)]
@@ -110,11 +114,18 @@ def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:
         from teachers.pretraining.network import save_untrained
 
         save_untrained(block.pretrain, scratch, recipe.seed)
-        block = block.model_copy(update={"model": str(scratch), "pretrain": None})
+        block = _standing_in(block, str(scratch), "pretrain")
+    if block.new is not None:
+        return block.model_copy(update={"finetune": None})
     if block.finetune is not None:
         models = tuple(model for model, _ in block.members(recipe.seed))
         block = block.model_copy(update={"model": models, "finetune": None})
     return block
+
+
+def _standing_in(block: TeacherBlock, folder: str, place: str) -> TeacherBlock:
+    """Return a block with a model folder in the place of what is still to be made."""
+    return block.model_copy(update={"model": folder, place: None})
 
 
 def _training_task_problems(recipe: Recipe, prepared: Prepared) -> list[str]:

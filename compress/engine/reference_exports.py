@@ -16,6 +16,7 @@ from compress.engine.provenance import export_made_from
 from eval.errors import CompressError, UserError
 from eval.files.typed_json import json_digest
 from eval.files.writing import exclusive
+from eval.kinds.kind_registry import kind_of
 from eval.progress.stages import under_way
 from teachers.home import home
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("compress.engine.reference_exports")
 
 ALWAYS = ("onnx", "onnx-int8")
-"""Exports of the reference that are made whatever the recipe exports."""
+"""Exports of the reference that are made whatever the recipe exports, of most kinds of task."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,17 @@ class ReferenceExports:
     def same_engine(self) -> dict[str, str]:
         """The names that reports give them, by the name of the export that each is held against."""
         return {name: model.name for name, model in self.models.items()}
+
+
+def always_for(kind: str, unchanged: bool = False) -> tuple[str, ...]:
+    """Return the exports of the reference that are made whatever the recipe exports.
+
+    Args:
+        kind: Kind of task; the target is the one that answers it.
+        unchanged: Whether only float32 is wanted, for the model is the reference itself.
+    """
+    names = ("generator", "generator-int8") if kind_of(kind).writes else ALWAYS
+    return names[:1] if unchanged else names
 
 
 def reference_exports(
@@ -114,7 +126,7 @@ def _exported(reference: TaskModel, name: str, calibration: Examples | None) -> 
     return folder
 
 
-def names_in_results(reference: str, exports: Collection[str]) -> Iterator[str]:
+def names_in_results(reference: str, exports: Collection[str], always: Collection[str] = ALWAYS) -> Iterator[str]:
     """Yield what results call the reference's own exports."""
-    for name in dict.fromkeys((*ALWAYS, *exports)):
+    for name in dict.fromkeys((*always, *exports)):
         yield f"{reference}, {name}"

@@ -24,13 +24,13 @@ from compress.modules.masked import masked_parts
 from compress.recipe.step_order import step_problems
 from compress.registry import get, names, package_of
 from compress.technique import Inputs, Outcome, Technique
-from compress.traits import UNPRUNED, Handover
+from compress.traits import UNPRUNED, Handover, Trait
 from eval.errors import CompressError, UserError
 from eval.inference import predict
 from eval.kinds.kind_registry import kind_of
 from eval.naming import without_paths
 from eval.progress.stages import passed, stage
-from teachers.anatomy.encoder import layer_count
+from teachers.anatomy.encoder import has_decoder, layer_count
 from teachers.renamed import recorded
 from teachers.taskmodel import TaskModel
 from teachers.training.threshold_choice import with_thresholds
@@ -104,7 +104,8 @@ def placed_problems(steps: Sequence[Technique], student: TaskModel, inputs: Inpu
     lacking, placed = lacking_of(student), list(enumerate(steps))
     found = [(int(place[-1]), sentence) for place, sentence in step_problems(placed, have, lacking)]
     for index, step in placed:
-        if not step.takes_any and "transformer_layers" in lacking.takes:
+        unfit = {"transformer_layers": not step.takes_any, "one_stack": not step.both_stacks}
+        if any(wanted and trait in lacking.takes for trait, wanted in unfit.items()):
             continue
         try:
             found += [(index, f"step {index + 1}, {sentence}") for sentence in step.check(student, inputs)]
@@ -114,10 +115,11 @@ def placed_problems(steps: Sequence[Technique], student: TaskModel, inputs: Inpu
 
 
 def lacking_of(model: TaskModel) -> Handover:
-    """Return which traits a model lacks before the first step: it has no transformer layers, or some are pruned."""
+    """Return which traits a model lacks before the first step, such as transformer layers, or layers not pruned."""
     if not layer_count(model.model):
         return Handover(model.name, takes=frozenset({"transformer_layers"}))
-    return Handover(model.name, takes=frozenset(UNPRUNED[part] for part in masked_parts(model.model)))
+    pruned = frozenset[Trait](UNPRUNED[part] for part in masked_parts(model.model))
+    return Handover(model.name, takes=pruned | ({"one_stack"} if has_decoder(model.model) else set()))
 
 
 def dry_run(

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from compress.modules.int8_scheme import Int8
+from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
     from compress.quantize.calibration import Calibration
@@ -79,7 +80,8 @@ def default_forms(
         lacking: Asked after the forms; returns the agreement that none of them has, or None if one will do.
     """
     static = None
-    if "static" in activations and len(calibration) and not hasattr(model.model, "stops"):  # early exits
+    several = hasattr(model.model, "stops") or kind_of(model.task.kind).writes  # early exits, an encoder and a decoder
+    if "static" in activations and len(calibration) and not several:
         static = _Static(model, calibration[:CALIBRATION])
         yield from static.forms()
     kinds: list[Any] = [kind for kind in DYNAMIC if kind in activations]

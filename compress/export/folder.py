@@ -303,6 +303,7 @@ def export_problems(target: Target, model: TaskModel, scheme: Int8 | None, optio
     """
     parts = [target, get_target(target.basis)] if target.basis else [target]
     problems = [problem for part in parts for problem in part.refused(model, options)]
+    problems += target.unanswered(model)
     if scheme is not None:
         problems += unmatched(scheme.exclude, [module for module, _ in model.model.named_modules()])
         if not all(part.activations for part in parts):

@@ -14,6 +14,7 @@ import onnx
 from compress.modules.fake_quant import in_float
 from compress.modules.int8_scheme import Int8
 from compress.onnx_graph.cached_decoder import trace_with_cache
+from compress.onnx_graph.cached_writer import trace_reader, trace_writer
 from compress.onnx_graph.exit_branches import join_exits, trace_exits
 from compress.onnx_graph.float_graph import float_graph
 from compress.onnx_graph.int8_graph import quantize_graph
@@ -75,6 +76,37 @@ def onnx_graph(
     else:
         found = float_graph(plain, opset)
         parts, exporter, one_token, joined = [found.graph], found.exporter, found.one_token, itemgetter(0)
+    return _built(model, parts, exporter, scheme, one_token, joined, merged)
+
+
+def writer_graphs(model: TaskModel, scheme: Int8 | None, opset: int | None = None) -> tuple[OnnxGraph, OnnxGraph]:
+    """Return a model with an encoder and a decoder as two checked graphs: the one that writes, and the one that reads.
+
+    Args:
+        model: What is exported; it is left as it was.
+        scheme: How both become 8-bit; None keeps float32.
+        opset: Version of the ONNX operators; by default ``tracing.OPSET``.
+
+    Raises:
+        CompressError: If no exporter can.
+    """
+    plain = model if scheme is None else replace(model, model=in_float(model.model))
+    writer, reader = (
+        _built(model, [graph], exporter, scheme, (), itemgetter(0), merged=True)
+        for graph, exporter in (trace_writer(plain, opset), trace_reader(plain, opset))
+    )
+    return writer, reader
+
+
+def _built(
+    model: TaskModel,
+    parts: list[Any],
+    exporter: str,
+    scheme: Int8 | None,
+    one_token: tuple[str, ...],
+    joined: Callable[[list[Any]], Any],
+    merged: bool,
+) -> OnnxGraph:
     finished = partial(_finished, joined=joined, merged=merged)
     float_bytes, quantized = 0, None
     if scheme is not None:

@@ -54,7 +54,7 @@ class _WithCache(torch.nn.Module):
         self.width = width
 
     def forward(self, ids: Tensor, mask: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
-        cache = _Cache(past, self.width)
+        cache = CacheInGraph(past, self.width)
         before, new = past[0].shape[1], ids.shape[1]
         places = torch.arange(before + new, device=ids.device)
         own = places[before:]
@@ -65,7 +65,7 @@ class _WithCache(torch.nn.Module):
         return (found.logits, *cache.present)
 
 
-class _Cache:
+class CacheInGraph:
     """What the network's attention asks of a cache: the keys and values of before with the new ones after them."""
 
     def __init__(self, past: tuple[Tensor, ...], width: int) -> None:
@@ -80,3 +80,7 @@ class _Cache:
             self.present.append(every)
             found.append(every.reshape(*every.shape[:2], -1, self.width).transpose(1, 2))
         return found[0], found[1]
+
+    def get_seq_length(self, layer: int = 0) -> int:
+        """Return how many tokens the past has."""
+        return self.past[2 * layer].shape[1]

@@ -51,7 +51,7 @@ def every_token(model: TaskModel, narrowed: Sequence[str]) -> str:
         narrowed: What ``narrow_to_one_token`` returned.
     """
     kind, config = kind_of(model.task.kind), model.model.config
-    if kind.per_token:
+    if kind.per_token or kind.writes:
         return f"{kind.name} reads every token"
     if kind.vectors and model.task.pooling != "first":
         return "a vector is the mean over all tokens" if model.task.pooling == "mean" else "a vector is of all tokens"

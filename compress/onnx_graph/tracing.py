@@ -12,6 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -79,7 +80,14 @@ def trace(model: TaskModel, opset: int = OPSET) -> tuple[Model, str]:
         return graph, exporter
 
 
-def traced(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int, name: str) -> tuple[Model, str]:
+def traced(
+    module: torch.nn.Module,
+    inputs: Inputs,
+    outputs: Outputs,
+    opset: int,
+    name: str,
+    axes: Outputs = MappingProxyType({}),
+) -> tuple[Model, str]:
     """Export a module that takes and returns tensors by place, with the first exporter that can.
 
     Args:
@@ -88,6 +96,7 @@ def traced(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int
         outputs: Dynamic axes of each result.
         opset: Version of the ONNX operators.
         name: What messages call it.
+        axes: Names of the dynamic axes of inputs, where they are not ``AXES``.
 
     Returns:
         A tidy graph with these inputs and outputs, and the name of the exporter.
@@ -99,7 +108,7 @@ def traced(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int
     for exporter, export in EXPORTERS.items():
         try:
             with _quiet():
-                graph = export(module.eval(), inputs, outputs, opset)
+                graph = export(module.eval(), inputs, outputs, opset, axes)
         except Exception as error:  # exporters raise a dozen kinds
             failures.append(f"{exporter}: {first_line(error)}")
             continue
@@ -220,7 +229,7 @@ Inputs = Mapping[str, torch.Tensor]
 Outputs = Mapping[str, tuple[str, ...]]
 
 
-def _by_tracer(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int) -> Model:
+def _by_tracer(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int, axes: Outputs) -> Model:
     stream = io.BytesIO()
     torch.onnx.export(
         module,
@@ -228,14 +237,15 @@ def _by_tracer(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset:
         stream,  # type: ignore[arg-type]
         input_names=list(inputs),
         output_names=list(outputs),
-        dynamic_axes={name: dict(enumerate(outputs.get(name, AXES))) for name in (*inputs, *outputs)},
+        dynamic_axes={name: dict(enumerate({**axes, **outputs}.get(name, AXES))) for name in (*inputs, *outputs)},
         opset_version=opset,
         dynamo=False,
     )
     return onnx.load_from_string(stream.getvalue())
 
 
-def _by_dynamo(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int) -> Model:
+def _by_dynamo(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset: int, axes: Outputs) -> Model:
+    del axes
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
@@ -254,7 +264,7 @@ def _by_dynamo(module: torch.nn.Module, inputs: Inputs, outputs: Outputs, opset:
         return onnx.load(str(file))
 
 
-Exporter = Callable[[torch.nn.Module, Inputs, Outputs, int], Model]
+Exporter = Callable[[torch.nn.Module, Inputs, Outputs, int, Outputs], Model]
 EXPORTERS: dict[str, Exporter] = {"tracer": _by_tracer, "dynamo": _by_dynamo}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -36,6 +36,9 @@ class LayerPruning(Technique):
             ``search``: layers are dropped one by one, each time that without which the loss on a sample is lowest.
             ``facts`` then lists every set that was tried with its loss.
         sample: Examples that ``search`` measures the loss on.
+        decoder: Of an encoder with a decoder: how many layers of the decoder stay, chosen by ``pick`` (by ``spread``
+            for ``search``), or which. The encoder then stays whole, unless ``keep``, ``count`` or ``rate`` says
+            otherwise.
 
     Needs:
         Nothing, or for ``search`` calibration examples with labels. Follow with recovery fine-tuning, a distillation
@@ -55,6 +58,7 @@ class LayerPruning(Technique):
     name: ClassVar[str] = "prune.layers"
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     removes: ClassVar[frozenset[Trait]] = frozenset({"all_layers"})
+    both_stacks: ClassVar[bool] = True
     source: ClassVar[str] = "Sanh et al. 2019, arXiv 1910.01108; Fan, Grave, Joulin 2020, arXiv 1909.11556"
 
     keep: tuple[Annotated[int, Field(ge=0)], ...] | None = None
@@ -62,6 +66,9 @@ class LayerPruning(Technique):
     rate: Annotated[float, Field(gt=0, lt=1)] | None = None
     pick: PickOrSearch = "spread"
     sample: int = Field(default=256, ge=1)
+    decoder: (
+        Annotated[int, Field(ge=1)] | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None
+    ) = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _one_choice(self) -> LayerPruning:
@@ -76,7 +83,12 @@ class LayerPruning(Technique):
     @property
     def searches(self) -> bool:
         """Whether the layers are found by measuring."""
-        return self.pick == "search" and self.keep is None and self.rate is None
+        return self.pick == "search" and self.keep is None and self.rate is None and not self._whole
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the encoder stays as it is, for only the decoder's layers are named."""
+        return self.decoder is not None and self.keep is None and self.count is None and self.rate is None
 
     def needed(self) -> frozenset[Need]:
         """Return calibration examples for a search."""
@@ -84,6 +96,8 @@ class LayerPruning(Technique):
 
     def kept(self, total: int) -> tuple[int, ...]:
         """Return the layers that stay when there are ``total``, unless they are searched for."""
+        if self._whole:
+            return tuple(range(total))
         if self.keep is not None:
             return self.keep
         if self.rate is not None:
@@ -96,9 +110,15 @@ class LayerPruning(Technique):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse layers that do not exist, and a search without labels."""
-        from teachers.anatomy.encoder import layer_count
+        from teachers.anatomy.encoder import decoder_layers, has_decoder, layer_count
 
         total, found = layer_count(student.model), []
+        if self.decoder is not None and not has_decoder(student.model):
+            found.append(f"{self.name}: decoder: the model has no decoder beside its encoder; leave it out")
+        elif isinstance(self.decoder, tuple) and max(self.decoder) >= (count := len(decoder_layers(student.model))):
+            found.append(
+                f"{self.name}: decoder: it has layers 0 to {count - 1}, so {list(self.decoder)} cannot be kept"
+            )
         missing = [layer for layer in self.keep or () if layer >= total]
         if missing:
             found.append(f"{self.name}: the model has layers 0 to {total - 1}, so {missing} cannot be kept")
@@ -125,7 +145,23 @@ class LayerPruning(Technique):
             kept, facts["losses"] = search(student, self.depth(total), _sample(student, inputs, self.sample))
         replace_layers(student.model, kept)
         dropped = [layer for layer in range(total) if layer not in kept]
+        if self.decoder is not None:
+            decoding = self._cut_decoder(student.model)
+            return Outcome(
+                student, {"layers": list(kept), "decoder_layers": list(decoding), "dropped": dropped, **facts}
+            )
         return Outcome(student, {"layers": list(kept), "dropped": dropped, **facts})
+
+    def _cut_decoder(self, network: Any) -> tuple[int, ...]:
+        """Keep the decoder's layers that were named, in place; return which these are."""
+        from teachers.anatomy.encoder import decoder_layers
+        from teachers.anatomy.layer_changes import replace_decoder_layers
+
+        total, pick = len(decoder_layers(network)), "spread" if self.pick == "search" else self.pick
+        asked = self.decoder
+        kept = asked if isinstance(asked, tuple) else choose_layers(total, min(asked or total, total), pick)
+        replace_decoder_layers(network, kept)
+        return kept
 
 
 def _sample(student: TaskModel, inputs: Inputs, count: int) -> Examples:

@@ -71,6 +71,7 @@ class DynamicQuantization(Technique):
     reduces: ClassVar[frozenset[Measure]] = frozenset({"export_bytes"})
     freezes: ClassVar[bool] = True
     takes_any: ClassVar[bool] = True
+    both_stacks: ClassVar[bool] = True
     source: ClassVar[str] = "Zafrir et al. 2019, arXiv 1910.06188; Yao et al. 2022, arXiv 2206.01861"
 
     per_channel: bool = True

@@ -48,8 +48,8 @@ class WeightQuantization(Technique):
         at batch 1. A model of MiniLM's size in ONNX Runtime 1.31, batch 1, one thread of an x86 CPU with AVX-512: int4
         has 0.90 to 0.93 of the speed of float32; int8, unpacked to float32 in memory, has 0.97 to 1.03. In PyTorch the
         weights are unpacked at every use, which is slower than before. Not checked on a GPU. Matrices with fewer than
-        16 rows or columns and bare tensors (XLNet's attention) stay in float. A masked-language head packs its copy of
-        the embedding matrix a second time. The result cannot be trained further.
+        16 rows or columns stay in float. A masked-language head packs its copy of the embedding matrix a second time.
+        The result cannot be trained further.
 
     Source:
         ONNX Runtime documentation, "Quantize ONNX models"; blocks with a scale each are those of Dettmers et al. 2022,
@@ -61,6 +61,7 @@ class WeightQuantization(Technique):
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
     takes_any: ClassVar[bool] = True
+    both_stacks: ClassVar[bool] = True
     removes: ClassVar[frozenset[Trait]] = frozenset({"standard", "linear_layers", "float_embeddings"})
     source: ClassVar[str] = "ONNX Runtime documentation; Dettmers et al. 2023, arXiv 2305.14314"
 
@@ -71,12 +72,17 @@ class WeightQuantization(Technique):
     exclude: tuple[str, ...] = Field(default=())
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Refuse patterns that name no module."""
+        """Refuse patterns that name no module, and a family whose code reads the weights of a layer."""
         from compress.modules.int8_scheme import unmatched
+        from teachers.anatomy.encoder import family_of
 
         del inputs
         modules = [module for module, _ in student.model.named_modules()]
-        return [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]
+        found = [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]
+        if family_of(student.model).reads_weights:
+            name = family_of(student.model).model_type
+            found.append(f"{self.name}: standard code of {name} reads a layer's weights, which packed codes are not")
+        return found
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Round and pack; nothing is learned."""

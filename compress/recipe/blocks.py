@@ -22,6 +22,7 @@ from teachers.finetuning.strategies import clashes
 from teachers.finetuning.sweep import SEED, Sweep, checked, run_sweep, settings
 from teachers.losses.catalogue import LossBlock
 from teachers.named_block import OneNamedBlock
+from teachers.new_network import NewNetwork
 from teachers.pretraining.settings import Pretraining
 from teachers.training.config import AuxiliaryLM, Training, WithTraining
 
@@ -51,7 +52,13 @@ class TaskBlock(Block):
         pooling: For embedding: how a text's vector is made of its tokens; by default as the folder of the model says,
             or the mean.
         normalize: For embedding: whether vectors are scaled to length 1; by default likewise, or they are.
-        prompt: For embedding: what is put before each text; by default likewise, or nothing.
+        prompt: For embedding: what is put before each text; by default likewise, or nothing. For seq2seq likewise, such
+            as ``summarize: `` of T5.
+        target_length: For seq2seq: most tokens that are written, and of a target that are learned; by default 128.
+        beams: For seq2seq: beginnings that a beam search keeps; by default 1, which takes the likeliest token each
+            time.
+        length_penalty: For seq2seq with beams: the power of its length that the score of a text is divided by; by
+            default 1.
         class_weights: Weight of each label in the task loss, or ``balanced``.
         choose_thresholds: For multilabel: whether the probability from which a label is answered is chosen for each
             label, on the examples that choose; else it is 0.5. For qa-with-null: whether the null threshold is; it is
@@ -74,6 +81,9 @@ class TaskBlock(Block):
     pooling: Pooling | None = None
     normalize: bool | None = None
     prompt: str | None = None
+    target_length: int | None = Field(default=None, ge=2)
+    beams: int | None = Field(default=None, ge=1)
+    length_penalty: float | None = Field(default=None, ge=0)
     class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(allow_inf_nan=True)]] | None = None
     choose_thresholds: bool | None = None
     on_bad: Literal["refuse", "skip"] = "refuse"
@@ -231,6 +241,8 @@ class TeacherBlock(Block):
             by default); ``model`` gives the tokenizer and whatever the shape leaves out.
         pretrain: If given, it takes the place of ``model``: a network that first learns from text alone, kept under
             ``COMPRESS_HOME`` like what ``finetune`` makes.
+        new: If given, it takes the place of ``model``: a network with random weights and a tokenizer learned from the
+            training examples, which ``finetune`` trains.
         predictions: If given, it takes the place of ``model``: a file of predictions that came from anywhere. It gives
             probabilities, labels, tags or scores to learn from, and no network.
         accept_incomplete: Whether a model folder is used although tensors are missing, unexpected or not finite.
@@ -240,16 +252,19 @@ class TeacherBlock(Block):
     finetune: FinetuneBlock | None = None
     shape: Student | None = None
     pretrain: Pretraining | None = None
+    new: NewNetwork | None = None
     predictions: PredictionsBlock | None = None
     accept_incomplete: bool = False
 
     @model_validator(mode="after")
     def _has_a_base(self) -> TeacherBlock:
-        if sum(part is not None for part in (self.model, self.pretrain, self.predictions)) != 1:
+        if sum(part is not None for part in (self.model, self.pretrain, self.new, self.predictions)) != 1:
             raise ValueError(
-                "give one of model (a folder, a hub name, or several), pretrain (text to learn from) and predictions "
-                "(a file of what anything answered)"
+                "give one of model (a folder, a hub name, or several), pretrain (text to learn from), new (a network "
+                "to train on the task alone) and predictions (a file of what anything answered)"
             )
+        if self.new is not None and self.finetune is None:
+            raise ValueError("new: a network that knows nothing has to be trained; add a finetune block")
         given = {"finetune", "shape", "accept_incomplete"} & self.model_fields_set
         if self.predictions is not None and given:
             raise ValueError(f"{', '.join(sorted(given))}: a file of predictions has no network; leave it out")
@@ -262,15 +277,24 @@ class TeacherBlock(Block):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The model or models, always as a tuple; none before ``grounded``, if there is only text."""
+        """The model or models, always as a tuple; none before ``grounded``, if it is still to be made."""
         return (self.model,) if isinstance(self.model, str) else self.model or ()
 
-    def grounded(self, seed: int, name: str) -> TeacherBlock:
-        """Return the block with a model folder in the place of ``pretrain``, after learning from the text if need be.
+    def grounded(self, seed: int, name: str, task: Task | None = None) -> TeacherBlock:
+        """Return the block with a model folder in the place of ``pretrain`` or ``new``, after learning if need be.
+
+        Args:
+            seed: Seeds weights and training.
+            name: What the card of a pretrained network calls it.
+            task: What ``new`` is made for; its training examples give the tokenizer.
 
         Raises:
             UserError: If text, tokenizer, network or tasks do not fit together.
         """
+        if self.new is not None:
+            if task is None:
+                raise UserError("teacher.new: needs a task, whose texts its tokenizer is learned from")
+            return self.model_copy(update={"model": str(self.new.made(task.train, task.spec, seed)), "new": None})
         if self.pretrain is None:
             return self
         from teachers.pretraining.pretrain import pretrain

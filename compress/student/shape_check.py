@@ -27,7 +27,10 @@ def shape_problems(student: StudentShape, source: TaskModel) -> list[str]:
     if name not in FAMILIES:
         return [f"student.family: {name!r} is not supported{did_you_mean(name, FAMILIES)}"]
     family = FAMILIES.get(name)
-    found = [*_layers(student, own), *_fields(student, family), *_vocabulary(student, source, own)]
+    found = [*_layers(student, student.layers, own.layers, "layers"), *_fields(student, family)]
+    found += _vocabulary(student, source, own)
+    if "decoder_layers" in family.config and own.decoder_layers:
+        found += _layers(student, student.decoder_layers, own.decoder_layers, "decoder_layers")
     found += _activation(student)
     found += _options(student, config, family)
     if student.init != "random":
@@ -36,6 +39,8 @@ def shape_problems(student: StudentShape, source: TaskModel) -> list[str]:
         found.append(f"student.family: {name} has no masked-language head in transformers; choose another family")
     if kind_of(source.task.kind).causal and not family.causal:
         found.append(f"student.family: {name} sees what comes after a token; choose a decoder such as gpt2")
+    if kind_of(source.task.kind).writes and not family.decoder:
+        found.append(f"student.family: {name} has no decoder that writes a text; choose bart, marian or t5")
     if found:
         return found
     config, before = student.config(source), config
@@ -51,31 +56,31 @@ def shape_problems(student: StudentShape, source: TaskModel) -> list[str]:
     return found
 
 
-def _layers(student: StudentShape, own: Shape) -> Iterator[str]:
-    layers, last = student.layers, own.layers - 1
-    yield from layer_problems(layers if isinstance(layers, int) else 0, "student.layers")
+def _layers(student: StudentShape, layers: int | tuple[int, ...] | None, count: int, field: str) -> Iterator[str]:
+    last = count - 1
+    yield from layer_problems(layers if isinstance(layers, int) else 0, f"student.{field}")
     if isinstance(layers, tuple):
         if student.new_layers:
             yield (
-                f"student.layers: {list(layers)} chooses layers of the teacher, and init: {student.init} takes none of "
-                "them; "
-                f"write layers: {len(layers)}, or init: teacher"
+                f"student.{field}: {list(layers)} chooses layers of the teacher, and init: {student.init} takes none "
+                "of them; "
+                f"write {field}: {len(layers)}, or init: teacher"
             )
         outside = [i for i in layers if not 0 <= i <= last]
         if outside:
-            yield f"student.layers: {outside} do not exist; the teacher has layers 0 to {last}"
+            yield f"student.{field}: {outside} do not exist; the teacher has layers 0 to {last}"
         if not layers or list(layers) != sorted(set(layers)):
             example = sorted(set(layers) - set(outside)) or [0]
-            yield f"student.layers: {list(layers)} must ascend, each layer once, such as {example}"
-    elif layers is not None and layers > own.layers and not student.new_layers:
+            yield f"student.{field}: {list(layers)} must ascend, each layer once, such as {example}"
+    elif layers is not None and layers > count and not student.new_layers:
         yield (
-            f"student.layers: {layers} layers, and the teacher has {own.layers} to start from; "
-            f"at most {own.layers}, or init: random"
+            f"student.{field}: {layers} layers, and the teacher has {count} to start from; "
+            f"at most {count}, or init: random"
         )
 
 
 def _fields(student: StudentShape, family: Family) -> Iterator[str]:
-    for name in ("embedding_size", "max_positions"):
+    for name in ("embedding_size", "max_positions", "decoder_layers"):
         if getattr(student, name) is not None and name not in family.config:
             others = ", ".join(sorted(key for key in FAMILIES if name in FAMILIES.get(key).config))
             yield f"student.{name}: {family.model_type} has none; leave it out, or choose a family that does: {others}"
@@ -233,7 +238,10 @@ def nearest(value: int, possible: Iterable[int], count: int = 2) -> str:
 def describe_shape(config: Any) -> str:
     """Return a config's shape in one line."""
     shape = shape_of(config)
-    parts = [f"{config.model_type}, {shape.layers} layers, hidden {shape.hidden_size}, {shape.heads} heads"]
+    layers = (
+        f"{shape.layers} layers" if shape.decoder_layers is None else f"{shape.layers}+{shape.decoder_layers} layers"
+    )
+    parts = [f"{config.model_type}, {layers}, hidden {shape.hidden_size}, {shape.heads} heads"]
     parts.append(f"FFN {shape.intermediate_size}")
     if shape.embedding_size not in (None, shape.hidden_size):
         parts.append(f"embeddings {shape.embedding_size}")

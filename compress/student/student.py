@@ -139,6 +139,8 @@ class Student(StudentShape):
         if self.new_layers:
             return "random" if self.init == "random" else f"embeddings and head from {self.from_}, layers random"
         text = f"from {self.from_}, layers {', '.join(map(str, self.kept_layers(source)))}"
+        if decoding := self.kept_decoder_layers(source):
+            text += f" and the decoder's {', '.join(map(str, decoding))}"
         return f"{text}; {RULE}" if self.init == "width" else text
 
     def _refuse(self, source: TaskModel) -> None:
@@ -150,7 +152,7 @@ class Student(StudentShape):
 
     def _build(self, source: TaskModel, seed: int) -> tuple[TaskModel, Inheritance]:
         from compress.student.width import Inheritance, inherit, inherit_outside
-        from teachers.anatomy.layer_changes import replace_layers
+        from teachers.anatomy.layer_changes import replace_decoder_layers, replace_layers
         from teachers.conversion import convert
         from teachers.taskmodel import TaskModel, build_taskmodel
 
@@ -161,6 +163,8 @@ class Student(StudentShape):
             return built, inherit_outside(source.model, built.model)
         giver = TaskModel(copy.deepcopy(source.model), source.tokenizer, source.task)
         replace_layers(giver.model, self.kept_layers(source))
+        if decoding := self.kept_decoder_layers(source):
+            replace_decoder_layers(giver.model, decoding)
         if self.family is not None and self.family != model_type_of(source):
             giver = convert(giver, self.family, seed=seed)
         inherited = inherit(giver.model, built.model)
@@ -178,6 +182,7 @@ class Student(StudentShape):
             seed=seed,
             facts={
                 "layers": list(self.kept_layers(source)),
+                **({"decoder_layers": list(decoding)} if (decoding := self.kept_decoder_layers(source)) else {}),
                 "copied": len(inherited.copied),
                 "cut": len(inherited.cut),
                 "random": inherited.new,

@@ -22,6 +22,8 @@ class StudentShape(BaseModel):
         from_: ``teacher``, or a model folder or hub name that gives shape, tokenizer and weights in its place;
             written ``from`` in a recipe.
         layers: A number of layers, or the teacher's layers to keep, counted from 0.
+        decoder_layers: The same of a decoder that reads the encoder's states; ``layers`` are then the encoder's. A deep
+            encoder with a shallow decoder (Kasai et al. 2021, arXiv 2006.10369) writes much faster.
         pick: Which layers a number means. ``spread``: evenly with the first and the last, 3 of 6 are 0, 2, 5;
             ``stride``: evenly from the first, 3 of 6 are 0, 2, 4; ``first`` or ``last``.
         hidden_size: Channels of the hidden states.
@@ -46,6 +48,7 @@ class StudentShape(BaseModel):
 
     from_: str = Field(default="teacher", alias="from", min_length=1)
     layers: Positive | tuple[int, ...] | None = None
+    decoder_layers: Positive | tuple[int, ...] | None = None
     pick: Pick = "spread"
     hidden_size: Positive | None = None
     heads: Positive | None = None
@@ -74,6 +77,17 @@ class StudentShape(BaseModel):
             return self.layers
         return choose_layers(count, self.layers or count, self.pick)
 
+    def kept_decoder_layers(self, source: TaskModel) -> tuple[int, ...]:
+        """Return the decoder's layers of ``source`` that the student starts with; none if its layers are new."""
+        from teachers.anatomy.encoder import shape_of
+
+        count = shape_of(source.model.config).decoder_layers
+        if self.new_layers or not count:
+            return ()
+        if isinstance(self.decoder_layers, tuple):
+            return self.decoder_layers
+        return choose_layers(count, self.decoder_layers or count, self.pick)
+
     def config(self, source: TaskModel) -> Any:
         """Return the transformers config of the student of ``source``, its own tokenizer and all."""
         from teachers.anatomy.encoder import new_config, reshaped
@@ -91,6 +105,10 @@ class StudentShape(BaseModel):
         changes = {name: getattr(self, name) for name in (*names, "max_positions") if getattr(self, name) is not None}
         if not kept and self.layers is not None:
             changes["layers"] = self.layers
+        if decoding := self.kept_decoder_layers(source):
+            changes["decoder_layers"] = len(decoding)
+        elif isinstance(self.decoder_layers, int):
+            changes["decoder_layers"] = self.decoder_layers
         return reshaped(config, **changes)
 
 

@@ -33,6 +33,8 @@ FAMILIES: tuple[str, ...] = (
     "modernbert",
     "gpt2",
 )
+ENCODER_DECODERS: tuple[str, ...] = ("bart", "marian", "t5")
+"""Families with an encoder and a decoder, for tasks whose answer is a text."""
 RELATIVES: tuple[str, ...] = ("xlm-roberta", "camembert")
 """Families with the network of one in ``FAMILIES`` and a tokenizer of another kind."""
 
@@ -77,6 +79,10 @@ def tiny_config(family: str, **changes: Any) -> Any:
     dimensions = KNOWN.get(family).config
     renamed = {common: dimensions.get(own, "") for common, own in _COMMON.items()}
     values = {renamed.get(name, name): value for name, value in values.items()}
+    if family in ENCODER_DECODERS:
+        known = KNOWN.get(family)
+        values |= {dimensions["decoder_layers"]: LAYERS - 1, "decoder_start_token_id": tokenizer.pad_token_id}
+        values |= {name: values[other] for name, other in known.follow.items()}
     values.pop("", None)  # a dimension that the family lacks
     if family == "modernbert":
         values |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
@@ -107,6 +113,9 @@ _OWN: dict[str, dict[str, Any]] = {
         "position_biased_input": False,
     },
     "modernbert": {"local_attention": 8},
+    "bart": {"init_std": 0.1, "forced_eos_token_id": None},
+    "marian": {"init_std": 0.1, "forced_eos_token_id": None},
+    "t5": {"d_kv": HIDDEN // HEADS, "dropout_rate": 0.0},
 }
 
 _COMMON = {
@@ -124,7 +133,7 @@ def tiny_tokenizer(family: str) -> Any:
     """Return the family's fast tokenizer over the tiny vocabulary; shared between callers, so do not change it."""
     import transformers
 
-    if family in ("roberta", "modernbert", "gpt2"):
+    if family in ("roberta", "modernbert", "gpt2", *ENCODER_DECODERS):
         return _byte_tokenizer(family)
     if family in ("albert", "xlnet", "deberta-v2", *RELATIVES):
         return _unigram_tokenizer(family)
@@ -167,7 +176,7 @@ def _byte_tokenizer(family: str) -> Any:
         "roberta": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
         "modernbert": ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"],
         "gpt2": ["<|endoftext|>"],
-    }[family]
+    }.get(family, ["<pad>", "</s>", "<unk>", "<mask>"])
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -178,6 +187,10 @@ def _byte_tokenizer(family: str) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator([" " + " ".join(WORDS)], trainer)
+    if family in ENCODER_DECODERS:
+        from teachers.pretraining.text.tokenizer_training import ended
+
+        return ended(tokenizer)
     if family in ("roberta", "gpt2"):
         import json
 
@@ -224,7 +237,9 @@ def tiny_spec(kind: KindName = "classification", *, pair: bool = False, max_leng
         metric = "spearman" if pair else "nearest"
     if kind in ("retrieval", "reranking"):
         metric, pair = "ndcg@10", kind == "reranking"
-    return TaskSpec(kind=kind, labels=labels.get(kind, ()), metric=metric, pair=pair, max_length=max_length, stride=8)
+    more = {"target_length": 16} if kind_of(kind).writes else {}
+    labelled = labels.get(kind, ())
+    return TaskSpec(kind=kind, labels=labelled, metric=metric, pair=pair, max_length=max_length, stride=8, **more)
 
 
 def tiny_task(kind: KindName = "classification", *, pair: bool = False, examples: int = 40, seed: int = 13) -> Task:
@@ -235,8 +250,8 @@ def tiny_task(kind: KindName = "classification", *, pair: bool = False, examples
     the share of good words; tagging: people and places; qa: where a person lives; qa-with-null: likewise,
     of every third person nothing is told; masked-lm and causal-lm: the same sentences;
     embedding: the texts of classification, as a pair with 1 for one mood and 0 for two; multiple-choice: which of three
-    texts is a good one; retrieval: which document tells of this person in this place; reranking: likewise, among those
-    that tell of the person or the place.
+    texts is a good one; seq2seq: the same in another order of words; retrieval: which document tells of this person in
+    this place; reranking: likewise, among those that tell of the person or the place.
 
     Args:
         kind: What is asked.
@@ -315,6 +330,8 @@ def _example(kind: KindName, pair: bool, chance: random.Random, number: int) -> 
         asked = number % 2
         answer = {"text": places[asked], "answer_start": context.index(places[asked])}
         return {"id": str(number), "question": f"where is {people[asked]} ?", "context": context, "answers": [answer]}
+    if kind == "seq2seq":
+        return {"source": f"{people[0]} lives in {places[0]}", "target": f"in {places[0]} lives {people[0]}"}
     if kind == "multiple-choice":
         right = chance.randrange(3)
         choices = [_mood(chance, place == right) for place in range(3)]

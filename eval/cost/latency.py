@@ -60,7 +60,7 @@ class LatencyPlan(BaseModel):
 
 @dataclass(frozen=True)
 class LatencyRow:
-    """Timing of ``Predictor.forward`` from token ids, encoding and decoding apart.
+    """Timing of ``Predictor.forward``, or of ``write``, from token ids, encoding and decoding apart.
 
     Attributes:
         name: The model.
@@ -249,8 +249,12 @@ def _fixed(features: Sequence[Feature], length: int) -> list[Feature]:
 
 
 def _runner(model: Predictor, batches: Sequence[_Batch]) -> Callable[[int], None]:
+    answer: Callable[[Inputs], Any] = (
+        getattr(model, "write", model.forward) if model.encoder.kind.writes else model.forward
+    )
+
     def run(number: int) -> None:
-        model.forward(batches[_place(number, len(batches))].inputs)
+        answer(batches[_place(number, len(batches))].inputs)
 
     return run
 

@@ -117,12 +117,16 @@ def run_plain(
 
 
 def _inputs(model: onnx.ModelProto, length: int) -> dict[str, NDArray[Any]]:
-    """Return one row of ``length`` tokens for every input; a cache of keys and values, which is of floats, is empty."""
+    """Return one row of ``length`` tokens for every input.
+
+    A cache of keys and values, which is of floats, is empty, but for those of a source (``cross.…``).
+    """
     found: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
         kind = value.type.tensor_type
         is_cache = kind.elem_type == _FLOAT and len(kind.shape.dim) == 3
-        shape = [1, 0 if is_cache else length, *(axis.dim_value for axis in kind.shape.dim[2:])][: len(kind.shape.dim)]
+        tokens = 0 if is_cache and not value.name.startswith("cross.") else length
+        shape = [1, tokens, *(axis.dim_value for axis in kind.shape.dim[2:])][: len(kind.shape.dim)]
         integers: type = np.int32 if kind.elem_type == _INT32 else np.float32 if is_cache else np.int64
         found[value.name] = np.full(shape, FILL.get(value.name, 0), integers)
     return found

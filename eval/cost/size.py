@@ -41,6 +41,12 @@ class Size:
     macs: int | None = None
     macs_length: int = MACS_LENGTH
 
+    def __add__(self, other: Size) -> Size:
+        """Return the size of two networks that belong together."""
+        macs = None if self.macs is None or other.macs is None else self.macs + other.macs
+        parts = (self.parameters + other.parameters, self.nonzero + other.nonzero, self.bytes + other.bytes)
+        return Size(*parts, macs, self.macs_length)
+
 
 def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -> Size:
     """Return the size of a torch model that takes ``input_ids``; it may stand on the meta device.
@@ -144,7 +150,7 @@ def macs(module: torch.nn.Module, batch: int = 1, length: int = MACS_LENGTH) -> 
     Args:
         module: A model that takes ``input_ids``.
         batch: Rows of the input.
-        length: Tokens of each row; no padding.
+        length: Tokens of each row; no padding. Of a network with a decoder, also the tokens that are written.
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -156,15 +162,26 @@ def macs(module: torch.nn.Module, batch: int = 1, length: int = MACS_LENGTH) -> 
     training = module.training
     module.eval()
     # The standard head for multiple choice reads [examples, choices, tokens].
+    writes = bool(getattr(getattr(module, "config", None), "is_encoder_decoder", False))
     shape = (batch, 1, length) if type(module).__name__.endswith("ForMultipleChoice") else (batch, length)
     try:
         # The fused attention kernel of the CPU is not counted by torch, the plain one is: two matrix products.
         # With gradients on, torch itself takes most composite operators apart.
         with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
-            module(input_ids=torch.full(shape, UNKNOWN_TOKEN, device=device))
+            ids = torch.full(shape, UNKNOWN_TOKEN, device=device)
+            module(input_ids=ids, **(_to_write(ids) if writes else {}))
     finally:
         module.train(training)
     return counter.flops // 2
+
+
+def _to_write(ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return what a decoder reads; with its mask made, for standard code would look into its own."""
+    import torch
+
+    rows, length = ids.shape
+    seen = torch.ones(rows, 1, length, length, dtype=torch.bool, device=ids.device).tril()
+    return {"decoder_input_ids": ids, "decoder_attention_mask": seen}
 
 
 def file_bytes(folder: str | Path, patterns: tuple[str, ...] = MODEL_FILES) -> int:

@@ -29,10 +29,12 @@ def specification(kind: str, metric: str | Function | None, **given: Any) -> Tas
         UserError: A value is not allowed.
     """
     own = kind_of(kind)
-    if not own.vectors and (
-        named := [name for name in ("pooling", "normalize", "prompt") if given.get(name) is not None]
-    ):
-        raise UserError(*(f"{name}: {kind} has no vectors; leave it out" for name in named))
+    of_others = {
+        "has no vectors": () if own.vectors else ("pooling", "normalize", *(() if own.writes else ("prompt",))),
+        "writes no text": () if own.writes else ("target_length", "beams", "length_penalty"),
+    }
+    if named := [(name, why) for why, names in of_others.items() for name in names if given.get(name) is not None]:
+        raise UserError(*(f"{name}: {kind} {why}; leave it out" for name, why in named))
     if given.get("choose_thresholds") and not own.thresholds(("a label",)):
         raise UserError(f"choose_thresholds: {kind} has no thresholds; leave it out")
     if own.chooses and given.get("choose_thresholds") is None:
@@ -75,6 +77,8 @@ def as_made_for(spec: TaskSpec, kind: str | None = None) -> dict[str, Any]:
     }
     if kind_of(spec.kind).vectors and (kind in (None, spec.kind) or spec.kind in kind_of(str(kind)).alike):
         how |= {"pooling": spec.pooling, "normalize": spec.normalize, "prompt": spec.prompt}
+    if kind_of(spec.kind).writes and kind in (None, spec.kind):
+        how |= {name: getattr(spec, name) for name in ("prompt", "target_length", "beams", "length_penalty")}
     return how
 
 

@@ -31,6 +31,8 @@ USUAL: Mapping[str, Sequence[str]] = {
     "tokens": ("words",),
     "tags": ("ner_tags", "pos_tags", "labels", "ner", "label"),
     "context": ("passage", "paragraph"),
+    "source": ("src", "input", "text", "document", "article", "body", "question"),
+    "target": ("tgt", "output", "summary", "translation", "title", "headline", "subject", "answer"),
 }
 """Usual names of the columns for our fields, the likeliest first."""
 NUMBERS = ("", "id", "idx", "index", "uid", "guid", "group", "unnamed: 0")

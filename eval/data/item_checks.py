@@ -114,6 +114,8 @@ class Checker:
                 example[name] = self.kind.read_truth(values[name], example, self.reader)
             else:
                 example[name] = self._input(name, values[name])
+        if labelled:
+            example |= self.kind.beside(values)
         self._same_form(example)
         group = self._group(row, example)
         return example if group is None else {**example, "group": group}

@@ -176,6 +176,9 @@ def load_task(
     pooling: str | None = None,
     normalize: bool | None = None,
     prompt: str | None = None,
+    target_length: int | None = None,
+    beams: int | None = None,
+    length_penalty: float | None = None,
     class_weights: Weights | None = None,
     choose_thresholds: bool | None = None,
     on_bad: str = "refuse",
@@ -198,9 +201,9 @@ def load_task(
             pandas ``DataFrame``, a ``datasets.Dataset`` or a list of dicts, alone (``validation``) or by split
             (``{"train": ..., "test": ...}``, ``datasets.DatasetDict``).
         metric: The primary metric; by default accuracy, micro_f1, spearman, entity_f1, f1 or masked_accuracy, for
-            multiple-choice accuracy, for embedding spearman (pairs) or nearest (single texts), and for retrieval and
-            reranking ndcg@10. Or a function of your own, ``(y_true, y_pred) -> float``, higher is better (see
-            ``eval.metrics.own_metric``).
+            multiple-choice accuracy, for seq2seq chrf, for embedding spearman (pairs) or nearest (single texts), and
+            for retrieval and reranking ndcg@10. Or a function of your own, ``(y_true, y_pred) -> float``, higher is
+            better (see ``eval.metrics.own_metric``).
         labels: Labels in the order of their ids; by default those of the train split (or else of the first split that
             has any) in alphabetical order, for tagging with O first.
         label_map: New name of labels in the files; it is applied before all else. For regression, and for pairs of
@@ -214,7 +217,10 @@ def load_task(
         pooling: For embedding: mean, first, max, weighted_mean or last; by default what the model's folder says, or
             mean.
         normalize: For embedding: whether vectors are scaled to length 1; by default likewise, or they are.
-        prompt: For embedding: what is put before each text; by default likewise, or nothing.
+        prompt: For embedding: what is put before each text; by default likewise, or nothing. For seq2seq likewise.
+        target_length: For seq2seq: most tokens that are written, and of a target that are learned; by default 128.
+        beams: For seq2seq: beginnings that a beam search keeps; by default 1, which takes the likeliest token.
+        length_penalty: For seq2seq with beams: as in ``TaskSpec``; by default 1.
         class_weights: ``balanced`` (n / (classes * count), over the whole train split), or the weight of some labels,
             where others weigh 1; for multilabel that of its examples, against those without it.
         choose_thresholds: For multilabel: whether whatever is trained gets, for each label, the probability from which
@@ -257,6 +263,9 @@ def load_task(
         pooling=pooling,
         normalize=normalize,
         prompt=prompt,
+        target_length=target_length,
+        beams=beams,
+        length_penalty=length_penalty,
         choose_thresholds=choose_thresholds,
     )
     columns, label_map, limit = dict(columns or {}), dict(label_map or {}), dict(limit or {})

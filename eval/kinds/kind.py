@@ -146,6 +146,18 @@ class Kind(Learning):
         del values, labels
         return ()
 
+    def beside(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what an example with a truth may hold beside what it must, checked; by default nothing.
+
+        Args:
+            values: All fields of the item.
+
+        Raises:
+            BadItemError: It is none of this kind.
+        """
+        del values
+        return {}
+
     def parsed(self, name: str, cell: str, values: Mapping[str, Any]) -> Any:
         """Return the value of a cell of a text table, of which ``values`` are the others."""
         del name, values

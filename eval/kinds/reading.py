@@ -27,6 +27,7 @@ class Reading:
         masks: Whether it predicts masked words of unlabelled text; masks are drawn anew in every epoch.
         causal: Whether each token of a text is predicted from those before it. A text is then read whole, from an
             end-of-text token on, in windows that begin with the end of the one before.
+        writes: Whether a text is answered with another one, token by token (``eval.generation.beam_search``).
     """
 
     name: str = ""
@@ -40,6 +41,7 @@ class Reading:
     half: bool = False
     masks: bool = False
     causal: bool = False
+    writes: bool = False
 
     def given(self, pair: bool) -> tuple[str, ...]:
         """Return the fields that a prediction needs.
@@ -90,6 +92,15 @@ class Reading:
             encoding: That of the tokenizers library.
             first: Whether it is the first window.
         """
+
+    def expected_text(self, example: Example) -> str | None:
+        """Return the text that shall be written; None where the example does not say it, or nothing is written."""
+        del example
+        return None
+
+    def written_several(self, settings: Reads, decoding: Any) -> list[list[list[int]]]:
+        """Return the tokens of the texts that are written for each row; see ``eval.generation.beam_search.Writing``."""
+        raise NotImplementedError(f"{type(self).__name__} writes no text")
 
     def kept(self, feature: Feature, output: Array) -> Array:
         """Return what of an output predictions are made of: by default all of it, in float32.

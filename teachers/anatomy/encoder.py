@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from eval.errors import UserError
-from teachers.anatomy.families import FAMILIES, Family
+from teachers.anatomy.families import FAMILIES, TRANSFORMER_XL, Family
 
 UNLIMITED = 1 << 20
 """What ``max_tokens`` returns for a family without a longest input."""
@@ -32,6 +32,7 @@ class Shape:
         vocab_size: Rows of the word embeddings.
         activation: Activation of the feed-forward network.
         max_positions: Most tokens of an input; None for a family without a longest input.
+        decoder_layers: Layers of a decoder that reads the encoder's states; None for a family without one.
     """
 
     layers: int
@@ -42,6 +43,7 @@ class Shape:
     vocab_size: int
     activation: str
     max_positions: int | None
+    decoder_layers: int | None = None
 
 
 def family_of(model: Any) -> Family:
@@ -60,10 +62,10 @@ def family_of(model: Any) -> Family:
         raise UserError(
             f"mpnet with pad_token_id = {config.pad_token_id} is not supported; transformers takes it for 1"
         )
-    for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
+    for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention", "same_length"):
         if getattr(config, option, False):
             raise UserError(f"{name} with {option} is not supported; only {option} = false is")
-    return FAMILIES.get(name)
+    return TRANSFORMER_XL if name == "xlnet" and config.attn_type == "uni" else FAMILIES.get(name)
 
 
 def inner_family(model: Any) -> Family:
@@ -111,8 +113,11 @@ def shape_of(config: Any) -> Shape:
 
 def attention_width(config: Any) -> int:
     """Return the channels of all heads of a layer together; MobileBERT's bottleneck, the hidden size elsewhere."""
-    if family_of(config).model_type == "mobilebert" and config.use_bottleneck:
+    family = family_of(config)
+    if family.model_type == "mobilebert" and config.use_bottleneck:
         return int(config.intra_bottleneck_size)
+    if family.own_head_width:
+        return int(getattr(config, family.own_head_width)) * shape_of(config).heads
     return shape_of(config).hidden_size
 
 
@@ -132,6 +137,13 @@ def reshaped(config: Any, **changes: int | str) -> Any:
         if name == "max_positions":
             value = int(value) + first_position(config)
         setattr(new, names[name], value)
+    family = family_of(new)
+    for name, other in family.follow.items():
+        if getattr(new, other) != getattr(config, other):
+            setattr(new, name, getattr(new, other))
+    if family.own_head_width and not {"hidden_size", "heads"}.isdisjoint(changes):
+        shape = shape_of(new)
+        setattr(new, family.own_head_width, shape.hidden_size // shape.heads)
     _follow(new)
     return new
 
@@ -190,6 +202,43 @@ def layer_count(model: Any) -> int:
     return shape_of(model.config).layers if family_of(model).layers is not None else 0
 
 
+def has_decoder(model: Any) -> bool:
+    """Whether a decoder reads what the encoder makes of a text, in a model or in one of its config."""
+    return bool(family_of(model).decoder)
+
+
+def decoder_layers(model: Any) -> list[nn.Module]:
+    """Return one module for each layer of the decoder that reads an encoder's states; none without such a decoder."""
+    return [model.get_submodule(name) for name in decoder_layer_names(model)]
+
+
+def decoder_layer_parts(model: Any, layer: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules of a layer of the decoder by role; those that look at the encoder are ``cross_…``."""
+    modules = dict(layer.named_modules())
+    return {role: modules[path] for role, path in family_of(model).decoder_parts.items() if path in modules}
+
+
+def decoder_layer_names(model: Any) -> list[str]:
+    """Return for each layer of the decoder the path of its module from the model."""
+    family = family_of(model)
+    if not family.decoder:
+        return []
+    prefix = family.decoder if base_encoder(model) is model else f"{family.base}.{family.decoder}"
+    return [f"{prefix}.{i}" for i in range(shape_of(model.config).decoder_layers or 0)]
+
+
+def constants(model: Any) -> list[nn.Parameter]:
+    """Return parameters that are computed and neither trained nor saved: Marian's sinusoids of the positions."""
+    tables = [part for part in model.modules() if type(part).__name__.endswith("SinusoidalPositionalEmbedding")]
+    return [parameter for table in tables for parameter in table.parameters()]
+
+
+def decoder_start(config: Any) -> int:
+    """Return the token that a decoder begins with; that of padding where the config does not say it, as of T5."""
+    start = getattr(config, "decoder_start_token_id", None)
+    return int((config.pad_token_id if start is None else start) or 0)
+
+
 def is_causal(model: Any) -> bool:
     """Whether a token sees itself and those before it alone, in a model or in one of its config."""
     return family_of(model).causal
@@ -225,8 +274,7 @@ def albert_groups(config: Any) -> list[int]:
 def part_names(model: Any, layer: nn.Module) -> dict[str, str]:
     """Return role -> path of the module from the layer, for the roles of ``families`` that this layer has.
 
-    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on. XLNet's attention has bare
-    tensors in place of modules.
+    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on.
     """
     modules = dict(layer.named_modules())
     found: dict[str, str] = {}

@@ -9,7 +9,15 @@ import torch
 from torch import nn
 
 from eval.errors import UserError
-from teachers.anatomy.encoder import albert_groups, base_encoder, family_of, layer_count, layer_parts, layers
+from teachers.anatomy.encoder import (
+    albert_groups,
+    base_encoder,
+    decoder_layers,
+    family_of,
+    layer_count,
+    layer_parts,
+    layers,
+)
 
 
 def replace_layers(model: Any, indices: Sequence[int]) -> None:
@@ -32,20 +40,64 @@ def replace_layers(model: Any, indices: Sequence[int]) -> None:
         raise UserError(f"layers to keep {kept}: expected ascending numbers from 0 to {count - 1}, each once")
     family, encoder = family_of(model), base_encoder(model)
     chosen = _kept_groups(encoder.config, kept) if family.model_type == "albert" else kept
-    parent, _, name = str(family.layers).rpartition(".")
-    modules = encoder.get_submodule(str(family.layers))
-    setattr(encoder.get_submodule(parent), name, nn.ModuleList([modules[i] for i in chosen]))
+    firsts = _chosen(encoder, str(family.layers), chosen)
 
     for holder in {id(holder): holder for holder in (model.config, encoder.config)}.values():
         keep_layers_in_config(holder, kept)
-    own = family.config["layers"]
-    for module in encoder.modules():
-        if isinstance(getattr(module, own, None), int):
-            setattr(module, own, len(kept))
+    _tell(encoder, family.config["layers"], len(kept))
     for position, layer in enumerate(layers(model)):
         _renumber(layer, position)
     if family.model_type == "modernbert" and kept[0] != 0:
         _drop_first_norm(layers(model)[0])
+    _keep_position_bias(*firsts)
+
+
+def replace_decoder_layers(model: Any, indices: Sequence[int]) -> None:
+    """Keep the listed layers of the decoder, in place, and bring the config in step.
+
+    Args:
+        model: A model with an encoder and a decoder.
+        indices: Layers of the decoder to keep, ascending, without repeats.
+
+    Raises:
+        UserError: If an index does not exist or the order is not ascending.
+    """
+    count, kept = len(decoder_layers(model)), list(indices)
+    if not kept or kept != sorted(set(kept)) or kept[0] < 0 or kept[-1] >= count:
+        raise UserError(f"decoder layers to keep {kept}: expected ascending numbers from 0 to {count - 1}, each once")
+    family, base = family_of(model), base_encoder(model)
+    firsts = _chosen(base, family.decoder, kept)
+    own = family.config["decoder_layers"]
+    setattr(model.config, own, len(kept))
+    _tell(base, own, len(kept))
+    for position, layer in enumerate(decoder_layers(model)):
+        _renumber(layer, position)
+    _keep_position_bias(*firsts)
+
+
+def _chosen(base: Any, path: str, indices: Sequence[int]) -> tuple[nn.Module, nn.Module]:
+    """Keep these of a list of layers; return the one that was first, and the one that is."""
+    parent, _, name = path.rpartition(".")
+    modules: Any = base.get_submodule(path)
+    setattr(base.get_submodule(parent), name, nn.ModuleList([modules[i] for i in indices]))
+    return modules[0], modules[indices[0]]
+
+
+def _tell(base: Any, name: str, count: int) -> None:
+    """Let every part that keeps the number of layers under this name know it."""
+    configs = [part.config for part in base.modules() if hasattr(part, "config")]
+    for holder in (*base.modules(), *configs):
+        if isinstance(getattr(holder, name, None), int):
+            setattr(holder, name, count)
+
+
+def _keep_position_bias(before: nn.Module, now: nn.Module) -> None:
+    """Give the layer that is first now T5's table of distances, which the first layer of a stack holds for all."""
+    parts: dict[str, Any] = dict(now.named_modules())
+    for path, given in before.named_modules() if before is not now else ():
+        if getattr(given, "has_relative_attention_bias", False):
+            parts[path].relative_attention_bias = given.relative_attention_bias
+            parts[path].has_relative_attention_bias = True
 
 
 def keep_layers_in_config(config: Any, kept: Sequence[int]) -> None:

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from teachers.anatomy.encoder import base_encoder, family_of, layer_names, layers, part_names, word_embeddings
+from teachers.anatomy.encoder import (
+    base_encoder,
+    decoder_layer_names,
+    family_of,
+    layer_names,
+    layers,
+    part_names,
+    word_embeddings,
+)
 
 
 def matrices(model: Any, part: str) -> dict[str, nn.Module]:
@@ -17,8 +25,9 @@ def matrices(model: Any, part: str) -> dict[str, nn.Module]:
 
     Args:
         model: A model with or without a head.
-        part: ``layers`` (all linear layers in them), ``embeddings`` (the embedding matrix) or ``pooler`` (the dense
-            layer after the first token that belongs to the encoder; the hidden layer of a head is none).
+        part: ``layers`` (all linear layers in them, those of a decoder beside the encoder too), ``embeddings`` (the
+            embedding matrix) or ``pooler`` (the dense layer after the first token that belongs to the encoder; the
+            hidden layer of a head is none).
     """
     modules = dict(model.named_modules())
     if part == "embeddings":
@@ -26,7 +35,7 @@ def matrices(model: Any, part: str) -> dict[str, nn.Module]:
     if part == "pooler":
         path = family_of(model).heads.get("dense", "").format(base=family_of(model).base)
         return {path: modules[path]} if "pooler" in path and path in modules else {}
-    inside = tuple(f"{name}." for name in layer_names(model))
+    inside = tuple(f"{name}." for name in (*layer_names(model), *decoder_layer_names(model)))
     return {p: module for p, module in modules.items() if p.startswith(inside) and isinstance(module, nn.Linear)}
 
 

@@ -162,6 +162,34 @@ class PairwiseRanking(NamedLoss):
         return bound(student.task, rows, self.relevant)
 
 
+class SmoothedLabels(NamedLoss):
+    """The cross-entropy of the labels with some weight on all others; a network is then less sure of itself.
+
+    Attributes:
+        epsilon: Weight that is spread over all labels, or over the vocabulary; 0.1 is usual for translation.
+
+    Source:
+        Szegedy et al. 2016, arXiv 1512.00567; Vaswani et al. 2017, arXiv 1706.03762.
+    """
+
+    epsilon: float = Field(default=0.1, gt=0, lt=1)
+
+    def select(self, spec: TaskSpec, examples: Examples) -> Examples:
+        """Return the examples with a label."""
+        from teachers.data.encoded_dataset import labelled
+        from teachers.losses.smoothed import refuse_unsmooth
+
+        refuse_unsmooth(spec)
+        return labelled(spec, examples)
+
+    def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
+        """Return the loss of these rows."""
+        from teachers.losses.smoothed import SmoothedLoss
+
+        del rows
+        return SmoothedLoss(student.task, self.epsilon)
+
+
 class LossBlock(OneNamedBlock):
     """Which loss is minimised; exactly one.
 
@@ -170,6 +198,7 @@ class LossBlock(OneNamedBlock):
         margin: For pairs that match or do not.
         contrastive: For pairs that match, against the other texts of a batch.
         ranking: For candidates of a query, one of them right.
+        smoothed: For one label among several, or one token among all: some of the weight is spread.
     """
 
     what: ClassVar[str] = "loss"
@@ -178,6 +207,7 @@ class LossBlock(OneNamedBlock):
     margin: MarginContrast | None = None
     contrastive: InBatchNegatives | None = None
     ranking: PairwiseRanking | None = None
+    smoothed: SmoothedLabels | None = None
 
     @property
     def objective(self) -> NamedLoss:

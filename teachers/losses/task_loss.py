@@ -12,6 +12,7 @@ from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, EncodedDataset, labelled
 from teachers.losses.catalogue import by_labels
 from teachers.losses.loss import Loss, Objective
+from teachers.losses.smoothed import SmoothedLoss, refuse_unsmooth
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 
 if TYPE_CHECKING:
@@ -39,7 +40,12 @@ class TaskLoss(Objective):
     """Cross-entropy or mean squared error against the labels; the default objective of everything that trains.
 
     For embedding it is the loss of a Siamese encoder that fits the labels of the pairs (``teachers.losses.siamese``).
+
+    Attributes:
+        smoothing: Weight that is spread over all labels (``teachers.losses.smoothed``).
     """
+
+    smoothing: float = 0.0
 
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the examples with a label."""
@@ -49,6 +55,9 @@ class TaskLoss(Objective):
         """Return the loss of the student's own task."""
         if kind_of(student.task.kind).vectors:
             return by_labels(rows.examples).bind(student, rows)
+        if self.smoothing:
+            refuse_unsmooth(student.task)
+            return SmoothedLoss(student.task, self.smoothing)
         return BoundTaskLoss(student.task)
 
 

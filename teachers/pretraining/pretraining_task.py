@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,17 +12,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.inference import batches_by_length
-from teachers.anatomy.encoder import base_encoder, layer_count
+from teachers.anatomy.encoder import base_encoder, has_decoder, layer_count
 from teachers.data.encoded_dataset import Batch
 from teachers.losses.loss import Loss
 from teachers.pretraining.objectives.discriminator import auc
 from teachers.pretraining.prediction_heads import Answered, Head
 from teachers.pretraining.pretraining_batches import PretextDataset
-from teachers.signals.hooks import Signals, SignalSpec
+from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 from teachers.taskmodel import evaluating
 
 WATCHED = 256
 """Sequences of the validation text that are scored."""
+PERPLEXED = ("mlm", "next_word", "plm")
+"""Terms whose answers are words, of which reports tell the perplexity."""
 
 
 @dataclass
@@ -57,8 +59,10 @@ class PretextLoss(Loss):
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return a term for each objective, and two for replaced tokens."""
-        (place,) = self.reads.hidden_states
-        hidden = student.hidden_states[place]
+        hidden = student.logits
+        if self.reads.hidden_states:
+            (place,) = self.reads.hidden_states
+            hidden = student.hidden_states[place]
         terms: dict[str, Tensor] = {}
         for name, head in self.heads.items():
             for term, answered in head(hidden, batch).items():
@@ -66,9 +70,14 @@ class PretextLoss(Loss):
         return terms
 
 
-def reads_last(network: Any) -> SignalSpec:
-    """Return that nothing but the last hidden states is read."""
-    return SignalSpec(hidden_states=(layer_count(network),), logits=False)
+def reads_last(network: Any, streams: int = 1) -> SignalSpec:
+    """Return that nothing but the last hidden states is read, of two streams those of the second.
+
+    Of a decoder that writes it is its scores of all words.
+    """
+    if has_decoder(network):
+        return NOTHING
+    return SignalSpec(hidden_states=(streams * (layer_count(network) + 1) - 1,), logits=False)
 
 
 def mean_loss(answered: Answered, hidden: Tensor) -> Tensor:
@@ -79,6 +88,10 @@ def mean_loss(answered: Answered, hidden: Tensor) -> Tensor:
     if logits.ndim == 1:
         return F.binary_cross_entropy_with_logits(logits, labels.float())
     return F.cross_entropy(logits, labels)
+
+
+class _Outcomes(dict[str, list[tuple[Tensor, Tensor]]]):
+    """Of each term, by batches, what ``_outcome`` returns."""
 
 
 class PretextMonitor:
@@ -99,17 +112,18 @@ class PretextMonitor:
     def figures(self) -> dict[str, Any]:
         """Return ``scores`` by term, and ``score``, the first of them.
 
-        They are accuracies; where classes are very unequal, as of replaced tokens, areas under the curve.
+        They are accuracies; where classes are very unequal, as of replaced tokens, areas under the curve. Of a network
+        with memory the perplexity without it is told too.
         """
-        found: dict[str, list[tuple[Tensor, Tensor]]] = {}
-        encoder, device = base_encoder(self.network), next(self.network.parameters()).device
+        found, bare = _Outcomes(), _Outcomes()
+        device = next(self.network.parameters()).device
         with evaluating(self.network), evaluating(self.loss.modules):
             for rows in batches_by_length(self.rows.lengths.tolist(), 32):
-                batch = self.loss.prepare(self.rows.batch(rows).to(device))
-                hidden = encoder(**batch.inputs).last_hidden_state
-                for head in self.loss.heads.values():
-                    for name, answered in head(hidden, batch).items():
-                        found.setdefault(name, []).append(_outcome(answered))
+                batch = self.rows.batch(rows).to(device)
+                self._answer(batch, found)
+                targets = {name: target for name, target in batch.targets.items() if name != "memory"}
+                if len(targets) < len(batch.targets):
+                    self._answer(replace(batch, targets=targets), bare)
         scores: dict[str, float] = {}
         for name, outcomes in found.items():
             values, losses = (torch.cat(parts) for parts in zip(*outcomes, strict=True))
@@ -119,8 +133,22 @@ class PretextMonitor:
             else:
                 scores[f"{name}.accuracy"] = float(values.double().mean())
             loss = float(losses.double().mean())
-            scores |= {f"{name}.perplexity": math.exp(loss)} if name in ("mlm", "next_word") else {f"{name}.loss": loss}
+            perplexing = name in PERPLEXED or has_decoder(self.network)
+            scores |= {f"{name}.perplexity": math.exp(loss)} if perplexing else {f"{name}.loss": loss}
+        for name, outcomes in bare.items():
+            mean = float(torch.cat([losses for _, losses in outcomes]).double().mean())
+            scores[f"{name}.perplexity_without_memory"] = math.exp(mean)
         return {"scores": scores, "score": next(iter(scores.values()))}
+
+    def _answer(self, batch: Batch, found: _Outcomes) -> None:
+        batch = self.loss.prepare(batch)
+        if has_decoder(self.network):
+            hidden = self.network(**batch.inputs).logits
+        else:
+            hidden = base_encoder(self.network)(**batch.inputs).last_hidden_state
+        for head in self.loss.heads.values():
+            for name, answered in head(hidden, batch).items():
+                found.setdefault(name, []).append(_outcome(answered))
 
 
 def _outcome(answered: Answered) -> tuple[Tensor, Tensor]:

@@ -173,7 +173,8 @@ class ModelTeacher:
                 f"the student {list(rows.spec.labels) or rows.spec.kind}; they must be the same"
             )
         same = reads_alike(self.model.encoder, rows.encoder)
-        per_token, fixed = bool(wanted) or rows.spec.per_token, not kind_of(rows.spec.kind).masks
+        kind = kind_of(rows.spec.kind)
+        per_token, fixed = bool(wanted) or rows.spec.per_token or kind.writes, not (kind.masks or kind.writes)
         own = rows if same or not fixed else _own_rows(self.model, rows)
         if per_token and not (same or (fixed and same_pieces(own, rows))):
             raise UserError(
@@ -183,7 +184,7 @@ class ModelTeacher:
         self.refuse_lost_heads(wanted)
         live = LiveReader(self.model, wanted)
         if not fixed:
-            return live  # new masks in every epoch: nothing to keep
+            return live  # new masks in every epoch, or the whole vocabulary at every token: nothing to keep
         predicted = predicted_bytes(self.model, own.tokens, wanted)
         if predicted > self.budget_bytes and same:
             logger.info("outputs of %s would take %.1f GB: running it live", self.model.name, predicted / 2**30)

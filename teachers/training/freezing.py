@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from teachers.anatomy.encoder import base_encoder, head_parameters, word_embeddings
+from teachers.anatomy.encoder import base_encoder, constants, head_parameters, word_embeddings
 from teachers.training.config import Training
 from teachers.training.layer_groups import layer_groups
 
@@ -21,11 +21,13 @@ logger = logging.getLogger("teachers.training.freezing")
 
 
 def freeze(network: Any, training: Training) -> None:
-    """Let the parts that ``training.freeze`` names stay as they are, in place.
+    """Let the parts that ``training.freeze`` names stay as they are, in place, and what is computed and not learned.
 
     A pooler belongs to the head and is trained with it, as the hidden layer is that other families have in its place.
     """
     encoder = base_encoder(network)
+    for constant in constants(network):
+        constant.requires_grad_(False)
     if "encoder" in training.freeze:
         encoder.requires_grad_(False)
         for parameter in head_parameters(network).values() if encoder is not network else ():

@@ -1,7 +1,8 @@
 """Watching a student while it trains: its score, its agreement with the teacher, and whether it has collapsed.
 
 A collapse is a state from which training does not come back: the same output for every input, attention that no longer
-chooses, hidden states that all point the same way. One small batch an epoch shows it. Attention and hidden states that
+chooses, hidden states that all point the same way (not asked of an encoder that a decoder has yet to learn to read).
+One small batch an epoch shows it. Attention and hidden states that
 were so when training began are no collapse, and a network without transformer layers is judged by its outputs alone.
 """
 
@@ -22,7 +23,15 @@ from eval.kinds.kind_registry import kind_of
 from eval.proof.paired_statistics import agreement
 from eval.scores import score
 from eval.task import Examples
-from teachers.anatomy.encoder import attention_width, has_plain_attention, layer_count, layer_parts, layers, shape_of
+from teachers.anatomy.encoder import (
+    attention_width,
+    has_decoder,
+    has_plain_attention,
+    layer_count,
+    layer_parts,
+    layers,
+    shape_of,
+)
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec, observe
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel, evaluating
@@ -147,7 +156,7 @@ def signs(model: TaskModel, inputs: Any) -> Signs:
     device = next(network.parameters()).device
     tensors = {name: torch.from_numpy(values).to(device) for name, values in inputs.items()}
     mask, depth = tensors["attention_mask"].bool(), layer_count(network)
-    readable = depth > 0 and has_plain_attention(network) and _has_queries(network)
+    readable, writes = depth > 0 and has_plain_attention(network) and _has_queries(network), has_decoder(network)
     with evaluating(network):
         seen = observe(network, tensors, _wanted(depth, readable))
         attends = _attends(network, seen, mask, 0) if readable else None
@@ -155,7 +164,10 @@ def signs(model: TaskModel, inputs: Any) -> Signs:
         for layer in range(1, depth) if attends is False else ():
             wanted = SignalSpec(queries=(layer,), keys=(layer,))
             attends = attends or _attends(network, observe(network, tensors, wanted), mask, layer)
-    return Signs(constant(seen.logits, mask), spread(seen.hidden_states[depth], mask) if depth else None, attends)
+    shown = torch.ones_like(seen.logits[..., 0], dtype=torch.bool) if seen.logits.ndim == 3 and writes else mask
+    return Signs(
+        constant(seen.logits, shown), spread(seen.hidden_states[depth], mask) if depth and not writes else None, attends
+    )
 
 
 def _wanted(depth: int, readable: bool) -> SignalSpec:

@@ -215,6 +215,9 @@ def pretrained(task):
             shape |= {"family": "electra", "embedding_size": 16} if "rtd" in objectives else {"family": "bert"}
             if "next_word" in objectives:
                 shape |= {"family": "gpt2", "options": dict.fromkeys(GPT2_DROPOUT, 0.0)}
+            if {"span_corruption", "denoising", "masked_segment"} & set(objectives):
+                words = {"kind": "t5", "size": 420}
+                shape |= {"family": "t5", "decoder_layers": 1, "options": {"dropout_rate": 0.0}}
             stage = {"tasks": {"one": task}, "length": 32, "training": training}
             block = Pretraining(text=folder, tokenizer=words, network=shape, stages=[stage])
             with recorded() as found:

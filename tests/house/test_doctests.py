@@ -53,6 +53,7 @@ MODULES = (
     "eval.errors",
     "eval.files.typed_json",
     "eval.generation.generating",
+    "eval.generation.beam_search",
     "eval.measurement",
     "eval.metrics.entities",
     "eval.metrics.label_thresholds",
@@ -73,8 +74,10 @@ MODULES = (
     "eval.task",
     "teachers.losses.ranking",
     "teachers.losses.siamese",
+    "teachers.pretraining.objectives.two_streams",
     "teachers.signals.predictions_file",
     "teachers.signals.predictions_teacher",
+    "teachers.pretraining.objectives.denoising",
     "teachers.training.config",
 )
 PROMPT = f"{'>' * 3} "

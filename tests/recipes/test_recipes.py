@@ -27,6 +27,7 @@ QUICK = (
     "sst2-few-labels",
     "sst2-to-albert",
     "swag",
+    "translate-de-en",
     "wiki-distilbert",
     "wiki-distilgpt2",
 )
@@ -121,8 +122,11 @@ def tiny_teacher(block, task, folder):
         lines = [json.dumps(dict(example)) + "\n" for split in task.splits.values() for example in split]
         (folder / "predictions.jsonl").write_text("".join(lines))
         return [f"teacher.predictions.file={folder / 'predictions.jsonl'}"]
+    if block.new is not None:
+        shape = ("layers=2", "decoder_layers=2", "hidden_size=32", "heads=4", "intermediate_size=64")
+        return ["teacher.new.tokenizer.size=330", *(f"teacher.new.network.{value}" for value in shape)]
     (folder / "teacher").mkdir()
-    family = "gpt2" if "gpt2" in str(block.model) else "bert"
+    family = "t5" if kind_of(task.spec.kind).writes else "gpt2" if "gpt2" in str(block.model) else "bert"
     save_taskmodel(tiny_taskmodel(family, task.spec, num_hidden_layers=6), folder / "teacher")
     return [f"teacher.model={folder / 'teacher'}"]
 
@@ -131,6 +135,7 @@ def tiny_teacher(block, task, folder):
 def tiny_overrides(tmp_path, monkeypatch):
     """Return what makes a recipe tiny: its data, its teacher, and a few optimizer steps."""
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("COMPRESS_BASE", raising=False)  # a recipe's own default says of which family its teacher is
 
     def overrides(path):
         recipe = read_recipe(path)
@@ -138,7 +143,7 @@ def tiny_overrides(tmp_path, monkeypatch):
             return several_tasks(recipe, tmp_path)
         task = task_for(recipe)
         write_data(task, tmp_path / "data")
-        values = [f"task.data={tmp_path / 'data'}", *tiny_teacher(recipe.teacher, task, tmp_path)]
+        values = [f"task.data={tmp_path / 'data'}", "task.columns={}", *tiny_teacher(recipe.teacher, task, tmp_path)]
         if recipe.teacher.finetune is not None:
             blocks = ["teacher.finetune"] + ["teacher.finetune.in_domain"] * (
                 recipe.teacher.finetune.in_domain is not None

@@ -5,6 +5,7 @@ import pytest
 from compress.testing.tiny import (
     BAD,
     CHARACTERS,
+    ENCODER_DECODERS,
     FAMILIES,
     FFN,
     GOOD,
@@ -26,6 +27,7 @@ from compress.testing.tiny import (
 __all__ = [
     "BAD",
     "CHARACTERS",
+    "ENCODER_DECODERS",
     "FAMILIES",
     "FFN",
     "GOOD",

@@ -141,7 +141,7 @@ class TestPage:
 
     @pytest.mark.parametrize("line", [line for line in page.splitlines() if '| `{"' in line])
     def test_its_items_are_read(self, line):
-        kind = "classification" if "of pairs" in line else re.findall(r"`([a-z-]+)`", line)[0]
+        kind = "classification" if "of pairs" in line else re.findall(r"`([a-z0-9-]+)`", line)[0]
         item = json.loads(re.findall(r"`(\{.*?\})`", line)[0])
         labels = {"classification": [item.get("label"), "other"], "tagging": item.get("tags")}.get(kind)
         task = load_task(kind, [item], labels=labels)

@@ -286,6 +286,11 @@ def one_of_each(seed=0):
         "qa-with-null": ((), *extracted(chosen, [[t] if t != "dog" else [] for t in reversed(chosen)])),
         "masked-lm": ((), masked, [{"text": ""}] * 60),
         "causal-lm": ((), [{**one, "total": one["total"] + 2, "words": 2, "bytes": 9} for one in masked], [{}] * 60),
+        "seq2seq": (
+            (),
+            [{"text": text} for text in chosen],
+            [{"target": text[i]} for i in generator.integers(0, 5, 60)],
+        ),
         "embedding": ((), *scored((true + generator.normal(size=60)).round(1), true)),
         "multiple-choice": ((), *classified(*generator.integers(0, 4, (2, 60)).tolist())),
         "multilabel": (LABELS, *labelled_sets(generator)),

@@ -31,7 +31,7 @@ from eval.kinds.choice_formats import choice_rows, filled
 from eval.kinds.multiple_choice import IMPOSSIBLE, joined_choices
 from eval.measurement import measure
 from eval.task import Examples
-from teachers import taskmodel
+from teachers import task_settings
 from teachers.losses.task_loss import TaskLoss, task_loss
 from teachers.signals.ensemble_teacher import EnsembleTeacher
 from teachers.signals.model_teacher import ModelTeacher
@@ -355,6 +355,6 @@ def test_what_cannot_do_it_says_so(task, tmp_path, monkeypatch):
     found = list(augment_problems(block, TaskBlock(kind="multiple-choice", data="d"), {"task", "teacher"}))
     said = "augment: multiple-choice is not augmented; other words may make another choice right"
     assert found == [(("augment",), said)]
-    monkeypatch.delitem(taskmodel.modeling_auto.MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES, "distilbert")
+    monkeypatch.delitem(task_settings.modeling_auto.MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES, "distilbert")
     with pytest.raises(UserError, match="distilbert has no head for multiple-choice; those that have: bert, roberta"):
         build_taskmodel(tiny_config("distilbert"), tiny_tokenizer("distilbert"), task.spec)

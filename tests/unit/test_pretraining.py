@@ -115,6 +115,25 @@ def test_blocks_of_a_decoder_hold_nothing_but_text_and_ends_of_texts(tmp_path):
         Frame(tokenizer)
 
 
+@pytest.mark.parametrize(
+    ("objective", "family", "kind"), [("span_corruption", "t5", "t5"), ("denoising", "bart", "bpe")]
+)
+def test_an_encoder_with_a_decoder_learns_to_write(objective, family, kind, data):
+    shape = {"family": family, "decoder_layers": 1}
+    words = {"kind": kind, "size": 420 if kind == "t5" else 320}
+    task = {"text": {"objectives": {objective: {}}}}
+    folder = pretrain(
+        block(data, [task], network=shape, tokenizer=words, max_steps=40, learning_rate=5e-3, report_steps=10), seed=13
+    )
+    history = record(folder)["stages"][0]["history"]
+    scores = [entry["scores"][f"{objective}.perplexity"] for entry in history]
+    assert scores[-1] < 0.8 * scores[0]
+    spec = TaskSpec(kind="seq2seq", metric="chrf", target_length=8)
+    model = load_taskmodel(folder, spec)
+    assert model.model.config.model_type == family
+    assert len(model.write(model.encoder.collate(model.encoder.encode([{"source": "the film"}])))[0]) <= 8
+
+
 def test_a_decoder_learns_the_next_word(data):
     task = {"text": {"objectives": {"next_word": {}}}}
     found = block(
@@ -519,7 +538,7 @@ def test_a_network_is_trained_further_with_its_own_tokenizer(data):
         ({"objectives": {"mlm": {}, "rtd": {}}}, "rtd fills the sequences itself"),
         ({"objectives": {"mlm": {"units": "phrase"}}}, "lists go with 'units: phrase'"),
         ({"objectives": {"mlm": {"mask": 0.9, "random": 0.2}}}, "shares of one whole"),
-        ({"given": "x", "sequences": "doc_sentences"}, "given pairs and dialogues are sequences already"),
+        ({"given": "x", "sequences": "doc_sentences"}, "given pairs, dialogues and translations are sequences already"),
     ],
 )
 def test_tasks_that_make_no_sense_are_refused(data, task, said):

@@ -41,7 +41,7 @@ def test_every_mistake_is_told_at_once_with_its_line():
         "recipe.yaml:2: unknown field 'sed'; did you mean 'seed'?",
         "recipe.yaml:3: task: kind: got 'clasification', "
         "must be one of 'classification', 'multilabel', 'regression', 'tagging', 'qa', 'qa-with-null', 'masked-lm', "
-        "'causal-lm', 'embedding', 'multiple-choice', 'retrieval', 'reranking'",
+        "'causal-lm', 'seq2seq', 'embedding', 'multiple-choice', 'retrieval', 'reranking'",
         "recipe.yaml:3: task: max_length: got 2, must be a whole number of at least 4",
         "recipe.yaml:3: task: unknown field 'metrics'; did you mean 'metric'?",
         "recipe.yaml:4: student: layers: got [0, 'x'], must be a whole number of at least 1 or a list of whole numbers",

@@ -352,7 +352,7 @@ REFUSALS = [
     ({"vocab_size": 10, "init": "random"}, ["the tokenizer gives ids up to", "prune.vocabulary"]),
     ({"vocab_size": 500}, ["leave it out", "prune.vocabulary"]),
     ({"family": "distilbret"}, ["did you mean 'distilbert'?"]),
-    ({"family": "funnel"}, ["'funnel' is not supported; allowed: albert, bert,"]),
+    ({"family": "funnel"}, ["'funnel' is not supported; allowed: albert, bart, bert,"]),
     ({"family": "modernbert"}, ["weights of bert do not fit modernbert", "distilbert", "init: random"]),
     (
         {"family": "mobilebert", "heads": 3, "init": "random"},

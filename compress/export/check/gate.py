@@ -22,6 +22,8 @@ LEAST_LIMIT = 1e-4
 """A difference up to this always passes: where logits are small, a relative one says nothing."""
 MADE_UP_MARGIN = 0.1
 """On synthetic text, predictions between which the model hardly chooses do not count; relative to the largest logit."""
+SAME_TEXTS = 0.98
+"""Share of the tokens of a text that a float32 export must write as its model does; near ties may turn."""
 SYNTHETIC, SYNTHETIC_EXACT = 200, 32
 """Synthetic texts on which 8-bit predictions are compared, of which a few may turn, and those where none may."""
 BATCH = 8
@@ -34,7 +36,7 @@ class GateReport:
     Attributes:
         examples: Real examples that were compared; synthetic ones come on top.
         agreement: Share of equal predictions: labels, choices, tags, masked tokens, starts and ends of answers, or
-            close scores and vectors.
+            close scores and vectors; of written texts the share of tokens in common, as a mean over texts.
         agreement_needed: The least that passes.
         max_abs_difference: Largest difference of a logit.
         mean_abs_difference: Mean difference of the logits.
@@ -81,14 +83,27 @@ class Remembered:
     def __init__(self, model: Predictor) -> None:
         self.encoder, self.name = model.encoder, model.name
         self._forward = model.forward
+        self._write: Any = getattr(model, "write", None)
         self._known: dict[tuple[Any, ...], Array] = {}
+        self._texts: dict[tuple[Any, ...], list[list[int]]] = {}
 
     def forward(self, inputs: Inputs) -> Array:
         """Return the model's logits."""
-        key = tuple((name, array.shape, array.tobytes()) for name, array in inputs.items())
+        key = _key(inputs)
         if key not in self._known:
             self._known[key] = self._forward(inputs)
         return self._known[key]
+
+    def write(self, inputs: Inputs) -> list[list[int]]:
+        """Return the tokens that the model writes."""
+        key = _key(inputs)
+        if key not in self._texts and self._write is not None:
+            self._texts[key] = self._write(inputs)
+        return self._texts[key]
+
+
+def _key(inputs: Inputs) -> tuple[Any, ...]:
+    return tuple((name, array.shape, array.tobytes()) for name, array in inputs.items())
 
 
 def compare(
@@ -124,6 +139,11 @@ def compare(
     limit = None if tolerance is None else max(LEAST_LIMIT, tolerance * seen.scale)
     undecided = 0.0 if real else MADE_UP_MARGIN * seen.scale
     share = seen.agreement(undecided if limit is None else 2 * limit)
+    if reference.encoder.kind.writes:
+        texts = _texts_alike(export, reference, judged)
+        share = texts if limit is None else share
+        if limit is not None and texts < SAME_TEXTS:
+            seen.problems.append(f"texts are {texts:.2%} the same tokens as the model's, needed are {SAME_TEXTS:.0%}")
     problems = list(dict.fromkeys(seen.problems))
     if limit is not None and not seen.largest <= limit:
         problems.append(f"logits differ by up to {seen.largest:.3g}, allowed is {limit:.3g}")
@@ -152,17 +172,31 @@ def _same_features(
         yield from (features[start : start + rows] for start in range(0, len(features), rows))
 
 
+def _texts_alike(export: Any, reference: Any, examples: Sequence[Example]) -> float:
+    """Return the share of tokens that the texts of two models have in common, as a mean over examples."""
+    encoder, found = reference.encoder, list[float]()
+    kind: Any = encoder.kind
+    for first in range(0, len(examples), BATCH):
+        inputs = encoder.collate(encoder.encode(examples[first : first + BATCH]))
+        pairs = zip(reference.write(inputs), export.write(inputs), strict=True)
+        found += [kind.in_common(one, other) for one, other in pairs]
+    return float(np.mean(found)) if found else 1.0
+
+
 def _in_two_parts(export: Predictor, examples: Sequence[Example]) -> float:
     """Return how far the logits of a text are from those of its second half after its first, where there is a cache."""
-    step: Any = getattr(getattr(export, "engine", None), "step", None)
-    largest = 0.0
+    engine: Any = getattr(export, "engine", None)
+    step: Any = getattr(engine, "step", None)
+    writes, largest = export.encoder.kind.writes, 0.0
     for feature in export.encoder.encode(examples) if step is not None else ():
         inputs = export.encoder.collate([feature])
-        half = len(feature.ids) // 2
+        begun = engine.read(inputs) if writes else {}
+        tokens = {"input_ids": inputs["decoder_input_ids"]} if writes else inputs
+        half = tokens["input_ids"].shape[1] // 2
         first, second = (
-            {name: array[:, part] for name, array in inputs.items()} for part in (slice(half), slice(half, None))
+            {name: array[:, part] for name, array in tokens.items()} for part in (slice(half), slice(half, None))
         )
-        past = step(first, {})[1] if half else {}
+        past = step(first, begun)[1] if half else begun
         after = step(second, past)[0]
         largest = max(largest, float(np.abs(export.forward(inputs)[:, half:] - after).max(initial=0)))
     return largest
@@ -174,8 +208,6 @@ def _alone_and_together(export: Predictor, examples: Sequence[Example]) -> float
     largest = 0.0
     for feature, row in zip(features, export.forward(encoder.collate(features)), strict=True):
         alone = export.forward(encoder.collate([feature]))[0]
-        if row.ndim == 2:
-            row = row[encoder.place(len(feature.ids), row.shape[0])]
-            alone = alone[encoder.place(len(feature.ids), alone.shape[0])]
+        row, alone = encoder.unpadded(feature, row), encoder.unpadded(feature, alone)
         largest = max(largest, float(np.abs(row - alone).max(initial=0)))
     return largest

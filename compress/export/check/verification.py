@@ -214,8 +214,7 @@ def _in_batches(engine: Engine, encoder: TextEncoder, features: Sequence[Feature
     for start in range(0, len(features), BATCH):
         some = features[start : start + BATCH]
         for feature, together, one in zip(some, engine(encoder.collate(some)), alone[start:], strict=False):
-            row = together[encoder.place(len(feature.ids), together.shape[0])] if together.ndim == 2 else together
-            largest = max(largest, float(np.abs(row - one).max(initial=0)))
+            largest = max(largest, float(np.abs(encoder.unpadded(feature, together) - one).max(initial=0)))
     return largest
 
 

@@ -182,6 +182,21 @@ class Runtime:
     def _cores_are_free(self) -> bool:
         return 0 < (self.threads or 0) < usable_cores()
 
+    def write(self, inputs: Inputs) -> list[list[int]]:
+        """Return the tokens that are written for each row of sources, without the one that ends it; of ``seq2seq``.
+
+        Raises:
+            ExportError: If the model writes no text, or its runtime cannot run it.
+        """
+        kind: Any = self.encoder.kind
+        if not kind.writes:
+            raise ExportError(f"a {kind.name} export writes no text")
+        try:
+            found: list[list[int]] = kind.written(self.encoder.settings, ExportDecoding(self.engine, inputs))
+            return found
+        except Exception as error:  # each library has a dozen unrelated error types
+            raise ExportError(f"{self.folder}: its runtime cannot run it ({first_line(error)})") from error
+
     def generate(self, prompt: str, new_tokens: int = 40, **how: Any) -> str:
         """Return the text that follows a prompt; of a model whose kind of task is to predict the next token.
 
@@ -198,7 +213,7 @@ class Runtime:
         """
         kind: Any = self.encoder.kind
         if not kind.causal:
-            raise ExportError(f"a {kind.name} export writes no text")
+            raise ExportError(f"a {kind.name} export writes no text after a prompt")
         tokenizer, end = self.encoder.tokenizer, self.encoder.settings.end_id
         text = _text(prompt, "prompt")
         try:
@@ -240,6 +255,33 @@ class Runtime:
             shown = problems[:20] + ([f"and {len(problems) - 20} more"] if len(problems) > 20 else [])
             raise ExportError("\n".join(shown))
         return found
+
+
+class ExportDecoding:
+    """Texts that an export writes; see ``eval.generation.beam_search.Decoding``.
+
+    Args:
+        engine: One whose ``read`` gives the past of a source, and whose ``step`` goes on from a past.
+        inputs: The sources.
+    """
+
+    def __init__(self, engine: Any, inputs: Inputs) -> None:
+        self.engine = engine
+        self.past: Inputs = engine.read(inputs)
+
+    @property
+    def rows(self) -> int:
+        """How many texts are being written."""
+        return len(self.past["attention_mask"])
+
+    def step(self, ids: Array) -> Array:
+        """Return the scores ``[rows, V]`` of the token after the newest of each row."""
+        logits, self.past = self.engine.step({"input_ids": ids[:, None]}, self.past)
+        return np.asarray(logits[:, -1], dtype=np.float32)
+
+    def keep(self, rows: Array) -> None:
+        """Go on with these rows."""
+        self.past = {name: array[rows] for name, array in self.past.items()}
 
 
 def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, Any]:

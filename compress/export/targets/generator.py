@@ -1,4 +1,4 @@
-"""A decoder as an ONNX folder that writes text: a graph with a cache of keys and values."""
+"""A model as an ONNX folder that writes text: a graph with a cache of keys and values, and maybe one for the source."""
 
 from __future__ import annotations
 
@@ -20,46 +20,94 @@ if TYPE_CHECKING:
 
 
 class CachedEngine(OnnxEngine):
-    """ONNX Runtime on the processor, over a graph with inputs ``past…`` and outputs ``present…``."""
+    """ONNX Runtime on the processor, over a graph with inputs ``past…`` and outputs ``present…``.
+
+    If ``encoder.onnx`` stands beside it, that reads a source first, and the graph takes what it gives.
+    """
 
     def __init__(self, file: Path, threads: int, spinning: bool) -> None:
         super().__init__(file, threads, spinning)
         given = self.session.get_inputs()
         self.widths = {one.name: one.shape[2] for one in given if one.name.startswith("past.")}
+        source = file.with_name("encoder.onnx")
+        self.reader = self.opened(source, threads, spinning) if source.is_file() else None
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
         """Return the logits of whole texts, by name."""
-        return {"logits": self.step(inputs, {})[0]}
+        if self.reader is None:
+            return {"logits": self.step(inputs, {})[0]}
+        return {"logits": self.step({"input_ids": inputs["decoder_input_ids"]}, self.read(inputs))[0]}
+
+    def read(self, inputs: Inputs) -> Inputs:
+        """Return the past of a text that is still to be written, given its source; empty if there is none to read.
+
+        Args:
+            inputs: ``input_ids`` and ``attention_mask`` of the source.
+        """
+        if self.reader is None:
+            return {}
+        source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        names = [output.name for output in self.reader.get_outputs()]
+        read = dict(zip(names, self.reader.run(None, source), strict=True))
+        rows = len(source["input_ids"])
+        empty = {name: np.zeros((rows, 0, width), dtype=np.float32) for name, width in self.widths.items()}
+        return {"attention_mask": source["attention_mask"], **read, **empty}
 
     def step(self, inputs: Inputs, past: Inputs) -> tuple[Array, Inputs]:
         """Return the logits of new tokens ``[rows, tokens, V]``, and the past of those that follow.
 
         Args:
             inputs: The new tokens.
-            past: What an earlier call returned; empty at the beginning.
+            past: What ``read`` or an earlier call returned; empty at the beginning where there is no source.
         """
         rows = len(inputs["input_ids"])
         empty = {name: np.zeros((rows, 0, width), dtype=np.float32) for name, width in self.widths.items()}
-        logits, *present = self.session.run(None, {**inputs, **(past or empty)})
-        return logits, dict(zip(self.widths, present, strict=True))
+        before = past or empty
+        logits, *present = self.session.run(None, {**inputs, **before})
+        return logits, {**before, **dict(zip(self.widths, present, strict=True))}
 
 
 class GeneratorTarget(Target):
-    """The ONNX graph of a decoder in ``model.onnx``, with a cache, so that each new token costs one token."""
+    """The ONNX graph of a decoder in ``model.onnx``, with a cache, so that each new token costs one token.
+
+    Of a model with an encoder, ``encoder.onnx`` beside it reads the source once, for all layers of the decoder.
+    """
 
     name = "generator"
     summary = "ONNX with a cache of keys and values, to write text with ONNX Runtime."
     needs = ("onnx", "onnxruntime")
-    library = Library("ONNX Runtime", "onnxruntime", ("model.onnx",), CachedEngine)
-    try_it = "python {out}/predict.py --generate 40 {text}"
+    library = Library("ONNX Runtime", "onnxruntime", ("model.onnx",), CachedEngine, "encoder.onnx")
+    writes = True
+    try_it = "python {out}/predict.py {text}"
 
     def refused(self, model: TaskModel, options: TargetBlock) -> list[str]:
-        """Refuse what does not predict the next token."""
+        """Refuse what writes no text, and a decoder whose cache is none of keys and values."""
+        from teachers.anatomy.encoder import family_of
+
         del options
         kind = kind_of(model.task.kind)
-        return [] if kind.causal else [f"{model.name}: {self.name} writes text, and {kind.named} model writes none"]
+        if not (kind.causal or kind.writes):
+            return [f"{model.name}: {self.name} writes text, and {kind.named} model writes none"]
+        if family_of(model.model).two_streams:
+            return [
+                f"{model.name}: xlnet remembers hidden states, no keys and values; take onnx in place of {self.name}"
+            ]
+        return []
 
     def write(self, model: TaskModel, beside: Path, scheme: Int8 | None, options: TargetBlock) -> Written:
-        """Write ``model.onnx``."""
+        """Write ``model.onnx``, and ``encoder.onnx`` of a model with one."""
         del options
-        return write_onnx(model, beside / "model.onnx", scheme, cache=True)
+        if not kind_of(model.task.kind).writes:
+            return write_onnx(model, beside / "model.onnx", scheme, cache=True)
+        import onnx
+
+        from compress.onnx_graph.build import writer_graphs
+
+        made, read = writer_graphs(model, scheme)
+        for graph, name in ((made, "model.onnx"), (read, "encoder.onnx")):
+            onnx.save(graph.graph, str(beside / name))
+        quantized = made.quantized
+        if quantized is not None and read.quantized is not None:
+            quantized = {key: value + read.quantized[key] for key, value in quantized.items()}
+        size = made.float_bytes + read.float_bytes
+        return Written(made.exporter, size, made.opset, quantized, (), made.every_token)

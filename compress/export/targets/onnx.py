@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compress.export.targets.library import Library
 from compress.export.targets.target import Target, Written
@@ -19,6 +19,12 @@ class OnnxEngine:
     """ONNX Runtime on the processor; takes ``.onnx`` and ``.ort``."""
 
     def __init__(self, file: Path, threads: int, spinning: bool) -> None:
+        self.session = self.opened(file, threads, spinning)
+        self.outputs = [output.name for output in self.session.get_outputs()]
+
+    @staticmethod
+    def opened(file: Path, threads: int, spinning: bool) -> Any:
+        """Return a session of ONNX Runtime."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -26,8 +32,7 @@ class OnnxEngine:
         options.use_deterministic_compute = True
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
-        self.session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        self.outputs = [output.name for output in self.session.get_outputs()]
+        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
         """Return the outputs by name."""

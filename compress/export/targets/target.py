@@ -62,6 +62,7 @@ class Target:
         basis: Target whose export it is made of, with the options of this one; that export is compared with the model
             before it is rearranged.
         activations: Ranges of activations that its 8-bit networks can have; without any it has no 8 bits.
+        writes: Whether its exports write text in answer to a text, token by token.
         tuned: Whether ``compress export --tune`` measures its variants where no target is named.
         speed_is_input: Whether the speed of early exits can be set when an export is run.
         hub_library: What the Hugging Face hub calls the library that loads its exports.
@@ -76,6 +77,7 @@ class Target:
     library: ClassVar[Library | None] = None
     basis: ClassVar[str] = ""
     activations: ClassVar[tuple[str, ...]] = ("token", "tensor", "static")
+    writes: ClassVar[bool] = False
     tuned: ClassVar[bool] = False
     speed_is_input: ClassVar[bool] = False
     hub_library: ClassVar[str] = "onnx"
@@ -122,6 +124,15 @@ class Target:
         """
         del model, options
         return []
+
+    def unanswered(self, model: TaskModel) -> list[str]:
+        """Return why exports of this target cannot answer a model's kind of task; nothing if they can."""
+        from eval.kinds.kind_registry import kind_of
+
+        kind = model.task.kind
+        if self.writes or not kind_of(kind).writes:
+            return []
+        return [f"{model.name}: {kind} answers with a text, which {self.name} does not write; export it to generator"]
 
     def precisions(self, options: TargetBlock) -> Mapping[str, TargetBlock]:
         """Return the options under which an export is tried, the fastest first, by what notes add to its name.

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from eval.data.sources import Source
 from eval.errors import UserError
@@ -15,13 +15,28 @@ from teachers.pretraining.text.corpus import digest_of
 from teachers.pretraining.text.documents import Counts, documents
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 
-Kind = Literal["wordpiece", "bytes", "unigram", "gpt2"]
+Kind = Literal["wordpiece", "bytes", "unigram", "xlnet", "gpt2", "bpe", "t5"]
 VERSION = 1
 """Raised when the same text and settings give other pieces."""
 LONGEST = 512
 """What a tokenizer tells standard code of the longest input; the network's own limit counts."""
-SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100, "gpt2": 300}
+SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100, "xlnet": 100, "gpt2": 300, "bpe": 300, "t5": 400}
+SENTINELS = 100
+"""Tokens that stand for spans in T5's objective, of a tokenizer that has them."""
 """Fewest pieces: special tokens and letters, or all bytes, have to fit."""
+
+
+class Text(Protocol):
+    """What a tokenizer is learned from."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield sentences, as often as it is asked for."""
+        ...
+
+    @property
+    def digest(self) -> bytes:
+        """Recognises the text."""
+        ...
 
 
 class Sentences:
@@ -38,16 +53,23 @@ class Sentences:
         for document in documents(self.sources, Counts()):
             yield from document
 
+    @property
+    def digest(self) -> bytes:
+        """Recognises the text."""
+        return b"".join(digest_of(source) for source in self.sources)
 
-def trained_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercase: bool, home: Path) -> Any:
+
+def trained_tokenizer(text: Text, kind: Kind, size: int, lowercase: bool, home: Path) -> Any:
     """Return a tokenizer trained on text, or the one that an earlier call made of the same text.
 
     Args:
-        sources: The text.
+        text: The text.
         kind: ``wordpiece`` as BERT's, which splits Chinese into characters; ``bytes`` as RoBERTa's, which knows any
-            text; ``unigram`` as ALBERT's; ``gpt2`` as GPT-2's, bytes with an end of text as the only special token.
+            text; ``unigram`` as ALBERT's; ``xlnet`` the same with the special tokens at the end; ``gpt2`` as GPT-2's,
+            bytes with an end of text as the only special token; ``bpe`` for an encoder with a decoder: bytes, whose
+            texts end with ``</s>`` alone; ``t5`` the same with sentinels that stand for spans.
         size: Pieces, special tokens among them.
-        lowercase: Whether everything is written small; ``bytes`` never does.
+        lowercase: Whether everything is written small; those of bytes never do.
         home: It is kept in a folder below this.
 
     Raises:
@@ -57,23 +79,31 @@ def trained_tokenizer(sources: Sequence[Source], kind: Kind, size: int, lowercas
 
     if size < SMALLEST[kind]:
         raise UserError(f"tokenizer.size: {size} pieces are too few for {kind}; give {SMALLEST[kind]} or more")
-    words = json.dumps([VERSION, kind, size, lowercase]).encode() + b"".join(digest_of(source) for source in sources)
+    words = json.dumps([VERSION, kind, size, lowercase]).encode() + text.digest
     folder = home / f"{kind}-{hashlib.sha256(words).hexdigest()[:16]}"
     with exclusive(folder):
         if not folder.is_dir():
-            sentences = Sentences(sources)
             if kind == "wordpiece":
-                tokenizer = bert_word_pieces(sentences, size, LONGEST, lowercase)
-            elif kind == "unigram":
-                tokenizer = _unigrams(sentences, size, lowercase)
+                tokenizer = bert_word_pieces(text, size, LONGEST, lowercase)
+            elif kind in ("unigram", "xlnet"):
+                tokenizer = _unigrams(text, size, lowercase, kind)
             else:
-                tokenizer = _byte_pairs(sentences, size, kind)
+                tokenizer = _byte_pairs(text, size, kind)
             with atomic_folder(folder, "the tokenizer") as beside:
                 tokenizer.save_pretrained(beside)
     return load_tokenizer(str(folder))
 
 
-def _byte_pairs(sentences: Sentences, size: int, kind: Kind) -> Any:
+SPECIAL = {
+    "gpt2": ["<|endoftext|>"],
+    "bytes": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+    "bpe": ["<pad>", "</s>", "<unk>", "<mask>"],
+    "t5": ["<pad>", "</s>", "<unk>", "<mask>", *(f"<extra_id_{number}>" for number in range(SENTINELS))],
+}
+"""The special tokens of byte-level tokenizers, in the order of their ids."""
+
+
+def _byte_pairs(sentences: Text, size: int, kind: Kind) -> Any:
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -81,22 +111,46 @@ def _byte_pairs(sentences: Sentences, size: int, kind: Kind) -> Any:
     learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        special_tokens=["<|endoftext|>"] if kind == "gpt2" else ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        special_tokens=SPECIAL[kind],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     learner.train_from_iterator((f" {sentence}" for sentence in sentences), trainer)
+    if kind in ("bpe", "t5"):
+        return ended(learner)
     model = json.loads(learner.to_str())["model"]
     merges = [tuple(merge) for merge in model["merges"]]
     made = transformers.GPT2Tokenizer if kind == "gpt2" else transformers.RobertaTokenizer
     return made(vocab=model["vocab"], merges=merges, model_max_length=LONGEST)
 
 
-def _unigrams(sentences: Sentences, size: int, lowercase: bool) -> Any:
+def ended(learner: Any) -> Any:
+    """Return a byte-level tokenizer whose texts end with ``</s>``, as those of T5 and Marian do."""
+    import transformers
+    from tokenizers import decoders, processors
+
+    learner.decoder = decoders.ByteLevel()
+    end = ("</s>", learner.token_to_id("</s>"))
+    learner.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A $B </s>", special_tokens=[end])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=learner,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        mask_token="<mask>",
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=LONGEST,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _unigrams(sentences: Text, size: int, lowercase: bool, kind: Kind) -> Any:
     import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    if kind == "xlnet":
+        special = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
     learner = Tokenizer(models.Unigram())
     forms: list[Any] = [normalizers.NFKD(), normalizers.StripAccents(), *([normalizers.Lowercase()] * lowercase)]
     learner.normalizer = normalizers.Sequence(forms)
@@ -106,4 +160,6 @@ def _unigrams(sentences: Sentences, size: int, lowercase: bool) -> Any:
     )
     learner.train_from_iterator(iter(sentences), trainer)
     pieces = [(piece, score) for piece, score in json.loads(learner.to_str())["model"]["vocab"]]
+    if kind == "xlnet":
+        return transformers.XLNetTokenizer(vocab=pieces, unk_id=0, do_lower_case=lowercase, model_max_length=LONGEST)
     return transformers.AlbertTokenizer(vocab=pieces, do_lower_case=lowercase, model_max_length=LONGEST)

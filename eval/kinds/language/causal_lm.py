@@ -10,7 +10,7 @@ import numpy as np
 
 from eval.examples import IGNORED, Answer, Array, Asks, Example, Feature, Reads
 from eval.generation.generating import Generating
-from eval.kinds.language_model import LanguageModel
+from eval.kinds.language.language_model import LanguageModel
 from eval.metrics import scorers
 from eval.metrics.correlation import pearson
 from eval.metrics.scorers import Metric, Values

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eval.examples import Answer, Asks, Example, Feature
-from eval.kinds.language_model import LanguageModel
+from eval.kinds.language.language_model import LanguageModel
 from eval.metrics import scorers
 from eval.metrics.scorers import Metric, Values
 

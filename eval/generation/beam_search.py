@@ -1,0 +1,168 @@
+"""Texts that are written by a decoder after it has read others, many at once, with numpy alone.
+
+Whoever computes the scores gives a ``Decoding``; the tokens that are taken are decided here, so that a network in torch
+and its export write the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from typing import Any, Protocol
+
+import numpy as np
+
+from eval.examples import Array, Reads
+
+
+class Decoding(Protocol):
+    """Rows of text that are being written."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        ...
+
+    def step(self, ids: Array) -> Array:
+        """Return the scores ``[rows, V]`` of the token after the newest of each row, ``ids`` ``[rows]``."""
+        ...
+
+    def keep(self, rows: Array) -> None:
+        """Go on with these rows in this order; one may be left out, or come several times."""
+        ...
+
+
+def likeliest(decoding: Decoding, start: int, end: int, most: int) -> list[list[int]]:
+    """Return the tokens that each row is continued with, the likeliest each time, up to an end, which is left out.
+
+    Args:
+        decoding: Computes scores; its rows are at their beginning.
+        start: The token that every row begins with.
+        end: The token that ends a row.
+        most: Most tokens of a row, the end included.
+    """
+    found: list[list[int]] = [[] for _ in range(decoding.rows)]
+    alive = np.arange(decoding.rows)
+    ids = np.full(decoding.rows, start, dtype=np.int64)
+    for _ in range(most):
+        ids = decoding.step(ids).argmax(axis=-1)
+        going = ids != end
+        for row, token in zip(alive[going].tolist(), ids[going].tolist(), strict=True):
+            found[row].append(token)
+        alive, ids = alive[going], ids[going]
+        if not len(alive):
+            break
+        if not going.all():
+            decoding.keep(np.flatnonzero(going))
+    return found
+
+
+def searched(
+    decoding: Decoding, start: int, end: int, most: int, beams: int, length_penalty: float = 1.0
+) -> list[list[list[int]]]:
+    """Return for each row the texts that a beam search finds, the best first, ``beams`` at most.
+
+    Of each row ``beams`` beginnings are kept, those of the highest log-probability. A text that ends gets its
+    log-probability divided by ``length ** length_penalty``, the end counted; a row is done once it has ``beams`` such
+    texts and no beginning could, at its present length, get a better score than the worst of them. This is what
+    transformers does with ``early_stopping=False``.
+
+    Args:
+        decoding: As for ``likeliest``.
+        start: Likewise.
+        end: Likewise.
+        most: Likewise.
+        beams: Beginnings that are kept, 1 or more.
+        length_penalty: Above 0 longer texts are preferred, 0 compares sums.
+    """
+    rows = decoding.rows
+    done: list[list[tuple[float, list[int]]]] = [[] for _ in range(rows)]
+    alive = list(range(rows))
+    decoding.keep(np.repeat(np.arange(rows), beams))
+    sums = np.full((rows, beams), -np.inf)
+    sums[:, 0] = 0.0
+    texts: list[list[list[int]]] = [[[] for _ in range(beams)] for _ in range(rows)]
+    ids = np.full(rows * beams, start, dtype=np.int64)
+    for length in range(1, most + 1):
+        scores = log_probabilities(decoding.step(ids)).reshape(len(alive), beams, -1) + sums[..., None]
+        words = scores.shape[-1]
+        going, sources, tokens = list[int](), list[list[int]](), list[list[int]]()
+        kept: list[list[list[int]]] = []
+        for place, row in enumerate(alive):
+            best = _highest(scores[place].reshape(-1), 2 * beams)
+            fresh: list[tuple[int, int, float]] = []
+            for rank, (beam, token) in enumerate(zip(best // words, best % words, strict=True)):
+                score = float(scores[place, beam, token])
+                if token == end or length == most:
+                    if rank < beams and np.isfinite(score):
+                        own = texts[place][beam] + ([] if token == end else [int(token)])
+                        done[row].append((score / length**length_penalty, own))
+                elif len(fresh) < beams:
+                    fresh.append((int(beam), int(token), score))
+            done[row] = sorted(done[row], key=lambda one: -one[0])[:beams]
+            if not fresh or (len(done[row]) == beams and done[row][-1][0] >= fresh[0][2] / length**length_penalty):
+                continue
+            going.append(row)
+            sources.append([place * beams + beam for beam, _, _ in fresh])
+            tokens.append([token for _, token, _ in fresh])
+            sums[len(kept)] = [score for _, _, score in fresh]
+            kept.append([[*texts[place][beam], token] for beam, token, _ in fresh])
+        if not going:
+            break
+        alive, texts, sums = going, kept, sums[: len(going)]
+        decoding.keep(np.array(sources, dtype=np.int64).reshape(-1))
+        ids = np.array(tokens, dtype=np.int64).reshape(-1)
+    return [[ids for _, ids in own] or [[]] for own in done]
+
+
+def _highest(scores: Array, count: int) -> Array:
+    """Return the places of the highest of ``[N]`` scores, the highest first; of equal ones the first."""
+    count = min(count, len(scores))
+    some = np.sort(np.argpartition(-scores, count - 1)[:count])
+    return np.asarray(some[np.argsort(-scores[some], kind="stable")])
+
+
+def log_probabilities(scores: Array) -> Array:
+    """Return the log of the softmax along the last axis, in float64."""
+    shifted = np.asarray(scores, dtype=np.float64)
+    shifted = shifted - shifted.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def same_tokens(one: Sequence[Any], other: Sequence[Any]) -> float:
+    """Return the share of two texts that they have in common in their order, 1 for two that are empty.
+
+    Examples:
+        >>> same_tokens("a man in a hat".split(), "a man with a hat".split())
+        0.8
+    """
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
+
+
+class Writing:
+    """What kinds of task have in common that answer a text with another one."""
+
+    def in_common(self, one: Sequence[int], other: Sequence[int]) -> float:
+        """Return the share of two texts, given as tokens, that they have in common in their order."""
+        return same_tokens(one, other)
+
+    def written(self, settings: Reads, decoding: Decoding) -> list[list[int]]:
+        """Return the tokens that are written for each row, without the one that ends it.
+
+        Args:
+            settings: Those of the encoder: how long a text may get, and how it is searched.
+            decoding: Computes scores; its rows are at their beginning.
+        """
+        return [own[0] for own in self.written_several(settings, decoding)]
+
+    def written_several(self, settings: Reads, decoding: Decoding) -> list[list[list[int]]]:
+        """Return for each row the tokens of all texts that were found, the best first; without beams it is one.
+
+        Args:
+            settings: As for ``written``.
+            decoding: Likewise.
+        """
+        start, end, most = settings.start_id, settings.end_id, settings.target_length
+        if settings.beams <= 1:
+            return [[ids] for ids in likeliest(decoding, start, end, most)]
+        return searched(decoding, start, end, most, settings.beams, settings.length_penalty)

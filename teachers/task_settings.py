@@ -1,0 +1,74 @@
+"""What a task means for a network: how its inputs are made, and whether its family has the head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers.models.auto import modeling_auto
+
+from eval.encoding import EncoderSettings
+from eval.errors import UserError
+from eval.kinds.kind_registry import kind_of
+from eval.task import TaskSpec
+from teachers.anatomy.encoder import decoder_start, family_of, max_tokens, model_inputs
+from teachers.anatomy.families import FAMILIES
+
+
+def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSettings:
+    """Return how this network wants its inputs."""
+    kind = kind_of(task.kind)
+    return EncoderSettings(
+        kind=task.kind,
+        labels=task.labels,
+        pair=kind.reads_pairs(task.pair),
+        max_length=min(task.max_length, max_tokens(model.config)),
+        stride=task.stride,
+        truncation=task.truncation,
+        truncation_side=task.truncation_side,
+        inputs=model_inputs(model.config),
+        pad_id=int(tokenizer.pad_token_id or 0),
+        pad_type_id=family_of(model.config).pad_type_id,
+        pad_side=str(tokenizer.padding_side),
+        thresholds=task.thresholds,
+        prompt=task.prompt,
+        end_id=int(tokenizer.eos_token_id or 0) if kind.causal or kind.writes else 0,
+        **_writing(model, task),
+    )
+
+
+def _writing(model: Any, task: TaskSpec) -> dict[str, Any]:
+    if not kind_of(task.kind).writes:
+        return {}
+    most = min(task.target_length, max_tokens(model.config))
+    found = {"start_id": decoder_start(model.config), "target_length": most, "beams": task.beams}
+    return {**found, "length_penalty": task.length_penalty}
+
+
+def check_kind(config: Any, task: TaskSpec) -> None:
+    """Refuse a family that has no head for this kind of task."""
+    family, kind = family_of(config), kind_of(task.kind)
+    if kind.masks and not family.predicts_words:
+        raise UserError(f"{family.model_type} has no masked-language head; it is not trained that way")
+    if kind.causal and not family.causal:
+        raise UserError(f"{family.model_type} sees what comes after a token, so it does not predict the next one")
+    if family.causal and family.two_streams and not kind.causal:
+        raise UserError(f"xlnet with attn_type: uni predicts the next token; it has no head for {task.kind}")
+    if kind.writes != bool(family.decoder):
+        why = (
+            "no decoder that writes a text"
+            if kind.writes
+            else "an encoder and a decoder: it answers kind: seq2seq alone"
+        )
+        raise UserError(
+            f"{family.model_type} has {why}; for {task.kind} take one of: {', '.join(_with_decoder(kind.writes))}"
+        )
+    if kind.vectors and task.pooling == "first" and family.causal:
+        raise UserError(f"pooling: first: the first token of {family.model_type} sees no other; take last or mean")
+    having = FAMILIES if kind.head_table is None else getattr(modeling_auto, kind.head_table)
+    if family.model_type not in having:
+        known = (name for name in FAMILIES if name in having)
+        raise UserError(f"{family.model_type} has no head for {task.kind}; those that have: {', '.join(known)}")
+
+
+def _with_decoder(wanted: bool) -> list[str]:
+    return [name for name in FAMILIES if bool(FAMILIES.get(name).decoder) == wanted]

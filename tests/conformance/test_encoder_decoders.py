@@ -1,0 +1,75 @@
+"""Every technique on an encoder with a decoder: it runs and gives a sound model, or refuses by name."""
+
+import numpy as np
+import pytest
+
+from compress.artifact.artifact import load
+from compress.engine.steps import problems, run
+from compress.export import export
+from compress.export.runtime import Runtime
+from compress.registry import get, names
+from compress.testing.case import Case
+from eval.errors import UserError
+from eval.inference import predict
+from eval.measurement import measure
+from tests.conformance.battery import instance
+from tests.tiny import at_first
+
+RUN = [name for name in names() if get(name).both_stacks]
+QUICK = ("distill.sequence", "distill.logits", "prune.layers")
+
+
+OWN = {"distill.combined": {"objective": {"distill.logits": {"temperature": 4.0}, "distill.labels": {"weight": 0.1}}}}
+
+
+def case_of(name, signals, family="marian"):
+    return Case(instance(name, **OWN.get(name, {})), signals, family, "seq2seq")
+
+
+def test_all_others_refuse_before_anything_is_computed(signals):
+    for name in sorted(set(names()) - set(RUN)):
+        case = case_of(name, signals)
+        found = problems(case.recipe.steps, case.source, case.inputs)
+        assert any(f"step 1, {name}: works on " in sentence for sentence in found), (name, found)
+
+
+@pytest.mark.parametrize("name", at_first(RUN, *QUICK))
+def test_a_technique_on_an_encoder_with_a_decoder(name, signals, tmp_path):
+    case = case_of(name, signals)
+    before = case.source.digest
+    result = case.result
+    assert case.source.digest == before
+    inputs = result.encoder.collate(result.encoder.encode(case.task.test[:6]))
+    assert np.isfinite(result.forward(inputs)).all()
+    assert 0 <= measure(result, case.task).scores["chrf"] <= 1
+    result.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert np.allclose(again.forward(inputs), result.forward(inputs), atol=1e-4)
+    assert predict(again, case.task.test[:6]).answers == predict(result, case.task.test[:6]).answers
+    longer = {**inputs, "decoder_input_ids": np.pad(inputs["decoder_input_ids"], ((0, 0), (0, 2)), constant_values=9)}
+    length = inputs["decoder_input_ids"].shape[1]
+    assert np.allclose(result.forward(longer)[:, :length], result.forward(inputs), atol=1e-4), "what comes later"
+
+
+@pytest.mark.parametrize("name", ["prune.magnitude", "quantize.weights"])
+def test_what_remains_of_both_stacks_is_exported(name, signals, tmp_path):
+    case = case_of(name, signals)
+    made = case.result
+    export(made, tmp_path / "x", "generator", examples=case.task.validation[:4])
+    examples = case.task.test[:6]
+    assert Runtime(tmp_path / "x").predict(examples).answers == predict(made, examples).answers
+    masked = made.lineage[-1].facts.get("masked", ["decoder"])
+    assert any("decoder" in path for path in masked)
+
+
+def test_a_family_that_cannot_hold_codes_is_refused(signals):
+    case = case_of("quantize.weights", signals, "t5")
+    with pytest.raises(UserError, match=r"step 1, quantize.weights: standard code of t5 reads a layer's weights"):
+        run(case.recipe, case.source, case.inputs)
+
+
+def test_a_step_that_comes_later_is_refused_too(signals):
+    case = case_of("prune.layers", signals)
+    recipe = case.recipe.model_copy(update={"steps": (*case.recipe.steps, instance("distill.minilm"))})
+    with pytest.raises(UserError, match=r"step 2, distill.minilm: works on an encoder or a decoder by itself"):
+        run(recipe, case.source, case.inputs)
