@@ -54,13 +54,13 @@ def logits(network, rows=2, tokens=7):
         return network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
 
 
-@pytest.mark.parametrize("family", at_first([name for name in FAMILIES if name != "xlnet"], "bert", "modernbert"))
+@pytest.mark.parametrize("family", at_first(FAMILIES, "bert", "modernbert"))
 def test_lora_merges_to_the_sum_of_the_paper(family):
     network = tiny_taskmodel(family, tiny_spec("classification")).model
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     start = logits(network)
     install(network, Lora(rank=3, alpha=12), seed=1)
-    torch.testing.assert_close(logits(network), start, atol=0, rtol=0)  # B is 0
+    torch.testing.assert_close(logits(network), start, atol=1e-6, rtol=0)  # B is 0
     drawn(network)
     own = {name: tensor.detach().clone() for name, tensor in task_parameters(network).items()}
     assert {name for name in own if "lora_" not in name} == set(head_parameters(network))
@@ -242,8 +242,8 @@ def test_what_an_adapter_does_not_go_with_is_said():
     said = "\n".join(raised.value.problems)
     for place in ("finetune.per_task: each task learns", "finetune.adapter: is for a task with", "tasks.b.head: is no"):
         assert place in said
-    with pytest.raises(UserError, match=r"lora.parts: a layer of xlnet has no query and value; it has attention_norm"):
-        install(tiny_taskmodel("xlnet", tiny_spec("classification")).model, Lora())
+    with pytest.raises(UserError, match=r"lora.parts: a layer of modernbert has no ffn_in; it has .*gated_in"):
+        install(tiny_taskmodel("modernbert", tiny_spec("classification")).model, Lora(parts=("ffn_in",)))
     with pytest.raises(UserError, match="pfeiffer needs layers that end in a norm"):
         install(tiny_taskmodel("modernbert", tiny_spec("classification")).model, Pfeiffer())
 
