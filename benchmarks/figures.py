@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 
 from benchmarks import (
+    adapters,
     against_teacher,
     inference_report,
     last_layer,
@@ -46,6 +47,7 @@ from eval.result import Result
 
 LISTED = ROOT / "docs" / "figures.yaml"
 REPORTS: Mapping[str, Callable[[Any], str]] = {
+    adapters.NAME: adapters.report,
     "against-teacher": against_teacher.report,
     "multitask": multitask.report,
     "pretrained": pretrained.report,

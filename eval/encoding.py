@@ -23,6 +23,8 @@ from eval.kinds.kind_registry import kind_of
 from eval.long_texts import beginning, is_long, splits_at_spaces
 
 Inputs = dict[str, Array]
+TASK_IDS = "task_ids"
+"""The input of an export of several tasks that says which one a row asks, at each of its tokens."""
 
 
 class TextEncoder:
@@ -72,15 +74,15 @@ class TextEncoder:
         return self.settings.max_length - special
 
     @classmethod
-    def from_folder(cls, folder: str | Path) -> TextEncoder:
-        """Load ``tokenizer.json`` and ``encoder.json`` from an export folder."""
+    def from_folder(cls, folder: str | Path, tokenizer: str = "tokenizer.json") -> TextEncoder:
+        """Load the tokenizer and ``encoder.json`` from an export folder."""
         folder = Path(folder)
         try:
             values = read_json(folder / "encoder.json")
             settings = EncoderSettings.from_dict(values if isinstance(values, dict) else {})
         except ValueError as error:
             raise ValueError(f"encoder.json: {error}") from error
-        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), settings)
+        return cls(Tokenizer.from_file(str(folder / tokenizer)), settings)
 
     def save(self, folder: str | Path) -> None:
         """Write ``tokenizer.json`` and ``encoder.json`` into ``folder``."""

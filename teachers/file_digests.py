@@ -16,7 +16,7 @@ from teachers.sentence_folder import COVERED as SENTENCE_FOLDER
 from teachers.taskmodel import TaskModel, save_taskmodel
 
 COVERED = (
-    *("config.json", "structure.json", "task.json"),
+    *("config.json", "structure.json", "task.json", "adapted.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model"),
     *SENTENCE_FOLDER,

@@ -51,6 +51,8 @@ def check_kind(config: Any, task: TaskSpec) -> None:
         raise UserError(f"{family.model_type} has no masked-language head; it is not trained that way")
     if kind.causal and not family.causal:
         raise UserError(f"{family.model_type} sees what comes after a token, so it does not predict the next one")
+    if family.causal and family.two_streams and not kind.causal:
+        raise UserError(f"xlnet with attn_type: uni predicts the next token; it has no head for {task.kind}")
     if kind.writes != bool(family.decoder):
         why = (
             "no decoder that writes a text"

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from eval.task import TaskSpec
 from teachers.anatomy.choice_rows import read_rows
 from teachers.anatomy.encoder import base_encoder, family_of, max_tokens
 from teachers.anatomy.families import FAMILIES, register_family
-from teachers.anatomy.linear_form import LinearAuto
+from teachers.anatomy.linear_form import LinearAuto, recorded_state
 from teachers.anatomy.padding import silence
 from teachers.anatomy.pooling import pooled, set_pooling
 from teachers.chosen_on import chosen_on
@@ -142,12 +142,13 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def weights_digest(model: torch.nn.Module) -> str:
+def weights_digest(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> str:
     """Return the SHA-256 over names, shapes, types and bytes of all parameters and persistent buffers."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    state = recorded_state(model) if isinstance(model, torch.nn.Module) else model
+    for name, tensor in sorted(state.items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

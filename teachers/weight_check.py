@@ -15,6 +15,7 @@ import torch
 
 from eval.errors import UserError
 from eval.files.json_text import read_json
+from teachers.adapters.adapted_weights import is_adapted, read_adapted
 from teachers.anatomy.encoder import base_encoder, family_of
 
 logger = logging.getLogger("teachers.weight_check")
@@ -48,6 +49,10 @@ def read_stock(source: str, auto: Any, config: Any, *, accept_incomplete: bool =
             are a pickle.
     """
     refuse_unsafe(Path(source))
+    if is_adapted(Path(source)):
+        network = read_adapted(Path(source), auto, config)
+        complain(source, not_finite(network), accept_incomplete)
+        return network
     given = tuple(config.architectures or ())
     network, told = auto.from_pretrained(
         source,

@@ -108,8 +108,10 @@ def unpacked_bits(packed: Tensor, count: int) -> Tensor:
 
 
 def _fill(network: Any, file: Path) -> None:
+    from teachers.anatomy.xlnet_form import in_linear_state
+
     try:
-        saved = load_file(file)
+        saved = in_linear_state(network, load_file(file)) if network.config.model_type == "xlnet" else load_file(file)
     except (SafetensorError, OSError) as error:
         raise UserError(f"{file}: the weights cannot be read ({error})") from error
     wanted = tensors_of(network)

@@ -22,6 +22,7 @@ OWN_EXTRAS = {
     "text": ("sacrebleu", "BLEU and chrF (sacrebleu) and ROUGE (rouge-score) of texts that are written"),
     "track": ("tensorboard", "the curves of trainings in TensorBoard (track)"),
     "sign": ("model_signing", "signatures of certificates (model-signing)"),
+    "adapters": ("peft", "LoRA, fine-tuning a few matrices over a base (PEFT)"),
     "search": ("optuna", "the search within a budget, compress search (Optuna)"),
     "retrieval": ("bm25s", "the first stage of reranking, BM25 (bm25s)"),
     "docs": ("mkdocs", "the site of the documents, and running its notebooks (MkDocs)"),

@@ -73,6 +73,14 @@ def export(
     assets: Annotated[
         Path | None, typer.Option(help="For web: the node_modules folder with onnxruntime-web and its tokenizer.")
     ] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A teacher that was fine-tuned with an adapter over the base MODEL; twice or more, for one graph of "
+            "several tasks, which are called as their folders.",
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the target's own; may be repeated.")
     ] = None,
@@ -80,6 +88,18 @@ def export(
     json: Json = False,
 ) -> None:
     """Export a model, compare the export with the model on the same inputs, and refuse it if they disagree."""
+    if adapter:
+        others: dict[str, Any] = {
+            "--to": to not in (None, FIRST_TARGET),
+            "--data": data,
+            "--tune": tune,
+            "--exclude": exclude,
+        }
+        others |= {"--least-score": least_score is not None, "--assets": assets, "--option": option}
+        _export_adapters(
+            model, adapter, out, int8, agreement, strict, [name for name, given in others.items() if given]
+        )
+        return
     if to == FASTEST:
         to, tune = None, tune or FIRST_GOAL
     problems, own = _own_options(FIRST_TARGET if to is None else to, assets, option or ())
@@ -128,6 +148,37 @@ def export(
         write_json({"folder": str(report.folder), **figures, "gate": gate, "seconds": round(report.seconds, 1)})
         return
     _tell(report, to or FIRST_TARGET)
+
+
+def _export_adapters(
+    base: str,
+    folders: Sequence[str],
+    out: Path,
+    int8: bool | None,
+    agreement: float | None,
+    strict: bool,
+    others: Sequence[str],
+) -> None:
+    """Write one export of several adapters over a base."""
+    named = {Path(folder).name: folder for folder in folders}
+    problems = [f"--adapter: is for one graph in ONNX; leave {' and '.join(others)} out"] if others else []
+    if len(named) < len(folders):
+        problems.append("--adapter: two folders have one name, and tasks are called as the folders; rename one")
+    if problems:
+        raise UserError(*problems)
+    from compress.export.folder import AGREEMENT
+    from compress.export.several_adapters import export_adapters
+
+    least = AGREEMENT if strict and agreement is None else agreement
+    report = export_adapters(base, named, out, int8=bool(int8), agreement=least)
+    share = report.bytes / report.one_bytes
+    typer.echo(
+        f"wrote {report.folder}: {report.scheme}, {megabytes(report.bytes)} MB for {len(named)} tasks, "
+        f"{share:.2f} times the model of one"
+    )
+    rows = [[name, f"{g.agreement:.2%}", f"{g.max_abs_difference:.2g}"] for name, g in report.gates.items()]
+    table(("task", ">as its\nown model", ">largest\ndifference"), rows)
+    say_next("compress", "predict", report.folder, "a text")
 
 
 def _own_options(to: str, assets: Path | None, given: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

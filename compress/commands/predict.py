@@ -83,10 +83,11 @@ def predict(
 def _opened(model: Path, processes: int, **how: Any) -> tuple[tuple[str, bool], Answering]:
     """Return what a model reads, kind and whether pairs, and what answers with it."""
     if is_export(model) or not (model / "config.json").is_file():
-        from compress.export.runtime.manifest import read_manifest
+        from compress.export.runtime.manifest import read_manifest, tasks_of
         from compress.export.runtime.many_processes import json_lines
 
-        task = read_manifest(model)["task"]
+        first = tasks_of(model)[:1] if is_export(model) else ()
+        task = read_manifest(model.joinpath(*first))["task"]
         return (task["kind"], task["pair"]), lambda items: json_lines(model, items, processes, **how)
     wrong = [
         ("--processes", processes != 1),

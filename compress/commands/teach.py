@@ -147,14 +147,17 @@ def _teach_several(recipe: Recipe, source: str, seed: int, place: Path | None) -
 
 
 def _keep(teacher: TaskModel, folder: Path, source: str, place: Path | None) -> None:
-    """Save a teacher where the user asked for it, and say where it lies."""
+    """Save a teacher where the user asked for it, its adapter with it, and say where it lies."""
     from compress.artifact.artifact import Artifact
+    from teachers.finetuning.adapter_folder import FOLDER as ADAPTER
 
     if not is_first():
         return
     if place is not None:
         Artifact.from_model(teacher, origin=public_name(source)).save(place)
         shutil.copy(folder / "teacher.json", place)
+        if (folder / ADAPTER).is_dir():
+            shutil.copytree(folder / ADAPTER, place / ADAPTER)
     typer.echo(f"teacher: {place or folder}")
 
 

@@ -73,9 +73,9 @@ class MiniLMDistillation(Distillation):
 
     Limits:
         It trains no head: fine-tune or distil the student on its task afterwards, or add ``distill.logits`` or
-        ``distill.labels`` to it in ``distill.combined``. XLNet has no queries, keys and values to read. v1 needs equal
-        numbers of heads and attention without rotation or relative positions; v2 reads queries and keys before
-        rotation. Only real tokens count, averaged in each sentence first, then over sentences.
+        ``distill.labels`` to it in ``distill.combined``. v1 needs equal numbers of heads and attention without rotation
+        or relative positions; v2 reads queries and keys before rotation. Only real tokens count, averaged in each
+        sentence first, then over sentences.
 
     Source:
         Wang, Wei, Dong, Bao, Yang, Zhou 2020, arXiv 2002.10957; v2: Wang, Bao, Huang, Dong, Wei 2021,

@@ -143,13 +143,12 @@ def _training_task_problems(recipe: Recipe, prepared: Prepared) -> list[str]:
 
 def _refuse_training_task(recipe: Recipe, task: Task, prepared: Prepared) -> None:
     """Refuse examples from which the teacher's loss learns nothing, and a head that cannot answer them."""
-    from compress.architectures.answer_network import unanswerable
     from teachers.losses.task_loss import TaskLoss
 
     block = recipe.teacher.finetune if recipe.teacher is not None else None
     if block is None:
         return
-    if block.head is not None and (problems := unanswerable(prepared.teachers[0], task.spec)):
+    if block.head is not None and (problems := block.head.unanswerable(prepared.teachers[0], task.spec)):
         raise UserError(*problems)
     if not len(task.train):
         raise UserError(

@@ -1,14 +1,15 @@
-"""A recipe of several tasks: one encoder is trained on all of them, and a model a task comes out."""
+"""A recipe of several tasks: one encoder is trained on all, or an adapter for each; a model a task comes out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compress.artifact.artifact import load_model
 from eval.errors import UserError
+from teachers.finetuning.finetune import finetune
 from teachers.finetuning.multitask import finetune_together, share_encoders
 from teachers.losses.task_loss import TaskLoss
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def teach_together(recipe: Recipe, source: str, seed: int) -> dict[str, tuple[TaskModel, Path]]:
-    """Train one encoder on all tasks of a recipe, or find the result of an earlier call.
+    """Train one encoder on all tasks of a recipe, or an adapter a task over it, or find what an earlier call made.
 
     Args:
         recipe: Has ``tasks`` and a teacher with a ``finetune`` block.
@@ -39,6 +40,13 @@ def teach_together(recipe: Recipe, source: str, seed: int) -> dict[str, tuple[Ta
         raise UserError("tasks: need a teacher with a finetune block, which is trained on all of them")
     tasks = load_tasks(recipe)
     models = starts(recipe, tasks, source, seed)
+    if block.adapter is not None:
+        how: dict[str, Any] = {"seed": seed, "adapter": block.adapter}
+        losses = losses_of(recipe)
+        return {
+            name: finetune(model, tasks[name], block.training, name=name, loss=losses.get(name), **how)
+            for name, model in models.items()
+        }
     return finetune_together(
         models, tasks, block.training, losses=losses_of(recipe), per_task=block.per_task, seed=seed
     )
@@ -62,7 +70,8 @@ def preview_together(recipe: Recipe) -> tuple[dict[str, Task], dict[str, TaskMod
     if problems:
         raise UserError(*problems)
     models = starts(recipe, tasks, recipe.teacher.models[0], recipe.seed)
-    share_encoders(models)
+    if recipe.teacher.finetune is None or recipe.teacher.finetune.adapter is None:
+        share_encoders(models)
     return tasks, models
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from compress.export.folder import export_onnx as export_onnx
     from compress.export.folder import export_web as export_web
     from compress.export.runtime.answering import Runtime as Runtime
+    from compress.export.runtime.task_set import TaskSet as TaskSet
+    from compress.export.several_adapters import export_adapters as export_adapters
     from compress.export.targets.library import Engine as Engine
     from compress.export.targets.library import ExportError as ExportError
     from compress.export.targets.library import Library as Library
@@ -30,10 +32,12 @@ _HOMES = {
     "Library": "compress.export.targets.library",
     "Runtime": "compress.export.runtime.answering",
     "Target": "compress.export.targets.target",
+    "TaskSet": "compress.export.runtime.task_set",
     "TargetBlock": "compress.export.targets.target_options",
     "Written": "compress.export.targets.target",
     "compare": "compress.export.check.gate",
     "export": "compress.export.folder",
+    "export_adapters": "compress.export.several_adapters",
     "export_onnx": "compress.export.folder",
     "export_web": "compress.export.folder",
 }

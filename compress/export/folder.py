@@ -14,9 +14,10 @@ from compress.export.check.gate import TOLERANCE, GateReport, Remembered, compar
 from compress.export.check.golden_vectors import FILE as GOLDEN
 from compress.export.check.golden_vectors import write_golden_vectors
 from compress.export.default_int8 import Form, default_forms, scheme_name
+from compress.export.manifest_fields import known_files, manifest_fields
 from compress.export.runtime.answering import Runtime
 from compress.export.runtime.bundle import hub_page, readme, write_program
-from compress.export.runtime.manifest import FILES, FORMAT, MANIFEST, sha256, with_digest
+from compress.export.runtime.manifest import FILES, MANIFEST, with_digest
 from compress.export.targets.library import FIRST_TARGET, ExportError, Library
 from compress.export.targets.onnx import OnnxTarget
 from compress.export.targets.target import Target, Written
@@ -25,12 +26,10 @@ from compress.export.targets.target_registry import FASTEST, get_target
 from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of, unmatched
 from compress.onnx_graph.float_graph import traced_once
-from eval.cost.machine import machine
 from eval.errors import CompressError, UserError
 from eval.files.writing import atomic_folder
 from eval.progress.stages import under_way
 from eval.task import Examples
-from teachers.anatomy.encoder import max_tokens
 from teachers.taskmodel import TaskModel
 
 AGREEMENT = 0.97
@@ -135,17 +134,17 @@ def export(
     least, wanted = (usual, GOOD_ENOUGH) if agreement is None else (agreement, agreement)
     limits = _Limits(tolerance, least, wanted)
     with traced_once(), atomic_folder(folder, "the export") as beside:
-        writer = _Writer(model, beside, basis, asked, name or model.name, _spread(examples), limits)
+        writer = _Writer(model, beside, basis, asked, name or model.name, spread(examples, GATE_EXAMPLES), limits)
         forms = default_forms(model, basis.activations, calibration, writer.lacking) if is_own else one
         made, tries = writer.first_good(forms)
         manifest, gate = made.manifest, made.gate
         manifest["source"]["made_from"] = made_from
         ranges = calibration if is_own and made.form.scheme and made.form.scheme.ranges else ()
-        manifest["chosen_on"] = model.chosen_on | _used("export gate", examples) | _used("export ranges", ranges)
+        manifest["chosen_on"] = model.chosen_on | used("export gate", examples) | used("export ranges", ranges)
         write_golden_vectors(beside, made.exported, writer.reference, examples, made.exact)
         size = sum(manifest["files"][file]["bytes"] for file in library.files_of(manifest["files"]))
         manifest |= {"gate": gate.to_dict(), "tries": [tried.to_dict() for tried in tries]}
-        manifest["files"] |= {GOLDEN: _known(beside / GOLDEN)}
+        manifest["files"] |= known_files(beside, [GOLDEN])
         if target is not basis:
             (beside / MANIFEST).unlink()
             manifest |= {"target": target.name, **target.arrange(model, beside, manifest, asked)}
@@ -344,37 +343,18 @@ def _write_rest(
     config.save_pretrained(beside)
     write_program(beside, target.name, library, model.task.kind)
     manifest = {
-        "format": FORMAT,
-        "target": target.name,
-        "name": name,
-        "task": model.task.model_dump(mode="json"),
-        "scheme": "fp32" if scheme is None else "int8",
-        "int8": None if scheme is None else scheme.model_dump(mode="json"),
-        "quantized": written.quantized,
-        "one_token": list(written.one_token),
-        "every_token": written.every_token,
-        "precision": written.precision,
-        "exporter": written.exporter,
-        "opset": written.opset,
-        "max_tokens": max_tokens(model.model.config),
-        "speed": getattr(model.model.config, "speed", None) if target.speed_is_input else None,
-        "source": {"name": model.name, "weights": model.digest},
-        "files": {file: _known(beside / file) for file in (*library.files_of(os.listdir(beside)), *FILES)},
-        "beside": {file: _known(beside / file) for file in BESIDE},
-        "machine": machine(),
+        **manifest_fields(model, target, scheme, name, written),
+        "files": known_files(beside, (*library.files_of(os.listdir(beside)), *FILES)),
+        "beside": known_files(beside, BESIDE),
     }
     write_manifest(beside, manifest)
     return manifest
 
 
-def _known(file: Path) -> dict[str, Any]:
-    return {"bytes": file.stat().st_size, "sha256": sha256(file)}
-
-
 def _listed(folder: Path) -> dict[str, Any]:
     """Return size and digest of every file, by its path in the folder."""
     found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): _known(path) for path in found}
+    return known_files(folder, (path.relative_to(folder).as_posix() for path in found))
 
 
 def _scheme(model: TaskModel, int8: bool | Int8 | None, target: Target) -> tuple[Int8 | None, bool]:
@@ -387,13 +367,14 @@ def _scheme(model: TaskModel, int8: bool | Int8 | None, target: Target) -> tuple
     return (recorded if int8 or int8 is None else None), False
 
 
-def _used(what: str, examples: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what examples decided -> their digest."""
+def used(what: str, examples: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what examples decided -> their digest; nothing without examples."""
     if not len(examples):
         return {}
     return {what: (examples if isinstance(examples, Examples) else Examples(examples)).digest}
 
 
-def _spread(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    count = min(len(examples), GATE_EXAMPLES)
+def spread(examples: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
+    """Return at most so many examples, evenly spread over those given."""
+    count = min(len(examples), most)
     return [examples[index * len(examples) // count] for index in range(count)]

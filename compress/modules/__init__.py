@@ -24,6 +24,8 @@ KINDS: dict[str, str] = {
     "int8_embedding": "compress.modules.fake_quant:Int8Embedding",
     "low_rank": "compress.modules.low_rank:LowRankLinear",
     "factorised_embedding": "compress.modules.factorised:FactorisedEmbedding",
+    "linear_with_bottleneck": "teachers.adapters.bottleneck:LinearWithBottleneck",
+    "norm_with_bottleneck": "teachers.adapters.bottleneck:NormWithBottleneck",
     "fewer_heads": "teachers.anatomy.head_bias:FewerHeads",
     "factorised_decoder": "compress.modules.factorised:FactorisedDecoder",
 }

@@ -61,8 +61,7 @@ class MagnitudePruning(Surgery):
     Limits:
         Nothing gets faster: CPUs and GPUs multiply the zeros too, 2:4 sparse kernels of some GPUs apart, which are not
         used here. An ONNX export holds the zeros in full. ``sparsity`` counts the weights of the pruned matrices, not
-        of the model: ``facts`` has both. XLNet keeps its attention in bare tensors, so only its feed-forward networks
-        are pruned. A weight that is exactly 0 before counts as pruned.
+        of the model: ``facts`` has both. A weight that is exactly 0 before counts as pruned.
 
     Source:
         Gordon, Duh, Andrews 2020, arXiv 2002.08307; Zhu, Gupta 2017, arXiv 1710.01878 (schedule).

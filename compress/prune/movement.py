@@ -57,8 +57,7 @@ class MovementPruning(RecoveryTechnique):
         weights want tens of thousands of updates (the paper has 55,000): in 626 and 1,252 ours collapsed, while 1,252
         were enough for blocks of 32 x 32. With ``block`` whole heads and neurons may end up empty; they stay in
         place, masked: ``prune.structured`` takes them out. Above 70 % of weights kept ``prune.magnitude`` is the better
-        one. XLNet keeps its attention in bare tensors, so only its feed-forward networks are pruned. ``keep`` counts
-        the weights of the layers' matrices: ``facts`` has both.
+        one. ``keep`` counts the weights of the layers' matrices: ``facts`` has both.
 
     Source:
         Sanh, Wolf, Rush 2020, arXiv 2005.07683; Lagunas et al. 2021, arXiv 2109.04838 (blocks).

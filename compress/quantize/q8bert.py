@@ -62,11 +62,11 @@ class Q8Bert(RecoveryTechnique):
         float32, so only the export is faster.
 
     Limits:
-        XLNet keeps its attention in bare tensors and is refused. A layer that no training batch reaches stays in
-        float. Because rounding turns the last bit of a float into a whole step, outputs depend a little on padding and
-        batch mates: by a fraction of what the rounding itself changes. No step can follow. The integer export is much
-        faster than float32 on processors with VNNI, AMX or ARM dot products, hardly on others; with
-        ``reduce_range: false`` its sums saturate on AVX2 without VNNI.
+        A layer that no training batch reaches stays in float. In XLNet biases by head are added to rounded queries, so
+        attention multiplies floats there. Because rounding turns the last bit of a float into a whole step, outputs
+        depend a little on padding and batch mates: by a fraction of what the rounding itself changes. No step can
+        follow. The integer export is much faster than float32 on processors with VNNI, AMX or ARM dot products, hardly
+        on others; with ``reduce_range: false`` its sums saturate on AVX2 without VNNI.
 
     Source:
         Zafrir, Boudoukh, Izsak, Wasserblat 2019, arXiv 1910.06188.
@@ -96,18 +96,11 @@ class Q8Bert(RecoveryTechnique):
         return {True: "all", False: "none"}.get(value, value) if isinstance(value, bool) else value
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Refuse attention without layers, integers, and patterns that name no module."""
+        """Refuse coarse training, integers, and patterns that name no module."""
         from compress.modules.fake_quant import Int8Linear
         from compress.modules.int8_scheme import unmatched
-        from teachers.anatomy.encoder import family_of
 
         found = super().check(student, inputs)
-        family = family_of(student.model)
-        if family.tensors:
-            found.append(
-                f"{self.name}: the attention of {family.model_type} is made of bare tensors, not of layers; "
-                "quantize.dynamic and quantize.static quantize it in the export"
-            )
         if self.training.precision not in ("auto", "fp32"):
             found.append(
                 f"{self.name}: precision {self.training.precision} is coarser than steps of 8 bits, so it would train "

@@ -69,9 +69,8 @@ class QBert(RecoveryTechnique):
         PyTorch unpacks them at every use and is slower than before; ONNX Runtime unpacks once when it loads the file,
         and then takes the time and memory of float32. The saved model computes with float activations: 8-bit ones are
         what it was trained with. The authors' code smooths the ranges of weights over time too; here they are the
-        present ones, as in the paper. The classifier, norms and biases stay in float, and so does attention made of
-        bare tensors (XLNet, which is refused). A masked-language head packs its copy of the embedding matrix a second
-        time. The result cannot be trained further.
+        present ones, as in the paper. The classifier, norms and biases stay in float. A masked-language head packs
+        its copy of the embedding matrix a second time. The result cannot be trained further.
 
     Source:
         Shen et al. 2020, arXiv 1909.05840.
@@ -122,17 +121,11 @@ class QBert(RecoveryTechnique):
         return super().needed() if self.mixed or self.finetune else frozenset()
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
-        """Refuse attention without linear layers, and layers without a matrix that can be packed."""
-        from teachers.anatomy.encoder import family_of, layers
+        """Refuse layers without a matrix that can be packed."""
+        from teachers.anatomy.encoder import layers
 
         found = super().check(student, inputs)
-        family = family_of(student.model)
-        if family.tensors:
-            found.append(
-                f"{self.name}: the attention of {family.model_type} is made of bare tensors, not of linear layers; "
-                "quantize.dynamic quantizes it in the export"
-            )
-        elif not all(linears(layer) for layer in layers(student.model)):
+        if not all(linears(layer) for layer in layers(student.model)):
             found.append(f"{self.name}: {student.name} has a layer without float matrices; it was quantized before")
         return found
 

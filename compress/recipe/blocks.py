@@ -17,6 +17,7 @@ from compress.recipe.predictions_block import PredictionsBlock
 from compress.student.student import Student
 from eval.errors import UserError
 from eval.task import KindName, Pooling
+from teachers.adapters.adapter_block import AdapterBlock
 from teachers.finetuning.strategies import clashes
 from teachers.finetuning.sweep import SEED, Sweep, checked, run_sweep, settings
 from teachers.losses.catalogue import LossBlock
@@ -139,6 +140,9 @@ class FinetuneBlock(Block, WithTraining):
         auxiliary_lm: If given, a masked-language loss on the task's texts stands beside that of the task (SiATL).
         features: Whether the encoder stays as it is and runs once over all texts, so that training the head alone, on
             what it gave, is quick.
+        adapter: If given, the encoder stays as it is, and a few matrices beside its weights are trained with the head:
+            ``lora``, which is merged into the weights afterwards, ``houlsby`` or ``pfeiffer``. With several ``tasks``
+            each gets its own over the same base; ``compress export --adapter`` writes them as one.
         loss: What is minimised in the place of the task's own loss (see ``teachers.losses.catalogue``). For embedding
             it compares the two texts of a pair, and is chosen by the labels if it is left out.
         head: What answers in the place of the standard head; the model is then loaded by ``compress.load``.
@@ -151,6 +155,7 @@ class FinetuneBlock(Block, WithTraining):
     in_domain: Training | None = None
     auxiliary_lm: AuxiliaryLM | None = None
     features: bool = False
+    adapter: AdapterBlock | None = None
     loss: LossBlock | None = None
     head: HeadBlock | None = None
     per_task: Training | None = None
@@ -158,13 +163,15 @@ class FinetuneBlock(Block, WithTraining):
 
     def clashes(self, kind: str) -> list[tuple[str, str]]:
         """Return each field that cannot be followed on a task of this kind, or beside the others, and why."""
-        return list(
+        custom = "is no standard head, and an adapter needs one; leave out one of the two"
+        return [("head", custom)] * (self.head is not None and self.adapter is not None) + list(
             clashes(
                 kind,
                 self.training,
                 in_domain=self.in_domain is not None,
                 auxiliary_lm=self.auxiliary_lm is not None,
                 features=self.features,
+                adapter=self.adapter is not None,
             )
         )
 
@@ -214,7 +221,8 @@ class FinetuneBlock(Block, WithTraining):
             return in_domain_base(lambda spec: start(spec, used), task, self.in_domain, seed=used)
 
         loss = None if self.loss is None else self.loss.objective
-        fit = partial(finetune, loss=loss, auxiliary_lm=self.auxiliary_lm, features=self.features)
+        also: dict[str, Any] = {"auxiliary_lm": self.auxiliary_lm, "features": self.features, "adapter": self.adapter}
+        fit: Any = partial(finetune, loss=loss, **also)
         if self.sweep is None:
             return (*fit(base(seed), task, self.training, seed=seed, name=name), None)
         found = run_sweep(base, task, self.training, self.sweep, seed=seed, name=name, fit=fit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compress.augment.tagger import DATA
@@ -12,7 +12,7 @@ from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
     from compress.augment.block import AugmentBlock
-    from compress.recipe.blocks import EvaluateBlock, TaskBlock, TeacherBlock
+    from compress.recipe.blocks import EvaluateBlock, SharedTaskBlock, TaskBlock, TeacherBlock
     from compress.recipe.schema import Recipe
     from compress.student.student import Student
     from compress.technique import Technique
@@ -51,8 +51,18 @@ def recipe_problems(
     yield from shared_problems(recipe.teacher, given)
     yield from augment_problems(recipe.augment, recipe.task, given)
     yield from evaluate_problems(recipe.task, recipe.evaluate)
-    yield from finetune_problems(recipe.task, recipe.teacher)
+    adapting = _adapting(recipe)
+    yield from finetune_problems((recipe.task, *adapting.values()), recipe.teacher)
+    for name in (name for name, task in adapting.items() if task.head is not None):
+        sentence = "is no standard head, and an adapter needs one; leave out one of the two"
+        yield ("tasks", name, "head"), f"tasks.{name}.head: {sentence}"
     yield from predictions_problems(recipe, given)
+
+
+def _adapting(recipe: Recipe) -> Mapping[str, SharedTaskBlock]:
+    """Return the tasks of several that are each fine-tuned by themselves, with an adapter."""
+    finetune = None if recipe.teacher is None else recipe.teacher.finetune
+    return recipe.tasks or {} if finetune is not None and finetune.adapter is not None else {}
 
 
 PARTS = ("task", "tasks", "teacher", "student", "augment", "steps", "export", "evaluate", "ablate")
@@ -128,6 +138,11 @@ def shared_problems(teacher: TeacherBlock | None, given: Collection[str]) -> Ite
             yield (name,), f"{name}: cannot stand beside tasks: {sentence}"
     if "teacher" not in given or (teacher is not None and finetune is None):
         yield ("tasks",), "tasks: need a teacher with a finetune block, which is trained on all of them"
+    if finetune is not None and finetune.adapter is not None:
+        for field in ("per_task", "in_domain", "sweep"):
+            if getattr(finetune, field) is not None:
+                sentence = "each task learns its own adapter over the one base; leave it out"
+                yield ("teacher", "finetune", field), f"teacher.finetune.{field}: {sentence}"
     for field in ("loss", "head"):
         if finetune is not None and getattr(finetune, field) is not None:
             sentence = f"teacher.finetune.{field}: with several tasks each says its own, as tasks.NAME.{field}"
@@ -159,19 +174,21 @@ def evaluate_problems(task: TaskBlock | None, evaluate: EvaluateBlock | None) ->
         yield ("evaluate", "baseline"), sentence
 
 
-def finetune_problems(task: TaskBlock | None, teacher: TeacherBlock | None) -> Iterator[tuple[Location, str]]:
-    """Find strategies of fine-tuning that do not fit the task or each other.
+def finetune_problems(
+    tasks: Iterable[TaskBlock | None], teacher: TeacherBlock | None
+) -> Iterator[tuple[Location, str]]:
+    """Find strategies of fine-tuning that do not fit the task, or one of several, or each other.
 
     Args:
-        task: The block, if it could be read.
+        tasks: The blocks of those that could be read.
         teacher: The block, if it could be read.
 
     Yields:
         The place in the recipe and the sentence.
     """
-    if task is None or teacher is None or teacher.finetune is None:
+    if teacher is None or teacher.finetune is None:
         return
-    for field, why in teacher.finetune.clashes(task.kind):
+    for field, why in dict.fromkeys(clash for task in tasks if task for clash in teacher.finetune.clashes(task.kind)):
         yield ("teacher", "finetune", field), f"teacher.finetune.{field}: {why}"
 
 

@@ -1,4 +1,4 @@
-"""The block of a recipe that says how the result is judged, as typed values."""
+"""The ``evaluate`` block of a recipe: how the result is judged."""
 
 from __future__ import annotations
 

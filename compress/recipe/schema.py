@@ -43,8 +43,8 @@ class Recipe(Block):
         name: Names the run and its folder.
         seed: The source of all chance.
         task: What is asked, and the data.
-        tasks: Several tasks by name, in the place of one: ``compress teach`` trains one encoder on all of them together
-            and gives a model a task.
+        tasks: Several tasks by name, in the place of one: ``compress teach`` trains one encoder on all of them
+            together, or with ``finetune: {adapter}`` an adapter a task over one base, and gives a model a task.
         teacher: The model that is compressed and that teaches.
         student: The shape to start from; without it, the teacher's own.
         augment: What the steps learn from beside the task's own examples.

@@ -137,5 +137,5 @@ def _problems(budget: Budget) -> list[tuple[Location, str]]:
 
     return [
         *evaluate_problems(budget.task, EvaluateBlock()),
-        *finetune_problems(budget.task, budget.teacher),
+        *finetune_problems((budget.task,), budget.teacher),
     ]

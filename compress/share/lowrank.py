@@ -59,8 +59,8 @@ class LowRank(Surgery):
         Parameters, non-zeros, bytes and multiply-accumulates of the factorised layers: all by the same part.
 
     Limits:
-        XLNet's attention is no linear layer and stays, and so do layers that another step has quantized. The factors
-        of a pruned matrix have none of its zeros, so layers that are pruned are refused; the factors can be pruned.
+        Layers that another step has quantized stay. The factors of a pruned matrix have none of its zeros, so layers
+        that are pruned are refused; the factors can be pruned.
         Standard classes cannot hold the result; ``compress.load`` and ONNX can. Two thin products take longer than
         their multiply-accumulates say. Share layers and cut heads or neurons before, not after.
 
@@ -255,10 +255,12 @@ def _linears(student: TaskModel, layer: nn.Module, blocks: tuple[str, ...]) -> d
     from teachers.anatomy.layer_blocks import weighted_parts
 
     names = {module: name for name, module in student.model.named_modules()}
-    parts = (
+    kinds = (nn.Linear, LowRankLinear)
+    outer = [
         layer.get_submodule(path) for path, block in weighted_parts(student.model, layer).items() if block in blocks
-    )
-    return {names[part]: part for part in parts if type(part) in (nn.Linear, LowRankLinear)}
+    ]  # XLNet's attention is one part, with its biases by head
+    parts = (inner for part in outer for inner in ([part] if type(part) in kinds else part.children()))
+    return {names[part]: part for part in parts if type(part) in kinds}
 
 
 def _replace(network: torch.nn.Module, module: Any, first: Tensor, second: Tensor) -> None:

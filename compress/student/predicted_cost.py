@@ -76,8 +76,11 @@ def safetensors_bytes(model: Any) -> int:
     A safetensors file is 8 bytes for the length of the header, the header as JSON, filled up with spaces to a multiple
     of 8, and the tensors one after the other. Tensors with shared weights are written once.
     """
+    from teachers.anatomy.linear_form import recorded_state
+
     stored = dict(model.named_parameters())
     stored |= {name: buffer for name, buffer in model.named_buffers() if name in model.state_dict()}
+    stored = dict(recorded_state(model, stored))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name, tensor in sorted(stored.items(), key=lambda item: (-item[1].element_size(), item[0])):

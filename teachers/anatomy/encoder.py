@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from eval.errors import UserError
-from teachers.anatomy.families import FAMILIES, Family
+from teachers.anatomy.families import FAMILIES, TRANSFORMER_XL, Family
 
 UNLIMITED = 1 << 20
 """What ``max_tokens`` returns for a family without a longest input."""
@@ -62,10 +62,10 @@ def family_of(model: Any) -> Family:
         raise UserError(
             f"mpnet with pad_token_id = {config.pad_token_id} is not supported; transformers takes it for 1"
         )
-    for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
+    for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention", "same_length"):
         if getattr(config, option, False):
             raise UserError(f"{name} with {option} is not supported; only {option} = false is")
-    return FAMILIES.get(name)
+    return TRANSFORMER_XL if name == "xlnet" and config.attn_type == "uni" else FAMILIES.get(name)
 
 
 def inner_family(model: Any) -> Family:
@@ -274,8 +274,7 @@ def albert_groups(config: Any) -> list[int]:
 def part_names(model: Any, layer: nn.Module) -> dict[str, str]:
     """Return role -> path of the module from the layer, for the roles of ``families`` that this layer has.
 
-    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on. XLNet's attention has bare
-    tensors in place of modules.
+    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on.
     """
     modules = dict(layer.named_modules())
     found: dict[str, str] = {}

@@ -139,17 +139,17 @@ _XLNET = Family(
         "activation": "ff_activation",
     },
     parts={
+        "query": "rel_attn.q",
+        "key": "rel_attn.k",
+        "value": "rel_attn.v",
+        "attention_output": "rel_attn.o",
         "attention_norm": "rel_attn.layer_norm",
         "ffn_in": "ff.layer_1",
         "ffn_out": "ff.layer_2",
         "ffn_norm": "ff.layer_norm",
     },
     tensors={
-        "rel_attn.q": ". q:2",
-        "rel_attn.k": ". k:2",
-        "rel_attn.v": ". v:2",
-        "rel_attn.o": ". v:2",
-        "rel_attn.r": "position k:2",
+        "rel_attn.r.weight": "k position",
         "rel_attn.r_w_bias": "q:2",
         "rel_attn.r_r_bias": "q:2",
         "rel_attn.r_s_bias": "q:2",
@@ -161,6 +161,7 @@ _XLNET = Family(
         "classifier": "logits_proj",
         "tagger": "classifier",
         "qa": "qa_outputs",
+        "mlm_decoder": "lm_loss",
     },
     token_types="always",
     typed_layers=True,
@@ -170,7 +171,11 @@ _XLNET = Family(
     plain_attention=False,
     adds_mask=False,
     entry=(),
+    time_first=True,
+    two_streams=True,
 )
+TRANSFORMER_XL = replace(_XLNET, causal=True)
+"""XLNet with ``attn_type: uni``: the relative positions and the memory of Transformer-XL; no later token is seen."""
 _MOBILEBERT = Family(
     "mobilebert",
     "mobilebert",

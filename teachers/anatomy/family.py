@@ -91,6 +91,9 @@ class Family:
         entry: Paths from the encoder to what only the first layer's input passes through, those that exist.
         closing: Paths from the encoder to what only the last layer's output passes through, those that exist.
         causal: Whether a token sees itself and those before it alone, so that the last one knows the whole text.
+        time_first: Whether layers compute on ``[L, B, d]``.
+        two_streams: Whether it can predict tokens in any order: a second stream knows the place of a token and not the
+            token, and hidden states of earlier segments are taken as memory.
         decoder: Path from the base to the list of a decoder's layers, which read the states of the encoder; empty for
             a family without one. ``layers`` are then those of the encoder.
         decoder_parts: Role in a layer of the decoder -> path of the module from the layer; ``cross_…`` are those that
@@ -124,6 +127,8 @@ class Family:
     entry: tuple[str, ...] = ("embeddings",)
     closing: tuple[str, ...] = ("pooler",)
     causal: bool = False
+    time_first: bool = False
+    two_streams: bool = False
     decoder: str = ""
     decoder_parts: Mapping[str, str] = field(default_factory=dict)
     own_head_width: str = ""

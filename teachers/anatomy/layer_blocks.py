@@ -17,8 +17,8 @@ ATTENTION = (*OVER_HEADS, "attention_norm")
 def weighted_parts(model: Any, layer: nn.Module) -> dict[str, Block]:
     """Return path from the layer -> block, for the outermost modules of a layer that have weights of their own.
 
-    ``other`` is what lies in neither block, such as the bottlenecks of MobileBERT. XLNet's attention, whose weights
-    are bare tensors, is one part.
+    ``other`` is what lies in neither block, such as the bottlenecks of MobileBERT. XLNet's attention, with
+    its biases by head, is one part.
 
     Args:
         model: The model that the layer belongs to.

@@ -1,13 +1,13 @@
 """GPT-2 with ordinary linear layers: where standard code has ``Conv1D``, with turned matrices, here is ``nn.Linear``.
 
 So whatever reads, cuts, factorises or rounds a linear layer works on GPT-2 too. The numbers are the same, and
-``save_pretrained`` turns them back: a saved folder is a standard one.
+``save_pretrained`` turns them back: a saved folder is a standard one. ``xlnet_form`` does the same for XLNet.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,12 +51,30 @@ class _LinearForm(nn.Module):
 
 
 def in_linear_form(network: Any) -> Any:
-    """Return a network, changed in place, whose ``Conv1D`` modules are linear layers; others stay as they are."""
+    """Return a network, changed in place, whose matrices are all linear layers; others stay as they are."""
+    if getattr(network.config, "model_type", "") == "xlnet":
+        from teachers.anatomy.xlnet_form import in_linear_xlnet
+
+        return in_linear_xlnet(network)
     if any(isinstance(module, Conv1D) for module in network.modules()):
         standard: Any = type(network)
         network.__class__ = _linear_class(standard)
         _turn(network)
     return network
+
+
+def recorded_state(network: nn.Module, given: Mapping[str, Tensor] | None = None) -> Mapping[str, Tensor]:
+    """Return the state of a network as records know it: that of XLNet under the names of the standard class.
+
+    Args:
+        network: The network.
+        given: Its tensors, or some of them; by default its state.
+    """
+    if any(type(module).__name__ == "LinearRelativeAttention" for module in network.modules()):
+        from teachers.anatomy.xlnet_form import standard_state
+
+        return standard_state(network, given)
+    return network.state_dict() if given is None else given
 
 
 @dataclass(frozen=True)

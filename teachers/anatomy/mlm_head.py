@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from teachers.anatomy.encoder import base_encoder, family_of, is_causal
+from teachers.anatomy.encoder import base_encoder, family_of
 
 
 class _Given(nn.Module):
@@ -24,7 +24,7 @@ class _Given(nn.Module):
 
 def word_scores(network: Any, states: Tensor) -> Tensor:
     """Return the scores ``[N, V]`` of a ``…ForMaskedLM`` or ``…ForCausalLM`` network for last states ``[N, d]``."""
-    if is_causal(network):
+    if not family_of(network).predicts_words:  # its head is the output layer alone
         found: Tensor = network.get_output_embeddings()(states)
         return found
     name = family_of(network).base

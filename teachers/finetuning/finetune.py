@@ -20,8 +20,12 @@ from eval.data.loading import Task
 from eval.errors import CompressError, UserError
 from eval.files.typed_json import read_typed
 from eval.task import Examples
+from teachers.adapters.adapter_block import AdapterBlock
+from teachers.adapters.installing import install
 from teachers.chosen_on import FACTS as FACTS
 from teachers.file_digests import differences, file_digests, has_config
+from teachers.finetuning.adapter_folder import VERSION as ADAPTER
+from teachers.finetuning.adapter_folder import save_adapted
 from teachers.finetuning.auxiliary_lm import VERSION as AUXILIARY_LM
 from teachers.finetuning.auxiliary_lm import WithLanguageModel
 from teachers.finetuning.frozen_features import kept_features
@@ -53,6 +57,7 @@ def finetune(
     loss: NamedLoss | None = None,
     auxiliary_lm: AuxiliaryLM | None = None,
     features: bool = False,
+    adapter: AdapterBlock | None = None,
 ) -> tuple[TaskModel, Path]:
     """Fine-tune ``base`` on the training split, or fetch the teacher that this very call made before.
 
@@ -67,6 +72,8 @@ def finetune(
         loss: What is minimised; the task's own loss by default.
         auxiliary_lm: If given, a masked-language loss on the same texts stands beside that of the task.
         features: Whether the encoder stays as it is and runs once over all texts, and the head alone is trained.
+        adapter: If given, it and the head are trained, and the encoder stays as it is. It is kept beside the teacher
+            (see ``teachers.finetuning.adapter_folder``), which has it merged into its weights where that is possible.
 
     Returns:
         The teacher and its folder: a plain Hugging Face folder with ``task.json`` and ``teacher.json`` (its history).
@@ -76,7 +83,8 @@ def finetune(
         DivergedError: If training fails.
     """
     training = training or Training()
-    problems = clashes(task.spec.kind, training, auxiliary_lm=auxiliary_lm is not None, features=features)
+    also = {"auxiliary_lm": auxiliary_lm is not None, "features": features, "adapter": adapter is not None}
+    problems = clashes(task.spec.kind, training, **also)
     found = [f"{strategy}: {why}" for strategy, why in problems]
     if not len(task.train):
         found.append(f"{task.source or 'the data'}: there is no train split to fine-tune on")
@@ -90,6 +98,8 @@ def finetune(
         identity["auxiliary_lm"] = {"version": AUXILIARY_LM, **auxiliary_lm.model_dump(mode="json")}
     if features:
         identity["features"] = True
+    if adapter is not None:
+        identity["adapter"] = {"version": ADAPTER, **adapter.model_dump(mode="json", exclude_none=True)}
     if "encoder" in training.freeze:  # once the pooler was frozen with it
         identity["pooler"] = "trained"
     folder = kept_place(f"{task.spec.kind}-", identity, model)
@@ -99,6 +109,8 @@ def finetune(
 
     def teach(working: Path) -> list[dict[str, Any]]:
         logger.info("training teacher %s in %s", folder.name, folder)
+        if adapter is not None:
+            install(student.model, adapter.adapter, seed)
         objective = loss if auxiliary_lm is None else WithLanguageModel(loss or TaskLoss(), auxiliary_lm)
         with kept_features(student, _scored_texts(task)) if features else contextlib.nullcontext():
             return train(
@@ -118,7 +130,7 @@ def finetune(
         is_kept=(folder / FACTS).is_file,
         train=teach,
         write=lambda history, beside: keep(
-            with_thresholds(student, task.select), {"identity": identity, "history": history} | before, beside
+            with_thresholds(student, task.select), {"identity": identity, "history": history} | before, beside, adapter
         ),
     )
     return kept_teacher(folder, name), folder
@@ -175,13 +187,23 @@ def key_of(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def keep(model: TaskModel, facts: Mapping[str, Any], folder: Path) -> None:
+def keep(model: TaskModel, facts: Mapping[str, Any], folder: Path, adapter: AdapterBlock | None = None) -> None:
     """Write a teacher and ``teacher.json`` into ``folder``, which must exist, and make sure that it can be read again.
+
+    Args:
+        model: The teacher.
+        facts: What ``teacher.json`` says.
+        folder: Where to.
+        adapter: The adapter that it was trained with; it is written by itself too, and merged into the network, in
+            place, if it can be.
 
     Raises:
         CompressError: If what was written is not what was trained.
     """
-    save_taskmodel(model, folder)
+    if adapter is None:
+        save_taskmodel(model, folder)
+    else:
+        save_adapted(model, adapter, folder)
     digest = weights_digest(model.model)
     thresholds = {"thresholds": list(model.task.thresholds)} if model.task.choose_thresholds else {}
     kept = {**facts, **thresholds, "weights": digest, "files": file_digests(folder)}

@@ -15,6 +15,7 @@ def clashes(
     in_domain: bool = False,
     auxiliary_lm: bool = False,
     features: bool = False,
+    adapter: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """Yield the strategy that cannot be followed, and why.
 
@@ -24,6 +25,7 @@ def clashes(
         in_domain: Whether the base first learns the masked-language task on the task's texts.
         auxiliary_lm: Whether a masked-language loss stands beside that of the task.
         features: Whether the encoder stays as it is and its features are kept.
+        adapter: Whether the encoder stays as it is and an adapter is trained.
     """
     words = {"in_domain": in_domain, "auxiliary_lm": auxiliary_lm}
     for name, wanted in words.items():
@@ -38,3 +40,19 @@ def clashes(
         yield "auxiliary_lm", "trains the encoder, which features keeps as it is; leave out one of the two"
     if features and training.unfreeze is not None:
         yield "features", "keeps the encoder as it is, and unfreeze trains it; leave out one of the two"
+    if not adapter:
+        return
+    if kind_of(kind).truth is None:
+        yield "adapter", f"is for a task with labels, and {kind} trains a base; leave it out"
+    others = {
+        "features": features,
+        "auxiliary_lm": auxiliary_lm,
+        "freeze": bool(training.freeze),
+        "unfreeze": training.unfreeze is not None,
+    }
+    for name, given in others.items():
+        if given:
+            yield (
+                name,
+                "an adapter trains itself and the head, and the encoder stays as it is; leave out one of the two",
+            )

@@ -38,8 +38,8 @@ def check_inputs(block: Pretraining) -> None:
 
 
 def given_sources(task: PretextTask) -> dict[str, Source]:
-    """Return the pairs or dialogues of a task: the first split is learned from, one named validation watched."""
-    found = find_sources(task.given or task.dialogues, {})
+    """Return the pairs, dialogues or translations of a task: of its first split, and of one named validation."""
+    found = find_sources(str(task.own_source), {})
     watched = {"validation": found["validation"]} if {"train", "validation"} <= found.keys() else {}
     return {"train": next(iter(found.values())), **watched}
 
@@ -49,16 +49,16 @@ def digests(block: Pretraining) -> dict[str, str]:
     found = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for _, name in _lists(block)}
     for stage in block.stages:
         for task in stage.tasks.values():
-            if task.given or task.dialogues:
+            if task.own_source:
                 content = (digest_of(source).hex() for source in given_sources(task).values())
-                found[str(task.given or task.dialogues)] = "".join(content)
+                found[task.own_source] = "".join(content)
     return found
 
 
 def _sources(block: Pretraining) -> Iterator[tuple[str, str]]:
     for number, stage in enumerate(block.stages):
         for name, task in stage.tasks.items():
-            for field in ("given", "dialogues"):
+            for field in ("given", "dialogues", "translations"):
                 if getattr(task, field):
                     yield f"stages.{number}.tasks.{name}.{field}", getattr(task, field)
 

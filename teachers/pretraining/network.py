@@ -12,21 +12,31 @@ from typing import Any, Literal
 from eval.data.sources import Source
 from eval.errors import UserError
 from eval.task import TaskSpec
-from teachers.anatomy.encoder import new_config
+from teachers.anatomy.encoder import embedding_parts, family_of, new_config
 from teachers.anatomy.families import FAMILIES
+from teachers.anatomy.linear_form import LinearAuto
 from teachers.home import home
 from teachers.pretraining.inputs import check_inputs
 from teachers.pretraining.settings import NetworkBlock, Pretraining
 from teachers.pretraining.text.corpus import Segmenter
 from teachers.pretraining.text.tokenizer_training import LONGEST, Sentences, trained_tokenizer
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
-from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, load_tokenizer, loaded_part, save_taskmodel
+from teachers.taskmodel import (
+    TaskModel,
+    build_taskmodel,
+    load_taskmodel,
+    load_tokenizer,
+    loaded_part,
+    quiet,
+    save_taskmodel,
+)
 
-Words = Literal["none", "masked", "next", "written"]
+Words = Literal["none", "masked", "next", "ordered", "written"]
 SPECS: Mapping[Words, TaskSpec] = {
     "none": TaskSpec(kind="embedding", metric="nearest"),
     "masked": TaskSpec(kind="masked-lm", metric="masked_accuracy"),
     "next": TaskSpec(kind="causal-lm", metric="next_token_accuracy"),
+    "ordered": TaskSpec(kind="embedding", metric="nearest"),
     "written": TaskSpec(kind="seq2seq", metric="chrf"),
 }
 """What a network that is pretrained answers, by the words that it predicts."""
@@ -36,7 +46,7 @@ def words_of(block: Pretraining) -> Words:
     """Return which words the objectives of a block predict.
 
     Raises:
-        UserError: If some predict the next one and others masked ones, which is another network.
+        UserError: If some predict the next one, or words in any order, and others masked ones: networks of other heads.
     """
     asked = [own for stage in block.stages for task in stage.tasks.values() for own in task.objectives.given.values()]
     if any(own.writes for own in asked):
@@ -50,6 +60,10 @@ def words_of(block: Pretraining) -> Words:
         if not all(own.causal for own in asked):
             raise UserError("pretrain.stages: next_word is for decoders, the other objectives for encoders; choose one")
         return "next"
+    if any(own.permutes for own in asked):
+        if not all(own.permutes for own in asked):
+            raise UserError("pretrain.stages: plm is for XLNet, the other objectives for other encoders; choose one")
+        return "ordered"
     return "masked" if any(own.predicts_words for own in asked) else "none"
 
 
@@ -67,8 +81,13 @@ def network_for(block: NetworkBlock, tokenizer: Any, predicts: Words, seed: int)
     """
     kind = SPECS[predicts]
     if block.from_ is not None:
-        return replace(load_taskmodel(block.from_, kind, seed=seed), name="network")
-    return build_taskmodel(config_for(block, tokenizer, "pretrain.network"), tokenizer, kind, seed=seed, name="network")
+        given = replace(load_taskmodel(block.from_, kind, seed=seed), name="network")
+        return _with_words(given, block.from_, seed) if predicts == "ordered" else given
+    config = config_for(block, tokenizer, "pretrain.network")
+    if predicts == "none" and family_of(config).two_streams:
+        raise UserError(f"pretrain.stages: {block.family} is pretrained with plm or next_word, which give it its words")
+    made = build_taskmodel(config, tokenizer, kind, seed=seed, name="network")
+    return _with_words(made, None, seed) if predicts == "ordered" else made
 
 
 def config_for(block: NetworkBlock, tokenizer: Any, where: str) -> Any:
@@ -113,6 +132,40 @@ def config_for(block: NetworkBlock, tokenizer: Any, where: str) -> Any:
     return config
 
 
+def _with_words(made: TaskModel, source: str | None, seed: int) -> TaskModel:
+    """Return the network with the head that predicts words in any order; no kind of task asks for one.
+
+    Raises:
+        UserError: If the family has none.
+    """
+    import torch
+    import transformers
+
+    family = family_of(made.model)
+    if not family.two_streams:
+        raise UserError(f"pretrain.network: {family.model_type} has no second stream for plm; take family: xlnet")
+    auto = LinearAuto(transformers.AutoModelForCausalLM)
+    with torch.random.fork_rng(), quiet():
+        torch.manual_seed(seed)
+        config = copy.deepcopy(made.model.config)
+        network = auto.from_config(config) if source is None else auto.from_pretrained(source, config=config)
+    return replace(made, model=network.eval())
+
+
+def check_memory(block: Pretraining, network: Any) -> None:
+    """Refuse a memory of a network that takes none.
+
+    Raises:
+        UserError: If there is one.
+    """
+    asked = [name for stage in block.stages for name, task in stage.tasks.items() if task.memory]
+    if asked and not family_of(network).two_streams:
+        raise UserError(
+            f"pretrain.stages: {asked[0]}: memory: {family_of(network).model_type} takes no hidden states of earlier "
+            "tokens; take family: xlnet, for next_word with options: {attn_type: uni}"
+        )
+
+
 def tokenizer_for(block: Pretraining, training: Sequence[Source]) -> Any:
     """Return the tokenizer that a recipe names, or one trained on the training text."""
     named = block.network.from_ or block.tokenizer.from_
@@ -120,6 +173,21 @@ def tokenizer_for(block: Pretraining, training: Sequence[Source]) -> Any:
         one = block.tokenizer
         return trained_tokenizer(Sentences(training), one.kind, one.size, one.lowercase, home() / "tokenizers")
     return loaded_part(named, "tokenizer", lambda: load_tokenizer(named))
+
+
+def check_positions(network: Any) -> None:
+    """Refuse to let positions begin anew in a network that counts them itself.
+
+    Raises:
+        UserError: If it does.
+    """
+    family = family_of(network)
+    if family.rotary or (family.plain_attention and "positions" in embedding_parts(network)):
+        return
+    raise UserError(
+        f"pretrain.stages: restart: {family.model_type} reads distances between tokens, which no position changes; "
+        "write restart: false, or take a family with a table of positions, such as bert"
+    )
 
 
 def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
@@ -132,8 +200,11 @@ def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
     named = block.network.from_ or block.tokenizer.from_
     tokenizer = bert_word_pieces((), block.tokenizer.size, LONGEST) if named is None else tokenizer_for(block, ())
     wanted = words_of(block)
-    predicts: Words = wanted if wanted in ("next", "written") else "masked"
+    predicts: Words = wanted if wanted in ("next", "ordered", "written") else "masked"
     student = network_for(block.network, tokenizer, predicts, seed)
+    check_memory(block, student.model)
+    if any(task.restarts for stage in block.stages for task in stage.tasks.values()):
+        check_positions(student.model)
     if named is None and student.model.config.vocab_size < block.tokenizer.size:
         student.model.resize_token_embeddings(block.tokenizer.size, mean_resizing=False)
     save_taskmodel(student, folder)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from eval.encoding import IGNORED
-from teachers.anatomy.encoder import shape_of
+from teachers.anatomy.encoder import base_encoder, shape_of
 from teachers.anatomy.mlm_head import head_modules, word_scores
 from teachers.data.encoded_dataset import Batch
 
@@ -92,6 +92,32 @@ class WordHead(Head):
     def answer(self, hidden: Tensor, asked: Tensor) -> Tensor:
         """Return ``[N, V]``."""
         return word_scores(self._network[0], hidden[asked])
+
+
+class RecurrentHead(WordHead):
+    """The network's own head, of a network that also attends to the hidden states of what stands before a sequence."""
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Add the memory: the states of every layer over the tokens before, without a gradient.
+
+        A sequence at the beginning of the text has a memory of zeros, as in the authors' code.
+        """
+        ids = batch.targets.get("memory")
+        if ids is None:
+            return batch
+        there = ids[:, 0] != IGNORED
+        inputs: dict[str, Tensor] = {"input_ids": ids.clamp_min(0), **self.order_of(batch)}
+        if "token_type_ids" in batch.inputs:
+            inputs["token_type_ids"] = torch.zeros_like(ids)
+        with torch.no_grad():
+            states = base_encoder(self._network[0])(**inputs, use_mems=True).mems
+        memory = torch.stack(states) * there[None, None, :, None]
+        return replace(batch, inputs={**batch.inputs, "mems": memory})
+
+    def order_of(self, batch: Batch) -> dict[str, Tensor]:
+        """Return what the network must be told of the order of the memory's tokens; nothing if they have one."""
+        del batch
+        return {}
 
 
 class DecoderHead(Head):

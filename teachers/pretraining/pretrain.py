@@ -24,6 +24,7 @@ from eval.progress.stages import under_way
 from teachers.anatomy.encoder import (
     decoder_start,
     family_of,
+    first_position,
     has_decoder,
     layer_count,
     max_tokens,
@@ -34,7 +35,14 @@ from teachers.file_digests import config_values, has_config
 from teachers.home import home
 from teachers.pretraining.earlier_heads import HEADS, earlier_heads
 from teachers.pretraining.inputs import check_inputs, digests, given_sources
-from teachers.pretraining.network import network_for, segmenter_for, tokenizer_for, words_of
+from teachers.pretraining.network import (
+    check_memory,
+    check_positions,
+    network_for,
+    segmenter_for,
+    tokenizer_for,
+    words_of,
+)
 from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.prediction_heads import Head, TextHead, pooler
@@ -44,7 +52,16 @@ from teachers.pretraining.pretraining_task import WATCHED, PretextLoss, PretextM
 from teachers.pretraining.settings import PretextTask, Pretraining, Stage
 from teachers.pretraining.text.corpus import Corpus, Reader, build, texts
 from teachers.pretraining.text.sequence import Frame
-from teachers.pretraining.text.sequence_sources import Dialogues, Given, Packed, dialogues, labelled_pairs
+from teachers.pretraining.text.sequence_sources import (
+    Dialogues,
+    Drawable,
+    Given,
+    Packed,
+    Translations,
+    dialogues,
+    labelled_pairs,
+    translations,
+)
 from teachers.pretraining.utilisation import speed_of
 from teachers.renamed import AS_RECORDED, recorded, with_first_names
 from teachers.taskmodel import save_taskmodel
@@ -110,7 +127,8 @@ class _Run:
         tokenizer = tokenizer_for(block, [own["train"] for own in self.sources if "train" in own])
         predicts = words_of(block)
         self.student = network_for(block.network, tokenizer, predicts, seed)
-        self.frame = Frame(self.student.tokenizer, masks=predicts not in ("next", "written"))
+        check_memory(block, self.student.model)
+        self.frame = Frame(self.student.tokenizer, masks=predicts in ("none", "masked"))
         self.text = self._corpus("train")
         self.watched = self._corpus("validation")
         self.heads: dict[str, Head] = {}
@@ -221,7 +239,8 @@ class _Run:
             make = partial(TextHead, target=rows.label, classes=rows.source.classes, pooler=self.pooler)
             heads[rows.label] = self._head(rows.label, make)
             weights[rows.label] = task.weight
-        loss = PretextLoss(heads, weights, reads_last(network))
+        streams = 1 + any(own.permutes for own in task.objectives.given.values())
+        loss = PretextLoss(heads, weights, reads_last(network, streams))
         return BoundTask(
             self.student,
             rows,
@@ -231,7 +250,7 @@ class _Run:
         )
 
     def _watch(self, name: str, task: PretextTask, stage: Stage, loss: PretextLoss) -> PretextMonitor | None:
-        there = "validation" in given_sources(task) if task.given or task.dialogues else self.watched is not None
+        there = "validation" in given_sources(task) if task.own_source else self.watched is not None
         if not there:
             return None
         return PretextMonitor(self.student.model, loss, self._rows(name, task, stage, "validation"))
@@ -249,36 +268,48 @@ class _Run:
         return torch.from_numpy(self.text.frequencies(self.student.model.config.vocab_size))
 
     def _rows(self, name: str, task: PretextTask, stage: Stage, split: str) -> PretextDataset:
-        network, frame = self.student.model, self.frame
+        network = self.student.model
         corpus: Corpus = self.text if split == "train" else self.watched
         label = task.pair or ("reorder" if task.reorder else name if task.given or task.dialogues else "")
-        if task.given or task.dialogues:
-            corpus = self._corpus(split, labelled_pairs if task.given else dialogues, [given_sources(task)[split]])
-        source: Any
-        if task.given:
-            source = Given(corpus, frame, stage.length, self.labels.get(name))
-            self.labels[name] = source.names
-        elif task.dialogues:
-            source = Dialogues(corpus, frame, stage.length)
-        else:
-            source = Packed(corpus, frame, stage.length, task.format, task.pair, task.reorder)
-        asked = Text(corpus, frame, self.student.tokenizer)
+        if task.own_source:
+            reader = labelled_pairs if task.given else dialogues if task.dialogues else translations
+            corpus = self._corpus(split, reader, [given_sources(task)[split]])
+        asked = Text(corpus, self.frame, self.student.tokenizer)
         inputs = model_inputs(network.config)
         if getattr(network.config, "use_task_id", False):
             inputs = (*inputs, "task_type_ids")
+        if task.restarts:
+            check_positions(network)
+            inputs = (*inputs, "position_ids")
         return PretextDataset(
-            source,
-            frame,
+            self._source(name, task, stage.length, corpus),
+            self.frame,
             {one: own.ask(asked) for one, own in task.objectives.given.items()},
             label=label,
             inputs=inputs,
             seed=self.seed,
             draws=task.draws if split == "train" else 1,
             task_type=task.task_type,
+            memory=task.memory,
+            first_position=first_position(network.config),
             digest=corpus.folder.name,
             most=task.most if split == "train" else WATCHED,
             start=decoder_start(network.config) if has_decoder(network) else 0,
         )
+
+    def _source(self, name: str, task: PretextTask, length: int, corpus: Corpus) -> Drawable:
+        if task.given:
+            source = Given(corpus, self.frame, length, self.labels.get(name))
+            self.labels[name] = source.names
+            return source
+        if task.dialogues:
+            return Dialogues(corpus, self.frame, length)
+        if task.translations:
+            return Translations(
+                corpus, self.frame, length, task.language, typed=task.language_embeddings, restart=task.restart
+            )
+        pair = task.pair or ("next_sentence" if task.two_segments else None)
+        return Packed(corpus, self.frame, length, task.format, pair, task.reorder)
 
     def _parts(self) -> tuple[nn.Module, ...]:
         heads = with_first_names(self.heads, Objectives.renamed, AS_RECORDED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ from teachers.taskmodel import evaluating
 
 WATCHED = 256
 """Sequences of the validation text that are scored."""
+PERPLEXED = ("mlm", "next_word", "plm")
+"""Terms whose answers are words, of which reports tell the perplexity."""
 
 
 @dataclass
@@ -68,11 +70,14 @@ class PretextLoss(Loss):
         return terms
 
 
-def reads_last(network: Any) -> SignalSpec:
-    """Return that nothing but the last hidden states is read; of a decoder that writes, its scores of all words."""
+def reads_last(network: Any, streams: int = 1) -> SignalSpec:
+    """Return that nothing but the last hidden states is read, of two streams those of the second.
+
+    Of a decoder that writes it is its scores of all words.
+    """
     if has_decoder(network):
         return NOTHING
-    return SignalSpec(hidden_states=(layer_count(network),), logits=False)
+    return SignalSpec(hidden_states=(streams * (layer_count(network) + 1) - 1,), logits=False)
 
 
 def mean_loss(answered: Answered, hidden: Tensor) -> Tensor:
@@ -83,6 +88,10 @@ def mean_loss(answered: Answered, hidden: Tensor) -> Tensor:
     if logits.ndim == 1:
         return F.binary_cross_entropy_with_logits(logits, labels.float())
     return F.cross_entropy(logits, labels)
+
+
+class _Outcomes(dict[str, list[tuple[Tensor, Tensor]]]):
+    """Of each term, by batches, what ``_outcome`` returns."""
 
 
 class PretextMonitor:
@@ -103,20 +112,18 @@ class PretextMonitor:
     def figures(self) -> dict[str, Any]:
         """Return ``scores`` by term, and ``score``, the first of them.
 
-        They are accuracies; where classes are very unequal, as of replaced tokens, areas under the curve.
+        They are accuracies; where classes are very unequal, as of replaced tokens, areas under the curve. Of a network
+        with memory the perplexity without it is told too.
         """
-        found: dict[str, list[tuple[Tensor, Tensor]]] = {}
-        encoder, device = base_encoder(self.network), next(self.network.parameters()).device
-        writes = has_decoder(self.network)
+        found, bare = _Outcomes(), _Outcomes()
+        device = next(self.network.parameters()).device
         with evaluating(self.network), evaluating(self.loss.modules):
             for rows in batches_by_length(self.rows.lengths.tolist(), 32):
-                batch = self.loss.prepare(self.rows.batch(rows).to(device))
-                hidden = (
-                    encoder(**batch.inputs).last_hidden_state if not writes else self.network(**batch.inputs).logits
-                )
-                for head in self.loss.heads.values():
-                    for name, answered in head(hidden, batch).items():
-                        found.setdefault(name, []).append(_outcome(answered))
+                batch = self.rows.batch(rows).to(device)
+                self._answer(batch, found)
+                targets = {name: target for name, target in batch.targets.items() if name != "memory"}
+                if len(targets) < len(batch.targets):
+                    self._answer(replace(batch, targets=targets), bare)
         scores: dict[str, float] = {}
         for name, outcomes in found.items():
             values, losses = (torch.cat(parts) for parts in zip(*outcomes, strict=True))
@@ -126,9 +133,22 @@ class PretextMonitor:
             else:
                 scores[f"{name}.accuracy"] = float(values.double().mean())
             loss = float(losses.double().mean())
-            perplexing = writes or name in ("mlm", "next_word")
+            perplexing = name in PERPLEXED or has_decoder(self.network)
             scores |= {f"{name}.perplexity": math.exp(loss)} if perplexing else {f"{name}.loss": loss}
+        for name, outcomes in bare.items():
+            mean = float(torch.cat([losses for _, losses in outcomes]).double().mean())
+            scores[f"{name}.perplexity_without_memory"] = math.exp(mean)
         return {"scores": scores, "score": next(iter(scores.values()))}
+
+    def _answer(self, batch: Batch, found: _Outcomes) -> None:
+        batch = self.loss.prepare(batch)
+        if has_decoder(self.network):
+            hidden = self.network(**batch.inputs).logits
+        else:
+            hidden = base_encoder(self.network)(**batch.inputs).last_hidden_state
+        for head in self.loss.heads.values():
+            for name, answered in head(hidden, batch).items():
+                found.setdefault(name, []).append(_outcome(answered))
 
 
 def _outcome(answered: Answered) -> tuple[Tensor, Tensor]:

@@ -26,9 +26,9 @@ class TokenizerBlock(_Block):
     Attributes:
         from_: A model folder or hub name whose tokenizer is taken; written ``from``. Otherwise one is learned from the
             text.
-        kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa), ``unigram`` (ALBERT), ``gpt2`` (bytes too, with an end of
-            text as the only special token), ``bpe`` (bytes too, for an encoder with a decoder) or ``t5`` (the same
-            with the 100 sentinels of ``span_corruption``).
+        kind: ``wordpiece`` (BERT), ``bytes`` (RoBERTa), ``unigram`` (ALBERT), ``xlnet`` (unigrams too, with the
+            classifier token last), ``gpt2`` (bytes too, with an end of text as the only special token), ``bpe`` (bytes
+            too, for an encoder with a decoder) or ``t5`` (the same with the 100 sentinels of ``span_corruption``).
         size: Pieces.
         lowercase: Whether everything is written small; those of bytes never do.
     """
@@ -73,8 +73,8 @@ class NetworkBlock(_Block):
         allowed = [
             name
             for name in FAMILIES
-            if ((known := FAMILIES.get(name)).predicts_words or known.causal or known.decoder)
-            and known.layers is not None
+            if ((known := FAMILIES.get(name)).predicts_words or known.causal or known.two_streams or known.decoder)
+            and known.layers
         ]
         if family not in allowed:
             raise ValueError(f"got {family!r}; those that are pretrained here: {', '.join(allowed)}")
@@ -93,6 +93,13 @@ class PretextTask(_Block):
             or queries with results (ERNIE 2.0). A split named validation is watched.
         dialogues: Folder, file or hub name of dialogues with ``turns``; whether they are real is asked for (ERNIE 1.0).
             A split named validation is watched.
+        translations: Folder, file or hub name of pairs with ``source`` and ``target``, the same in two languages. They
+            are read one after the other, so that hidden words of one are found in the other (XLM's translation language
+            modelling). A split named validation is watched.
+        language: Of translations, whether ``both`` are read or the ``source`` or ``target`` sentences alone.
+        language_embeddings: Whether the token type of a ``target`` sentence is 1 when it is read alone too, so that
+            types are XLM's language embeddings. Standard tokenizers give such a sentence 0.
+        restart: Whether the positions of the second of two translations begin anew, as in XLM.
         objectives: What is asked of the tokens.
         draws: How many different forms chance gives a sequence: 1 is static masking, none a new one in every epoch.
         task_type: Number of the task for networks that take one (ERNIE 2.0).
@@ -105,6 +112,10 @@ class PretextTask(_Block):
     reorder: int = Field(default=0, ge=0, le=5)
     given: str | None = None
     dialogues: str | None = None
+    translations: str | None = None
+    language: Literal["both", "source", "target"] = "both"
+    language_embeddings: bool = False
+    restart: bool = True
     objectives: Objectives = Field(default_factory=Objectives)
     draws: Positive | None = None
     task_type: int = Field(default=0, ge=0)
@@ -113,13 +124,22 @@ class PretextTask(_Block):
 
     @model_validator(mode="after")
     def _one_source(self) -> PretextTask:
-        named = [name for name in ("pair", "reorder", "given", "dialogues") if getattr(self, name)]
+        named = [name for name in ("pair", "reorder", "given", "dialogues", "translations") if getattr(self, name)]
         if len(named) > 1:
             raise ValueError(f"{' and '.join(named)}: a sequence has one class; write a task for each")
-        if not named and not self.objectives.given:
+        if named in ([], ["translations"]) and not self.objectives.given:
             raise ValueError("asks for nothing; give objectives such as {mlm: {}}, or pair, reorder, given, dialogues")
+        others = sorted({"language", "language_embeddings", "restart"} & self.model_fields_set)
+        if others and not self.translations:
+            raise ValueError(f"{others[0]}: is of translations")
         if self.objectives.next_word is not None and named:
             raise ValueError(f"next_word is for decoders, which have no token that knows a pair; leave {named[0]} out")
+        if self.objectives.plm is not None and named:
+            raise ValueError(
+                f"plm has no loss of whole sequences; leave {named[0]} out. sequences: segment_pair gives two segments"
+            )
+        if self.memory and self.format != "blocks":
+            raise ValueError("memory: is of sequences: blocks, of which each goes on where the one before it ends")
         writing = [name for name, own in self.objectives.given.items() if own.writes]
         if writing and named:
             raise ValueError(f"{writing[0]} has no token that knows a pair; leave {named[0]} out")
@@ -127,16 +147,36 @@ class PretextTask(_Block):
             raise ValueError(
                 "sequences: blocks may begin inside of a sentence; choose another for pairs and paragraphs"
             )
-        if self.sequences is not None and (self.given or self.dialogues):
-            raise ValueError("sequences: is for text; given pairs and dialogues are sequences already")
+        if self.sequences is not None and self.own_source:
+            raise ValueError("sequences: is for text; given pairs, dialogues and translations are sequences already")
         return self
+
+    @property
+    def own_source(self) -> str | None:
+        """Pairs, dialogues or translations, if the task has a source of its own."""
+        return self.given or self.dialogues or self.translations
+
+    @property
+    def restarts(self) -> bool:
+        """Whether positions begin anew within a sequence."""
+        return bool(self.translations) and self.language == "both" and self.restart
 
     @property
     def format(self) -> Format:
         """How sentences make a sequence; segments where there are two, else full sequences, blocks for a decoder."""
-        if self.sequences is None and self.objectives.next_word is not None:
+        if self.sequences is None and (self.objectives.next_word is not None or self.memory):
             return "blocks"
         return self.sequences or ("segment_pair" if self.pair or self.reorder else "full_sentences")
+
+    @property
+    def memory(self) -> int:
+        """Tokens before a sequence whose hidden states are its memory."""
+        return max((own.remembers for own in self.objectives.given.values()), default=0)
+
+    @property
+    def two_segments(self) -> bool:
+        """Whether two segments are read without asking what they are to each other, as XLNet does."""
+        return self.objectives.plm is not None and self.format == "segment_pair"
 
 
 class Stage(_Block):
@@ -151,6 +191,13 @@ class Stage(_Block):
     tasks: dict[str, PretextTask] = Field(min_length=1)
     length: int = Field(default=128, ge=8)
     training: Training = Field(default_factory=lambda: Training(keep="last"))
+
+    @model_validator(mode="after")
+    def _short_memory(self) -> Stage:
+        most = max(task.memory for task in self.tasks.values())
+        if most > self.length:
+            raise ValueError(f"memory: {most} tokens are more than a sequence has ({self.length}); take no more")
+        return self
 
     @field_validator("training", mode="before")
     @classmethod

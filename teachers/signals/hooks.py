@@ -125,7 +125,7 @@ def _taps(network: Any, wanted: SignalSpec) -> Iterator[dict[str, dict[int, Tens
     handles = []
     try:
         for module, places in _tapped(network, wanted).items():
-            handles.append(module.register_forward_hook(_collector(seen, places)))
+            handles.append(module.register_forward_hook(_collector(seen, places, family_of(network).time_first)))
         yield seen
     finally:
         for handle in handles:
@@ -163,11 +163,11 @@ def _tapped(network: Any, wanted: SignalSpec) -> dict[nn.Module, list[list[Place
     return {module: runs for module, runs in found.items() if any(runs)}
 
 
-def _collector(seen: dict[str, dict[int, Tensor]], runs: list[list[Place]]) -> Callable[..., None]:
+def _collector(seen: dict[str, dict[int, Tensor]], runs: list[list[Place]], time_first: bool) -> Callable[..., None]:
     remaining = iter(runs)
 
     def collect(_module: nn.Module, _args: Any, output: Tensor) -> None:
         for name, index, channels in next(remaining, ()):  # DeBERTa's later runs are over positions
-            seen[name][index] = output[..., channels]
+            seen[name][index] = output.transpose(0, 1)[..., channels] if time_first else output[..., channels]
 
     return collect

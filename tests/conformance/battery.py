@@ -23,14 +23,11 @@ LEAST = {
 
 REFUSED = {
     "replace.theseus": ("albert", "modernbert"),
-    "quantize.qbert": ("xlnet",),
     "prune.heads": ("xlnet",),
-    "distill.minilm": ("xlnet",),
     "distill.tinybert": ("xlnet", "deberta-v2", "modernbert"),
     "distill.mobilebert": ("albert", "xlnet", "deberta-v2", "modernbert", "mpnet"),
     "distill.dual": FAMILIES,
     "share.layers": ("albert",),
-    "quantize.q8bert": ("xlnet",),
     "distill.margin_mse": FAMILIES,
     "distill.sequence": FAMILIES,
     "distill.listwise": FAMILIES,

@@ -34,13 +34,25 @@ QUICK = (
     "share.embeddings",
     "quantize.qbert",
 )
+OF_XLNET = {"prune.heads", "distill.tinybert", "distill.mobilebert"}
+"""Techniques that refuse the attention of every XLNet."""
+QUICK_OF_XLNET = ("distill.minilm", "quantize.qbert")
 
 
 @pytest.mark.parametrize("name", at_first(names(), *QUICK, *sorted(OTHER_TASKS)))
 def test_a_technique_on_a_decoder(name, signals, tmp_path):
-    case = Case(instance(name), signals, "gpt2", "causal-lm")
-    if name in OTHER_TASKS:
-        with pytest.raises(UserError, match=rf"step 1, {name}: .*(causal-lm|gpt2)"):
+    check(Case(instance(name), signals, "gpt2", "causal-lm"), OTHER_TASKS, tmp_path)
+
+
+@pytest.mark.parametrize("name", at_first([name for name in names() if name not in OTHER_TASKS], *QUICK_OF_XLNET))
+def test_a_technique_on_transformer_xl(name, signals, tmp_path):
+    check(Case(instance(name), signals, "xlnet", "causal-lm", changes={"attn_type": "uni"}), OF_XLNET, tmp_path)
+
+
+def check(case, refused, tmp_path):
+    name = case.technique.name
+    if name in refused:
+        with pytest.raises(UserError, match=rf"step 1, {name}: .*(causal-lm|{case.family})"):
             run(case.recipe, case.source, case.inputs)
         return
     before = case.source.digest

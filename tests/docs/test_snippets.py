@@ -34,6 +34,7 @@ ELSEWHERE = {
     ("docs/embedders.md", "python"): "tests/docs/test_embedders.py",
     ("docs/extending.md", "python"): "tests/extending/conftest.py",
     ("docs/python.md", "python"): "tests/unit/test_python_page.py",
+    ("docs/teachers.md", "python"): "tests/parity/test_document_losses.py",
     ("docs/tracking.md", "python"): "tests/unit/test_tracking.py",
 }
 """Programs that other tests run, which read the page or the files that it shows."""

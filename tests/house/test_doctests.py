@@ -74,6 +74,7 @@ MODULES = (
     "eval.task",
     "teachers.losses.ranking",
     "teachers.losses.siamese",
+    "teachers.pretraining.objectives.two_streams",
     "teachers.signals.predictions_file",
     "teachers.signals.predictions_teacher",
     "teachers.pretraining.objectives.denoising",

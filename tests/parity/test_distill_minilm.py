@@ -115,7 +115,7 @@ def test_an_equal_student_has_nothing_to_learn(relations):
     assert all(value.item() == pytest.approx(0.0, abs=1e-6) for value in loss(signals, batch).values())
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert", "albert", "distilbert", "mobilebert", "deberta-v2"])
+@pytest.mark.parametrize("family", ["bert", "modernbert", "albert", "distilbert", "mobilebert", "deberta-v2", "xlnet"])
 def test_padding_changes_nothing(family):
     task = tiny_task("classification")
     student, teacher = tiny_taskmodel(family, task.spec), tiny_taskmodel(family, task.spec, seed=1)
@@ -216,11 +216,11 @@ def test_relation_heads_that_do_not_fit_name_those_that_do():
     assert head_problems(5, 312, 384)[0].endswith("the nearest that do are 4 and 6")
 
 
-def test_what_cannot_be_is_refused_by_name():
+def test_what_cannot_be_is_refused_by_name(monkeypatch):
     task = tiny_task("classification")
     bert = tiny_taskmodel("bert", task.spec)
     few = tiny_taskmodel("bert", task.spec, num_attention_heads=2)
-    odd, none = tiny_taskmodel("modernbert", task.spec), tiny_taskmodel("xlnet", task.spec)
+    odd, relative = (tiny_taskmodel(family, task.spec) for family in ("modernbert", "xlnet"))
 
     def problems(model, teacher=bert, **fields):
         return MiniLMDistillation(**{"relation_heads": 4, **fields}).check(model, Inputs(teacher=live(teacher)))
@@ -232,8 +232,13 @@ def test_what_cannot_be_is_refused_by_name():
     )
     (problem,) = problems(odd, odd, relations="v1")
     assert "the student's (modernbert) and the teacher's are not; relations: v2" in problem
-    (problem,) = problems(none, none)
-    assert problem.startswith("distill.minilm: xlnet has no modules that give queries, keys and values")
+    assert problems(relative, relative) == []
+    (problem,) = problems(relative, relative, relations="v1")
+    assert "the student's (xlnet) and the teacher's are not; relations: v2" in problem
+    with monkeypatch.context() as patch:
+        patch.setattr("compress.distill.minilm.layer_parts", lambda model, layer: {})
+        (problem,) = problems(bert)
+    assert problem.startswith("distill.minilm: bert has no modules that give queries, keys and values")
     (problem,) = problems(bert, relation_heads=48)
     assert "the nearest that does is 32" in problem
     (problem,) = problems(bert, teacher_layer=3)

@@ -12,6 +12,7 @@ from compress.engine.steps import run
 from compress.export import export_onnx
 from compress.export.runtime.answering import Runtime
 from compress.modules.low_rank import LowRankLinear
+from compress.quantize.weights import WeightQuantization
 from compress.recipe import Recipe
 from compress.share.lowrank import (
     LowRank,
@@ -184,9 +185,10 @@ def test_what_is_needed_follows_the_fields():
         LowRank(recover=False, objective={"distill.logits": {}})
 
 
-def test_attention_of_xlnet_is_refused_by_name():
+def test_attention_without_linear_layers_is_refused_by_name():
     model = tiny_taskmodel("xlnet")
-    (problem,) = LowRank(parts=("attention",)).check(model, Inputs())
+    assert LowRank(parts=("attention",)).check(model, Inputs()) == []
+    (problem,) = LowRank(parts=("attention",)).check(WeightQuantization().apply(model, Inputs(), None).model, Inputs())
     assert problem == "share.lowrank: parts ['attention'] of xlnet hold no plain linear layer"
 
 

@@ -5,7 +5,15 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import against_teacher, distillation_step, multitask, static_vectors, tinybert_step, vector_index
+from benchmarks import (
+    adapters,
+    against_teacher,
+    distillation_step,
+    multitask,
+    static_vectors,
+    tinybert_step,
+    vector_index,
+)
 from benchmarks.static_vectors import Measured
 from compress.artifact.artifact import Artifact
 from compress.export import export_onnx
@@ -98,6 +106,18 @@ def test_the_picture_and_the_table_of_the_index_come_from_the_record(tmp_path):
     drawn = vector_index.draw(found).decode()
     assert "a int8" in drawn
     assert "b int8" not in drawn
+
+
+def test_the_tables_of_adapters_come_from_the_record():
+    task = {"metric": "accuracy", "examples": 500, "final": False, "score": [0.8, 0.8, 0.79], "equal": 1.0}
+    speed = {"texts": 1, "milliseconds": {"one graph": 10.0, "merged": 15.0}, "factor": [1.5, 1.4, 1.6]}
+    form = {"form": "float32", "bytes": 95e6, "bytes_of_one": 91e6, "bytes_of_all": 455e6, "speed": [speed]}
+    rows = [form | {"tasks": {"sst2": task | {"difference": 2e-6, "scale": 3.0}}}]
+    machine = {"cpu": "a processor", "features": [], "versions": {}}
+    text = adapters.report({"forms": rows, "trained": "so", "machine": machine, "commit": "abc"})
+    assert "| float32 | 95.0 | 91.0 | 1.04 | 455.0 |" in text
+    assert "| float32 | 1 | 10.00 | 15.00 | 1.50 [1.40, 1.60] |" in text
+    assert "| float32 | sst2 | accuracy | 500¹ | 0.8000 | 0.8000 | 0.7900 | 100.0% | 2.0e-06 of 3.0 |" in text
 
 
 def test_differences_of_static_vectors_are_paired():

@@ -37,7 +37,8 @@ def tiny(tmp_path, monkeypatch):
     (tmp_path / "list.txt").write_text("warm room\n", encoding="utf-8")
     pairs = [{"text_a": f"the film {i}", "text_b": word, "label": word} for i, word in enumerate(["good", "bad"] * 6)]
     dialogues = [{"turns": [f"where is room {i}?", "in Rome", "is it warm?", "yes"]} for i in range(6)]
-    for name, rows in (("given", pairs), ("dialogues", dialogues)):
+    translations = [{"source": f"der Film {i} war gut", "target": f"the film {i} was good"} for i in range(12)]
+    for name, rows in (("given", pairs), ("dialogues", dialogues), ("translations", translations)):
         (tmp_path / name).mkdir()
         for split in ("train", "validation"):
             (tmp_path / name / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
@@ -63,7 +64,12 @@ def tiny(tmp_path, monkeypatch):
             place = f"teacher.pretrain.stages.{number}"
             values += [f"{place}.length=32", f"{place}.training.max_steps=4", f"{place}.training.batch_size=4"]
             for name, task in stage.tasks.items():
-                for source in ("given", "dialogues"):
+                values += [
+                    f"{place}.tasks.{name}.objectives.{one}.memory=8"
+                    for one, own in task.objectives.given.items()
+                    if own.remembers
+                ]
+                for source in ("given", "dialogues", "translations"):
                     if getattr(task, source):
                         values.append(f"{place}.tasks.{name}.{source}={tmp_path / source}")
                 if task.objectives.mlm is not None and task.objectives.mlm.lists:

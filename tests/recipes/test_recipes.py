@@ -90,7 +90,8 @@ def several_tasks(recipe, folder):
     base.mkdir()
     save_taskmodel(tiny_taskmodel("bert", tiny_spec("masked-lm")), base)
     values += [f"teacher.model={base}", "teacher.finetune.max_steps=6", "teacher.finetune.batch_size=8"]
-    return values + [f"teacher.finetune.per_task.{least}" for least in ("max_steps=2", "batch_size=8")]
+    again = recipe.teacher.finetune.per_task is not None
+    return values + [f"teacher.finetune.per_task.{least}" for least in ("max_steps=2", "batch_size=8") if again]
 
 
 def tiny_step(number, step, own_training):
@@ -134,6 +135,7 @@ def tiny_teacher(block, task, folder):
 def tiny_overrides(tmp_path, monkeypatch):
     """Return what makes a recipe tiny: its data, its teacher, and a few optimizer steps."""
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("COMPRESS_BASE", raising=False)  # a recipe's own default says of which family its teacher is
 
     def overrides(path):
         recipe = read_recipe(path)
@@ -141,7 +143,7 @@ def tiny_overrides(tmp_path, monkeypatch):
             return several_tasks(recipe, tmp_path)
         task = task_for(recipe)
         write_data(task, tmp_path / "data")
-        values = [f"task.data={tmp_path / 'data'}", *tiny_teacher(recipe.teacher, task, tmp_path)]
+        values = [f"task.data={tmp_path / 'data'}", "task.columns={}", *tiny_teacher(recipe.teacher, task, tmp_path)]
         if recipe.teacher.finetune is not None:
             blocks = ["teacher.finetune"] + ["teacher.finetune.in_domain"] * (
                 recipe.teacher.finetune.in_domain is not None

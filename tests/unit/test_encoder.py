@@ -150,7 +150,8 @@ def test_kept_layers_compute_as_if_the_others_were_not_there_and_reload_in_stock
     torch.testing.assert_close(logits(taskmodel.model, inputs), expected, atol=1e-6, rtol=0)
     save_taskmodel(taskmodel, tmp_path)
     stock = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    assert torch.equal(logits(stock, inputs), logits(taskmodel.model, inputs))
+    apart = 1e-6 if family == "xlnet" else 0  # whose standard class takes the sums of its output layer in another order
+    torch.testing.assert_close(logits(stock, inputs), logits(taskmodel.model, inputs), atol=apart, rtol=0)
     assert all(
         getattr(module, "layer_idx", i) == i for i, layer in enumerate(layers(stock)) for module in layer.modules()
     )

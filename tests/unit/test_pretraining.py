@@ -538,7 +538,7 @@ def test_a_network_is_trained_further_with_its_own_tokenizer(data):
         ({"objectives": {"mlm": {}, "rtd": {}}}, "rtd fills the sequences itself"),
         ({"objectives": {"mlm": {"units": "phrase"}}}, "lists go with 'units: phrase'"),
         ({"objectives": {"mlm": {"mask": 0.9, "random": 0.2}}}, "shares of one whole"),
-        ({"given": "x", "sequences": "doc_sentences"}, "given pairs and dialogues are sequences already"),
+        ({"given": "x", "sequences": "doc_sentences"}, "given pairs, dialogues and translations are sequences already"),
     ],
 )
 def test_tasks_that_make_no_sense_are_refused(data, task, said):

@@ -16,7 +16,7 @@ import numpy as np
 from compress.export.runtime.manifest import library_for, read_manifest
 from compress.export.runtime.windows import WINDOW, Window, in_order, windows
 from compress.export.targets.library import Engine, ExportError
-from eval.encoding import Array, Feature, Inputs, TextEncoder
+from eval.encoding import TASK_IDS, Array, Feature, Inputs, TextEncoder
 from eval.files.json_text import JsonError, parse_json
 from eval.inference import Answer, Predictions, answered, cheapest_batches, joined
 from eval.kinds.kind_registry import kind_of
@@ -73,8 +73,9 @@ class Runtime:
         self.manifest = read_manifest(self.folder)
         self.name: str = name or self.manifest["name"]
         self.task: dict[str, Any] = self.manifest["task"]
+        library = library_for(self.folder, self.manifest)
         try:
-            self.encoder = TextEncoder.from_folder(self.folder)
+            self.encoder = TextEncoder.from_folder(self.folder, library.tokenizer)
         except Exception as error:  # tokenizers raises bare Exceptions
             raise ExportError(f"{self.folder}: the tokenizer cannot be read ({first_line(error)})") from error
         if speed is not None and self.manifest.get("speed") is None:
@@ -86,7 +87,6 @@ class Runtime:
         if speed is not None and not 0 <= speed <= 1:
             raise ExportError(f"speed: got {speed}, allowed are 0 (every layer) to 1 (the first exit)")
         self.settings: Inputs = {} if speed is None else {"speed": np.array(speed, dtype=np.float32)}
-        library = library_for(self.folder, self.manifest)
         self.weight_files = library.files_of(self.manifest["files"])
         self.max_tokens: int | None = self.manifest.get("max_tokens")
         asked = threads or self._threads()
@@ -113,10 +113,13 @@ class Runtime:
 
     def forward_counted(self, inputs: Inputs) -> tuple[Array, Array | None]:
         """Return the logits, and for a model with early exits how many layers each row ran through, ``[rows]``."""
+        one_of = self.manifest.get("one_of")
+        asked = {TASK_IDS: np.full_like(inputs["input_ids"], one_of["number"])} if one_of else {}
         try:
-            found = self.engine.run({**inputs, **self.settings})
+            found = self.engine.run({**inputs, **asked, **self.settings})
         except Exception as error:  # each library has a dozen unrelated error types
             raise ExportError(f"{self.folder}: its runtime cannot run it ({first_line(error)})") from error
+        found = {one_of["output"]: found[one_of["output"]]} if one_of else found
         layers = found.pop("layers", None)
         found.pop("last_hidden_state", None)  # of an embedding, for tools that pool it themselves
         logits = np.stack(list(found.values()), axis=-1) if len(found) > 1 else next(iter(found.values()))
@@ -132,7 +135,7 @@ class Runtime:
         Raises:
             ExportError: If an example lacks a field or is no text; all such examples at once.
         """
-        held = self._examples(examples, 1)
+        held = self.examples(examples, 1)
         return joined(self.by_window(windows(held, WINDOW), batch_size, self._cores_are_free))
 
     def stream(
@@ -165,7 +168,7 @@ class Runtime:
         """
 
         def encoded(window: Window) -> tuple[list[dict[str, Any]], list[Feature]]:
-            held = self._examples(window.items, window.first)
+            held = self.examples(window.items, window.first)
             return held, self.encoder.encode(held)
 
         with ThreadPoolExecutor(max_workers=1) as thread:
@@ -228,7 +231,16 @@ class Runtime:
         logits, now = step(inputs, past or {})
         return np.asarray(logits[0, -1], dtype=np.float32), now
 
-    def _examples(self, items: Iterable[str | Mapping[str, Any]], first: int) -> list[dict[str, Any]]:
+    def examples(self, items: Iterable[str | Mapping[str, Any]], first: int) -> list[dict[str, Any]]:
+        """Return lines or examples as examples with the fields that this model reads.
+
+        Args:
+            items: As ``predict`` takes them.
+            first: The number of the first, for messages.
+
+        Raises:
+            ExportError: If an example lacks a field or is no text; all such examples at once.
+        """
         settings = self.encoder.settings
         if self.encoder.kind.masks:
             raise ExportError(f"a {settings.kind} export gives logits (Runtime.forward), not answers")

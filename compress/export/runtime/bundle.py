@@ -38,6 +38,7 @@ PARTS = (
     "compress.export.runtime.manifest",
     "compress.export.runtime.windows",
     "compress.export.runtime.answering",
+    "compress.export.runtime.task_set",
     "compress.export.runtime.many_processes",
     "compress.export.runtime.program",
 )
@@ -68,13 +69,13 @@ if __name__ == "__main__":
 LOOKUP = '''
 
 def kind_names() -> tuple[str, ...]:
-    """Return the kind of task that this program knows."""
-    return ("KIND",)
+    """Return the kinds of task that this program knows."""
+    return (NAMES,)
 
 
 def kind_of(name: str) -> Kind:
-    """Return it."""
-    return CLASS()
+    """Return one of them."""
+    return {PAIRS}[name]()
 '''
 TAIL = """
 if __name__ == "__main__":
@@ -95,32 +96,35 @@ CHECK = """    import json, numpy, onnxruntime, pathlib
 PAIR_LINE = "two texts with a tab between them, or a JSON object with `text_a` and `text_b`"
 
 
-def predict_program(target: str, library: Library, kind: str = "classification") -> str:
+def predict_program(target: str, library: Library, *kinds: str) -> str:
     """Return the source of a program that predicts with nothing of this toolkit installed.
 
     Args:
         target: What the export is made for.
         library: What runs it.
-        kind: Kind of task; the program holds no other.
+        kinds: Kinds of task; the program holds no others.
 
     Raises:
         UserError: The file of a kind of another package hides what another part defines.
     """
-    parts = [*PARTS, *kind_parts(kind)]
+    parts = [*PARTS, *kind_parts(*kinds)]
     read = [_read(Path(str(import_module(part).__file__)).read_text(encoding="utf-8")) for part in parts]
     if twice := [name for name, count in Counter(chain(*(defined for defined, _ in read))).items() if count > 1]:
-        raise UserError(f"kind {kind}: its file defines {', '.join(twice)}, as another part of predict.py does; rename")
+        names, own = " or ".join(kinds), ", ".join(twice)
+        raise UserError(f"kind {names}: its file defines {own}, as another part of predict.py does; rename")
     bodies = [body for _, body in read]
     place = PARTS.index(LIST) + 1
     bodies[place:place] = [*_engine(library), _list(target, library)]
-    lookup = LOOKUP.replace("KIND", kind).replace("CLASS", type(kind_of(kind)).__name__)
+    classes = {kind: type(kind_of(kind)).__name__ for kind in kinds}
+    lookup = LOOKUP.replace("NAMES", ", ".join(f'"{kind}"' for kind in kinds))
+    lookup = lookup.replace("PAIRS", ", ".join(f'"{kind}": {name}' for kind, name in classes.items()))
     head = HEAD.replace("LIBRARY", library.package)
     return "\n\n".join([head, *bodies, lookup, TAIL]).replace("\n\n\n\n", "\n\n\n")
 
 
-def write_program(folder: Path, target: str, library: Library, kind: str) -> None:
+def write_program(folder: Path, target: str, library: Library, *kinds: str) -> None:
     """Write ``predict.py`` into an export folder; arguments as ``predict_program`` takes them."""
-    (folder / "predict.py").write_text(predict_program(target, library, kind), encoding="utf-8")
+    (folder / "predict.py").write_text(predict_program(target, library, *kinds), encoding="utf-8")
 
 
 def _engine(library: Library) -> list[str]:
@@ -145,9 +149,9 @@ def library_of(target: str) -> Library | None:
 '''
 
 
-def kind_parts(kind: str) -> list[str]:
-    """Return the modules of a kind of task that its program holds: that of its class and those of the classes below."""
-    found = [each.__module__ for each in reversed(type(kind_of(kind)).__mro__)]
+def kind_parts(*kinds: str) -> list[str]:
+    """Return the modules of kinds of task that a program holds: of their classes, after those of the classes below."""
+    found = [each.__module__ for kind in kinds for each in reversed(type(kind_of(kind)).__mro__)]
     return [module for module in dict.fromkeys(found) if module not in (*PARTS, "builtins")]
 
 
@@ -209,6 +213,45 @@ To check a runtime elsewhere, run this here with its session in the place of ONN
 {CHECK}
 Before this folder was written, its answers were compared with those of the torch model:
 {_checked(gate)}
+"""
+
+
+def several_page(manifest: dict[str, Any], library: Library) -> str:
+    """Return the page of an export of several tasks over one base.
+
+    Args:
+        manifest: Content of its ``export.json``.
+        library: What runs it.
+    """
+    size = manifest["files"][library.files[0]]["bytes"] / 1e6
+    head = f"{len(manifest['tasks'])} tasks over one base for {library.name}: {manifest['scheme']}"
+    rows = "\n".join(
+        f"| `{name}` | its `encoder.json`, `export.json`, `conformance.json` |" for name in manifest["tasks"]
+    )
+    return f"""# {escape(manifest["name"])}
+
+{head}, opset {manifest["opset"]}, {size:.1f} MB.
+
+| file | what it is |
+|---|---|
+| `{library.files[0]}` | the network: the base once, and beside it what each task has of its own |
+| `tokenizer.json`, `config.json` | those of the base |
+{rows}
+| `predict.py` | predicts with numpy, tokenizers and {library.package} alone |
+
+    pip install numpy tokenizers {library.package}
+    python predict.py "a line"                      one JSON object a line: task -> its answer
+    python predict.py --file lines.txt > answers.jsonl
+
+    from pathlib import Path
+    from predict import Runtime, TaskSet
+    TaskSet(Path(".")).predict(["a line"])          every task
+    TaskSet(Path("."), tasks=["{manifest["tasks"][0]}"])             only some
+    Runtime("{manifest["tasks"][0]}").predict(["a line"])            one, which every command takes as an export too
+
+A row of the graph's input says its task in `task_ids` (int64, shaped as `input_ids`, the task's number at each token,
+counted from 0 in the order above), so a batch may mix tasks. Each task has an output of its name, of which the rows
+count that ask it. Each was compared with its own model before this folder was written; see its `export.json`.
 """
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compress.export.targets.library import FIRST_TARGET, ExportError, Library
+from compress.export.targets.library import ABOVE, FIRST_TARGET, ExportError, Library
 from compress.export.targets.target_registry import library_of
 from eval.files.json_text import JsonError, read_json
 
@@ -34,6 +34,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "speed": (int, float),
     "one_token": (list,),
     "max_tokens": (int,),
+    "one_of": (dict,),
 }
 """Fields of the manifest, as JSON values."""
 
@@ -49,26 +50,25 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def tasks_of(folder: Path) -> tuple[str, ...]:
+    """Return the tasks of an export of several, which each are a folder in it; none for an export of one.
+
+    Raises:
+        ExportError: If ``export.json`` is missing or damaged.
+    """
+    return tuple(_manifest(folder).get("tasks") or ())
+
+
 def whole_manifest(folder: Path) -> dict[str, Any]:
     """Return ``export.json`` of an export folder whose files are all there and whole.
 
     Raises:
         ExportError: With everything that is wrong with the folder.
     """
-    file = folder / MANIFEST
-    if not file.is_file():
-        raise ExportError(f"{folder}: no {MANIFEST} here; an export is a folder that 'compress export' wrote")
-    try:
-        manifest = read_json(file)
-    except JsonError as error:
-        raise ExportError(f"{file}: {error}; copy or export it again") from error
-    if not isinstance(manifest, dict) or "format" not in manifest:
-        raise ExportError(f"{file}: not the manifest of an export")
-    if manifest["format"] != FORMAT:
-        found = manifest["format"]
-        raise ExportError(
-            f"{file}: format {repr(found)[:60]}; this reader knows format {FORMAT}, so use a matching version"
-        )
+    file, manifest = folder / MANIFEST, _manifest(folder)
+    if tasks := manifest.get("tasks"):
+        names = ", ".join(map(str, tasks))
+        raise ExportError(f"{folder}: holds several tasks; name the folder of one: {folder}/NAME, of {names}")
     wrong = [
         key
         for key, kinds in KINDS.items()
@@ -76,13 +76,15 @@ def whole_manifest(folder: Path) -> dict[str, Any]:
     ]
     if wrong:
         raise ExportError(f"{file}: {' and '.join(wrong)} missing or of another type; export it again")
-    files, library = manifest["files"], library_of(target_of(manifest))
-    wanted = () if library is None else (*library.files, *FILES)
+    files, library = manifest["files"], _library(manifest)
+    wanted = () if library is None else (*library.files, library.tokenizer, *FILES[1:])
     found = () if library is None else library.files_of(path.name for path in folder.iterdir())
     problems = [f"does not list {name}" for name in dict.fromkeys((*wanted, *found)) if name not in files]
     below = library is None or "/" in library.files[0]
     for name, known in files.items():
-        problems += wrong_file(folder, name, known, below)
+        above = name in wanted and name.startswith(ABOVE)
+        place = (folder / ABOVE, name.removeprefix(ABOVE)) if above else (folder, name)
+        problems += wrong_file(*place, known, below)
     if library is not None and not problems:
         problems += library.problems(folder)
     if not problems and manifest.get("digest", "") not in ("", with_digest(manifest)["digest"]):
@@ -99,13 +101,37 @@ def library_for(folder: Path, manifest: Mapping[str, Any]) -> Library:
     Raises:
         ExportError: If nothing on this machine does.
     """
-    target = target_of(manifest)
-    library = library_of(target)
+    target, library = target_of(manifest), _library(manifest)
     if library is None:
         raise ExportError(
             f"{folder}: an export for {target[:60]!r}, which this cannot run; README.md there says what can"
         )
     return library
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """Return what ``export.json`` says, of a format that is known here."""
+    file = folder / MANIFEST
+    if not file.is_file():
+        raise ExportError(f"{folder}: no {MANIFEST} here; an export is a folder that 'compress export' wrote")
+    try:
+        manifest = read_json(file)
+    except JsonError as error:
+        raise ExportError(f"{file}: {error}; copy or export it again") from error
+    if not isinstance(manifest, dict) or "format" not in manifest:
+        raise ExportError(f"{file}: not the manifest of an export")
+    if manifest["format"] != FORMAT:
+        found = manifest["format"]
+        raise ExportError(
+            f"{file}: format {repr(found)[:60]}; this reader knows format {FORMAT}, so use a matching version"
+        )
+    return manifest
+
+
+def _library(manifest: Mapping[str, Any]) -> Library | None:
+    """Return what runs an export, if it is installed; of one of several tasks with the files in the folder above."""
+    library = library_of(target_of(manifest))
+    return library.of_one_task() if library is not None and manifest.get("one_of") else library
 
 
 def target_of(manifest: Mapping[str, Any]) -> str:

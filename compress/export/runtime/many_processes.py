@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from compress.export.runtime.answering import Runtime, usable_cores
+from compress.export.runtime.task_set import TaskSet, opened
 from compress.export.runtime.windows import Window, in_order, windows
 from compress.export.targets.library import ExportError
-from eval.examples import Answer
 
 AUTO = "auto"
 MOST_PROCESSES = 1024
@@ -51,6 +51,8 @@ def json_lines(
 ) -> Iterator[bytes]:
     """Answer lines; yields lines of JSON, one or many at a time, in the order of the lines.
 
+    Of an export of several tasks a line holds the answer of each, by its name.
+
     Args:
         folder: The export.
         lines: Any number of them, or examples, as ``example`` reads them.
@@ -65,7 +67,7 @@ def json_lines(
         ExportError: As ``Runtime`` and ``Runtime.stream`` do; or a process ended before its answers came.
     """
     if processes == 1:
-        for answer in Runtime(folder, threads, speed=speed).stream(lines, chunk, batch_size):
+        for answer in opened(folder, threads, speed=speed).stream(lines, chunk, batch_size):
             yield _json_line(answer)
         return
     share = partial(_share_answered, folder, batch_size, speed)
@@ -101,7 +103,7 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _json_line(answer: Answer) -> bytes:
+def _json_line(answer: Mapping[str, Any]) -> bytes:
     return json.dumps(answer, ensure_ascii=False).encode() + b"\n"
 
 
@@ -112,8 +114,8 @@ def _share_answered(folder: Path, batch_size: int | None, speed: float | None, w
 
 
 @cache
-def _opened(folder: Path, speed: float | None) -> Runtime:
-    return Runtime(folder, 1, spinning=False, speed=speed)
+def _opened(folder: Path, speed: float | None) -> Runtime | TaskSet:
+    return opened(folder, 1, spinning=False, speed=speed)
 
 
 def _end_with_parent() -> None:

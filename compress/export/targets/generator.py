@@ -81,14 +81,18 @@ class GeneratorTarget(Target):
     try_it = "python {out}/predict.py {text}"
 
     def refused(self, model: TaskModel, options: TargetBlock) -> list[str]:
-        """Refuse what writes no text."""
+        """Refuse what writes no text, and a decoder whose cache is none of keys and values."""
+        from teachers.anatomy.encoder import family_of
+
         del options
         kind = kind_of(model.task.kind)
-        return (
-            []
-            if kind.causal or kind.writes
-            else [f"{model.name}: {self.name} writes text, and {kind.named} model writes none"]
-        )
+        if not (kind.causal or kind.writes):
+            return [f"{model.name}: {self.name} writes text, and {kind.named} model writes none"]
+        if family_of(model.model).two_streams:
+            return [
+                f"{model.name}: xlnet remembers hidden states, no keys and values; take onnx in place of {self.name}"
+            ]
+        return []
 
     def write(self, model: TaskModel, beside: Path, scheme: Int8 | None, options: TargetBlock) -> Written:
         """Write ``model.onnx``, and ``encoder.onnx`` of a model with one."""

@@ -6,7 +6,7 @@ Like the other parts of ``predict.py`` it imports no more of the toolkit than ot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 FIRST_TARGET = "onnx"
 """The target where none is named: of commands, and of exports from before ``export.json`` said it."""
+
+ABOVE = "../"
+"""Stands before the names of files that lie in the folder above."""
 
 
 class ExportError(ValueError):
@@ -53,6 +56,7 @@ class Library:
         engine: Opens a file with a number of threads (0: as the library likes), which wait actively and stay on their
             core, or do not.
         more: Pattern of further files, of a network in several parts.
+        tokenizer: Where the tokenizer lies, from the export's folder.
     """
 
     name: str
@@ -60,6 +64,12 @@ class Library:
     files: tuple[str, ...]
     engine: Callable[[Path, int, bool], Engine]
     more: str = ""
+    tokenizer: str = "tokenizer.json"
+
+    def of_one_task(self) -> Library:
+        """Return what runs one of several tasks, whose network and tokenizer lie in the folder above."""
+        above = tuple(f"{ABOVE}{file}" for file in (*self.files, self.tokenizer))
+        return replace(self, files=above[:-1], tokenizer=above[-1])
 
     def open(self, folder: Path, threads: int, spinning: bool) -> Engine:
         """Load the network of an export folder.

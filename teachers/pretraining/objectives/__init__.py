@@ -23,6 +23,7 @@ from teachers.pretraining.objectives.in_document import InDocument
 from teachers.pretraining.objectives.masked_segment import MaskedSegment
 from teachers.pretraining.objectives.mlm import MaskedLM
 from teachers.pretraining.objectives.next_word import NextWord
+from teachers.pretraining.objectives.plm import PermutationLM
 from teachers.pretraining.objectives.pretext_objective import PretextObjective
 from teachers.pretraining.objectives.rtd import ReplacedTokenDetection
 from teachers.pretraining.objectives.span_boundary import SpanBoundary
@@ -49,6 +50,7 @@ REGISTRY: Registry[type[PretextObjective]] = Registry(
         "capitals": Capitals,
         "in_document": InDocument,
         "next_word": NextWord,
+        "plm": PermutationLM,
         "span_corruption": SpanCorruption,
         "denoising": Denoising,
         "masked_segment": MaskedSegment,
@@ -77,7 +79,8 @@ class Objectives(RenamedFields, NamedBlock):
         span_boundary: The tokens of a masked span from those at its ends (SpanBERT).
         capitals: Whether a word begins with a capital (ERNIE 2.0).
         in_document: Whether a word stands in the document elsewhere (ERNIE 2.0).
-        next_word: The token after each (GPT, GPT-2); of decoders, and alone.
+        next_word: The token after each (GPT, GPT-2, Transformer-XL); of decoders, and alone.
+        plm: Permutation language modelling (XLNet); of networks with two streams, and alone.
         span_corruption: Spans that were taken out (T5); of an encoder with a decoder, and alone, as the next two.
         denoising: The whole text, of which spans are missing and sentences shuffled (BART).
         masked_segment: A segment that the encoder does not see (MASS).
@@ -96,6 +99,7 @@ class Objectives(RenamedFields, NamedBlock):
     capitals: Capitals | None = None
     in_document: InDocument | None = None
     next_word: NextWord | None = None
+    plm: PermutationLM | None = None
     span_corruption: SpanCorruption | None = None
     denoising: Denoising | None = None
     masked_segment: MaskedSegment | None = None
@@ -123,6 +127,8 @@ class Objectives(RenamedFields, NamedBlock):
             raise ValueError("rtd fills the sequences itself; leave the other objectives out")
         if self.next_word is not None and len(self.given) > 1:
             raise ValueError("next_word is for networks that see no later token; leave the other objectives out")
+        if self.plm is not None and len(self.given) > 1:
+            raise ValueError("plm answers from a stream of its own; leave the other objectives out")
         writing = [name for name, own in self.given.items() if own.writes]
         if writing and len(self.given) > 1:
             raise ValueError(f"{writing[0]} is what a decoder writes of a sequence; leave the other objectives out")

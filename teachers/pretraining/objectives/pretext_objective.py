@@ -54,11 +54,18 @@ class PretextObjective(BaseModel):
 
     causal: ClassVar[bool] = False
     """Whether it needs a network in which a token sees none of those after it; others need one that sees them."""
+    permutes: ClassVar[bool] = False
+    """Whether it needs a network with two streams, and answers from the second."""
 
     writes: ClassVar[bool] = False
     """Whether a decoder writes the answers, beside an encoder that reads the sequence."""
 
     weight: float = Field(default=1.0, gt=0)
+
+    @property
+    def remembers(self) -> int:
+        """Tokens before a sequence whose hidden states are its memory."""
+        return int(getattr(self, "memory", 0))
 
     def ask(self, text: Text) -> Ask:
         """Return what asks, prepared for a corpus.

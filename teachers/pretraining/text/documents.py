@@ -62,7 +62,7 @@ def documents(sources: Iterable[Source], counts: Counts) -> Iterator[list[str]]:
 
     Args:
         sources: Files ``.txt`` with one paragraph a line and blank lines between documents, or rows from anywhere, each
-            a document with its text in ``text``.
+            a document with its text in ``text``; of translations ``source`` and ``target``, each a document.
         counts: What was read is counted here.
 
     Raises:
@@ -116,14 +116,15 @@ def _lines(file: Path, counts: Counts) -> Iterator[str | None]:
 
 def _rows(source: Source, counts: Counts) -> Iterator[str | None]:
     for row in source.rows():
-        text = row.values.get("text")
-        if not isinstance(text, str):
+        names = ("text",) if "text" in row.values else ("source", "target")
+        texts = [text for name in names if isinstance(text := row.values.get(name), str)]
+        if not texts:
             counts.refuse(row.where, row.problem or "has no text in 'text'")
-            continue
-        for line in text.splitlines():
-            if line.strip():
-                yield from _parts(line)
-        yield None
+        for text in texts:
+            for line in text.splitlines():
+                if line.strip():
+                    yield from _parts(line)
+            yield None
 
 
 def _parts(line: str) -> Iterator[str]:

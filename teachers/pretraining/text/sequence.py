@@ -27,6 +27,7 @@ class Drawn:
         words: Number of the word of each token, -1 for special tokens, ``[L]``.
         types: Token types, ``[L]``.
         places: Place of each token in the corpus, -1 for special tokens, ``[L]``.
+        positions: Position of each token, ``[L]``; None if they are counted through.
         label: Its class, where it has one.
         taken: Whether an objective has changed or asked for a token, ``[L]``.
         targets: What is asked for, by name: ``[L]`` each, ``IGNORED`` where nothing is; ``[T]`` where it is written.
@@ -38,6 +39,7 @@ class Drawn:
     types: Array
     places: Array
     label: int = IGNORED
+    positions: Array | None = None
     taken: Array = field(init=False)
     targets: dict[str, Array] = field(default_factory=dict)
     decoder: Array | None = None
@@ -96,6 +98,12 @@ class Frame:
         special = set(tokenizer.all_special_ids)
         self.ordinary = np.array([i for i in range(len(tokenizer)) if i not in special], dtype=np.int64)
 
+    @property
+    def types(self) -> tuple[int, int]:
+        """Token types of the two texts of a pair."""
+        first, second = self._two.types
+        return first, second
+
     def room(self, length: int, texts: int = 1) -> int:
         """Return how many ordinary tokens fit into so many tokens."""
         return length - (self._one if texts == 1 else self._two).count
@@ -111,6 +119,7 @@ class Frame:
         label: int = IGNORED,
         roles: bool = False,
         bare: bool = False,
+        restart: bool = False,
     ) -> Drawn:
         """Return a sequence of one text or several.
 
@@ -120,21 +129,30 @@ class Frame:
             label: See ``Drawn``.
             roles: Whether texts are turns of a dialogue: each ends like a second text, and types alternate.
             bare: Whether no special tokens stand around them.
+            restart: Whether the tokens of every text have the positions that they would have in it alone.
         """
         slots = _Bare() if bare else self._one if len(texts) == 1 else self._two
         ids: list[Array] = [np.array(slots.special[0], dtype=np.int64)]
         places: list[Array] = [np.full(len(slots.special[0]), -1)]
         types: list[Array] = [np.full(len(slots.special[0]), slots.types[0])]
+        first = len(slots.special[0])
+        positions: list[Array] = [np.arange(first)]
         for number, text in enumerate(texts):
             own = np.asarray(text, dtype=np.int64)
             inner = np.where(own < 0, self.separator[0], corpus.tokens[np.maximum(own, 0)].astype(np.int64))
-            end = slots.special[1] if number + 1 < len(texts) else slots.special[-1]
+            last = number + 1 == len(texts)
+            end = slots.special[-1 if last else 1]
             role = number % 2 if roles else min(number, 1)
             ids += [inner, np.array(end, dtype=np.int64)]
             places += [own, np.full(len(end), -1)]
             types += [np.full(len(own) + len(end), slots.types[role])]
+            positions.append(np.arange(first, first + len(own) + len(end)))
+            if last and slots.last_type is not None:
+                types[-1][-1] = slots.last_type
         where = np.concatenate(places)
-        return Drawn(np.concatenate(ids), _words(corpus, where), np.concatenate(types), where, label)
+        found = Drawn(np.concatenate(ids), _words(corpus, where), np.concatenate(types), where, label)
+        found.positions = np.concatenate(positions) if restart else None
+        return found
 
 
 class _Slots:
@@ -157,6 +175,8 @@ class _Slots:
         if not self.types:
             raise UserError("the tokenizer makes no token of the letter 'a'; pretraining cannot use it")
         self.special = special
+        self.last_type = encoding.type_ids[-1] if encoding.type_ids[-1] not in self.types else None
+        """Token type of the last special token where it is no text's, as that of XLNet's classifier token."""
         self.count = sum(map(len, special))
 
 
@@ -165,6 +185,7 @@ class _Bare:
 
     special: ClassVar[list[list[int]]] = [[], []]
     types: ClassVar[list[int]] = [0]
+    last_type: ClassVar[int | None] = None
 
 
 def _words(corpus: Corpus, places: Array) -> Array:

@@ -141,6 +141,56 @@ class Given:
         return self.frame.draw(self.corpus, texts, self._class_of[self.corpus.labels[document]])
 
 
+class Translations:
+    """Sentences with their translations, joined as in XLM, or the sentences of one language by themselves.
+
+    Args:
+        corpus: What ``translations`` read, a document for each pair.
+        frame: Special tokens.
+        length: Most tokens of a sequence.
+        language: ``both``, or the ``source`` or ``target`` sentences alone.
+        typed: Whether the token type of a target sentence is 1 when it is read alone too: XLM's language embeddings.
+        restart: Whether positions of the second sentence begin anew.
+
+    Source: Conneau, Lample 2019 (1901.07291).
+    """
+
+    classes = 0
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        frame: Frame,
+        length: int,
+        language: str = "both",
+        *,
+        typed: bool = False,
+        restart: bool = True,
+    ) -> None:
+        self.corpus, self.frame, self.language = corpus, frame, language
+        self.typed, self.restart = typed, restart
+        texts = 2 if language == "both" else 1
+        self.room = frame.room(length, texts)
+        self.documents = np.flatnonzero(np.diff(corpus.document_starts) == 2)
+        starts = corpus.sentence_starts
+        first = corpus.document_starts[self.documents]
+        begin = first + (language == "target")
+        end = first + (1 if language == "source" else 2)
+        self.lengths = np.minimum(starts[end] - starts[begin], self.room) + (length - self.room)
+
+    def draw(self, number: int, chance: np.random.Generator) -> Drawn:
+        """Return a pair, or a sentence."""
+        del chance
+        pair = self.corpus.places(int(self.documents[number]))
+        if self.language == "both":
+            return self.frame.draw(self.corpus, _shortened(pair, self.room), restart=self.restart)
+        second = self.language == "target"
+        drawn = self.frame.draw(self.corpus, _shortened([pair[second]], self.room))
+        if self.typed:
+            drawn.types[:] = self.frame.types[second]
+        return drawn
+
+
 class Dialogues:
     """Dialogues of up to three turns; in half of them a turn is another dialogue's, which is the label (ERNIE 1.0).
 
@@ -221,6 +271,17 @@ def labelled_pairs(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[
             f"{sorted(names)}; give text_a, text_b and a label of two kinds or more in every row "
             f"({'; '.join(counts.problems) or 'no row is bad'})"
         )
+
+
+def translations(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[list[str], str]]:
+    """Yield ``source`` and ``target`` of each row, the same in two languages; rows that lack one are counted."""
+    for source in sources:
+        for row in source.rows():
+            pair = [row.values.get(name) for name in ("source", "target")]
+            if all(isinstance(text, str) and text.strip() for text in pair):
+                yield [str(text) for text in pair], ""
+            else:
+                counts.refuse(row.where, row.problem or "has no source and target")
 
 
 def dialogues(sources: Sequence[Source], counts: Counts) -> Iterator[tuple[list[str], str]]:

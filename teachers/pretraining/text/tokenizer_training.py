@@ -15,12 +15,12 @@ from teachers.pretraining.text.corpus import digest_of
 from teachers.pretraining.text.documents import Counts, documents
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 
-Kind = Literal["wordpiece", "bytes", "unigram", "gpt2", "bpe", "t5"]
+Kind = Literal["wordpiece", "bytes", "unigram", "xlnet", "gpt2", "bpe", "t5"]
 VERSION = 1
 """Raised when the same text and settings give other pieces."""
 LONGEST = 512
 """What a tokenizer tells standard code of the longest input; the network's own limit counts."""
-SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100, "gpt2": 300, "bpe": 300, "t5": 400}
+SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100, "xlnet": 100, "gpt2": 300, "bpe": 300, "t5": 400}
 SENTINELS = 100
 """Tokens that stand for spans in T5's objective, of a tokenizer that has them."""
 """Fewest pieces: special tokens and letters, or all bytes, have to fit."""
@@ -65,9 +65,9 @@ def trained_tokenizer(text: Text, kind: Kind, size: int, lowercase: bool, home: 
     Args:
         text: The text.
         kind: ``wordpiece`` as BERT's, which splits Chinese into characters; ``bytes`` as RoBERTa's, which knows any
-            text; ``unigram`` as ALBERT's; ``gpt2`` as GPT-2's, bytes with an end of text as the only special token;
-            ``bpe`` for an encoder with a decoder: bytes, whose texts end with ``</s>`` alone; ``t5`` the same with
-            sentinels that stand for spans.
+            text; ``unigram`` as ALBERT's; ``xlnet`` the same with the special tokens at the end; ``gpt2`` as GPT-2's,
+            bytes with an end of text as the only special token; ``bpe`` for an encoder with a decoder: bytes, whose
+            texts end with ``</s>`` alone; ``t5`` the same with sentinels that stand for spans.
         size: Pieces, special tokens among them.
         lowercase: Whether everything is written small; those of bytes never do.
         home: It is kept in a folder below this.
@@ -85,8 +85,8 @@ def trained_tokenizer(text: Text, kind: Kind, size: int, lowercase: bool, home: 
         if not folder.is_dir():
             if kind == "wordpiece":
                 tokenizer = bert_word_pieces(text, size, LONGEST, lowercase)
-            elif kind == "unigram":
-                tokenizer = _unigrams(text, size, lowercase)
+            elif kind in ("unigram", "xlnet"):
+                tokenizer = _unigrams(text, size, lowercase, kind)
             else:
                 tokenizer = _byte_pairs(text, size, kind)
             with atomic_folder(folder, "the tokenizer") as beside:
@@ -144,11 +144,13 @@ def ended(learner: Any) -> Any:
     )
 
 
-def _unigrams(sentences: Text, size: int, lowercase: bool) -> Any:
+def _unigrams(sentences: Text, size: int, lowercase: bool, kind: Kind) -> Any:
     import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    if kind == "xlnet":
+        special = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
     learner = Tokenizer(models.Unigram())
     forms: list[Any] = [normalizers.NFKD(), normalizers.StripAccents(), *([normalizers.Lowercase()] * lowercase)]
     learner.normalizer = normalizers.Sequence(forms)
@@ -158,4 +160,6 @@ def _unigrams(sentences: Text, size: int, lowercase: bool) -> Any:
     )
     learner.train_from_iterator(iter(sentences), trainer)
     pieces = [(piece, score) for piece, score in json.loads(learner.to_str())["model"]["vocab"]]
+    if kind == "xlnet":
+        return transformers.XLNetTokenizer(vocab=pieces, unk_id=0, do_lower_case=lowercase, model_max_length=LONGEST)
     return transformers.AlbertTokenizer(vocab=pieces, do_lower_case=lowercase, model_max_length=LONGEST)

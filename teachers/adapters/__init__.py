@@ -1,0 +1,1 @@
+"""Adapters: a few matrices beside the weights of a base, which learn a task while the base stays as it is."""
