@@ -82,7 +82,8 @@ def _ask(
         raise UserError(f"--layers: got {layers}, must be at least 1")
     if int8 is None:
         int8 = _confirm("Shall the export be quantized to int8 for CPUs?", True)
-    return Answers(task, data, teacher, finetune, layers, {"onnx": {"int8": int8}}, facts.get("layers"))
+    target = "generator" if kind_of(task).writes else "onnx"
+    return Answers(task, data, teacher, finetune, layers, {target: {"int8": int8}}, facts.get("layers"))
 
 
 def _until_known(question: str, default: str) -> str:

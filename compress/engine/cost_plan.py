@@ -22,7 +22,7 @@ from eval.data.sources import find_sources
 from eval.proof.contributions import units_of
 from eval.proof.paired_proportions import Discordance, examples_needed, smallest_margin
 from eval.task import Examples, TaskSpec
-from teachers.anatomy.encoder import base_encoder, layer_count
+from teachers.anatomy.encoder import base_encoder, has_decoder, layer_count
 from teachers.pretraining.text.tokenizer_training import Sentences
 from teachers.taskmodel import TaskModel, logits_of, set_task
 from teachers.training.config import Training
@@ -296,6 +296,7 @@ def _seconds_a_row(model: TaskModel, tokens: int, *, learns: bool, timed: int = 
         network: Any = copy.deepcopy(model.model).train(learns)
         ids = torch.randint(0, int(network.config.vocab_size), (timed, max(1, tokens)))
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        inputs |= {"decoder_input_ids": ids} if has_decoder(network) else {}
         optimizer = torch.optim.AdamW(network.parameters(), lr=0.0, fused=True)
         times: list[float] = []
         # The first pass warms caches up and is not counted.

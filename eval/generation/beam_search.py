@@ -84,21 +84,19 @@ def searched(
     texts: list[list[list[int]]] = [[[] for _ in range(beams)] for _ in range(rows)]
     ids = np.full(rows * beams, start, dtype=np.int64)
     for length in range(1, most + 1):
-        scores = log_probabilities(decoding.step(ids)).reshape(len(alive), beams, -1) + sums[..., None]
-        words = scores.shape[-1]
+        beam_of, token_of, score_of = _candidates(decoding.step(ids), sums, 2 * beams)
         going, sources, tokens = list[int](), list[list[int]](), list[list[int]]()
         kept: list[list[list[int]]] = []
         for place, row in enumerate(alive):
-            best = _highest(scores[place].reshape(-1), 2 * beams)
             fresh: list[tuple[int, int, float]] = []
-            for rank, (beam, token) in enumerate(zip(best // words, best % words, strict=True)):
-                score = float(scores[place, beam, token])
+            best = zip(beam_of[place].tolist(), token_of[place].tolist(), score_of[place].tolist(), strict=True)
+            for rank, (beam, token, score) in enumerate(best):
                 if token == end or length == most:
                     if rank < beams and np.isfinite(score):
-                        own = texts[place][beam] + ([] if token == end else [int(token)])
+                        own = texts[place][beam] + ([] if token == end else [token])
                         done[row].append((score / length**length_penalty, own))
                 elif len(fresh) < beams:
-                    fresh.append((int(beam), int(token), score))
+                    fresh.append((beam, token, score))
             done[row] = sorted(done[row], key=lambda one: -one[0])[:beams]
             if not fresh or (len(done[row]) == beams and done[row][-1][0] >= fresh[0][2] / length**length_penalty):
                 continue
@@ -115,18 +113,26 @@ def searched(
     return [[ids for _, ids in own] or [[]] for own in done]
 
 
-def _highest(scores: Array, count: int) -> Array:
-    """Return the places of the highest of ``[N]`` scores, the highest first; of equal ones the first."""
-    count = min(count, len(scores))
-    some = np.sort(np.argpartition(-scores, count - 1)[:count])
-    return np.asarray(some[np.argsort(-scores[some], kind="stable")])
+def _candidates(scores: Array, sums: Array, count: int) -> tuple[Array, Array, Array]:
+    """Return how each row goes on best: beams, tokens and log-probabilities ``[rows, count]``, the highest first.
 
+    The best of a row are among the best of each of its beams, so most of the words are looked at once.
 
-def log_probabilities(scores: Array) -> Array:
-    """Return the log of the softmax along the last axis, in float64."""
-    shifted = np.asarray(scores, dtype=np.float64)
-    shifted = shifted - shifted.max(axis=-1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+    Args:
+        scores: Of the next token, ``[rows · beams, V]``.
+        sums: Log-probabilities of the beginnings, ``[rows, beams]``.
+        count: How many are wanted; with a small vocabulary there are fewer.
+    """
+    rows, beams = sums.shape
+    most = min(count, scores.shape[-1])
+    highest = scores.max(axis=-1, keepdims=True)
+    totals = np.log(np.exp(scores - highest).sum(axis=-1, dtype=np.float64)) + highest[:, 0]
+    tokens = np.sort(np.argpartition(scores, scores.shape[-1] - most, axis=-1)[:, -most:], axis=-1)
+    found = np.take_along_axis(scores, tokens, axis=-1) + (sums.reshape(-1) - totals)[:, None]
+    found, tokens = found.reshape(rows, -1), tokens.reshape(rows, -1)
+    order = np.argsort(-found, axis=-1, kind="stable")[:, : min(count, beams * most)]
+    beam_of = np.repeat(np.arange(beams), most)[order]
+    return beam_of, np.take_along_axis(tokens, order, axis=-1), np.take_along_axis(found, order, axis=-1)
 
 
 def same_tokens(one: Sequence[Any], other: Sequence[Any]) -> float:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from compress import Inputs, Recipe, run
+from compress.engine import cost_plan
 from compress.prune.layers import LayerPruning
 from compress.recipe import parse_recipe
 from compress.student.student import Student
@@ -248,6 +249,10 @@ def test_a_recipe_says_what_a_new_teacher_needs():
         parse_recipe("task: {kind: seq2seq, data: x}\nteacher: {new: {}}\n")
     with pytest.raises(UserError, match="give one of model"):
         parse_recipe("task: {kind: seq2seq, data: x}\nteacher: {new: {}, model: y, finetune: {}}\n")
+
+
+def test_a_plan_times_both_stacks(marian):
+    assert cost_plan._seconds_a_row(marian, 4, learns=True, timed=2) > 0
 
 
 def test_unlabelled_sources_are_not_trained_on(marian):
