@@ -10,6 +10,7 @@ from eval.data.loading import Task
 from eval.errors import UserError
 from eval.inference import Predictor
 from eval.measurement import measure
+from eval.predictions import Kept
 from eval.progress.stages import one_by_one
 from eval.report.summary import shipped
 from eval.result import Result
@@ -67,7 +68,7 @@ def with_stress(
     seed: int = 13,
     exports: Collection[str] = (),
 ) -> list[Result]:
-    """Return the results, that of the shipped model with what it and its reference answer to perturbed texts.
+    """Return the results, with what came of perturbed texts in that of the model and that of its shipped export.
 
     Args:
         results: What ``measure_together`` returned, the reference first, with their answers.
@@ -80,17 +81,24 @@ def with_stress(
     Raises:
         UserError: There is no reference, or nothing to compare (see ``eval.stress.robustness.stressed``).
     """
-    chosen, reference = shipped(results, exports), results[0]
-    if not isinstance(chosen, Result) or reference.name not in models:
+    reference, compared = results[0], [result for result in results if result.comparison is not None]
+    if not compared or reference.name not in models:
         raise UserError("stress: compares a model with its teacher; give a reference")
-    if chosen.kept is None or reference.kept is None:
-        raise UserError(f"stress: the answers of {chosen.name} or {reference.name} were not kept; measure them again")
-    rows, answers = stressed(
-        task.spec,
-        task.splits[split],
-        (models[chosen.name], models[reference.name]),
-        (chosen.kept, reference.kept),
-        seed,
-    )
-    found = {"stress": rows, "stress_seed": seed, "perturbed": answers}
-    return [one.model_copy(update=found) if one is chosen else one for one in results]
+    leading = shipped(results, exports)
+    chosen = [one for one in compared if one is compared[0] or one is leading]
+    lacking = [one.name for one in (reference, *chosen) if one.kept is None]
+    if lacking:
+        raise UserError(f"stress: the answers of {' and '.join(lacking)} were not kept; measure again")
+    asked, first = [(models[one.name], _answers(one)) for one in chosen], (models[reference.name], _answers(reference))
+    found = stressed(task.spec, task.splits[split], asked, first, seed)
+    under = {
+        one.name: {"stress": rows, "stress_seed": seed, "perturbed": answers}
+        for one, (rows, answers) in zip(chosen, found, strict=True)
+    }
+    return [one.model_copy(update=under.get(one.name, {})) for one in results]
+
+
+def _answers(result: Result) -> Kept:
+    if result.kept is None:
+        raise TypeError(f"the answers of {result.name} are not here")
+    return result.kept

@@ -17,6 +17,7 @@ from compress.export.targets.library import ExportError
 from compress.recipe import Recipe, read_recipe
 from eval.certificate.certified_sentence import sentence
 from eval.certificate.contents import Fixed, files_digest
+from eval.certificate.findings import Word
 from eval.certificate.model_files import model_files
 from eval.certificate.own_figures import check_own_figures
 from eval.certificate.signature import sign as write_signature
@@ -98,8 +99,8 @@ def certify(
         raise UserError(*problems)
     _gate(where)
     contents = contents_of(Looked(folder, recipe, result, reference, fixed, roles, where, teachers))
-    if wrong := check_own_figures(contents).sentences:
-        raise UserError(*(f"{folder}: {problem}" for problem in wrong))
+    if (found := check_own_figures(contents)).word is not Word.VALID:
+        raise UserError(*(f"{folder}: {problem}" for problem in found.sentences))
     atomic_write(out, contents.to_bytes())
     signed = None if sign is None else write_signature(out, Path(sign))
     said = sentence(contents.main)

@@ -39,8 +39,8 @@ class EvaluateBlock(Block):
         reference_exports: Whether the reference's own exports, float32 and int8, are measured too, if latency is: only
             against them does a speedup tell what compression brought, apart from the engine.
         memory: Whether the peak memory of each model is measured, in a new process; by default if latency is.
-        stress: Whether the model that the report leads with and its reference answer perturbed texts too: typos,
-            casing, negation, length (``eval.stress``).
+        stress: Whether the model, the export that the report leads with and their reference answer perturbed texts too:
+            typos, casing, negation, length (``eval.stress``).
         index: For retrieval: forms of the documents' index that every export is measured with too, or the model
             itself where there is none (``eval.ranking.vector_index``).
     """

@@ -1,4 +1,4 @@
-"""A model and its reference answer perturbed texts."""
+"""Models and their reference answer perturbed texts."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from eval.task import TaskSpec
 def stressed(
     spec: TaskSpec,
     examples: Sequence[Example],
-    models: tuple[Predictor, Predictor],
-    kept: tuple[Kept, Kept],
+    models: Sequence[tuple[Predictor, Kept]],
+    reference: tuple[Predictor, Kept],
     seed: int = 13,
-) -> tuple[tuple[Stressed, ...], tuple[Perturbed, ...]]:
-    """Put a model and its reference under every rule that fits the task.
+) -> list[tuple[tuple[Stressed, ...], tuple[Perturbed, ...]]]:
+    """Put models and their reference under every rule that fits the task; the reference answers once.
 
     Args:
         spec: What is asked.
         examples: With their truths.
-        models: The model, then its reference.
-        kept: What each answered to the examples as they are.
+        models: Each with what it answered to the examples as they are.
+        reference: Likewise.
         seed: Of the rules, and of the examples that are drawn.
 
     Returns:
-        A row for the clean texts and one for each rule; and the answers behind them.
+        For each model a row for the clean texts and one for each rule, and the answers behind them.
 
     Raises:
         UserError: The kind of task has no answers to compare.
@@ -41,15 +41,19 @@ def stressed(
     kind = kind_of(spec.kind)
     if kind.masks or kind.causal:
         raise UserError(f"stress: a {spec.kind} model gives no answers to compare; measure what is fine-tuned from it")
-    found: list[Perturbed] = []
+    answered: list[list[Perturbed]] = [[] for _ in models]
     for rule, changed in perturbations(spec, examples, seed):
         texts = list(changed.values())
-        ours, theirs = (answers_to(model, texts) for model in models)
         gold = [{field: text[field] for field in kind.gold if field in text} for text in texts]
-        found += map(Perturbed, [rule] * len(texts), changed, gold, ours, theirs)
+        theirs = answers_to(reference[0], texts)
+        for (model, _), found in zip(models, answered, strict=True):
+            found += map(Perturbed, [rule] * len(texts), changed, gold, answers_to(model, texts), theirs)
     gold = [{field: example[field] for field in kind.gold if field in example} for example in examples]
-    sides = (kept[0].answers, kept[1].answers)
-    return stress_rows(spec, gold, sides, kept[0].groups, found, seed), tuple(found)
+    groups = reference[1].groups
+    return [
+        (stress_rows(spec, gold, (kept.answers, reference[1].answers), groups, found, seed), tuple(found))
+        for (_, kept), found in zip(models, answered, strict=True)
+    ]
 
 
 def perturbations(spec: TaskSpec, examples: Sequence[Example], seed: int) -> Iterator[tuple[str, dict[int, Example]]]:

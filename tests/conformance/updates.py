@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from compress.registry import get, names
 from eval.errors import UserError
+from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
 from teachers.finetuning.auxiliary_lm import WithLanguageModel
 from teachers.losses.catalogue import InBatchNegatives, LossBlock
@@ -42,11 +43,13 @@ KINDS = (
     "embedding",
     "pairs of vectors",
     "ranked",
+    "seq2seq",
 )
-FEW = ("classification", "tagging", "masked-lm")
+FEW = ("classification", "tagging", "masked-lm", "seq2seq")
 """Kinds of task for techniques whose own loss is none, or whose result stands for itself."""
 
 WITHOUT_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+MARIAN_WITHOUT_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 GPT2_DROPOUT = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 
 FIELDS = {
@@ -117,7 +120,9 @@ def recorded():
 
 def network(task, seed=0):
     """Return a tiny model in float64 without dropout."""
-    built = tiny_taskmodel("bert", task.spec, seed=seed, **WITHOUT_DROPOUT)
+    writes = kind_of(task.spec.kind).writes
+    family, without = ("marian", MARIAN_WITHOUT_DROPOUT) if writes else ("bert", WITHOUT_DROPOUT)
+    built = tiny_taskmodel(family, task.spec, seed=seed, **without)
     built.model.double()
     return built
 
@@ -215,13 +220,17 @@ def pretrained(task):
             shape |= {"family": "electra", "embedding_size": 16} if "rtd" in objectives else {"family": "bert"}
             if "next_word" in objectives:
                 shape |= {"family": "gpt2", "options": dict.fromkeys(GPT2_DROPOUT, 0.0)}
+            if "plm" in objectives:
+                words, shape = words | {"kind": "xlnet"}, shape | {"family": "xlnet", "options": {"dropout": 0.0}}
             if {"span_corruption", "denoising", "masked_segment"} & set(objectives):
                 words = {"kind": "t5", "size": 420}
                 shape |= {"family": "t5", "decoder_layers": 1, "options": {"dropout_rate": 0.0}}
             stage = {"tasks": {"one": task}, "length": 32, "training": training}
             block = Pretraining(text=folder, tokenizer=words, network=shape, stages=[stage])
             with recorded() as found:
-                pretrain._Run(block, 3).train(Path(folder) / "working")
+                run = pretrain._Run(block, 3)
+                run.student.model.double()  # XLNet's own tensors are float32 whatever the default is
+                run.train(Path(folder) / "working")
         return found
 
     return gradients

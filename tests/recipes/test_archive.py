@@ -22,7 +22,8 @@ KINDS = [kind.name for kind in all_kinds() if kind.truth and not kind.masks]
 def run_of(kind="classification", seed=1):
     """Return a run whose student, export and reference are tiny models with other weights."""
     task = tiny_task(kind)
-    models = [tiny_taskmodel("bert", task.spec, seed=seed + number) for number in range(3)]
+    family = "marian" if kind_of(kind).writes else "bert"
+    models = [tiny_taskmodel(family, task.spec, seed=seed + number) for number in range(3)]
     reference = measure(models[2], task).model_copy(update={"name": "teacher"})
     student, export = (measure(model, task) for model in models[:2])
     export = export.model_copy(update={"name": "onnx-int8"})

@@ -65,6 +65,7 @@ def test_the_benchmark_of_exports_against_their_teacher_runs(tmp_path, monkeypat
     assert export.split(" | ")[4] == "100.0%"
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_the_index_runs_and_reads_texts_once(tmp_path, monkeypatch, capsys):
     write_data(tiny_task("retrieval", examples=12), tmp_path / "data" / "scifact")
     for place in ("base", "smaller"):

@@ -137,6 +137,7 @@ def test_mistakes(tmp_path):
         optimize("m", [{"text": "a", "label": "bad"}], text="Review")
 
 
+@pytest.mark.slow
 def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(recommendation, "LEAST_UPDATES", 20)
     rows = model(tmp_path / "m")

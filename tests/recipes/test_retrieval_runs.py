@@ -96,7 +96,7 @@ def test_kept_rankings_give_the_score_again(scene):
     assert np.mean(result.kept.values) == pytest.approx(result.scores["ndcg@10"])
 
 
-@pytest.mark.parametrize("model", ["model", "onnx-int8"])
+@pytest.mark.parametrize("model", ["onnx-int8", pytest.param("model", marks=pytest.mark.slow)])
 def test_a_model_of_the_run_is_evaluated(scene, capsys, model):
     folder, _ = scene
     capsys.readouterr()

@@ -43,9 +43,16 @@ def another_task(contents: Contents) -> Contents:
     return replace(contents, perturbed=(replace(contents.perturbed[0], rule="backwards"), *contents.perturbed[1:]))
 
 
+@pytest.fixture(scope="module")
+def stressed_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certified")
+    return under_stress(certificate(folder)), folder
+
+
 @pytest.fixture
-def scene(tmp_path):
-    return under_stress(certificate(tmp_path)), tmp_path / "model.cert"
+def scene(stressed_once):
+    contents, folder = stressed_once
+    return contents, folder / "model.cert"
 
 
 def checked(contents: Contents, file, again: Again | None = None):

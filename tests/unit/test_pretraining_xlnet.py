@@ -17,7 +17,7 @@ from teachers.pretraining.settings import Pretraining, Stage
 from teachers.pretraining.text.corpus import build
 from teachers.pretraining.text.sequence import Frame
 from teachers.pretraining.text.sequence_sources import Packed
-from teachers.pretraining.text.tokenizer_training import trained_tokenizer
+from teachers.pretraining.text.tokenizer_training import Sentences, trained_tokenizer
 from teachers.taskmodel import load_taskmodel
 from tests.tiny import tiny_spec, tiny_tokenizer
 
@@ -80,7 +80,8 @@ def test_transformer_xls_perplexity_with_memory_is_below_that_without(data):
 
 
 def test_two_segments_end_with_the_classifier_token(data, tmp_path):
-    tokenizer = trained_tokenizer([Source.of(data / "train.txt")], "xlnet", 120, True, tmp_path / "tokenizers")
+    sources = Sentences([Source.of(data / "train.txt")])
+    tokenizer = trained_tokenizer(sources, "xlnet", 120, True, tmp_path / "tokenizers")
     assert tokenizer.padding_side == "left"
     assert "<unk>" not in tokenizer.tokenize("the film in paris was good")
     corpus = build([Source.of(data / "train.txt")], tokenizer, tmp_path / "home")

@@ -35,7 +35,7 @@ def permutation_mask(order: Tensor) -> Tensor:
         [[0, 0, 1, 0], [1, 0, 1, 1], [0, 0, 0, 0], [1, 0, 1, 0]]
     """
     seen = (order[:, None, :] < order[:, :, None]) | (order == 0)[:, None, :]
-    return (~seen).to(torch.float32)
+    return (~seen).float()
 
 
 def target_mapping(asked: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def target_mapping(asked: Tensor) -> Tensor:
     most = max(1, int(asked.sum(dim=1).max()))
     numbers = torch.arange(most, device=asked.device)
     own = (asked.cumsum(dim=1) - 1)[:, None, :] == numbers[None, :, None]
-    return (own & asked[:, None, :]).to(torch.float32)
+    return (own & asked[:, None, :]).float()
 
 
 class QueryHead(RecurrentHead):

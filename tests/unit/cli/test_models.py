@@ -158,8 +158,8 @@ class TestEval:
         code, _, err = call("run", place / "recipe.yaml", "--out", tmp_path / "out", *changes)
         assert code == 0, err
         results = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
-        assert [result["name"] for result in results if "stress" in result] == ["small"]
-        kept = json.loads((tmp_path / "out" / "results" / "small" / "result.json").read_text(encoding="utf-8"))
+        assert [result["name"] for result in results if "stress" in result] == ["small", "onnx"]
+        kept = json.loads((tmp_path / "out" / "results" / "onnx" / "result.json").read_text(encoding="utf-8"))
         assert [row["rule"] for row in kept["stress"]][:2] == ["clean", "neighbouring keys"]
         assert "<h2>Perturbed texts</h2>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
         assert "### Perturbed texts" in (tmp_path / "out" / "model" / "README.md").read_text(encoding="utf-8")
