@@ -28,7 +28,7 @@ def made(step, right, validation=True):
     return task, run(Recipe(steps=(step,)), tiny_taskmodel("bert", task.spec), inputs, dry_run_first=False)
 
 
-@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("right", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_best_is_kept_and_is_what_its_objective_gives_alone(right):
     task, found = made(BestOf(of=[SOFT, "distill.labels"], **HOW), right)
     facts = found.lineage[-1].facts

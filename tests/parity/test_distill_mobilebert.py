@@ -210,7 +210,7 @@ def test_progressive_trains_one_layer_after_the_other(task, teacher, student, mo
     assert ["score" in entry for entry in history] == [False, False, False, True]
 
 
-@pytest.mark.parametrize("strategy", ["auxiliary", "joint", "progressive"])
+@pytest.mark.parametrize("strategy", ["auxiliary", pytest.param("joint", marks=pytest.mark.slow), "progressive"])
 def test_every_strategy_brings_the_student_nearer(strategy, task, teacher, student):
     rows = rows_of(student, task.train, 5)
     batch = rows.batch(range(16))

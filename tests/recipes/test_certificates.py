@@ -68,7 +68,9 @@ def test_the_claim_is_fixed_before_the_look(scene):
     assert fixed.time <= look.time
 
 
-@pytest.mark.parametrize(("model", "folder"), [("onnx-int8", "onnx-int8"), ("small", "model")])
+@pytest.mark.parametrize(
+    ("model", "folder"), [("onnx-int8", "onnx-int8"), pytest.param("small", "model", marks=pytest.mark.slow)]
+)
 def test_a_run_is_certified_and_rechecked_on_all_levels(scene, tmp_path, model, folder):
     done = certify(scene / "run", tmp_path / "model.cert", model=model)
     result = Result.load(scene / "run" / "results" / (model or folder))

@@ -23,7 +23,6 @@ QUICK = (
     "glue-mtdnn",
     "goemotions",
     "squad2",
-    "sst2-best-of",
     "sst2-few-labels",
     "sst2-to-albert",
     "swag",

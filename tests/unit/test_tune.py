@@ -72,6 +72,7 @@ def test_every_precision_of_a_target_is_a_variant(model_and_task, monkeypatch):
     assert found == [("fp32 with bf16", {}), ("fp32", {})]
 
 
+@pytest.mark.slow
 def test_throughput_is_another_goal(model_and_task, tmp_path):
     model, task = model_and_task
     rates = [trial.per_second for trial in tune(model, tmp_path / "x", task, goal="throughput", **SHORT).trials]
@@ -92,6 +93,7 @@ def test_what_answers_too_badly_is_out(model_and_task, tmp_path, monkeypatch):
     assert not (tmp_path / "y").exists()
 
 
+@pytest.mark.slow
 def test_synthetic_texts_that_the_model_does_not_decide_rule_nothing_out(model_and_task, tmp_path):
     model, task = model_and_task
     texts = Examples(synthetic_examples(model.encoder, 200), "validation")
