@@ -17,7 +17,7 @@ from tests.tiny import FAMILIES, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
 PAIRS = [(a, b) for a in names() for b in names()]
-SHARE = 13
+SHARE = 23
 """One pair of so many that run does so by default, with each technique as the second; slow tests run the others.
 
 Those refused always are.

@@ -48,6 +48,7 @@ def test_every_objective_is_compared(whole):
     assert all(np.linalg.norm(gradient) > 0 for gradient in whole.values())
 
 
+@pytest.mark.slow
 def test_pieces_of_a_batch_give_its_update(whole, few):
     assert differences(whole, gradients(4, few=few)) == {}
 
