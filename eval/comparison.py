@@ -9,8 +9,7 @@ from eval.cost.latency import latency as time_models
 from eval.data.loading import Task
 from eval.errors import UserError
 from eval.inference import Predictor
-from eval.measurement import measure
-from eval.predictions import Kept
+from eval.measurement import kept_of, measure
 from eval.progress.stages import one_by_one
 from eval.report.summary import shipped
 from eval.result import Result
@@ -89,16 +88,10 @@ def with_stress(
     lacking = [one.name for one in (reference, *chosen) if one.kept is None]
     if lacking:
         raise UserError(f"stress: the answers of {' and '.join(lacking)} were not kept; measure again")
-    asked, first = [(models[one.name], _answers(one)) for one in chosen], (models[reference.name], _answers(reference))
+    asked, first = [(models[one.name], kept_of(one)) for one in chosen], (models[reference.name], kept_of(reference))
     found = stressed(task.spec, task.splits[split], asked, first, seed)
     under = {
         one.name: {"stress": rows, "stress_seed": seed, "perturbed": answers}
         for one, (rows, answers) in zip(chosen, found, strict=True)
     }
     return [one.model_copy(update=under.get(one.name, {})) for one in results]
-
-
-def _answers(result: Result) -> Kept:
-    if result.kept is None:
-        raise TypeError(f"the answers of {result.name} are not here")
-    return result.kept

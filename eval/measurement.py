@@ -161,7 +161,7 @@ def pair(
         raise UserError(*problems)
     spec, number = first.task, first.examples
     groups = _groups(everyone)
-    kept = [(_kept(one), _kept(other)) for one, other in pairs]
+    kept = [(kept_of(one), kept_of(other)) for one, other in pairs]
     answers = [(one.answers, other.answers) for one, other in kept]
     scored = paired_scores(spec, answers, kept[0][0].gold, groups, seed)
     found = scored.difference
@@ -215,7 +215,12 @@ def _groups(results: Sequence[Result]) -> list[str | None] | None:
     return known[0][1] if known else None
 
 
-def _kept(result: Result) -> Kept:
+def kept_of(result: Result) -> Kept:
+    """Return the answers that a result kept.
+
+    Raises:
+        UserError: There are none.
+    """
     if result.kept is None:
         raise UserError(f"{result.name}: its answers were not kept; measure it again")
     return result.kept

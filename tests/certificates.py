@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
-from eval.certificate.canonical import without_nan
 from eval.certificate.contents import (
     FORMAT,
     Certificate,
@@ -145,8 +144,9 @@ def perturbed_answers() -> tuple[Perturbed, ...]:
 def under_stress(contents: Contents) -> Contents:
     """Return a certificate with answers to perturbed texts, and what they come to."""
     contents = replace(contents, perturbed=perturbed_answers())
-    rows = tuple(without_nan(asdict(row)) for row in stressed(contents, STRESS_SEED))
-    return replace(contents, main=replace(contents.main, stress=Stress(STRESS_SEED, rows)))
+    return replace(
+        contents, main=replace(contents.main, stress=Stress.of(STRESS_SEED, stressed(contents, STRESS_SEED)))
+    )
 
 
 class Again:

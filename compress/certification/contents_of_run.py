@@ -114,7 +114,7 @@ def contents_of(looked: Looked) -> Contents:
     whole = Contents(main, tuple(Row(*row) for row in rows), lineage, _provenance(looked), perturbed)
     if result.stress_seed is None:
         return whole
-    stress = Stress(result.stress_seed, tuple(without_nan(asdict(row)) for row in stressed(whole, result.stress_seed)))
+    stress = Stress.of(result.stress_seed, stressed(whole, result.stress_seed))
     return replace(whole, main=replace(main, stress=stress))
 
 

@@ -11,7 +11,7 @@ A certificate has four members, and a fifth where perturbed texts were answered 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from eval.certificate.archive import DamagedError, pack, unpack
 from eval.certificate.canonical import canonical, digest_of, lines, sha256, without_nan
 from eval.certificate.typed_values import WrongTypeError, read
 from eval.files.json_text import JsonError, parse_json
-from eval.stress.stress_rows import Perturbed
+from eval.stress.stress_rows import Perturbed, Stressed
 
 Form = TypeVar("Form")
 
@@ -188,6 +188,11 @@ class Stress:
 
     seed: int
     rows: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def of(cls, seed: int, rows: Iterable[Stressed]) -> Stress:
+        """Return rows as a certificate has them."""
+        return cls(seed, tuple(without_nan(asdict(row)) for row in rows))
 
 
 @dataclass(frozen=True)

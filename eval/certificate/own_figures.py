@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from eval.certificate.canonical import without_nan
-from eval.certificate.contents import Certificate, Contents, Model, Speed, Tolerances
+from eval.certificate.contents import Certificate, Contents, Model, Speed, Stress, Tolerances
 from eval.certificate.findings import Finding, Word
 from eval.certificate.recomputing import Asked, outcome_of
 from eval.errors import shortened
@@ -26,11 +25,18 @@ ROLES = ("train", "select", "test")
 
 def check_own_figures(contents: Contents) -> Finding:
     """Compute everything again that follows from the predictions, and compare what is said twice."""
-    problems = list(_problems(contents))
+    main, problems = contents.main, list(_problems(contents))
+    rows: tuple[Stressed, ...] = ()
+    if main.stress is not None:
+        try:
+            rows = stressed(contents, main.stress.seed)
+            problems += _under_stress(main.stress, rows, main.tolerances.computed)
+        except Exception as error:  # answers may hold anything, as predictions
+            problems.append(
+                f"the answers to perturbed texts cannot be scored ({type(error).__name__}: {str(error)[:200]})"
+            )
     if problems:
         return Finding(1, Word.INVALID, tuple(map(shortened, problems)))
-    main = contents.main
-    rows = () if main.stress is None else stressed(contents, main.stress.seed)
     return Finding(1, Word.VALID, tuple(stress_sentences(rows, main.candidate.name, main.fixed.reference)))
 
 
@@ -43,10 +49,6 @@ def _problems(contents: Contents) -> Iterator[str]:
         yield from _statistics(contents)
     except Exception as error:  # predictions may hold anything; no such certificate is valid
         yield f"the predictions cannot be scored ({type(error).__name__}: {str(error)[:200]})"
-    try:
-        yield from _under_stress(contents)
-    except Exception as error:  # likewise
-        yield f"the answers to perturbed texts cannot be scored ({type(error).__name__}: {str(error)[:200]})"
     for model in (main.candidate, main.teacher, *main.exports):
         yield from _bytes(model)
     for speed in main.speeds:
@@ -145,22 +147,16 @@ def _statistics(contents: Contents) -> Iterator[str]:
         yield f"{name[:80]}: does not follow from the predictions"
 
 
-def _under_stress(contents: Contents) -> Iterator[str]:
-    """Compute the rows of perturbed texts from their answers."""
-    main, rows = contents.main, contents.rows
-    if main.stress is None:
-        return
-    found = [without_nan(asdict(row)) for row in stressed(contents, main.stress.seed)]
-    if [row.get("rule") for row in main.stress.rows] != [row["rule"] for row in found]:
+def _under_stress(said: Stress, rows: Sequence[Stressed], tolerance: float) -> Iterator[str]:
+    """Compare the rows of perturbed texts with those that follow from their answers."""
+    found = Stress.of(said.seed, rows).rows
+    if [row.get("rule") for row in said.rows] != [row["rule"] for row in found]:
         yield "stress: the rules are not those of the task"
         return
-    if any(not 0 <= each.example < len(rows) for each in contents.perturbed):
-        yield "stress: perturbs examples that there are not"
-        return
-    for row, said in zip(found, main.stress.rows, strict=True):
-        values, given = _flat(row), _flat(said)
+    for row, other in zip(found, said.rows, strict=True):
+        values, given = _flat(row), _flat(other)
         for name in values.keys() | given.keys():
-            if not _same(values.get(name), given.get(name), main.tolerances.computed):
+            if not _same(values.get(name), given.get(name), tolerance):
                 shown = f"is {_shown(given.get(name))}, from the answers it is {_shown(values.get(name))}"
                 yield f"stress, {row['rule']}: {name[:60]} {shown}"
 

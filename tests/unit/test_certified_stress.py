@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
 from eval.certificate import recheck
 from eval.certificate.archive import pack, unpack
-from eval.certificate.canonical import without_nan
-from eval.certificate.contents import MEMBERS, PERTURBED, Contents
+from eval.certificate.contents import MEMBERS, PERTURBED, Contents, Stress
 from eval.certificate.findings import Word
 from eval.certificate.own_figures import stressed
 from tests.certificates import GOOD, SPLITS, Again, certificate, under_stress
@@ -112,8 +111,7 @@ def test_other_answers_now_are_listed(scene):
 
 def test_a_certificate_that_leaves_texts_out_is_not_reproduced(scene):
     contents = replace(scene[0], perturbed=scene[0].perturbed[1:])
-    rows = tuple(without_nan(asdict(row)) for row in stressed(contents, 13))
-    contents = replace(contents, main=replace(contents.main, stress=replace(contents.main.stress, rows=rows)))
+    contents = replace(contents, main=replace(contents.main, stress=Stress.of(13, stressed(contents, 13))))
     found = checked(contents, scene[1])
     assert found.word is Word.NOT_REPRODUCED
     assert found.findings[-1].sentences == ("the rules perturb other examples here than in the certificate",)
