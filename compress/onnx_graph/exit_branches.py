@@ -1,4 +1,4 @@
-"""A network with early exits as one ONNX graph: what an input does not need stands in the branch of an ``If``.
+"""A network that is left early as one ONNX graph: what an input does not need stands in the branch of an ``If``.
 
 Measured against one file for each exit with a loop around them, this is as fast or faster, and any runtime can run it.
 Its input ``speed`` may be left out; its output ``layers`` tells how many layers each row ran through.
@@ -35,7 +35,7 @@ def trace_exits(model: TaskModel, opset: int) -> tuple[list[Model], str]:
     Each returns ``logits``; all but the last return ``states``, the next one's ``hidden``, and ``uncertainty`` too.
 
     Args:
-        model: A model whose network has early exits; it is left as it was.
+        model: A model whose network is a ``LeavingNetwork``; it is left as it was.
         opset: Version of the ONNX operators.
 
     Returns:

@@ -88,6 +88,7 @@ class AdaptiveDepth(RecoveryTechnique):
     name: ClassVar[str] = "share.adaptive_depth"
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = LayerSharing.reduces
+    adds: ClassVar[frozenset[Measure]] = LayerSharing.reduces  # the unit's, where layers were shared before
     freezes: ClassVar[bool] = True
     makes: ClassVar[str] = "a model with adaptive depth"
     requires: ClassVar[Mapping[Trait, str]] = LayerSharing.requires

@@ -130,7 +130,7 @@ def test_the_network_is_the_slow_loop():
     assert len(set(quick.layers.tolist())) == 3
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", at_first(ENCODERS, "deberta-v2", "xlnet"))
 def test_leaving_changes_no_answer(family):
     model = halting_by_itself(family)
     inputs = tensors(model, tiny_task().validation)
@@ -166,7 +166,7 @@ def exported(model, folder, **options):
     return export_onnx(model, folder / "onnx", examples=tiny_task().validation, **options)
 
 
-@pytest.mark.parametrize("family", at_first(ENCODERS, "bert", "deberta-v2"))
+@pytest.mark.parametrize("family", at_first(ENCODERS, "bert"))
 def test_the_export_halts_where_the_model_halts(family, tmp_path):
     task, model = tiny_task(), halting_by_itself(family)
     exported(model, tmp_path / family)
@@ -223,7 +223,7 @@ def learned(ponder, source, task, **fields):
         **fields,
     )
     inputs = Inputs(train=task.train, validation=task.validation, teacher=ModelTeacher(tiny_taskmodel("bert", seed=1)))
-    return run(Recipe(steps=(technique,)), source, inputs)
+    return run(Recipe(steps=(technique,)), source, inputs, dry_run_first=False)
 
 
 def test_the_price_of_a_layer_decides_how_deep(tmp_path):
