@@ -151,10 +151,10 @@ class AdaptiveDepthForSequenceClassification(LeavingNetwork):
             before = states[-1] if states else None
             states.append(run_layers(self.inner, inputs, layer, layer + 1, before, head=False))
         found = halting(torch.cat([self._halts(one)[..., 0] for one in states], dim=1), self.config.speed)
-        weighted = (weight[:, None, None] * one for weight, one in zip(found.weights.unbind(dim=1), states, strict=True))
-        return AdaptiveDepthOutput(
-            logits=self._head(inputs, sum(weighted)), layers=found.layers, ponder=found.ponder
+        weighted = (
+            weight[:, None, None] * one for weight, one in zip(found.weights.unbind(dim=1), states, strict=True)
         )
+        return AdaptiveDepthOutput(logits=self._head(inputs, sum(weighted)), layers=found.layers, ponder=found.ponder)
 
     def run_to(self, exit_: int, inputs: Mapping[str, Tensor], mask: Tensor, hidden: Tensor | None) -> Reached:
         """Run one layer; the uncertainty is what is still missing of the weights' sum of 1."""

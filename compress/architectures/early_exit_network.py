@@ -166,9 +166,7 @@ class EarlyExitForSequenceClassification(LeavingNetwork):
         """How many layers run before each classifier answers, the last one included."""
         return [*(layer + 1 for layer in self.config.exits), layer_count(self.inner)]
 
-    def run_to(
-        self, exit_: int, inputs: Mapping[str, Tensor], mask: Tensor, hidden: Tensor | None
-    ) -> Reached:
+    def run_to(self, exit_: int, inputs: Mapping[str, Tensor], mask: Tensor, hidden: Tensor | None) -> Reached:
         """Run the layers between two exits; the number of branches is the last classifier."""
         start, stop = [0, *self.stops][exit_ : exit_ + 2]
         found = run_layers(self.inner, inputs, start, stop, hidden)

@@ -158,7 +158,9 @@ class AdaptiveDepth(RecoveryTechnique):
     @classmethod
     def note(cls, facts: Mapping[str, Any]) -> str:
         """Return how many layers run on average."""
-        return f"{facts['mean_layers']:.2f} of {facts['layers']} layers run on average" if "mean_layers" in facts else ""
+        return (
+            f"{facts['mean_layers']:.2f} of {facts['layers']} layers run on average" if "mean_layers" in facts else ""
+        )
 
 
 def is_one_layer(network: Any) -> bool:

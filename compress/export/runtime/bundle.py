@@ -273,7 +273,8 @@ def _early(manifest: dict[str, Any], library: Library) -> str:
         return ""
     return f"""
 It leaves early: an input runs through as many layers as it needs. `Runtime(".", speed=0.3)`, or the option `--speed`,
-changes from {manifest["speed"]} how much may be left open then; 0 runs every layer, more is faster and less exact. {_PARTS if library.more else _ONE_GRAPH}
+changes from {manifest["speed"]} how much may be left open then; 0 runs every layer, more is faster and less exact.
+{_PARTS if library.more else _ONE_GRAPH}
 """
 
 
