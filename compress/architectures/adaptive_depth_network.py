@@ -150,9 +150,10 @@ class AdaptiveDepthForSequenceClassification(LeavingNetwork):
         for layer in range(layer_count(self.inner)):
             before = states[-1] if states else None
             states.append(run_layers(self.inner, inputs, layer, layer + 1, before, head=False))
-        found = halting(torch.cat([self._halts(one)[..., 0] for one in states], dim=1), self.config.speed)
+        found = halting(torch.cat([self._halts(one)[..., 0] for one in states], dim=1).float(), self.config.speed)
         weighted = (
-            weight[:, None, None] * one for weight, one in zip(found.weights.unbind(dim=1), states, strict=True)
+            weight[:, None, None] * one
+            for weight, one in zip(found.weights.to(states[0].dtype).unbind(dim=1), states, strict=True)
         )
         return AdaptiveDepthOutput(logits=self._head(inputs, sum(weighted)), layers=found.layers, ponder=found.ponder)
 

@@ -14,6 +14,7 @@ from compress.engine.steps import run
 from compress.export import export_onnx
 from compress.export.runtime.answering import Runtime
 from compress.objective import ObjectiveBlock
+from compress.onnx_graph.build import onnx_graph
 from compress.recipe import Recipe
 from compress.share.adaptive_depth import AdaptiveDepth, is_one_layer
 from compress.share.layers import LayerSharing
@@ -185,6 +186,9 @@ def test_the_export_halts_where_the_model_halts(family, tmp_path):
 def test_the_export_holds_one_layer_and_skips_its_later_rounds(tmp_path):
     model = halting_by_itself()
     report = exported(model, tmp_path / "one")
+    one_token = onnx_graph(model, None).one_token
+    assert one_token
+    assert all(name.startswith("inner.bert.encoder.layer.2.") for name in one_token), "the last round alone"
     graph = onnx.load(str(tmp_path / "one" / "onnx" / "model.onnx")).graph
     weights = 4 * sum(parameter.numel() for parameter in model.model.parameters())
     assert report.bytes < weights + 120_000
@@ -240,6 +244,27 @@ def test_the_price_of_a_layer_decides_how_deep(tmp_path):
     found, again = predict(dear, task.validation), predict(load(dear.save(tmp_path / "saved")), task.validation)
     assert again.layers == found.layers
     np.testing.assert_array_equal(again.logits, found.logits)
+
+
+def test_numbers_are_answered_after_as_many_layers_as_they_need(tmp_path):
+    task = tiny_task("regression")
+    technique = AdaptiveDepth(ponder=1.0, max_steps=2)
+    result = run(Recipe(steps=(technique,)), tiny_taskmodel("bert", task.spec), Inputs(train=task.train))
+    export_onnx(result, tmp_path / "onnx", examples=task.validation)
+    found, expected = predict(Runtime(tmp_path / "onnx"), task.validation), predict(result, task.validation)
+    assert found.layers == expected.layers == [3] * len(task.validation)
+    np.testing.assert_allclose(found.logits, expected.logits, atol=1e-4)
+
+
+def test_pieces_of_a_batch_give_the_ponder_cost_of_the_whole():
+    task, models = tiny_task(), []
+    for pieces in (1, 4):
+        technique = AdaptiveDepth(ponder=1.0, start=0.4, max_steps=1, batch_size=8, gradient_accumulation_steps=pieces)
+        inputs = Inputs(train=task.train[:8])
+        source = tiny_taskmodel("bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        models.append(run(Recipe(steps=(technique,)), source, inputs, dry_run_first=False))
+    first, second = (model.lineage[-1].facts["history"][-1]["terms"]["ponder"] for model in models)
+    assert first == pytest.approx(second, rel=1e-5)
 
 
 def test_what_shares_its_layers_already_is_taken_as_it_is():
