@@ -273,7 +273,7 @@ def _space(budget: Budget, prepared: Prepared) -> tuple[Any, list[Any]]:
     """
     if budget.space is None:
         layers = layer_count(prepared.student.model)
-        return possible(template(layers), prepared), starts(layers)
+        return possible(template(layers, prepared.student.task.per_token), prepared), starts(layers)
     templates = [_read(Path(path)) for path in budget.space.template]
     space = templates[0] if len(templates) == 1 else {RANGE: templates}
     first = [_read(Path(path)) for path in budget.space.start]
