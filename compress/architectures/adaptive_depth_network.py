@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 
 from compress.architectures.leaving_network import LeavingNetwork, LeavingOutput, Reached
-from compress.architectures.wrapped_encoder import AroundConfig, added, named_inputs, register_around
-from teachers.anatomy.encoder import family_of, layer_count
+from compress.architectures.wrapped_encoder import AroundConfig, named_inputs, register_around
+from teachers.anatomy.encoder import layer_count
 from teachers.anatomy.segments import run_layers
 from teachers.anatomy.xlnet_form import in_linear_xlnet
 
@@ -145,24 +145,24 @@ class AdaptiveDepthForSequenceClassification(LeavingNetwork):
     ) -> AdaptiveDepthOutput:
         """Return logits ``[B, C]``, the number of layers that count, and the ponder cost; every layer runs."""
         del kwargs
-        inputs = self._with_mask(named_inputs(input_ids, attention_mask, token_type_ids))
+        inputs = named_inputs(input_ids, attention_mask, token_type_ids)
         states: list[Tensor] = []
         for layer in range(layer_count(self.inner)):
             before = states[-1] if states else None
             states.append(run_layers(self.inner, inputs, layer, layer + 1, before, head=False))
         found = halting(torch.cat([self._halts(one)[..., 0] for one in states], dim=1).float(), self.config.speed)
-        weighted = (
-            weight[:, None, None] * one
-            for weight, one in zip(found.weights.to(states[0].dtype).unbind(dim=1), states, strict=True)
-        )
-        return AdaptiveDepthOutput(logits=self._head(inputs, sum(weighted)), layers=found.layers, ponder=found.ponder)
+        mean = torch.zeros_like(states[0])
+        for weight, one in zip(found.weights.to(mean.dtype).unbind(dim=1), states, strict=True):
+            mean = mean + weight[:, None, None] * one
+        return AdaptiveDepthOutput(logits=self._head(inputs, mean), layers=found.layers, ponder=found.ponder)
 
     def run_to(self, exit_: int, inputs: Mapping[str, Tensor], mask: Tensor, hidden: Tensor | None) -> Reached:
         """Run one layer; the uncertainty is what is still missing of the weights' sum of 1."""
-        inputs, width = self._with_mask(inputs), self.config.hidden_size
-        states, total = None, 0.0
+        del mask
+        width, states = self.config.hidden_size, None
+        total: Tensor | float = 0.0
         if hidden is not None:
-            states, total, weight = hidden.split([width, width, 1], dim=-1)
+            states, total, weight = torch.split(hidden, [width, width, 1], dim=-1)
         states = run_layers(self.inner, inputs, exit_, exit_ + 1, states, head=False)
         remainder = torch.ones_like(states[..., :1]) if hidden is None else 1 - weight
         logits = self._head(inputs, total + remainder * states)
@@ -172,13 +172,6 @@ class AdaptiveDepthForSequenceClassification(LeavingNetwork):
         left = remainder - share
         kept = torch.cat([states, total + share * states, 1 - left], dim=-1)
         return Reached(kept, logits, left[:, 0, 0])
-
-    def _with_mask(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the inputs with the mask that is added to scores, where the family takes it and has not got it."""
-        given = dict(inputs)
-        if family_of(self.inner).adds_mask and given["attention_mask"].ndim == 2:
-            given["attention_mask"] = added(given["attention_mask"], self.dtype)[:, None]
-        return given
 
     def _halts(self, states: Tensor) -> Tensor:
         """Return the halting probability after a layer, ``[B, 1, 1]``."""

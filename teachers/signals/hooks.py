@@ -92,9 +92,9 @@ class Signals:
     @classmethod
     def of(cls, tensors: Mapping[tuple[str, int], Tensor]) -> Signals:
         """Return signals from what ``tensors`` gives."""
-        inner = {name: {place: tensor for (own, place), tensor in tensors.items() if own == name} for name in INNER}
-        beside = {name: tensors.get((name, 0)) for name in BESIDE}
-        return cls(tensors.get(("logits", 0), torch.empty(0)), **inner, **beside)
+        found: dict[str, Any] = {name: tensors.get((name, 0)) for name in BESIDE}
+        found |= {name: {place: tensor for (own, place), tensor in tensors.items() if own == name} for name in INNER}
+        return cls(tensors.get(("logits", 0), torch.empty(0)), **found)
 
 
 def observe(network: Any, inputs: Mapping[str, Tensor], wanted: SignalSpec = NOTHING) -> Signals:
@@ -114,7 +114,8 @@ def observe(network: Any, inputs: Mapping[str, Tensor], wanted: SignalSpec = NOT
     every = outputs.get("hidden_states") or outputs.get("encoder_hidden_states")
     states = {place: every[place] for place in wanted.hidden_states}
     logits = logits_of(outputs, network.config, inputs["attention_mask"]) if wanted.logits else torch.empty(0)
-    return Signals(logits, states, **seen, **{name: outputs.get(name) for name in BESIDE})
+    found: dict[str, Any] = {**seen, **{name: outputs.get(name) for name in BESIDE}}
+    return Signals(logits, states, **found)
 
 
 def observed(network: Any, wanted: SignalSpec) -> Any:
