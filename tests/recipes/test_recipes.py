@@ -106,12 +106,15 @@ def tiny_step(number, step, own_training):
     return fitting + [f"{block}.{least}" for block in blocks for least in ("max_steps=3", "batch_size=8")]
 
 
-def tiny_augmentation(block, folder):
-    """Return what makes augmentation quick: few copies, two texts."""
+def tiny_augmentation(block, kind, folder):
+    """Return what makes augmentation quick: few copies, two texts, of words for a tagger."""
     values = [] if block is None or block.rule is None else ["augment.copies=2"]
     if block is not None and block.unlabelled is not None:
-        (folder / "unlabelled.txt").write_text("some text\nmore text\n")
-        values.append(f"augment.unlabelled={folder / 'unlabelled.txt'}")
+        file, lines = ("unlabelled.txt", "some text\nmore text\n")
+        if kind == "tagging":
+            file, lines = "unlabelled.jsonl", '{"tokens": ["some", "text"]}\n{"tokens": ["more", "text", "."]}\n'
+        (folder / file).write_text(lines)
+        values.append(f"augment.unlabelled={folder / file}")
     return values
 
 
@@ -163,7 +166,7 @@ def tiny_overrides(tmp_path, monkeypatch):
         for split in recipe.task.files or ():
             (tmp_path / "more.txt").write_text("some text\nmore text\n")
             values.append(f"task.files.{split}={tmp_path / 'more.txt'}")
-        values += tiny_augmentation(recipe.augment, tmp_path)
+        values += tiny_augmentation(recipe.augment, task.spec.kind, tmp_path)
         for number, block in enumerate(recipe.export):  # after three steps predictions are near ties; int8 turns some
             values.append(f"export.{number}.{block.target}.agreement=0.5")
         if recipe.evaluate is not None:
