@@ -74,10 +74,10 @@ def test_a_restricted_state_does_not_change_with_what_is_hidden_from_it(family, 
         other = ids.clone()
         other[0, place] = 41
         for kind, old, new in zip(kinds, before, states(other), strict=True):
-            changed = (old - new)[0].abs().amax(dim=-1)
-            sees = seen(kind, mask)[0, :, place]
+            changed = (old - new)[0, :7].abs().amax(dim=-1)
+            sees = seen(kind, mask)[0, :7, place]
             assert changed[~sees].max() == 0 if (~sees).any() else True, (kind, place)
-            assert changed[:7][sees[:7]].min() > 0, (kind, place)
+            assert changed[sees].min() > 0, (kind, place)
 
 
 @pytest.mark.parametrize("kind", KINDS)
