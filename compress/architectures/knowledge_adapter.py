@@ -89,7 +89,8 @@ class KnowledgeAdapter(nn.Module):
     def start(self) -> None:
         """Give the projections new weights, from torch's own source of chance."""
         for part in self.parts:
-            for projection in (part.down, part.up):
+            projections: tuple[Any, Any] = (part.down, part.up)
+            for projection in projections:
                 nn.init.normal_(projection.weight, std=START)
                 nn.init.zeros_(projection.bias)
 

@@ -34,7 +34,8 @@ def unrestricted(network: Any) -> str:
         return f"{name} sees the tokens before a token alone, so it has no view of the whole to learn from"
     if family_of(network).time_first:
         return f"{name} takes masks of a form of its own"
-    if mixes_neighbours(network.config) or getattr(base_encoder(network).config, "conv_kernel_size", 0):
+    convolved: int = getattr(base_encoder(network).config, "conv_kernel_size", 0)
+    if mixes_neighbours(network.config) or convolved:
         return f"this {name} mixes neighbouring tokens outside of its attention, where no mask hides them"
     return ""
 
