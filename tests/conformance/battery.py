@@ -33,6 +33,7 @@ REFUSED = {
     "distill.listwise": FAMILIES,
     "distill.contrastive": FAMILIES,
     "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert", "mpnet", "gpt2"),
+    "distill.cross_view": ("mobilebert", "xlnet", "gpt2"),
     "distill.early_exit": ("gpt2",),
     "share.adaptive_depth": ("gpt2",),
 }
