@@ -17,6 +17,7 @@ from eval.naming import distinct_names, public_name
 
 if TYPE_CHECKING:
     from compress.export.check.arithmetic import Arithmetic
+    from eval.task import TaskSpec
 
 
 def evaluate(
@@ -40,8 +41,11 @@ def evaluate(
     stress: Annotated[
         bool, typer.Option("--stress", help="Answer perturbed texts too: typos, casing, negation, length.")
     ] = False,
+    attributions: Annotated[
+        bool, typer.Option("--attributions", help="Compare which tokens both models base their predictions on.")
+    ] = False,
     seed: Annotated[
-        int, typer.Option(min=0, help="Seed of perturbed texts, and of the comparison of more than 1,000 examples.")
+        int, typer.Option(min=0, help="Seed of what is drawn, and of the comparison of more than 1,000 examples.")
     ] = 13,
     accept_incomplete: AcceptIncomplete = False,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Keep the result; - prints it.")] = None,
@@ -60,8 +64,8 @@ def evaluate(
     }
     candidate = open_model(model, name=names[0], arithmetic=_arithmetic(arithmetic), **opened)
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
-    if stress and against is None:
-        problems.append("--stress: compares a model with its teacher; add --against MODEL")
+    alone = {"--stress": stress, "--attributions": attributions} if against is None else {}
+    problems += [f"{flag}: compares a model with its teacher; add --against MODEL" for flag in alone if alone[flag]]
     if problems:
         raise UserError(*problems)
     wanted = task_for(spec_of(candidate), data, task, metric)
@@ -69,6 +73,8 @@ def evaluate(
     reference = None
     if against is not None:
         reference = answering(open_model(against, wanted.spec, name=names[1], **opened), wanted.spec)
+    if attributions:
+        _check_attributions(wanted.spec, [candidate, reference])
     if opened["threads"] and (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(opened["threads"])
 
@@ -84,6 +90,10 @@ def evaluate(
     known = {found.name: found for found in (candidate, reference) if found is not None}
     if stress:
         results = with_stress(results, known, wanted, split, seed)
+    if attributions:
+        from teachers.attribution.attribution_agreement import with_attributions
+
+        results = with_attributions(results, known, wanted, split, seed)
     if timing is not None:
         results = with_memory(results, known, wanted.splits[split])
     if html is not None:
@@ -100,6 +110,14 @@ def evaluate(
     from eval.report.console import to_text
 
     typer.echo(to_text(results))
+
+
+def _check_attributions(spec: TaskSpec, models: list[Any]) -> None:
+    """Refuse, before anything is measured, what has no attributions to compare."""
+    from teachers.attribution.text_attributions import unexplained
+
+    if problems := unexplained(spec, models):
+        raise UserError(*problems)
 
 
 def _arithmetic(given: str | None) -> Arithmetic | None:
