@@ -171,7 +171,7 @@ class TextEncoder:
                 raise
         return [self._encoded(*pair) for pair in texts]
 
-    def _encoded(self, *texts: str) -> Any:
+    def _encoded(self, *texts: Any) -> Any:
         """Return the encoding of a text or a pair, both truncated where the one that may be is too short for it."""
         try:
             return self.tokenizer.encode(*texts)

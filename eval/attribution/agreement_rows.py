@@ -120,8 +120,8 @@ def agreement_rows(
         beyond = _mean(ours[0], random[0], drawn, seed)
         rows.append(AttributionRow(name, len(own), correlation, overlap, beyond, incomplete.get(name)))
         if chance is None:
-            at_random = [_mean(values, zero, drawn, seed) for values in random]
-            chance = AttributionRow(RANDOM, len(own), *at_random)
+            correlation, overlap = (_mean(values, zero, drawn, seed) for values in random)
+            chance = AttributionRow(RANDOM, len(own), correlation, overlap)
     return tuple(rows) if chance is None else (*rows, chance)
 
 

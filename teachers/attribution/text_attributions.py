@@ -14,7 +14,7 @@ from eval.attribution.aligned_units import Attributed
 from eval.cost.size import device_of
 from eval.errors import UserError
 from eval.examples import Example
-from eval.kinds.kind_registry import all_kinds
+from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import embedding_parts
 from teachers.attribution.attention_rollout import attention_rollout, no_attention
@@ -132,13 +132,10 @@ def unexplained(spec: TaskSpec, models: Sequence[Any], baseline: str = "pad") ->
         models: All that are to be explained.
         baseline: ``pad`` or ``mask``.
     """
-    kinds = {kind.name: kind for kind in all_kinds()}
-    problems = []
-    if not kinds[spec.kind].one_score:
-        allowed = ", ".join(name for name, kind in kinds.items() if kind.one_score)
-        problems.append(
-            f"attributions: {kinds[spec.kind].named} model does not give one score for an input; allowed: {allowed}"
-        )
+    kind, problems = kind_of(spec.kind), []
+    if not kind.one_score:
+        allowed = ", ".join(other.name for other in all_kinds() if other.one_score)
+        problems.append(f"attributions: {kind.named} model does not give one score for an input; allowed: {allowed}")
     for model in models:
         if not isinstance(model, TaskModel):
             problems.append(
@@ -167,4 +164,5 @@ def _weights(model: TaskModel, label: str | None) -> np.ndarray[Any, np.dtype[np
     if label not in labels:
         raise UserError(f"attributions: {model.name} has no label {label!r}; its labels are {', '.join(labels)}")
     own = np.array([name == label for name in labels], dtype=np.float32)
-    return own if kind.independent or len(labels) == 1 else own - (1 - own) / (len(labels) - 1)
+    others = 0.0 if kind.independent or len(labels) == 1 else 1 / (len(labels) - 1)
+    return np.where(own > 0, own, -others).astype(np.float32)

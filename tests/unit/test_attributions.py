@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,6 +190,13 @@ def test_rounded_activations_have_no_gradient():
         "Integrated gradients are left out: those of int8 miss 100% of the difference that they explain, as where "
         "activations are rounded; take the model before it was quantized",
     )
+
+
+def test_the_program_of_the_documents(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "howto.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    exec(program, {"model": tiny_taskmodel("bert")})
+    assert re.fullmatch(r"\[[-+.e\d\s]+\] -?[\d.e-]+\n", capsys.readouterr().out)
 
 
 class TestRefusals:
