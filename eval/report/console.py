@@ -136,7 +136,7 @@ def to_text(results: Sequence[ResultValues], batch: int = 1, width: int | None =
     for result in results:
         if result.stress:
             console.print()
-            console.print(_by_row(stress_headings(result), stress_rows(result)))
+            console.print(_by_row(stress_headings(result), stress_rows(result.stress)))
             for sentence in sentences_of(result):
                 console.print(Text(plain(sentence + ".")))
         if result.attributions:
