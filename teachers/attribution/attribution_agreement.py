@@ -106,13 +106,11 @@ def attribution_agreement(
     names = [GRADIENTS, *([] if left_out else [ROLLOUT])]
     explained: list[tuple[Explained, Explained]] = []
     for example in one_by_one(examples, "attributions"):
-        label, how = predicted_label(reference, example), {"steps": steps, "rollout": ROLLOUT in names}
-        explained.append(
-            (
-                explain(candidate, example, label, baseline=baseline, **how),
-                explain(reference, example, label, baseline=baseline, **how),
-            )
+        label = predicted_label(reference, example)
+        first, second = (
+            explain(one, example, label, baseline=baseline, steps=steps, rollout=ROLLOUT in names) for one in sides
         )
+        explained.append((first, second))
     missed = [_missed(side) for side in zip(*explained, strict=True)]
     for one, share in zip(sides, missed, strict=bool(missed)):
         if share > MOST_MISSED:
