@@ -139,7 +139,8 @@ def _forms(given: Sequence[str]) -> list[IndexForm]:
     """Return the forms of an index that were asked for; a word alone says how vectors are held."""
     from eval.ranking.vector_index import IndexForm
 
-    found, problems = [], []
+    found: list[IndexForm] = []
+    problems: list[str] = []
     for text in given:
         try:
             found.append(block_of(IndexForm, text if ":" in text else f"vectors: {text}", "--index"))
