@@ -25,6 +25,7 @@ from eval.encoding import EncoderSettings
 from eval.errors import CompressError
 from eval.kinds.kind_registry import kind_of
 from eval.one_line import first_line
+from teachers.anatomy.attention_heads import eager_attention
 from teachers.anatomy.encoder import base_encoder, family_of, inner_family
 from teachers.anatomy.head_bias import buckets_from_table
 from teachers.taskmodel import TaskModel, logits_of
@@ -169,17 +170,13 @@ def ready(network: Any) -> Iterator[Any]:
     """Lend the network in float32 on the CPU, without dropout, its attention written out in plain operators."""
     if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in network.parameters() if p.is_floating_point()):
         network = copy.deepcopy(network).to("cpu", torch.float32)
-    training, attention = network.training, network.config._attn_implementation
+    training = network.training
     network.eval()
-    if attention != "eager":
-        network.set_attn_implementation("eager")
     try:
-        with buckets_from_table(network):
+        with eager_attention(network), buckets_from_table(network):
             yield network
     finally:
         network.train(training)
-        if attention != "eager":
-            network.set_attn_implementation(attention)
 
 
 @contextlib.contextmanager
