@@ -15,22 +15,22 @@ from eval.encoding import Array
 Shape = tuple[int, ...]
 PROBED = ((3, 7), (5, 13))
 """Rows and tokens of the inputs that shapes are read off at; no model has such numbers of heads."""
-WINDOW = "attention_window"
-"""Field of a graph's metadata: the longest window of its attention, beyond which shapes follow another rule."""
+REACH = "attention_reach"
+"""Field of a graph's metadata: how many tokens to each side attention sees, beyond which shapes follow another rule."""
 SAME, REST = 0, -1
 """What Reshape takes for an axis that stays as it is, and for the one that is worked out."""
 
 
-def set_window(model: Model, window: int) -> None:
-    """Write into a graph how many tokens the longest window of its attention has; 0 says that there is none."""
-    if window:
-        model.metadata_props.add(key=WINDOW, value=str(window))
+def set_reach(model: Model, tokens: int) -> None:
+    """Write into a graph how many tokens to each side its attention sees; 0 says that it sees all."""
+    if tokens:
+        model.metadata_props.add(key=REACH, value=str(tokens))
 
 
 def probed_sizes(model: Model) -> tuple[tuple[int, int], ...]:
-    """Return rows and tokens of the inputs that shapes of a graph are read off at: one of them beyond a window."""
-    window = next((int(entry.value) for entry in model.metadata_props if entry.key == WINDOW), 0)
-    return (*PROBED, (2, window + 3)) if window else PROBED
+    """Return rows and tokens of the inputs that shapes of a graph are read off at: less and more than a token sees."""
+    reach = next((int(entry.value) for entry in model.metadata_props if entry.key == REACH), 0)
+    return (*PROBED, (2, reach + 3), (4, max(reach // 2, 1))) if reach else PROBED
 
 
 def settle_shapes(model: Model, inputs: Mapping[str, Array]) -> None:

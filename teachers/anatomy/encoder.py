@@ -94,10 +94,10 @@ def max_tokens(config: Any) -> int:
     return UNLIMITED if name is None else int(getattr(config, name)) - first_position(config)
 
 
-def longest_window(module: nn.Module) -> int:
-    """Return the most tokens of a window that attention of this module or inside of it sees; 0 without windows."""
-    halves = [getattr(part, "one_sided_attn_window_size", 0) for part in module.modules()]
-    return 2 * max(halves, default=0)
+def reaches(module: nn.Module) -> list[int]:
+    """Return how many tokens to each side each attention in a module sees, of those that do not see all of a text."""
+    parts: list[Any] = [part for part in module.modules() if hasattr(part, "one_sided_attn_window_size")]
+    return [half for part in parts if (half := part.one_sided_attn_window_size) + 3 <= max_tokens(part.config)]
 
 
 def classifier_place(config: Any) -> int:

@@ -141,7 +141,8 @@ class BlockEncoder(LongformerEncoder):  # type: ignore[misc]
         """Return the last states ``[B, L, d]``, and with ``every`` those before and after each layer."""
         kept = [states]
         for layer in self.layer:
-            states = layer(states, attention_mask=sight)[0]
+            found = layer(states, attention_mask=sight)
+            states = found[0] if isinstance(found, tuple) else found  # LayerDrop leaves out a layer, tuple and all
             kept.append(states)
         return states, tuple(kept) if every else None
 
