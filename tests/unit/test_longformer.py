@@ -21,6 +21,7 @@ from compress.prune.heads import HeadPruning
 from compress.prune.layers import LayerPruning
 from compress.prune.vocabulary import VocabularyPruning
 from compress.recipe import Recipe
+from compress.recipe.head_block import HeadBlock
 from compress.technique import Inputs
 from eval.errors import UserError
 from teachers.anatomy.attention_heads import head_counts
@@ -47,7 +48,7 @@ def inputs_of(length, separators=0):
         ids[row, 2 + row] = 2
         ids[row, 3 + row : 2 + row + separators] = 2
     mask = torch.ones_like(ids)
-    for row, short in enumerate((0, 1, length // 3)):
+    for row, short in enumerate((0, min(1, length - 1), length // 3)):
         ids[row, length - short :], mask[row, length - short :] = 1, 0
         if separators == 2:
             ids[row, length - short - 1] = 2  # the standard class counts three
@@ -134,6 +135,15 @@ def test_a_model_becomes_one_with_the_same_answers_on_short_texts(family):
         assert np.allclose(built.forward(inputs), source.forward(wanted), atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["masked-lm", "tagging"])
+def test_other_heads_go_along(kind):
+    source = tiny_taskmodel("bert", tiny_task(kind).spec)
+    built = LONGER.build(source)
+    inputs = source.encoder.collate(source.encoder.encode(tiny_task(kind).validation[:4]))
+    real = inputs["attention_mask"].astype(bool)
+    assert np.allclose(built.forward(inputs)[real], source.forward(inputs)[real], atol=1e-5)
+
+
 def test_positions_are_repeated_and_the_rest_is_copied():
     source = tiny_taskmodel("bert", TASK.spec)
     built = LONGER.build(source)
@@ -195,7 +205,7 @@ def test_a_longformer_becomes_no_other_family_and_has_no_head_for_choices():
     assert window_problems(config, "here") == ["here: attention_window has 2 numbers for 3 layers; give one for each"]
 
 
-@pytest.mark.parametrize("window", [WINDOW, 40])
+@pytest.mark.parametrize("window", [40, pytest.param(WINDOW, marks=pytest.mark.slow)])
 def test_one_graph_takes_every_length(window):
     model = tiny_taskmodel("longformer", TASK.spec, attention_window=window)
     found = onnx_graph(model, None)
@@ -226,6 +236,7 @@ def session_of(found):
     return onnxruntime.InferenceSession(found.graph.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.slow
 def test_distilled_into_half_of_the_layers_and_exported_in_8_bits(tmp_path):
     """From a BERT of 128 positions to an export that reads 300 tokens."""
     task = tiny_task()
@@ -248,3 +259,10 @@ def test_distilled_into_half_of_the_layers_and_exported_in_8_bits(tmp_path):
 
 def test_the_tiny_tokenizer_is_robertas():
     assert tiny_tokenizer("longformer") is tiny_tokenizer("roberta")
+
+
+def test_heads_of_other_kinds_cannot_stand_on_one():
+    base = tiny_taskmodel("longformer", tiny_task(pair=True).spec)
+    for head in ({"concat_pooling": {}}, {"scalar_mix": {}}, {"answer_network": {}}):
+        with pytest.raises(UserError, match="Longformer, whose standard heads say which tokens see all others"):
+            HeadBlock.model_validate(head).on(base, base.task, 0)
