@@ -53,14 +53,14 @@ class Blocks:
     def own(self, tokens: Tensor) -> Tensor:
         """Return values of tokens ``[B, L, …]`` by block, ``[B, blocks, size, …]``."""
         padded = F.pad(tokens, (*_inner(tokens), 0, self.rest))
-        return padded.reshape(tokens.shape[0], self.count, self.size, *tokens.shape[2:])
+        return padded.reshape(tokens.shape[0], -1, self.size, *tokens.shape[2:])
 
     def seen(self, tokens: Tensor) -> Tensor:
         """Return for each block the values of the tokens that it may see, ``[B, blocks, seen places, …]``."""
         if not self.beside:
             return self.own(tokens)
         padded = F.pad(tokens, (*_inner(tokens), self.size, self.rest + self.size))
-        every = padded.reshape(tokens.shape[0], self.count + 2, self.size, *tokens.shape[2:])
+        every = padded.reshape(tokens.shape[0], -1, self.size, *tokens.shape[2:])
         return torch.cat([every[:, :-2], every[:, 1:-1], every[:, 2:]], dim=2)
 
 
@@ -70,7 +70,7 @@ class FirstTokens:
 
     Attributes:
         count: How many there are at most in a text of the batch.
-        which: Those of each text among them, ``[B, count]``; None for all.
+        which: Those of each text among them, ``[B, count]``; None for the very first of each text alone.
     """
 
     count: Any
@@ -122,8 +122,9 @@ class BlockAttention(LongformerSelfAttention):  # type: ignore[misc]
         key, value = (self._by_head(layer(states)) for layer in (self.key_global, self.value_global))
         probabilities = self._probabilities(query @ key.permute(0, 2, 3, 1) + sight.padding)
         found = (probabilities @ value.transpose(1, 2)).transpose(1, 2).flatten(2)
-        if first.which is not None:
-            found = torch.where(first.which[..., None], found, local[:, : first.count])
+        if first.which is None:
+            return torch.where(_places(local)[None, :, None] == 0, found, local)
+        found = torch.where(first.which[..., None], found, local[:, : first.count])
         return torch.cat([found, local[:, first.count :]], dim=1)
 
     def _by_head(self, states: Tensor) -> Tensor:
@@ -235,7 +236,7 @@ class _SaysItself(nn.Module):
                 global_attention_mask = question_tokens(input_ids, network.config.sep_token_id)
             else:
                 like = inputs["inputs_embeds"][..., 0] if input_ids is None else input_ids
-                global_attention_mask = F.pad(torch.ones_like(like[:, :1]), (0, like.shape[1] - 1))
+                global_attention_mask = (_places(like) == 0).long().expand(like.shape[0], -1)
         return super().forward(
             input_ids, attention_mask=attention_mask, global_attention_mask=global_attention_mask, **inputs
         )
@@ -292,9 +293,10 @@ def _sight(real: Tensor, first: FirstTokens | None, halves: Sequence[int], dtype
         dtype: Of the scores.
     """
     near = real.to(dtype)
-    if first is not None:
-        begin = torch.zeros_like(near[:, : first.count]) if first.which is None else (~first.which).to(dtype)
-        near = torch.cat([begin * near[:, : first.count], near[:, first.count :]], dim=1)
+    if first is not None and first.which is None:
+        near = near * (_places(near) > 0).to(dtype)
+    elif first is not None:
+        near = torch.cat([(~first.which).to(dtype) * near[:, : first.count], near[:, first.count :]], dim=1)
     windows = {half: _blocks(near, half) for half in halves}
     return Sight(windows, first, _hidden(real.to(dtype))[:, None, None])
 
@@ -322,6 +324,10 @@ def _to_first(first: FirstTokens, sight: Sight) -> Tensor:
 def _hidden(shown: Tensor) -> Tensor:
     """Return what is added to the scores of what is shown (1) or hidden (0)."""
     return (1 - shown) * (torch.finfo(shown.dtype).min / 2)
+
+
+def _places(tokens: Tensor) -> Tensor:
+    return torch.arange(tokens.shape[1], device=tokens.device)
 
 
 def _inner(tokens: Tensor) -> tuple[int, ...]:
