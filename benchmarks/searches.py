@@ -15,12 +15,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from benchmarks.archive import RESULTS, commit, keep
 from benchmarks.results import DOCS, fill
 from compress.search.search_page import FILE
+from eval.certificate.contents import Contents
 from eval.cost.machine import in_one_line, machine
 from eval.errors import UserError
 from eval.files.json_text import read_json
+from eval.report.under_stress import headings_of, stress_rows
+from eval.stress.stress_rows import Stressed
+from eval.stress.stress_sentences import stress_sentences
 
 NAME = "searches"
 """Name of the record, and of the part of the page that is made here."""
@@ -46,7 +52,7 @@ def facts_of(folder: Path) -> dict[str, Any]:
     for winner in certified or known["winners"][:1]:
         if winner["certificate"]:
             CERTIFICATES.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(folder / winner["certificate"], CERTIFICATES / f"{name}-{winner['key']}.cert")
+            shutil.copyfile(folder / winner["certificate"], certificate_of(name, winner["key"]))
     candidates = sorted(known["candidates"], key=lambda one: one["number"])
     fields = ("number", "key", "label", "score", "difference", "costs", "share")
     by_hand = [one["key"] for one in candidates[:HAND_MADE]] if known["budget"].get("space") is None else []
@@ -62,6 +68,11 @@ def facts_of(folder: Path) -> dict[str, Any]:
     }
 
 
+def certificate_of(name: str, key: str) -> Path:
+    """Return where the certificate of a search's winner is kept."""
+    return CERTIFICATES / f"{name}-{key}.cert"
+
+
 def report(found: Mapping[str, Any]) -> str:
     """Return the part of the page: for each search its limits, its front with the chains made by hand, its outcome."""
     parts = []
@@ -70,6 +81,8 @@ def report(found: Mapping[str, Any]) -> str:
         split = f"Candidates are compared on {own['teacher']['split']} (teacher: {own['teacher']['score']:.4f})."
         after = f"{own['spent']}. {in_one_line(own['machine'])}; commit {own['commit']}."
         parts += [title, table(own), f"{split} {' '.join(own['outcome'])}", after]
+        for key in own["winners"]:
+            parts += under_stress(certificate_of(name, key))
     return "\n\n".join(parts)
 
 
@@ -85,6 +98,20 @@ def table(own: Mapping[str, Any]) -> str:
         cells = [one["key"], one["label"], f"{value:+.4f} [{low:+.4f}, {high:+.4f}]", *costs, ", ".join(said)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def under_stress(place: Path) -> list[str]:
+    """Return the table of perturbed texts that a certificate holds, and what it comes to; nothing without one."""
+    if not place.is_file():
+        return []
+    main = Contents.from_bytes(place.read_bytes()).main
+    if main.stress is None:
+        return []
+    rows = TypeAdapter(tuple[Stressed, ...]).validate_python(main.stress.rows)
+    said = ". ".join(stress_sentences(rows, main.candidate.name, main.fixed.reference))
+    headings = headings_of(main.candidate.name, main.fixed.reference)
+    lines = [headings, ["---"] * len(headings), *stress_rows(rows)]
+    return [f"{said}.", "\n".join(f"| {' | '.join(cells)} |" for cells in lines)]
 
 
 def _roles(own: Mapping[str, Any]) -> dict[str, Sequence[str]]:

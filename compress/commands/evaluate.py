@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,13 +11,14 @@ import typer
 
 from compress.commands.run import Json
 from compress.terminal.models import AcceptIncomplete, answering, is_export, open_model, spec_of, task_for
-from compress.terminal.options import finite
+from compress.terminal.options import block_of, finite
 from compress.terminal.output import as_json, plain, write_json
 from eval.errors import UserError, did_you_mean
 from eval.naming import distinct_names, public_name
 
 if TYPE_CHECKING:
     from compress.export.check.arithmetic import Arithmetic
+    from eval.ranking.vector_index import IndexForm
 
 
 def evaluate(
@@ -37,6 +39,14 @@ def evaluate(
     arithmetic: Annotated[
         str | None, typer.Option(help="Compute the 8-bit products of an export as another processor does: avx2, vnni.")
     ] = None,
+    index: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORM",
+            help="For retrieval: hold documents in another form too, 'int8' or 'vectors: binary, rescore: int8'; "
+            "may be repeated.",
+        ),
+    ] = None,
     stress: Annotated[
         bool, typer.Option("--stress", help="Answer perturbed texts too: typos, casing, negation, length.")
     ] = False,
@@ -49,6 +59,7 @@ def evaluate(
 ) -> None:
     """Measure a model on data: score, size, latency, memory, and the paired difference to another model."""
     from compress.export.runtime.answering import default_threads
+    from compress.recipe.checks import index_problems
 
     names = distinct_names([model] if against is None else [model, against])
     if arithmetic is not None:
@@ -58,10 +69,12 @@ def evaluate(
         "accept_incomplete": accept_incomplete,
         "threads": None if against is None else default_threads() or None,
     }
+    forms = _forms(index or ())
     candidate = open_model(model, name=names[0], arithmetic=_arithmetic(arithmetic), **opened)
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
     if stress and against is None:
         problems.append("--stress: compares a model with its teacher; add --against MODEL")
+    problems += [f"--index: {problem}" for problem in index_problems(task or spec_of(candidate).kind, forms)]
     if problems:
         raise UserError(*problems)
     wanted = task_for(spec_of(candidate), data, task, metric)
@@ -77,11 +90,13 @@ def evaluate(
     from eval.cost.latency import LatencyPlan
     from eval.data.roles import reporting
     from eval.files.writing import atomic_write
+    from eval.ranking.indexed import indexed
 
     split = reporting(wanted, split)
     timing = LatencyPlan() if latency and arithmetic is None else None  # an emulation takes its time
-    results = measure_together([candidate], wanted, reference, split, margin, timing, seed)
-    known = {found.name: found for found in (candidate, reference) if found is not None}
+    models = [candidate, *indexed([candidate], forms)]
+    results = measure_together(models, wanted, reference, split, margin, timing, seed)
+    known = {found.name: found for found in (*models, reference) if found is not None}
     if stress:
         results = with_stress(results, known, wanted, split, seed)
     if timing is not None:
@@ -100,6 +115,21 @@ def evaluate(
     from eval.report.console import to_text
 
     typer.echo(to_text(results))
+
+
+def _forms(given: Sequence[str]) -> list[IndexForm]:
+    """Return the forms of an index that were asked for; a word alone says how vectors are held."""
+    from eval.ranking.vector_index import IndexForm
+
+    found, problems = [], []
+    for text in given:
+        try:
+            found.append(block_of(IndexForm, text if ":" in text else f"vectors: {text}", "--index"))
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(*problems)
+    return found
 
 
 def _arithmetic(given: str | None) -> Arithmetic | None:

@@ -12,6 +12,7 @@ import typer
 
 from compress.commands.run import Overrides, Track, tracking
 from compress.terminal.next_command import say_next, set_again
+from compress.terminal.options import block_of
 from compress.terminal.output import table
 from eval.errors import UserError
 from eval.naming import public_name
@@ -20,7 +21,6 @@ from teachers.training.processes import is_first
 if TYPE_CHECKING:
     from compress.recipe import Recipe
     from compress.recipe.blocks import TeacherBlock
-    from compress.student.student import Student
     from eval.data.loading import Task
     from teachers.taskmodel import TaskModel
 
@@ -99,7 +99,10 @@ def _teach(wanted: Recipe, block: TeacherBlock, shape: str | None, out: Path | N
     if block.finetune is None or not (wanted.task or wanted.tasks):
         _copy(Path(str(block.model)), out)
         return kept
-    block = block if shape is None else block.model_copy(update={"shape": _shape(shape)})
+    if shape is not None:
+        from compress.student.student import Student
+
+        block = block.model_copy(update={"shape": block_of(Student, shape, "--shape", {"init": "random"})})
     wanted = wanted.model_copy(update={"teacher": block})
     members = block.members(wanted.seed)
     for number, (source, used_seed) in enumerate(members, start=1):
@@ -206,18 +209,3 @@ def _from_flags(
         return wanted
     # What is trained is measured some day, so the split that reports chooses nothing.
     return wanted.model_copy(update={"evaluate": EvaluateBlock(against="none")})
-
-
-def _shape(text: str) -> Student:
-    """Read a shape from the command line."""
-    from compress.reading.block_reader import BlockReader
-    from compress.reading.yaml_places import read_yaml
-    from compress.student.student import Student
-
-    document = read_yaml(f"{{{text}}}", "--shape")
-    reader = BlockReader(document)
-    values = document.data if isinstance(document.data, dict) else {}
-    student = reader.block(Student, {"init": "random"} | values, (), "--shape")
-    if student is None or reader.problems:
-        raise UserError(*(problem.removeprefix("--shape:1: ") for problem in reader.problems))
-    return student

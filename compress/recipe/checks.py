@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from compress.recipe.schema import Recipe
     from compress.student.student import Student
     from compress.technique import Technique
+    from eval.ranking.vector_index import IndexForm
 
 
 def problems(recipe: Recipe, have: Collection[str] | None = None) -> list[str]:
@@ -164,14 +165,19 @@ def evaluate_problems(task: TaskBlock | None, evaluate: EvaluateBlock | None) ->
     if kind_of(task.kind).masks:
         sentence = "evaluate: a text without labels has no answers to score; leave the block out"
         yield ("evaluate",), sentence + ", and evaluate what is fine-tuned from the result"
-    titles = [form.title for form in evaluate.index]
-    if titles and not (kind_of(task.kind).searches and kind_of(task.kind).vectors):
-        yield ("evaluate", "index"), f"evaluate.index: a {task.kind} task searches no vectors; leave it out"
-    if twice := sorted({title for title in titles if titles.count(title) > 1}):
-        yield ("evaluate", "index"), f"evaluate.index: {', '.join(twice)}: stands there twice; say it once"
+    yield from ((("evaluate", "index"), f"evaluate.index: {one}") for one in index_problems(task.kind, evaluate.index))
     if kind_of(task.kind).vectors and evaluate.baseline:
         sentence = "evaluate.baseline: an embedding task has no labels to learn from without a teacher; leave it out"
         yield ("evaluate", "baseline"), sentence
+
+
+def index_problems(kind: str, forms: Sequence[IndexForm]) -> Iterator[str]:
+    """Find forms of an index that a kind of task has no use for, and those that were given twice; a sentence each."""
+    titles = [form.title for form in forms]
+    if titles and not (kind_of(kind).searches and kind_of(kind).vectors):
+        yield f"a {kind} task searches no vectors; leave it out"
+    if twice := sorted({title for title in titles if titles.count(title) > 1}):
+        yield f"{', '.join(twice)}: stands there twice; say it once"
 
 
 def finetune_problems(

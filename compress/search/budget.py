@@ -51,6 +51,7 @@ class Budget(Block):
         candidates: Most candidates that are trained; without it as many as the hours allow. With it a search that is
             killed and resumed ends with the same front, whatever the clock says, if the hours suffice.
         shares: Parts of the optimizer steps after which candidates are compared and most of them dropped.
+        stress: Whether winners and teacher answer perturbed texts too, for report and certificate (``eval.stress``).
         space: Where to look; by default ``compress.search.default_space``.
     """
 
@@ -63,6 +64,7 @@ class Budget(Block):
     winners: int = Field(default=1, ge=1, le=10)
     candidates: int | None = Field(default=None, ge=1)
     shares: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(default=(1 / 9, 1 / 3, 1.0), min_length=1)
+    stress: bool = False
     space: SpaceBlock | None = None
 
     @model_validator(mode="after")

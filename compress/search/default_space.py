@@ -29,8 +29,15 @@ ONNX = {"onnx": {"agreement": 0.9}}
 RECOVERY: dict[str, Any] = {"objective": any_of(LOGITS, FROM_BOTH), "training": RECOVERED}
 
 
-def template(layers: int) -> dict[str, Any]:
-    """Return the template for a teacher of so many layers."""
+def template(layers: int, per_token: bool = False) -> dict[str, Any]:
+    """Return the template for a teacher of so many layers.
+
+    Args:
+        layers: Of the teacher.
+        per_token: Whether tokens are answered one by one, as in tagging: then teacher and student must cut the
+            training texts alike until all training is done, so no subword token that these texts use is dropped.
+    """
+    rarer = () if per_token else ({"prune.vocabulary": {"min_count": 2}},)
     return {
         "student": any_of(None, *({"from": "teacher", "layers": kept} for kept in kept_layers(layers))),
         "steps": [
@@ -40,7 +47,7 @@ def template(layers: int) -> dict[str, Any]:
                 {"distill.labels": {"training": DISTILLED}},
                 None,
             ),
-            any_of("prune.vocabulary", {"prune.vocabulary": {"min_count": 2}}, None),
+            any_of("prune.vocabulary", *rarer, None),
             any_of(
                 None,
                 {"prune.structured": {"ffn": any_of(0.25, 0.5, 0.75), "recover": False}},

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("compress.search")
 
 BUDGET_FILE, STORE, TEACHER, WINNERS, CERTIFICATE = "budget.yaml", "steps", "teacher", "winners", "model.cert"
-FREE = ("limits", "candidates", "winners")
+FREE = ("limits", "candidates", "winners", "stress")
 """What may change from one run of a search to the next in the same folder, if the limits limit the same."""
 LOOK_SECONDS, PAGE_SECONDS = 1.0, 10.0
 """How often a process without work looks whether another one has made some, and how often the page is written."""
@@ -273,7 +273,7 @@ def _space(budget: Budget, prepared: Prepared) -> tuple[Any, list[Any]]:
     """
     if budget.space is None:
         layers = layer_count(prepared.student.model)
-        return possible(template(layers), prepared), starts(layers)
+        return possible(template(layers, prepared.student.task.per_token), prepared), starts(layers)
     templates = [_read(Path(path)) for path in budget.space.template]
     space = templates[0] if len(templates) == 1 else {RANGE: templates}
     first = [_read(Path(path)) for path in budget.space.start]

@@ -92,7 +92,7 @@ def model_card(
         stress=[
             (
                 [Markup(heading) for heading in stress_headings(one)],
-                [[Markup(cell) for cell in row] for row in stress_rows(one)],
+                [[Markup(cell) for cell in row] for row in stress_rows(one.stress)],
                 [Markup(sentence) for sentence in sentences_of(one)],
             )
             for one in escaped

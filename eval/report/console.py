@@ -142,7 +142,7 @@ def to_text(results: Sequence[ResultValues], batch: int = 1, width: int | None =
 
 
 def _stress(result: ResultValues) -> Table:
-    rows = stress_rows(result)
+    rows = stress_rows(result.stress)
     names, *headings = stress_headings(result)
     columns = [
         (plain(heading, LONGEST_NAME), [Text(row[place]) for row in rows])

@@ -127,7 +127,7 @@ def page(
         cost=cost_table(rows),
         changed=_changed(leading, results, examples),
         stress=[
-            (sentences_of(one), grid(stress_headings(one), stress_rows(one), words=(0, 6)))
+            (sentences_of(one), grid(stress_headings(one), stress_rows(one.stress), words=(0, 6)))
             for one in results
             if one.stress
         ],

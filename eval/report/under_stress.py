@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from eval.proof.paired_statistics import Interval
 from eval.report.summary import count, number, percent, with_interval
 from eval.result_values import ResultValues
+from eval.stress.stress_rows import Stressed
 from eval.stress.stress_sentences import stress_sentences
 
 
 def stress_headings(result: ResultValues) -> list[str]:
+    """Return the headings of a result's columns (see ``headings_of``)."""
+    return headings_of(result.name, result.comparison.reference if result.comparison else "reference")
+
+
+def headings_of(model: str, reference: str) -> list[str]:
     """Return the headings of the columns; the first holds words, the others figures."""
-    reference = result.comparison.reference if result.comparison else "reference"
-    names = (reference, result.name, "difference [95% interval]", "further than clean [95% interval]", "agreement")
-    return ["texts", "changed", *names]
+    return [
+        *("texts", "changed", reference, model),
+        *("difference [95% interval]", "further than clean [95% interval]", "agreement"),
+    ]
 
 
-def stress_rows(result: ResultValues) -> list[list[str]]:
+def stress_rows(rows: Sequence[Stressed]) -> list[list[str]]:
     """Return the cells of each row, the clean texts first."""
     return [
         [
@@ -27,7 +36,7 @@ def stress_rows(result: ResultValues) -> list[list[str]]:
             _interval(row.further),
             ", ".join(f"{percent(share)} {name}" for name, share in (row.agreement or {}).items()),
         ]
-        for row in result.stress
+        for row in rows
     ]
 
 

@@ -107,6 +107,27 @@ def test_a_model_of_the_run_is_evaluated(scene, capsys, model):
     assert scores == pytest.approx(Result.load(run / "results" / ("ranks" if model == "model" else model)).scores)
 
 
+def test_forms_of_an_index_are_evaluated_by_command(scene, capsys):
+    folder, kind = scene
+    capsys.readouterr()
+    asked = ["eval", str(folder / "run" / "onnx"), "--data", str(folder / "data"), "--split", "test", "--no-latency"]
+    forms = ["--index", "int8", "--index", "vectors: binary, dimensions: 16, rescore: int8, candidates: 5"]
+    code = main([*asked, *forms, "--json", "-"])
+    told = capsys.readouterr()
+    if kind != "retrieval":
+        assert code == 2
+        assert f"--index: a {kind} task searches no vectors; leave it out" in told.err
+        return
+    assert code == 0, told.err
+    for row in json.loads(told.out):
+        name = row["name"]
+        assert row["scores"] == pytest.approx(Result.load(folder / "run" / "results" / result_name(name)).scores), name
+    assert main([*asked, "--index", "int7", "--index", "vectors: int8, rescor: int8"]) == 2
+    told = capsys.readouterr().err
+    assert "--index: vectors: got 'int7', must be one of 'float32', 'int8', 'binary'" in told
+    assert "--index: unknown field 'rescor'; did you mean 'rescore'?" in told
+
+
 def test_the_run_is_certified_and_rechecked(scene, tmp_path):
     folder, _ = scene
     done = certify(folder / "run", tmp_path / "model.cert", model="onnx-int8")

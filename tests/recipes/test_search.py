@@ -26,6 +26,7 @@ limits: [bytes <= MOST, loss <= 60 points @ 95%]
 optimise: [bytes, score]
 candidates: 2
 shares: [0.25, 1]
+stress: true
 space: {template: space.yaml, start: [start.yaml, large.yaml]}
 """
 SPACE = """\
@@ -127,6 +128,8 @@ def test_what_a_search_found_is_kept_with_its_certificate(whole, tmp_path, monke
     assert found["outcome"][0] in page
     assert f"| {found['winners'][0]['key']} | " in page
     assert "front, winner" in page
+    assert "further than clean" in page
+    assert "| typos" in page or "| neighbouring keys" in page
     assert recheck(tmp_path / f"tiny-{found['winners'][0]['key']}.cert", level=1).word == "VALID"
     (tmp_path / searches.FILE).write_text(json.dumps({**found, "ended": False}))
     with pytest.raises(UserError, match="not over"):

@@ -122,6 +122,13 @@ def test_the_chains_that_were_found_by_hand_are_points_of_the_default_space(numb
     assert found.export == chain.export
 
 
+def test_where_tokens_are_answered_no_token_of_the_training_texts_is_dropped():
+    assert "min_count" in str(template(6))
+    assert "min_count" not in str(template(6, per_token=True))
+    for point in starts(6):
+        assert list(points_of(template(6, per_token=True), point))
+
+
 def test_every_depth_can_be_kept_evenly_or_from_below():
     assert kept_layers(4) == [[0], [0, 1], [0, 3], [0, 1, 2], [0, 2, 3]]
 
