@@ -48,7 +48,7 @@ class Blocks:
     count: Any
     rest: Any
     beside: bool
-    mask: Tensor | None = None
+    mask: Any = None
 
     def own(self, tokens: Tensor) -> Tensor:
         """Return values of tokens ``[B, L, …]`` by block, ``[B, blocks, size, …]``."""
@@ -245,7 +245,8 @@ class _SaysItself(nn.Module):
 def in_blocks(network: Any) -> Any:
     """Return a Longformer, changed in place, that computes by blocks; others stay as they are."""
     if any(type(module) is LongformerModel for module in network.modules()):
-        network.__class__ = _blocked_class(type(network))
+        standard: Any = type(network)
+        network.__class__ = _blocked_class(standard)
         _turn(network)
     return network
 
@@ -272,7 +273,11 @@ def _blocked_class(standard: Any) -> type:
 
 _GLOBAL = {LongformerForSequenceClassification: "first", LongformerForQuestionAnswering: "question"}
 """Standard class with a head -> which tokens it gives global attention."""
-_INSTEAD = {LongformerSelfAttention: BlockAttention, LongformerEncoder: BlockEncoder, LongformerModel: BlockModel}
+_INSTEAD: dict[Any, Any] = {
+    LongformerSelfAttention: BlockAttention,
+    LongformerEncoder: BlockEncoder,
+    LongformerModel: BlockModel,
+}
 
 
 def _turn(network: nn.Module) -> None:
@@ -295,7 +300,7 @@ def _sight(real: Tensor, first: FirstTokens | None, halves: Sequence[int], dtype
     near = real.to(dtype)
     if first is not None and first.which is None:
         near = near * (_places(near) > 0).to(dtype)
-    elif first is not None:
+    elif first is not None and first.which is not None:
         near = torch.cat([(~first.which).to(dtype) * near[:, : first.count], near[:, first.count :]], dim=1)
     windows = {half: _blocks(near, half) for half in halves}
     return Sight(windows, first, _hidden(real.to(dtype))[:, None, None])
@@ -336,7 +341,8 @@ def _inner(tokens: Tensor) -> tuple[int, ...]:
 
 
 def _traced() -> bool:
-    return torch.jit.is_tracing() or torch.compiler.is_exporting()
+    tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    return tracing or torch.compiler.is_exporting()
 
 
 def _unreadable(tensor: Tensor) -> bool:
