@@ -20,13 +20,13 @@ import torch
 
 from compress.architectures.wrapped_encoder import added
 from compress.onnx_graph.rewrites import Model, tidy
-from compress.onnx_graph.static_shapes import settle_shapes
+from compress.onnx_graph.static_shapes import set_reach, settle_shapes
 from eval.encoding import EncoderSettings
 from eval.errors import CompressError
 from eval.kinds.kind_registry import kind_of
 from eval.one_line import first_line
 from teachers.anatomy.attention_heads import eager_attention
-from teachers.anatomy.encoder import base_encoder, family_of, inner_family
+from teachers.anatomy.encoder import base_encoder, family_of, inner_family, reaches
 from teachers.anatomy.head_bias import buckets_from_table
 from teachers.taskmodel import TaskModel, logits_of
 
@@ -117,6 +117,7 @@ def traced(
             failures.append(f"{exporter}: inputs are {[value.name for value in graph.graph.input]}")
             continue
         tidy(graph)
+        set_reach(graph, max(reaches(module), default=0))
         settle_shapes(graph, {key: tensor.numpy() for key, tensor in inputs.items()})
         return graph, exporter
     raise CompressError(f"{name}: cannot be exported to ONNX ({'; '.join(failures)})")

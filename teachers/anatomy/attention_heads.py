@@ -14,7 +14,18 @@ from teachers.anatomy.axes import cut, layer_axes
 from teachers.anatomy.encoder import attention_width, family_of, layer_names, layer_parts, layers, shape_of
 from teachers.anatomy.parts import exchange
 
-ATTENTION = ("query", "key", "value", "query_key_value", "position_query", "position_key", "attention_output")
+ATTENTION = (
+    "query",
+    "key",
+    "value",
+    "query_key_value",
+    "position_query",
+    "position_key",
+    "global_query",
+    "global_key",
+    "global_value",
+    "attention_output",
+)
 """Roles of the modules whose weights run over heads."""
 
 

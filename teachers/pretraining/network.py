@@ -208,7 +208,8 @@ def check_positions(network: Any) -> None:
         UserError: If it does.
     """
     family = family_of(network)
-    if family.rotary or (family.plain_attention and "positions" in embedding_parts(network)):
+    counted = family.plain_attention or family.global_parts
+    if family.rotary or (counted and "positions" in embedding_parts(network)):
         return
     raise UserError(
         f"pretrain.stages: restart: {family.model_type} reads distances between tokens, which no position changes; "
