@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from compress.architectures.token_network import matched, places_of_texts, words_of_texts
-from compress.architectures.wrapped_encoder import AroundConfig, needs_standard_head, register_around
+from compress.architectures.wrapped_encoder import AroundConfig, AroundNetwork, needs_standard_head, register_around
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
@@ -140,7 +140,7 @@ def mean_answer(answers: Tensor, kept: Tensor | None = None) -> Tensor:
     return total - kept.sum(dim=1, keepdim=True).to(answers.dtype).log()
 
 
-class AnswerNetworkForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
+class AnswerNetworkForSequenceClassification(AroundNetwork):
     """A standard encoder with an answer network: classes of pairs of texts."""
 
     config_class = AnswerNetworkConfig
@@ -150,11 +150,6 @@ class AnswerNetworkForSequenceClassification(PreTrainedModel):  # type: ignore[m
         self.inner = without_pooler(in_linear_xlnet(AutoModel.from_config(config.inner)))
         self.head = AnswerNetwork(config)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        """Return the encoder's table of word embeddings."""
-        table: nn.Embedding = self.inner.get_input_embeddings()
-        return table
 
     def forward(
         self,

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch import Tensor
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from compress.architectures.wrapped_encoder import added, named_inputs
+from compress.architectures.wrapped_encoder import AroundNetwork, added, named_inputs
 
 
 class Reached(NamedTuple):
@@ -39,16 +38,11 @@ class LeavingOutput(SequenceClassifierOutput):  # type: ignore[misc]
     layers: Tensor | None = None
 
 
-class LeavingNetwork(PreTrainedModel):  # type: ignore[misc]
+class LeavingNetwork(AroundNetwork):
     """A network around a standard classifier, its ``inner``, that an input leaves at the first exit where it may.
 
     The config has the field ``speed``: the uncertainty up to which an input leaves; 0 runs every layer.
     """
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        """Return the standard network's table of word embeddings."""
-        table: nn.Embedding = self.inner.get_input_embeddings()
-        return table
 
     @property
     def stops(self) -> list[int]:

@@ -19,12 +19,17 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     PreTrainedConfig,
-    PreTrainedModel,
 )
 from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 from compress.architectures.knowledge_adapter import KnowledgeAdapter
-from compress.architectures.wrapped_encoder import AroundConfig, named_inputs, needs_standard_head, register_around
+from compress.architectures.wrapped_encoder import (
+    AroundConfig,
+    AroundNetwork,
+    named_inputs,
+    needs_standard_head,
+    register_around,
+)
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
@@ -112,7 +117,7 @@ def mean_pooled(states: Tensor, mask: Tensor) -> Tensor:
     return (states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
 
 
-class _StatesHead(PreTrainedModel):  # type: ignore[misc]
+class _StatesHead(AroundNetwork):
     """Base of the networks: encoder, mix, classifier."""
 
     config_class = StatesHeadConfig
@@ -127,11 +132,6 @@ class _StatesHead(PreTrainedModel):  # type: ignore[misc]
         self.dense = None if config.dense_size is None else nn.Linear(width, config.dense_size)
         self.classifier = nn.Linear(config.dense_size or width, config.num_labels)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        """Return the encoder's table of word embeddings."""
-        table: nn.Embedding = self.inner.get_input_embeddings()
-        return table
 
     def _states(self, inputs: dict[str, Tensor], **kwargs: Any) -> tuple[Tensor, Any]:
         """Return the states that the head reads, and those of all layers if they were made."""

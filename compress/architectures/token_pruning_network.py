@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from compress.architectures.wrapped_encoder import AroundConfig, added, named_inputs, register_around
+from compress.architectures.wrapped_encoder import AroundConfig, AroundNetwork, added, named_inputs, register_around
 from teachers.anatomy.encoder import layer_count, layer_names, layers, part_names
 from teachers.anatomy.segments import exchanged, run_layers, twin_of
 
@@ -84,7 +84,7 @@ class Retention(nn.Module):
         return torch.where((rank > 0) & mask.bool(), self.values[layer][place], 1.0)
 
 
-class TokenPruningForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
+class TokenPruningForSequenceClassification(AroundNetwork):
     """A standard classifier that drops tokens on the way.
 
     Attributes:
@@ -112,11 +112,6 @@ class TokenPruningForSequenceClassification(PreTrainedModel):  # type: ignore[mi
         made.inner = network
         made.train(network.training)
         return made
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        """Return the standard network's table of word embeddings."""
-        table: nn.Embedding = self.inner.get_input_embeddings()
-        return table
 
     def forward(
         self,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import AutoConfig, PreTrainedConfig
+from torch import Tensor, nn
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from compress.architectures.registration import register
 from teachers.anatomy.encoder import family_of, max_tokens, mixes_neighbours, model_inputs, shape_of
@@ -46,6 +46,17 @@ class AroundConfig(PreTrainedConfig):  # type: ignore[misc]
     def type_vocab_size(self) -> int:
         """More than 1 where the standard network takes token types."""
         return 2 if "token_type_ids" in model_inputs(self.inner) else 1
+
+
+class AroundNetwork(PreTrainedModel):  # type: ignore[misc]
+    """Base of networks around a standard one, which is their ``inner``."""
+
+    inner: Any
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """Return the standard network's table of word embeddings."""
+        table: nn.Embedding = self.inner.get_input_embeddings()
+        return table
 
 
 def register_around(config: type[AroundConfig], classes: Mapping[Any, Any]) -> None:
