@@ -13,6 +13,7 @@ inside of a network, ``observe`` of ``teachers.signals.hooks`` reads.
 | ``distill.tinybert`` | ``hidden_state_mse``, also of embedding outputs; ``attention_mse`` |
 | ``distill.minilm`` | ``minilm_relations`` |
 | ``distill.mobilebert`` | ``feature_map_distance``, ``attention_kl`` |
+| ``distill.cross_view`` | ``kl_divergence`` for each view |
 | ``distill.ensemble`` | ``ensemble_logits``, for ``soft_cross_entropy`` |
 | ``distill.margin_mse`` | ``margin_mse`` |
 | ``distill.listwise`` | ``listwise_kl`` |
@@ -35,9 +36,9 @@ from compress.distill.components.distillation_losses import (
     logit_mse,
     soft_cross_entropy,
 )
+from compress.distill.components.dual_projections import weight_distance
 from compress.distill.components.projection import Projection
 from compress.distill.contrastive import choice_kl
-from compress.distill.dual_projections import weight_distance
 from compress.distill.early_exit import early_exit_kl
 from compress.distill.embedding import similarity_kl, similarity_mse
 from compress.distill.ensemble import ensemble_logits

@@ -35,6 +35,7 @@ TECHNIQUES: dict[str, str] = {
     "distill.static": "compress.distill.static:StaticDistillation",
     "distill.embedding": "compress.distill.embedding:EmbeddingDistillation",
     "distill.contrastive": "compress.distill.contrastive:ContrastiveDistillation",
+    "distill.cross_view": "compress.distill.cross_view:CrossViewTraining",
     "distill.early_exit": "compress.distill.early_exit:EarlyExit",
     "distill.dual": "compress.distill.dual:DualTraining",
     "distill.best_of": "compress.distill.best_of:BestOf",

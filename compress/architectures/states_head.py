@@ -1,11 +1,14 @@
-"""A standard encoder whose head reads the states of all layers, weighted, or of all tokens, pooled in three ways.
+"""A standard encoder whose head reads more than its last states.
 
-The scalar mix: Peters et al. 2018, arXiv 1802.05365 (ELMo). Concat pooling: Howard and Ruder 2018, arXiv 1801.06146
-(ULMFiT).
+The states of all layers, weighted: Peters et al. 2018, arXiv 1802.05365 (ELMo). Those of all tokens, pooled in three
+ways: Howard and Ruder 2018, arXiv 1801.06146 (ULMFiT). Those of adapters beside it: Wang et al. 2020, arXiv 2002.01808
+(K-Adapter).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -20,12 +23,15 @@ from transformers import (
 )
 from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
-from compress.architectures.wrapped_encoder import AroundConfig, named_inputs, register_around
+from compress.architectures.knowledge_adapter import KnowledgeAdapter
+from compress.architectures.wrapped_encoder import AroundConfig, named_inputs, needs_standard_head, register_around
+from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
-from teachers.anatomy.encoder import base_encoder, classifier_place, is_causal, layer_count, mixes_neighbours
+from teachers.anatomy.encoder import base_encoder, classifier_place, is_causal, layer_count
 from teachers.anatomy.pooler import without_pooler
 from teachers.anatomy.pooling import last_real
+from teachers.anatomy.xlnet_form import in_linear_xlnet
 from teachers.taskmodel import TaskModel, build_taskmodel
 
 
@@ -39,6 +45,7 @@ class StatesHeadConfig(AroundConfig):
         concat: Whether a text's features are three pooled vectors, or the mean over its tokens.
         dense_size: Width of the hidden layer before the classifier; None for no such layer.
         dropout: Share of the features that is dropped in training.
+        adapters: Arguments of each ``KnowledgeAdapter`` whose states stand beside those of the encoder.
         kwargs: What every config of transformers has.
     """
 
@@ -52,8 +59,10 @@ class StatesHeadConfig(AroundConfig):
         concat: bool = False,
         dense_size: int | None = None,
         dropout: float = 0.1,
+        adapters: Sequence[Mapping[str, Any]] = (),
         **kwargs: Any,
     ) -> None:
+        self.adapters = [dict(one) for one in adapters]
         self.mix, self.layer_norm, self.concat = mix, layer_norm, concat
         self.dense_size, self.dropout = dense_size, dropout
         super().__init__(inner, **kwargs)
@@ -110,9 +119,10 @@ class _StatesHead(PreTrainedModel):  # type: ignore[misc]
 
     def __init__(self, config: StatesHeadConfig) -> None:
         super().__init__(config)
-        self.inner = without_pooler(AutoModel.from_config(config.inner))
+        self.inner = in_linear_xlnet(without_pooler(AutoModel.from_config(config.inner)))
         self.mix = ScalarMix(layer_count(self.inner) + 1, config.layer_norm) if config.mix else None
-        width = config.hidden_size * (3 if config.concat else 1)
+        self.adapters = nn.ModuleList(KnowledgeAdapter(config.hidden_size, **one) for one in config.adapters)
+        width = config.hidden_size * (3 if config.concat else 1) * (1 + len(self.adapters))
         self.dropout = nn.Dropout(config.dropout)
         self.dense = None if config.dense_size is None else nn.Linear(width, config.dense_size)
         self.classifier = nn.Linear(config.dense_size or width, config.num_labels)
@@ -125,11 +135,15 @@ class _StatesHead(PreTrainedModel):  # type: ignore[misc]
 
     def _states(self, inputs: dict[str, Tensor], **kwargs: Any) -> tuple[Tensor, Any]:
         """Return the states that the head reads, and those of all layers if they were made."""
-        if self.mix is not None:
+        if self.mix is not None or self.adapters:
             kwargs["output_hidden_states"] = True
         found = self.inner(**inputs, **kwargs)
         hidden = found.get("hidden_states")
-        return (found.last_hidden_state if self.mix is None else self.mix(hidden)), hidden
+        states = found.last_hidden_state if self.mix is None else self.mix(hidden)
+        if self.adapters:
+            beside = [adapter(hidden, inputs["attention_mask"]) for adapter in self.adapters]
+            states = torch.cat([states, *beside], dim=-1)
+        return states, hidden
 
     def _classified(self, features: Tensor) -> Tensor:
         features = self.dropout(features)
@@ -177,20 +191,56 @@ class StatesHeadForTokenClassification(_StatesHead):
         return TokenClassifierOutput(logits=self._classified(states), hidden_states=hidden)
 
 
-def with_states_head(base: TaskModel, task: TaskSpec, seed: int = 0, **fields: Any) -> TaskModel:
+def with_states_head(
+    base: TaskModel, task: TaskSpec, seed: int = 0, trained: Sequence[nn.Module] = (), **fields: Any
+) -> TaskModel:
     """Return a copy of a network's encoder with such a head; the network stays as it is.
 
     Args:
         base: Any network of transformer layers that ``states_unanswerable`` finds nothing wrong with.
         task: What the copy answers.
         seed: Seeds the head.
+        trained: Adapters whose weights those of ``fields["adapters"]`` begin with, if they are not new.
         fields: Those of ``StatesHeadConfig``.
     """
     config = StatesHeadConfig(base_encoder(base.model).config.to_dict(), **fields)
     built = build_taskmodel(config, base.tokenizer, task, seed=seed, name=base.name)
     own, encoder = base_encoder(built.model), base_encoder(base.model).state_dict()
     own.load_state_dict({name: tensor for name, tensor in encoder.items() if name in own.state_dict()})
+    for adapter, known in zip_longest(built.model.adapters, trained):
+        if known is not None:
+            adapter.load_state_dict(known.state_dict())
+            continue
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            adapter.start()
     return built
+
+
+def trained_adapters(source: TaskModel, base: TaskModel) -> list[KnowledgeAdapter]:
+    """Return the adapters of a network that was trained over the encoder of ``base``.
+
+    Args:
+        source: The network.
+        base: What shall be read by them now.
+
+    Raises:
+        UserError: If it has none, or they read another encoder.
+    """
+    adapters = list(getattr(source.model, "adapters", ()))
+    if not adapters:
+        raise UserError(
+            f"head: k_adapter.adapters: {source.folder or source.name} holds no knowledge adapter; train one with "
+            "finetune: {head: k_adapter, freeze: [embeddings, encoder]}"
+        )
+    own, known = base_encoder(base.model).state_dict(), base_encoder(source.model).state_dict()
+    if any(name not in own or not torch.equal(tensor, own[name]) for name, tensor in known.items()):
+        raise UserError(
+            f"head: k_adapter.adapters: {source.folder or source.name} was trained over another encoder than that of "
+            f"{base.folder or base.name}, or its encoder was trained too; adapters stand side by side over one base "
+            "that stayed as it is: train each with freeze: [embeddings, encoder]"
+        )
+    return adapters
 
 
 def states_unanswerable(base: TaskModel, task: TaskSpec, name: str, tokens: bool) -> list[str]:
@@ -207,8 +257,8 @@ def states_unanswerable(base: TaskModel, task: TaskSpec, name: str, tokens: bool
     if not per_text and not (tokens and kind.head == "ForTokenClassification"):
         whole = " and tagging" if tokens else ""
         found.append(f"head: {name}: is for classes, labels and scores of texts{whole}, and the task is {task.kind}")
-    if mixes_neighbours(base.model.config):
-        found.append(f"head: {name}: cannot stand on MobileBERT, whose embeddings would read the padding")
+    if why := needs_standard_head(base.model.config):
+        found.append(f"head: {name}: cannot stand on {why}")
     return found
 
 

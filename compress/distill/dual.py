@@ -11,9 +11,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from compress.distill.components.distillation import Distillation
+from compress.distill.components.dual_projections import Direction, Reduction, SharedProjections, pair_weights
 from compress.distill.components.dual_vocabulary import MixedText, union_ids
 from compress.distill.components.layer_map import map_layers, map_problems
-from compress.distill.dual_projections import Direction, Reduction, SharedProjections, pair_weights
 from compress.student.shape_check import nearest
 from compress.technique import Inputs, Measure, Need, Outcome, Technique
 from eval.kinds.kind_registry import kind_of

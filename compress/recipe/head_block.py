@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from eval.errors import UserError
 from teachers.named_block import OneNamedBlock
@@ -68,7 +69,7 @@ class ScalarMixHead(BaseModel):
         Raises:
             UserError: If it cannot answer this task, or cannot stand on this encoder.
         """
-        return _with_states_head(self, base, task, seed, mix=True, **dict(self))
+        return _with_states_head(self, base, task, seed, config={"mix": True, **dict(self)})
 
     def unanswerable(self, base: TaskModel, task: TaskSpec) -> list[str]:
         """Return why it cannot answer a task over a network; nothing if it can."""
@@ -96,7 +97,7 @@ class ConcatPoolingHead(BaseModel):
         Raises:
             UserError: If it cannot answer this task, or cannot stand on this encoder.
         """
-        return _with_states_head(self, base, task, seed, concat=True, **dict(self))
+        return _with_states_head(self, base, task, seed, config={"concat": True, **dict(self)})
 
     def unanswerable(self, base: TaskModel, task: TaskSpec) -> list[str]:
         """Return why it cannot answer a task over a network; nothing if it can."""
@@ -105,14 +106,91 @@ class ConcatPoolingHead(BaseModel):
         return states_unanswerable(base, task, "concat_pooling", tokens=False)
 
 
+class KAdapterHead(BaseModel):
+    """Adapters beside the encoder, and a classifier over its last states and theirs, side by side.
+
+    Without ``adapters`` a new one is trained, on a task that holds the knowledge, with
+    ``freeze: [embeddings, encoder]``; several of these then stand together under the classifier of another task.
+    See ``compress.architectures.knowledge_adapter``.
+
+    Attributes:
+        adapters: Folders of models that were trained with this head over the same base.
+        frozen: Whether these adapters stay as they are.
+        layers: Of a new adapter: encoder layers that it reads, from 0; by default the first, the middle and the last.
+        size: Likewise: channels within; by default three quarters of the hidden size.
+        depth: Likewise: transformer layers for each layer that is read.
+        heads: Likewise: their attention heads; by default as many as the encoder has.
+        dropout: Share of the features that is dropped in training.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    adapters: tuple[str, ...] = ()
+    frozen: bool = True
+    layers: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
+    size: int | None = Field(default=None, ge=1, le=65536)
+    depth: int = Field(default=2, ge=1, le=100)
+    heads: int | None = Field(default=None, ge=1, le=1024)
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _new_or_trained(self) -> KAdapterHead:
+        new = sorted({"layers", "size", "depth", "heads"} & self.model_fields_set)
+        if self.adapters and new:
+            raise ValueError(f"{', '.join(new)}: is for a new adapter, and those of adapters are trained; leave it out")
+        if not self.adapters and "frozen" in self.model_fields_set:
+            raise ValueError("frozen: is for adapters that are trained, and a new one has to learn; leave it out")
+        return self
+
+    def on(self, base: TaskModel, task: TaskSpec, seed: int) -> TaskModel:
+        """Return a copy of a network's encoder with this head.
+
+        Raises:
+            UserError: If it cannot answer this task, or cannot stand on this encoder.
+        """
+        from compress.architectures.states_head import trained_adapters
+        from compress.artifact.artifact import load_model
+
+        if not self.adapters:
+            fields = [self._new(base)]
+            return _with_states_head(self, base, task, seed, config={"adapters": fields, "dropout": self.dropout})
+        known = [load_model(folder) for folder in self.adapters]
+        adapters = [adapter for one in known for adapter in trained_adapters(one, base)]
+        fields = [{**fields, "frozen": self.frozen} for one in known for fields in one.model.config.adapters]
+        config = {"adapters": fields, "dropout": self.dropout}
+        return _with_states_head(self, base, task, seed, adapters, config=config)
+
+    def unanswerable(self, base: TaskModel, task: TaskSpec) -> list[str]:
+        """Return why it cannot answer a task over a network; nothing if it can."""
+        from compress.architectures.knowledge_adapter import unfit_fields
+        from compress.architectures.states_head import states_unanswerable
+        from teachers.anatomy.encoder import layer_count
+
+        found = states_unanswerable(base, task, "k_adapter", tokens=True)
+        return found if self.adapters else found + unfit_fields(self._new(base), layer_count(base.model))
+
+    def _new(self, base: TaskModel) -> dict[str, Any]:
+        from compress.architectures.knowledge_adapter import adapter_fields
+        from teachers.anatomy.encoder import shape_of
+
+        shape = shape_of(base.model.config)
+        return adapter_fields(shape.hidden_size, shape.layers, shape.heads, self)
+
+
 def _with_states_head(
-    head: ScalarMixHead | ConcatPoolingHead, base: TaskModel, task: TaskSpec, seed: int, **fields: Any
+    head: ScalarMixHead | ConcatPoolingHead | KAdapterHead,
+    base: TaskModel,
+    task: TaskSpec,
+    seed: int,
+    adapters: Sequence[Any] = (),
+    *,
+    config: Mapping[str, Any],
 ) -> TaskModel:
     from compress.architectures.states_head import with_states_head
 
     if problems := head.unanswerable(base, task):
         raise UserError(*problems)
-    return with_states_head(base, task, seed, **fields)
+    return with_states_head(base, task, seed, adapters, **config)
 
 
 class HeadBlock(OneNamedBlock):
@@ -122,6 +200,7 @@ class HeadBlock(OneNamedBlock):
         answer_network: For classes of pairs of texts.
         scalar_mix: A weighted sum of the states of all layers (ELMo).
         concat_pooling: Three pooled vectors of a text (ULMFiT).
+        k_adapter: The last states beside those of adapters (K-Adapter).
     """
 
     what: ClassVar[str] = "head"
@@ -129,13 +208,17 @@ class HeadBlock(OneNamedBlock):
     answer_network: AnswerNetworkHead | None = None
     scalar_mix: ScalarMixHead | None = None
     concat_pooling: ConcatPoolingHead | None = None
+    k_adapter: KAdapterHead | None = None
+
+    @property
+    def _named(self) -> AnswerNetworkHead | ScalarMixHead | ConcatPoolingHead | KAdapterHead:
+        found: AnswerNetworkHead | ScalarMixHead | ConcatPoolingHead | KAdapterHead = getattr(self, self.one)
+        return found
 
     def unanswerable(self, base: TaskModel, task: TaskSpec) -> list[str]:
         """Return why the head that was named cannot answer a task over a network; nothing if it can."""
-        named: AnswerNetworkHead | ScalarMixHead | ConcatPoolingHead = getattr(self, self.one)
-        return named.unanswerable(base, task)
+        return self._named.unanswerable(base, task)
 
     def on(self, base: TaskModel, task: TaskSpec, seed: int) -> TaskModel:
         """Return a copy of a network's encoder with the head that was named; see its own ``on``."""
-        named: AnswerNetworkHead | ScalarMixHead | ConcatPoolingHead = getattr(self, self.one)
-        return named.on(base, task, seed)
+        return self._named.on(base, task, seed)

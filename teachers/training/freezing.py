@@ -24,6 +24,7 @@ def freeze(network: Any, training: Training) -> None:
     """Let the parts that ``training.freeze`` names stay as they are, in place, and what is computed and not learned.
 
     A pooler belongs to the head and is trained with it, as the hidden layer is that other families have in its place.
+    Modules that say of themselves that they are ``fixed`` stay as they are too.
     """
     encoder = base_encoder(network)
     for constant in constants(network):
@@ -34,6 +35,9 @@ def freeze(network: Any, training: Training) -> None:
             parameter.requires_grad_(True)
     if "embeddings" in training.freeze:
         word_embeddings(network).requires_grad_(False)
+    for part in network.modules():
+        if getattr(part, "fixed", False) is True:
+            part.requires_grad_(False)
 
 
 class Unfreezing(nn.Module):

@@ -14,7 +14,7 @@ MODULES = (
     "compress.distill.best_of",
     "compress.distill.components.attention",
     "compress.distill.components.distillation_losses",
-    "compress.distill.dual_projections",
+    "compress.distill.components.dual_projections",
     "compress.distill.early_exit",
     "compress.distill.components.pair_rows",
     "compress.distill.contrastive",

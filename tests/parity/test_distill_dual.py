@@ -7,9 +7,9 @@ import pytest
 import torch
 import transformers
 
+from compress.distill.components.dual_projections import SharedProjections, pair_weights, projected, weight_distance
 from compress.distill.components.dual_vocabulary import MixedText, union_ids
 from compress.distill.dual import DualTraining
-from compress.distill.dual_projections import SharedProjections, pair_weights, projected, weight_distance
 from compress.engine.steps import problems, run
 from compress.recipe import Recipe
 from compress.technique import Inputs

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from compress.artifact.artifact import load
+from compress.artifact.artifact import load, load_model
 from compress.cli import main
 from compress.recipe import parse_recipe, read_recipe, recipe_to_yaml
+from compress.recipe.head_block import HeadBlock
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
 from teachers.taskmodel import save_taskmodel
@@ -106,12 +107,15 @@ def tiny_step(number, step, own_training):
     return fitting + [f"{block}.{least}" for block in blocks for least in ("max_steps=3", "batch_size=8")]
 
 
-def tiny_augmentation(block, folder):
-    """Return what makes augmentation quick: few copies, two texts."""
+def tiny_augmentation(block, kind, folder):
+    """Return what makes augmentation quick: few copies, two texts, of words for a tagger."""
     values = [] if block is None or block.rule is None else ["augment.copies=2"]
     if block is not None and block.unlabelled is not None:
-        (folder / "unlabelled.txt").write_text("some text\nmore text\n")
-        values.append(f"augment.unlabelled={folder / 'unlabelled.txt'}")
+        file, lines = ("unlabelled.txt", "some text\nmore text\n")
+        if kind == "tagging":
+            file, lines = "unlabelled.jsonl", '{"tokens": ["some", "text"]}\n{"tokens": ["more", "text", "."]}\n'
+        (folder / file).write_text(lines)
+        values.append(f"augment.unlabelled={folder / file}")
     return values
 
 
@@ -130,6 +134,18 @@ def tiny_teacher(block, task, folder):
     return [f"teacher.model={folder / 'teacher'}"]
 
 
+def tiny_adapters(block, task, base, folder):
+    """Return what names knowledge adapters over a tiny base, if the recipe's head stands on some."""
+    head = block.finetune.head if block.finetune is not None else None
+    if head is None or head.k_adapter is None or not head.k_adapter.adapters:
+        return []
+    made = HeadBlock.model_validate("k_adapter").on(load_model(base, task.spec), task.spec, seed=1)
+    (folder / "adapter").mkdir()
+    save_taskmodel(made, folder / "adapter")
+    count = len(head.k_adapter.adapters)
+    return [f"teacher.finetune.head.k_adapter.adapters=[{', '.join([str(folder / 'adapter')] * count)}]"]
+
+
 @pytest.fixture
 def tiny_overrides(tmp_path, monkeypatch):
     """Return what makes a recipe tiny: its data, its teacher, and a few optimizer steps."""
@@ -143,6 +159,7 @@ def tiny_overrides(tmp_path, monkeypatch):
         task = task_for(recipe)
         write_data(task, tmp_path / "data")
         values = [f"task.data={tmp_path / 'data'}", "task.columns={}", *tiny_teacher(recipe.teacher, task, tmp_path)]
+        values += tiny_adapters(recipe.teacher, task, tmp_path / "teacher", tmp_path)
         if recipe.teacher.finetune is not None:
             blocks = ["teacher.finetune"] + ["teacher.finetune.in_domain"] * (
                 recipe.teacher.finetune.in_domain is not None
@@ -163,7 +180,7 @@ def tiny_overrides(tmp_path, monkeypatch):
         for split in recipe.task.files or ():
             (tmp_path / "more.txt").write_text("some text\nmore text\n")
             values.append(f"task.files.{split}={tmp_path / 'more.txt'}")
-        values += tiny_augmentation(recipe.augment, tmp_path)
+        values += tiny_augmentation(recipe.augment, task.spec.kind, tmp_path)
         for number, block in enumerate(recipe.export):  # after three steps predictions are near ties; int8 turns some
             values.append(f"export.{number}.{block.target}.agreement=0.5")
         if recipe.evaluate is not None:
