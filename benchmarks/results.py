@@ -43,7 +43,7 @@ PAGES = {
     "few-labels": ("few-labels-sst2", "few-labels-agnews", "few-labels-banking77", "few-labels-conll2003"),
     "pruning": ("prune-intents",),
     "quantization": ("quantize-intents",),
-    "sharing": ("share-intents",),
+    "sharing": ("share-intents", "adaptive-depth-intents"),
     "replacing": ("replace-intents", "replace-intents-base"),
     "teachers": (
         "teachers-sst2",

@@ -303,8 +303,13 @@ def table(study: Study, found: dict[str, Outcome]) -> str:
     heads = ["method", "score", "% of teacher score [95%]", *(f"against {name} [95%]" for name in study.baselines)]
     heads += ["parameters", "MACs at 128", "MB", "training s"]
     heads += ["export", "export score", "export, % of teacher score [95%]", "export MB", "speedup, batch 1"]
+    cells = {row: _cells(study, row, outcome, against) for row, outcome in found.items()}
+    depths = {row: [one.layers for one in outcome.students if one.layers is not None] for row, outcome in found.items()}
+    if any(depths.values()):  # of models that leave early
+        heads.append("mean layers")
+        cells = {row: [*own, f"{mean(depths[row]):.2f}" if depths[row] else ""] for row, own in cells.items()}
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    lines += [f"| {row} | {' | '.join(_cells(study, row, found[row], against))} |" for row in found]
+    lines += [f"| {' | '.join([row, *own])} |" for row, own in cells.items()]
     if len(compared) > 1:
         lines += [
             "",

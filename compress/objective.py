@@ -158,6 +158,20 @@ class RecoveryTechnique(TrainedTechnique):
 
         return TaskLoss() if self.objective is None else self.objective.make(inputs)
 
+    def reads_logits_alone(self, reason: str) -> list[str]:
+        """Return what is wrong with terms of the objective that read more of the student than its logits.
+
+        Args:
+            reason: Why there is nothing more to read.
+        """
+        terms = () if self.objective is None else self.objective.terms
+        return [
+            f"{self.name}: objective: {term.technique.name} reads more than logits, and {reason}; take distill.logits, "
+            "or distil in a step of its own before"
+            for term in terms
+            if not term.technique.takes_any
+        ]
+
     def without_teacher(self) -> Technique:
         """Return the same technique, trained on labels only."""
         return self.model_copy(update={"objective": None})

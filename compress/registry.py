@@ -41,6 +41,7 @@ TECHNIQUES: dict[str, str] = {
     "distill.best_of": "compress.distill.best_of:BestOf",
     "distill.combined": "compress.distill.combined:CombinedDistillation",
     "share.layers": "compress.share.layers:LayerSharing",
+    "share.adaptive_depth": "compress.share.adaptive_depth:AdaptiveDepth",
     "share.embeddings": "compress.share.embeddings:FactorisedEmbeddings",
     "share.lowrank": "compress.share.lowrank:LowRank",
     "replace.theseus": "compress.replace.theseus:Theseus",

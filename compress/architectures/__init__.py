@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ARCHITECTURES: dict[str, str] = {
     "compress-adapted": "compress.architectures.adaptor",
+    "compress-adaptive-depth": "compress.architectures.adaptive_depth_network",
     "compress-answer-network": "compress.architectures.answer_network",
     "compress-bilstm": "compress.architectures.bilstm_network",
     "compress-early-exit": "compress.architectures.early_exit_network",

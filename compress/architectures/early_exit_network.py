@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 
+from compress.architectures.leaving_network import LeavingNetwork, LeavingOutput, Reached, stays
 from compress.architectures.wrapped_encoder import AroundConfig, added, named_inputs, register_around
 from teachers.anatomy.encoder import layer_count
 from teachers.anatomy.segments import run_layers
@@ -50,16 +50,14 @@ class EarlyExitConfig(AroundConfig):
 
 
 @dataclass
-class EarlyExitOutput(SequenceClassifierOutput):  # type: ignore[misc]
+class EarlyExitOutput(LeavingOutput):
     """What the network returns.
 
     Attributes:
         exit_logits: Logits of all branches ``[B, exits, C]``; only of a forward pass in training.
-        layers: Layers that each input ran through, int64 ``[B]``; only of ``answer``.
     """
 
     exit_logits: Tensor | None = None
-    layers: Tensor | None = None
 
 
 class Branch(nn.Module):
@@ -95,7 +93,7 @@ class Branch(nn.Module):
         return logits
 
 
-class EarlyExitForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
+class EarlyExitForSequenceClassification(LeavingNetwork):
     """A standard classifier, frozen, and a branch after each of some layers.
 
     Called as it is, it gives the last classifier's logits, those of the standard network bit for bit; ``answer`` leaves
@@ -123,11 +121,6 @@ class EarlyExitForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
         made.inner = network
         made.eval()
         return made
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        """Return the standard network's table of word embeddings."""
-        table: nn.Embedding = self.inner.get_input_embeddings()
-        return table
 
     def train(self, mode: bool = True) -> EarlyExitForSequenceClassification:
         """Switch the branches to training or back; the standard network stays as it answers."""
@@ -173,47 +166,14 @@ class EarlyExitForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
         """How many layers run before each classifier answers, the last one included."""
         return [*(layer + 1 for layer in self.config.exits), layer_count(self.inner)]
 
-    def run_to(
-        self, exit_: int, inputs: Mapping[str, Tensor], mask: Tensor, hidden: Tensor | None
-    ) -> tuple[Tensor | None, Tensor]:
-        """Run the layers between two exits.
-
-        Args:
-            exit_: The exit to run to, from 0; the number of branches is the last classifier.
-            inputs: Of ``forward``, without None.
-            mask: What ``added`` makes of ``attention_mask``.
-            hidden: States ``[B, L, d]`` at the exit before; None for the first.
-
-        Returns:
-            The states at this exit (None at the last), and its logits ``[B, C]``.
-        """
+    def run_to(self, exit_: int, inputs: Mapping[str, Tensor], mask: Tensor, hidden: Tensor | None) -> Reached:
+        """Run the layers between two exits; the number of branches is the last classifier."""
         start, stop = [0, *self.stops][exit_ : exit_ + 2]
         found = run_layers(self.inner, inputs, start, stop, hidden)
         if exit_ == len(self.config.exits):
-            return None, found
-        return found, self.branches[str(stop - 1)](found, mask)
-
-    def answer(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
-    ) -> EarlyExitOutput:
-        """Return the logits of the first classifier that is certain enough, row by row, and the layers that ran.
-
-        Rows that have left are taken out of the batch; what remains goes on.
-        """
-        inputs = named_inputs(input_ids, attention_mask, token_type_ids)
-        mask = added(inputs["attention_mask"], self.dtype)
-        rows, hidden = torch.arange(len(input_ids), device=input_ids.device), None
-        logits = torch.empty(len(rows), self.config.num_labels, device=rows.device, dtype=self.dtype)
-        layers = torch.empty_like(rows)
-        for exit_, stop in enumerate(self.stops):
-            hidden, found = self.run_to(exit_, inputs, mask, hidden)
-            logits[rows], layers[rows] = found, stop
-            on = goes_on(found, self.config.speed)
-            if hidden is None or not bool(on.any()):
-                break
-            rows, hidden, mask = rows[on], hidden[on], mask[on]
-            inputs = {name: tensor[on] for name, tensor in inputs.items()}
-        return EarlyExitOutput(logits=logits, layers=layers)
+            return Reached(None, found, uncertainty(found))
+        logits = self.branches[str(stop - 1)](found, mask)
+        return Reached(found, logits, uncertainty(logits))
 
 
 def uncertainty(logits: Tensor) -> Tensor:
@@ -228,7 +188,7 @@ def uncertainty(logits: Tensor) -> Tensor:
 
 def goes_on(logits: Tensor, speed: float | Tensor) -> Tensor:
     """Return which rows are not certain enough to leave, boolean ``[B]``: ``u > speed``, and all where speed is 0."""
-    return (uncertainty(logits) > speed) | (torch.as_tensor(speed) <= 0)
+    return stays(uncertainty(logits), speed)
 
 
 register_around(EarlyExitConfig, {AutoModelForSequenceClassification: EarlyExitForSequenceClassification})

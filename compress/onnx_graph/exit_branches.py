@@ -1,4 +1,4 @@
-"""A network with early exits as one ONNX graph: what an input does not need stands in the branch of an ``If``.
+"""A network that is left early as one ONNX graph: what an input does not need stands in the branch of an ``If``.
 
 Measured against one file for each exit with a loop around them, this is as fast or faster, and any runtime can run it.
 Its input ``speed`` may be left out; its output ``layers`` tells how many layers each row ran through.
@@ -17,7 +17,6 @@ import torch
 from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 
-from compress.architectures.early_exit_network import uncertainty
 from compress.architectures.wrapped_encoder import added
 from compress.onnx_graph.rewrites import Model, Node, reads
 from compress.onnx_graph.tracing import AXES, distinct_inputs, name_by_network, ready, traced
@@ -36,7 +35,7 @@ def trace_exits(model: TaskModel, opset: int) -> tuple[list[Model], str]:
     Each returns ``logits``; all but the last return ``states``, the next one's ``hidden``, and ``uncertainty`` too.
 
     Args:
-        model: A model whose network has early exits; it is left as it was.
+        model: A model whose network is a ``LeavingNetwork``; it is left as it was.
         opset: Version of the ONNX operators.
 
     Returns:
@@ -52,7 +51,7 @@ def trace_exits(model: TaskModel, opset: int) -> tuple[list[Model], str]:
         in_layers = {"attention_mask"} | ({"token_type_ids"} if family_of(network.inner).typed_layers else set())
         for exit_ in range(len(network.stops)):
             outputs: dict[str, tuple[str, ...]] = {"logits": AXES[:1]}
-            if exit_ < len(network.config.exits):
+            if exit_ + 1 < len(network.stops):
                 outputs |= {"states": AXES, "uncertainty": AXES[:1]}
             graph, exporter = traced(_ToExit(network, exit_, tuple(given)), given, outputs, opset, model.name)
             name_by_network(graph, network)
@@ -60,7 +59,7 @@ def trace_exits(model: TaskModel, opset: int) -> tuple[list[Model], str]:
             exporters.add(exporter)
             with torch.no_grad():
                 mask = added(inputs["attention_mask"], network.dtype)
-                states, _ = network.run_to(exit_, inputs, mask, given.get("hidden"))
+                states = network.run_to(exit_, inputs, mask, given.get("hidden")).states
             if states is not None:
                 given = {"hidden": states, **{name: inputs[name] for name in inputs if name in in_layers}}
     if len(exporters) > 1:
@@ -81,8 +80,8 @@ class _ToExit(torch.nn.Module):
         mask = added(inputs["attention_mask"], self.model.dtype)
         if family_of(self.model.inner).adds_mask:  # see mask_of_one_row
             inputs["attention_mask"] = mask[:, None]
-        states, logits = self.model.run_to(self.exit, inputs, mask, hidden)
-        return logits if states is None else (logits, states, uncertainty(logits))
+        states, logits, uncertainty = self.model.run_to(self.exit, inputs, mask, hidden)
+        return logits if states is None else (logits, states, uncertainty)
 
 
 def join_exits(parts: Sequence[Model], stops: Sequence[int], speed: float) -> Model:

@@ -133,7 +133,7 @@ def name_by_network(graph: Model, network: Any) -> None:
     inner = getattr(network, "inner", None)
     if inner is None:
         return
-    modules = {name for name, _ in network.named_modules()}
+    modules = {name for name, _ in network.named_modules(remove_duplicate=False)}  # shared ones by each name
     words = f"inner.{family_of(inner).base}.{family_of(inner).layers}".split(".")
     roots = ["", *(".".join(words[:length]) + "." for length in range(len(words), 0, -1))]
     taken: set[str] = set()

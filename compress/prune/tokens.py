@@ -121,12 +121,7 @@ class TokenPruning(RecoveryTechnique):
             found.append(f"{self.name}: needs a model of 2 layers or more")
         elif self.keep is not None and len(self.keep) != last:
             found.append(f"{self.name}: keep has {len(self.keep)} shares, must have {last}: one a layer but the last")
-        for term in self.objective.terms if self.objective is not None else ():
-            if not term.technique.takes_any:
-                found.append(
-                    f"{self.name}: objective: {term.technique.name} reads more than logits, and tokens are dropped; "
-                    "take distill.logits, or distil in a step of its own before"
-                )
+        found += self.reads_logits_alone("tokens are dropped")
         return found
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:

@@ -17,32 +17,40 @@ from teachers.anatomy.encoder import albert_groups, family_of, layer_count
 
 
 def run_layers(
-    network: Any, inputs: Mapping[str, Tensor], start: int, stop: int, hidden: Tensor | None = None
+    network: Any,
+    inputs: Mapping[str, Tensor],
+    start: int,
+    stop: int,
+    hidden: Tensor | None = None,
+    *,
+    head: bool = True,
 ) -> Tensor:
     """Run the layers from ``start`` up to ``stop``, which is left out.
 
     Args:
         network: A network with a head, of a family with layers.
         inputs: Its inputs ``[B, L]``; ``input_ids`` are read where ``start`` is 0.
-        start: First layer.
+        start: First layer; the number of layers runs the head alone.
         stop: Layer before which it ends; the number of layers runs the head too.
         hidden: Hidden states ``[B, L, d]`` before layer ``start``; not read where it is 0.
+        head: Whether the head follows the last layer, with the norm or pooler before it.
 
     Returns:
-        Hidden states ``[B, L, d]``, or after the last layer the network's logits.
+        Hidden states ``[B, L, d]``, or after the head the network's logits.
     """
     family, count = family_of(network), layer_count(network)
     encoder = getattr(network, family.base)
-    if not 0 <= start < stop <= count:
+    ends = head and stop == count
+    if not 0 <= start <= stop <= count or (start == stop and not ends):
         raise ValueError(f"layers {start} to {stop} of {count}")
     if stop - start < count:
         encoder = _only(encoder, start, stop)
-    for path in (*(family.entry if start else ()), *(family.closing if stop < count else ())):
+    for path in (*(family.entry if start else ()), *(() if ends else family.closing)):
         encoder = exchanged(encoder, path, _Through())
     given: dict[str, Any] = dict(inputs)
     if start:
         given |= {"input_ids": None, "inputs_embeds": hidden}
-    if stop < count:
+    if not ends:
         states: Tensor = encoder(**given)[0]
         return states
     logits: Tensor = exchanged(network, family.base, encoder)(**given).logits
@@ -77,6 +85,8 @@ def _only(encoder: Any, start: int, stop: int) -> Any:
     family = family_of(encoder)
     path = str(family.layers)
     modules = encoder.get_submodule(path)
+    if family.model_type == "deberta-v2" and start == stop:
+        return exchanged(encoder, path, nn.ModuleList([_SameStates()]))  # its loop must run once
     if family.model_type != "albert":
         kept = nn.ModuleList()
         kept._modules = {str(place): modules[place] for place in range(start, stop)}
@@ -98,3 +108,12 @@ class _Through(nn.Module):
         """Return the last floating-point tensor among the arguments."""
         values = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
         return [value for value in values if torch.is_floating_point(value)][-1]
+
+
+class _SameStates(nn.Module):
+    """Stands for a layer of DeBERTa that changes nothing."""
+
+    def forward(self, states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+        """Return the states, and no attention."""
+        del args, kwargs
+        return states, None

@@ -23,6 +23,8 @@ PROJECTIONS = {"queries": "query", "keys": "key", "values": "value"}
 
 INNER = ("hidden_states", *PROJECTIONS)
 """The signals beside the logits."""
+BESIDE = ("exit_logits", "ponder")
+"""Outputs of networks that have them, which are read whenever they are there."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Signals:
         keys: Likewise.
         values: Likewise.
         exit_logits: Logits of the classifiers before the last one ``[B, exits, C]``, of a network that has some.
+        ponder: Ponder cost of each row ``[B]``, of a network that learns when to halt.
     """
 
     logits: Tensor
@@ -78,19 +81,20 @@ class Signals:
     keys: Mapping[int, Tensor] = field(default_factory=dict)
     values: Mapping[int, Tensor] = field(default_factory=dict)
     exit_logits: Tensor | None = None
+    ponder: Tensor | None = None
 
     def tensors(self) -> dict[tuple[str, int], Tensor]:
         """Return all that was read, by name and by place or layer."""
         inner = {(name, place): tensor for name in INNER for place, tensor in getattr(self, name).items()}
-        single = {("logits", 0): self.logits, ("exit_logits", 0): self.exit_logits}
+        single = {(name, 0): getattr(self, name) for name in ("logits", *BESIDE)}
         return inner | {key: tensor for key, tensor in single.items() if tensor is not None and tensor.numel()}
 
     @classmethod
     def of(cls, tensors: Mapping[tuple[str, int], Tensor]) -> Signals:
         """Return signals from what ``tensors`` gives."""
-        inner = {name: {place: tensor for (own, place), tensor in tensors.items() if own == name} for name in INNER}
-        logits, exits = tensors.get(("logits", 0), torch.empty(0)), tensors.get(("exit_logits", 0))
-        return cls(logits, **inner, exit_logits=exits)
+        found: dict[str, Any] = {name: tensors.get((name, 0)) for name in BESIDE}
+        found |= {name: {place: tensor for (own, place), tensor in tensors.items() if own == name} for name in INNER}
+        return cls(tensors.get(("logits", 0), torch.empty(0)), **found)
 
 
 def observe(network: Any, inputs: Mapping[str, Tensor], wanted: SignalSpec = NOTHING) -> Signals:
@@ -110,7 +114,8 @@ def observe(network: Any, inputs: Mapping[str, Tensor], wanted: SignalSpec = NOT
     every = outputs.get("hidden_states") or outputs.get("encoder_hidden_states")
     states = {place: every[place] for place in wanted.hidden_states}
     logits = logits_of(outputs, network.config, inputs["attention_mask"]) if wanted.logits else torch.empty(0)
-    return Signals(logits, states, **seen, exit_logits=outputs.get("exit_logits"))
+    found: dict[str, Any] = {**seen, **{name: outputs.get(name) for name in BESIDE}}
+    return Signals(logits, states, **found)
 
 
 def observed(network: Any, wanted: SignalSpec) -> Any:

@@ -35,6 +35,7 @@ REFUSED = {
     "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert", "mpnet", "gpt2"),
     "distill.cross_view": ("mobilebert", "xlnet", "gpt2"),
     "distill.early_exit": ("gpt2",),
+    "share.adaptive_depth": ("gpt2",),
 }
 """Families that a technique refuses by name, for what their attention lacks or adds, or for layers they share.
 

@@ -24,6 +24,7 @@ OTHER_TASKS = {
     "distill.contrastive",
     "distill.early_exit",
     "distill.dual",
+    "share.adaptive_depth",
 }
 """Techniques for other kinds of task."""
 QUICK = (

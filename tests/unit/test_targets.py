@@ -362,6 +362,19 @@ def test_openvino_leaves_where_the_model_leaves(family, tmp_path):
 
 
 @needs_openvino
+def test_openvino_halts_where_the_model_halts(tmp_path):
+    from tests.parity.test_share_adaptive_depth import halting_by_itself
+
+    model, examples = halting_by_itself(), tiny_task().validation
+    export(model, tmp_path / "out", "openvino", examples=examples)
+    for speed in (None, 0.0, 0.4):
+        model.model.config.speed = 0.01 if speed is None else speed
+        found, expected = predict(Runtime(tmp_path / "out", speed=speed), examples), predict(model, examples)
+        assert found.layers == expected.layers
+        np.testing.assert_allclose(found.logits, expected.logits, atol=1e-4)
+
+
+@needs_openvino
 def test_early_exits_in_openvino_run_by_themselves_in_8_bits_and_are_checked(tmp_path):
     from tests.parity.test_distill_early_exit import with_exits
 

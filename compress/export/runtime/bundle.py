@@ -272,9 +272,9 @@ def _early(manifest: dict[str, Any], library: Library) -> str:
     if manifest.get("speed") is None:
         return ""
     return f"""
-It leaves early: an input runs through as many layers as it needs to be certain. `Runtime(".", speed=0.3)`, or the
-option `--speed`, changes how certain that is from {manifest["speed"]}; 0 runs every layer, more is faster and less
-exact. {_PARTS if library.more else _ONE_GRAPH}
+It leaves early: an input runs through as many layers as it needs. `Runtime(".", speed=0.3)`, or the option `--speed`,
+changes from {manifest["speed"]} how much may be left open then; 0 runs every layer, more is faster and less exact.
+{_PARTS if library.more else _ONE_GRAPH}
 """
 
 
