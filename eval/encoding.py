@@ -169,15 +169,28 @@ class TextEncoder:
         except Exception:  # the library raises no narrower type
             if not self.settings.pair or self.settings.truncation == "longest_first":
                 raise
-        encodings = []
-        for pair in texts:
+        return [self._encoded(*pair) for pair in texts]
+
+    def _encoded(self, *texts: Any) -> Any:
+        """Return the encoding of a text or a pair, both truncated where the one that may be is too short for it."""
+        try:
+            return self.tokenizer.encode(*texts)
+        except Exception:  # the library raises no narrower type
+            self.tokenizer.enable_truncation(self.settings.max_length, direction=self.settings.truncation_side)
             try:
-                encodings.append(self.tokenizer.encode(*pair))
-            except Exception:
-                self.tokenizer.enable_truncation(self.settings.max_length, direction=self.settings.truncation_side)
-                encodings.append(self.tokenizer.encode(*pair))
+                return self.tokenizer.encode(*texts)
+            finally:
                 self._truncate()
-        return encodings
+
+    def spans(self, example: Mapping[str, Any]) -> list[tuple[int, int, int] | None]:
+        """Return where each token of an input stands: which text it is of, from 0, and its (start, end) characters.
+
+        None stands for a special token. For kinds whose example is one input (``Kind.one_score``).
+        """
+        (part,) = self.kind.parts(example, self.settings.pair)
+        found = self._encoded(*((part,) if isinstance(part, str) else part))
+        rows = zip(found.special_tokens_mask, found.sequence_ids, found.offsets, strict=True)
+        return [None if special or text is None else (text, *offsets) for special, text, offsets in rows]
 
     def _short_questions(self, questions: list[str]) -> list[str]:
         self.tokenizer.no_truncation()

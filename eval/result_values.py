@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from eval.attribution.agreement_rows import AttributionAgreement
 from eval.cost.latency import LatencyRow, Lengths, speedup
 from eval.cost.memory import PeakMemory
 from eval.cost.size import Size
@@ -99,6 +100,7 @@ class ResultValues(_Part):
         comparison: Against the reference, if one was given.
         stress: Scores and agreement on perturbed texts, the clean ones first, if they were asked for.
         stress_seed: Seed of the rules that perturbed them.
+        attributions: How alike this model and its reference weigh the words of a text, if it was asked for.
         size: Parameters, bytes and multiply-accumulates, if the model knows them.
         file_bytes: Bytes of the model files in its folder.
         folder_bytes: Bytes of the whole folder.
@@ -137,6 +139,7 @@ class ResultValues(_Part):
     # Left out of files where it was not asked for, so that those of results of before stay what they were.
     stress: tuple[Stressed, ...] = Field(default=(), exclude_if=lambda value: not value)
     stress_seed: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    attributions: AttributionAgreement | None = Field(default=None, exclude_if=lambda value: value is None)
     size: Size | None = None
     file_bytes: int | None = None
     folder_bytes: int | None = None

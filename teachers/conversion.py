@@ -27,7 +27,9 @@ def convertible(config: Any) -> tuple[str, ...]:
     family, shape = family_of(config), shape_of(config)
     if not _plain(family.model_type) or shape.embedding_size not in (None, shape.hidden_size):
         return ()
-    return tuple(name for name in FAMILIES if name != family.model_type and _plain(name))
+    return tuple(
+        name for name in FAMILIES if name != family.model_type and (_plain(name) or FAMILIES.get(name).global_parts)
+    )
 
 
 def _plain(model_type: str) -> bool:
@@ -41,7 +43,9 @@ def convert(source: TaskModel, model_type: str, seed: int = 0) -> TaskModel:
     (DistilBERT) gets the embedding of type 0 added to its positions, so a single text keeps its exact hidden
     states; DistilBERT's own authors dropped it. Where the hidden layer of the classification head has another
     activation (tanh in BERT and RoBERTa, gelu in ELECTRA, relu in DistilBERT) its weights are copied all the same,
-    as a start for training. What the source lacks is random.
+    as a start for training. What the source lacks is random, but for the projections of Longformer's tokens with global
+    attention, which begin as those of all tokens (Beltagy et al. 2020, arXiv 2004.05150, section 5). While every token
+    is within a window and none has global attention, the Longformer gives the same states.
 
     Args:
         source: A model for which ``convertible`` names ``model_type``.

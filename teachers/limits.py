@@ -39,6 +39,7 @@ def size_problems(config: Any, where: str) -> list[str]:
     return [
         *(f"{where}: {name}: got {getattr(config, name)}, must be a finite number" for name in endless),
         *layer_problems(shape_of(config).layers or 0, where),
+        *window_problems(config, where),
         *parameter_problems(parameters_about(config), where),
     ]
 
@@ -46,6 +47,20 @@ def size_problems(config: Any, where: str) -> list[str]:
 def layer_problems(layers: int, where: str) -> list[str]:
     """Return why there cannot be so many layers; nothing if there can."""
     return [f"{where}: {layers:,} layers; at most {MOST_LAYERS} are possible"] if layers > MOST_LAYERS else []
+
+
+def window_problems(config: Any, where: str) -> list[str]:
+    """Return why layers cannot have the windows of a config; nothing if they can, or have none."""
+    given, layers = getattr(config, "attention_window", None), shape_of(config).layers
+    if given is None:
+        return []
+    windows = given if isinstance(given, list) else [given]
+    found = []
+    if isinstance(given, list) and len(given) != layers:
+        found.append(f"{where}: attention_window has {len(given)} numbers for {layers} layers; give one for each")
+    if odd := [window for window in windows if window < 2 or window % 2]:
+        found.append(f"{where}: attention_window {', '.join(map(str, odd))}: must be an even number, at least 2")
+    return found
 
 
 def parameter_problems(parameters: int, where: str) -> list[str]:

@@ -64,6 +64,11 @@ def check_kind(config: Any, task: TaskSpec) -> None:
         )
     if kind.vectors and task.pooling == "first" and family.causal:
         raise UserError(f"pooling: first: the first token of {family.model_type} sees no other; take last or mean")
+    if family.global_parts and kind.head_table is not None:
+        raise UserError(
+            f"{family.model_type} would give global attention to the choices, in the middle of a text, and here it is "
+            f"at the beginning alone; for {task.kind} take another family"
+        )
     having = FAMILIES if kind.head_table is None else getattr(modeling_auto, kind.head_table)
     if family.model_type not in having:
         known = (name for name in FAMILIES if name in having)

@@ -16,11 +16,11 @@ from transformers import AutoModel, AutoModelForSequenceClassification, PreTrain
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from compress.architectures.token_network import matched, places_of_texts, words_of_texts
-from compress.architectures.wrapped_encoder import AroundConfig, register_around
+from compress.architectures.wrapped_encoder import AroundConfig, needs_standard_head, register_around
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
-from teachers.anatomy.encoder import base_encoder, mixes_neighbours
+from teachers.anatomy.encoder import base_encoder
 from teachers.anatomy.pooler import without_pooler
 from teachers.anatomy.xlnet_form import in_linear_xlnet
 from teachers.taskmodel import TaskModel, build_taskmodel
@@ -203,8 +203,8 @@ def unanswerable(base: TaskModel, task: TaskSpec) -> list[str]:
         found.append(f"head: answer_network: is for classes of pairs of texts, and the task is {task.kind} of {form}")
     if base.tokenizer.sep_token_id is None:
         found.append("head: answer_network: the tokenizer has no separator, which tells the texts of a pair apart")
-    if mixes_neighbours(base.model.config):
-        found.append("head: answer_network: cannot stand on MobileBERT, whose embeddings would read the padding")
+    if why := needs_standard_head(base.model.config):
+        found.append(f"head: answer_network: cannot stand on {why}")
     return found
 
 

@@ -14,8 +14,8 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from compress.architectures.leaving_network import LeavingNetwork, LeavingOutput, Reached, stays
 from compress.architectures.wrapped_encoder import AroundConfig, added, named_inputs, register_around
 from teachers.anatomy.encoder import layer_count
+from teachers.anatomy.linear_form import in_linear_form
 from teachers.anatomy.segments import run_layers
-from teachers.anatomy.xlnet_form import in_linear_xlnet
 
 
 class EarlyExitConfig(AroundConfig):
@@ -104,7 +104,7 @@ class EarlyExitForSequenceClassification(LeavingNetwork):
 
     def __init__(self, config: EarlyExitConfig) -> None:
         super().__init__(config)
-        self.inner = in_linear_xlnet(AutoModelForSequenceClassification.from_config(config.inner))
+        self.inner = in_linear_form(AutoModelForSequenceClassification.from_config(config.inner))
         self.branches = nn.ModuleDict({str(layer): Branch(config) for layer in config.exits})
         self.post_init()
 

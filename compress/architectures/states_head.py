@@ -24,11 +24,11 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 from compress.architectures.knowledge_adapter import KnowledgeAdapter
-from compress.architectures.wrapped_encoder import AroundConfig, named_inputs, register_around
+from compress.architectures.wrapped_encoder import AroundConfig, named_inputs, needs_standard_head, register_around
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
-from teachers.anatomy.encoder import base_encoder, classifier_place, is_causal, layer_count, mixes_neighbours
+from teachers.anatomy.encoder import base_encoder, classifier_place, is_causal, layer_count
 from teachers.anatomy.pooler import without_pooler
 from teachers.anatomy.pooling import last_real
 from teachers.anatomy.xlnet_form import in_linear_xlnet
@@ -257,8 +257,8 @@ def states_unanswerable(base: TaskModel, task: TaskSpec, name: str, tokens: bool
     if not per_text and not (tokens and kind.head == "ForTokenClassification"):
         whole = " and tagging" if tokens else ""
         found.append(f"head: {name}: is for classes, labels and scores of texts{whole}, and the task is {task.kind}")
-    if mixes_neighbours(base.model.config):
-        found.append(f"head: {name}: cannot stand on MobileBERT, whose embeddings would read the padding")
+    if why := needs_standard_head(base.model.config):
+        found.append(f"head: {name}: cannot stand on {why}")
     return found
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig
 
 from compress.architectures.registration import register
-from teachers.anatomy.encoder import max_tokens, model_inputs, shape_of
+from teachers.anatomy.encoder import family_of, max_tokens, mixes_neighbours, model_inputs, shape_of
 
 
 class AroundConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -57,6 +57,13 @@ def register_around(config: type[AroundConfig], classes: Mapping[Any, Any]) -> N
     """
     dimensions = {name: name for name in ("hidden_size", "vocab_size")} | {"max_positions": "max_position_embeddings"}
     register(config, classes, base="inner", dimensions=dimensions)
+
+
+def needs_standard_head(config: Any) -> str:
+    """Return which encoder cannot stand below a head of another kind, and why, in words; nothing if this one can."""
+    if mixes_neighbours(config):
+        return "MobileBERT, whose embeddings would read the padding"
+    return "Longformer, whose standard heads say which tokens see all others" if family_of(config).global_parts else ""
 
 
 def added(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -19,6 +19,7 @@ from eval.naming import distinct_names, public_name
 if TYPE_CHECKING:
     from compress.export.check.arithmetic import Arithmetic
     from eval.ranking.vector_index import IndexForm
+    from eval.task import TaskSpec
 
 
 def evaluate(
@@ -50,8 +51,11 @@ def evaluate(
     stress: Annotated[
         bool, typer.Option("--stress", help="Answer perturbed texts too: typos, casing, negation, length.")
     ] = False,
+    attributions: Annotated[
+        bool, typer.Option("--attributions", help="Compare which tokens both models base their predictions on.")
+    ] = False,
     seed: Annotated[
-        int, typer.Option(min=0, help="Seed of perturbed texts, and of the comparison of more than 1,000 examples.")
+        int, typer.Option(min=0, help="Seed of what is drawn, and of the comparison of more than 1,000 examples.")
     ] = 13,
     accept_incomplete: AcceptIncomplete = False,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Keep the result; - prints it.")] = None,
@@ -72,8 +76,8 @@ def evaluate(
     forms = _forms(index or ())
     candidate = open_model(model, name=names[0], arithmetic=_arithmetic(arithmetic), **opened)
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
-    if stress and against is None:
-        problems.append("--stress: compares a model with its teacher; add --against MODEL")
+    alone = {"--stress": stress, "--attributions": attributions} if against is None else {}
+    problems += [f"{flag}: compares a model with its teacher; add --against MODEL" for flag in alone if alone[flag]]
     problems += [f"--index: {problem}" for problem in index_problems(task or spec_of(candidate).kind, forms)]
     if problems:
         raise UserError(*problems)
@@ -82,6 +86,8 @@ def evaluate(
     reference = None
     if against is not None:
         reference = answering(open_model(against, wanted.spec, name=names[1], **opened), wanted.spec)
+    if attributions:
+        _check_attributions(wanted.spec, [candidate, reference])
     if opened["threads"] and (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(opened["threads"])
 
@@ -99,6 +105,10 @@ def evaluate(
     known = {found.name: found for found in (*models, reference) if found is not None}
     if stress:
         results = with_stress(results, known, wanted, split, seed)
+    if attributions:
+        from teachers.attribution.attribution_agreement import with_attributions
+
+        results = with_attributions(results, known, wanted, split, seed)
     if timing is not None:
         results = with_memory(results, known, wanted.splits[split])
     if html is not None:
@@ -117,11 +127,20 @@ def evaluate(
     typer.echo(to_text(results))
 
 
+def _check_attributions(spec: TaskSpec, models: list[Any]) -> None:
+    """Refuse, before anything is measured, what has no attributions to compare."""
+    from teachers.attribution.text_attributions import unexplained
+
+    if problems := unexplained(spec, models):
+        raise UserError(*problems)
+
+
 def _forms(given: Sequence[str]) -> list[IndexForm]:
     """Return the forms of an index that were asked for; a word alone says how vectors are held."""
     from eval.ranking.vector_index import IndexForm
 
-    found, problems = [], []
+    found: list[IndexForm] = []
+    problems: list[str] = []
     for text in given:
         try:
             found.append(block_of(IndexForm, text if ":" in text else f"vectors: {text}", "--index"))

@@ -20,14 +20,15 @@ from compress.distill.components.distillation_losses import (
     soft_count,
     soft_cross_entropy,
 )
-from compress.distill.components.layer_map import LayerMap, map_problems, resolve
+from compress.distill.components.layer_map import LayerMap, map_layers, map_problems, resolve
 from compress.distill.components.projection import Projection
 from compress.distill.labels import LabelTraining
 from compress.technique import Inputs, Outcome, Technique
+from eval.encoding import IGNORED
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.attention_heads import head_counts
-from teachers.anatomy.encoder import is_causal, layer_count, shape_of
+from teachers.anatomy.encoder import decoder_layers, is_causal, layer_count, shape_of
 from teachers.anatomy.head_bias import score_bias
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
@@ -50,11 +51,17 @@ class TinyBertDistillation(Distillation):
     regression the squared distance to the label. ``stages: [intermediate]`` on unlabelled text is the paper's general
     distillation. As a term of an ``objective`` the stages are one: their losses are added.
 
+    Of an encoder with a decoder (``seq2seq``) the first stage compares the layers of the encoder like those of any
+    other, and adds ``cross_attention · MSE(C_S, C_T)`` over the layers of the decoder, of the scores ``C`` with which
+    the tokens of the target look at those of the source. The paper has encoders alone.
+
     Attributes:
         stages: What is trained, one after the other. The labels are read in the prediction of regression alone.
         embeddings: Weight of the embedding output. Default 1 as in the paper, like the next two; 0 leaves it out.
         hidden: Weight of the hidden states.
         attention: Weight of the attention scores.
+        cross_attention: Weight of the scores of a decoder's attention to the encoder; nothing without a decoder.
+        decoder_map: The teacher's layer of every layer of the student's decoder.
         layer_map: The teacher layer of every student layer; the paper's is ``uniform``.
         temperature: T. Default 1, as in the paper.
         reduction: ``valid`` averages over real tokens and pairs of them. ``code`` does as the authors' code: padding
@@ -73,21 +80,26 @@ class TinyBertDistillation(Distillation):
 
     Limits:
         Attention scores of XLNet, DeBERTa and ModernBERT hold more than the products of queries and keys: set
-        ``attention: 0`` there. Heads are compared one to one; where their numbers differ, neighbouring heads are
-        averaged to the greatest common divisor, which is not in the paper. The teacher runs without dropout, which the
-        authors' code leaves on. With ``reduction: code``, signals read from disk have zeros at padding.
+        ``attention: 0`` there, and of T5 ``cross_attention: 0`` too. Heads are compared one to one; where their numbers
+        differ, neighbouring heads are averaged to the greatest common divisor, which is not in the paper. The teacher
+        runs without dropout, which the authors' code leaves on. With ``reduction: code``, signals read from disk have
+        zeros at padding.
 
     Source:
         Jiao, Yin, Shang, Jiang, Chen, Li, Wang, Liu 2020, arXiv 1909.10351.
     """
 
     name: ClassVar[str] = "distill.tinybert"
+    both_stacks: ClassVar[bool] = True
     source: ClassVar[str] = "Jiao, Yin, Shang, Jiang, Chen, Li, Wang, Liu 2020, arXiv 1909.10351"
 
     stages: tuple[Stage, ...] = Field(default=("intermediate", "prediction"), min_length=1)
     embeddings: float = Field(default=1.0, ge=0)
     hidden: float = Field(default=1.0, ge=0)
     attention: float = Field(default=1.0, ge=0)
+    # Left out of records where they say nothing new, so that those of before stay what they were.
+    cross_attention: float = Field(default=1.0, ge=0, exclude_if=lambda value: value == 1)
+    decoder_map: LayerMap = Field(default="uniform", exclude_if=lambda value: value == "uniform")
     layer_map: LayerMap = "uniform"
     temperature: float = Field(default=1.0, gt=0, le=1000)
     reduction: Reduction = "valid"
@@ -101,6 +113,8 @@ class TinyBertDistillation(Distillation):
     def _something_to_learn(self) -> TinyBertDistillation:
         if len(set(self.stages)) < len(self.stages):
             raise ValueError(f"stages {list(self.stages)}: each can stand there once")
+        if self.decoder_map == "auto":
+            raise ValueError("decoder_map: auto compares the states of an encoder; give a list, uniform, first or last")
         if "intermediate" in self.stages and not (self.embeddings or self.hidden or self.attention):
             raise ValueError(
                 "embeddings, hidden and attention are all 0, so the intermediate stage would learn nothing; give one "
@@ -119,10 +133,17 @@ class TinyBertDistillation(Distillation):
             found.append("an embedding has vectors, not predictions; set stages: [intermediate]")
         if "intermediate" in self.stages and teacher is not None:
             found += map_problems(self.layer_map, layer_count(student.model), teacher.layers)
-            if self.attention and (whose := odd_attention(student, teacher, biased=True)):
+            own = len(decoder_layers(student.model))
+            if own and self.cross_attention:
+                problems = map_problems(self.decoder_map, own, teacher.decoder_layers)
+                found += [f"decoder_{problem.removeprefix('layer_')}" for problem in problems]
+            if (self.attention or (own and self.cross_attention)) and (
+                whose := odd_attention(student, teacher, biased=True)
+            ):
+                zero = "attention: 0 and cross_attention: 0" if own else "attention: 0"
                 found.append(
                     f"attention scores must be plain products of queries and keys, {whose} are not; "
-                    "set attention: 0 to learn from embeddings, hidden states and predictions alone"
+                    f"set {zero} to learn from embeddings, hidden states and predictions alone"
                 )
         return [f"{self.name}: {problem}" for problem in found]
 
@@ -141,24 +162,28 @@ class TinyBertDistillation(Distillation):
             return TinyBertLoss(self, student.task, teacher.read(rows))
         own = shape_of(student.model.config)
         layer_map = resolve(self.layer_map, student, rows, teacher)
+        count = len(decoder_layers(student.model)) if self.cross_attention else 0
+        cross_map = map_layers(self.decoder_map, count, teacher.decoder_layers) if count else ()
         return TinyBertLoss(
             self,
             student.task,
-            teacher.read(rows, self.wanted(layer_map)),
+            teacher.read(rows, self.wanted(layer_map, cross_map)),
             layer_map,
+            cross_map,
             heads=(tuple(head_counts(student.model)), teacher.heads),
             biases=(partial(score_bias, student.model), teacher.score_bias),
             causal=is_causal(student.model),
-            reads=self.wanted(range(len(layer_map))),
+            decoder_heads=own.heads,
+            reads=self.wanted(range(len(layer_map)), range(len(cross_map))),
             projections=self.projections(own.hidden_size, teacher.hidden_size),
         )
 
-    def wanted(self, layers: Iterable[int]) -> SignalSpec:
-        """Return what is read of a network of which these layers are compared."""
-        chosen = tuple(sorted(set(layers)))
+    def wanted(self, layers: Iterable[int], decoder: Iterable[int] = ()) -> SignalSpec:
+        """Return what is read of a network of which these layers, and these of its decoder, are compared."""
+        chosen, crossed = tuple(sorted(set(layers))), tuple(sorted(set(decoder)))
         states = ((0,) if self.embeddings else ()) + (tuple(i + 1 for i in chosen) if self.hidden else ())
         scored = chosen if self.attention else ()
-        return SignalSpec(hidden_states=states, queries=scored, keys=scored, logits="prediction" in self.stages)
+        return SignalSpec(states, scored, scored, (), "prediction" in self.stages, crossed, crossed)
 
     def projections(self, student: int, teacher: int) -> nn.ModuleList:
         """Return the maps between two widths: of the embeddings first and of the hidden states last."""
@@ -189,9 +214,11 @@ class TinyBertLoss(Loss):
         spec: The task.
         reader: The teacher's outputs.
         layer_map: Teacher layer of every student layer.
+        cross_map: The same of the two decoders; empty where their attention to the encoder is not compared.
         heads: Attention heads of every layer of the student, and of the teacher.
         biases: What a layer of the student, and of the teacher, adds to its scores for inputs of some length.
         causal: Whether a token sees itself and those before it alone.
+        decoder_heads: Attention heads of every layer of the student's decoder.
         reads: What of the student is read.
         projections: Maps to the teacher's width, of the embeddings first and of the hidden states last.
     """
@@ -200,9 +227,11 @@ class TinyBertLoss(Loss):
     spec: TaskSpec
     reader: Reader
     layer_map: tuple[int, ...] = ()
+    cross_map: tuple[int, ...] = ()
     heads: tuple[tuple[int, ...], int] = ((), 1)
     biases: tuple[Bias, Bias] = (_without_bias, _without_bias)
     causal: bool = False
+    decoder_heads: int = 1
     reads: SignalSpec = NOTHING
     projections: nn.ModuleList = field(default_factory=nn.ModuleList)
 
@@ -216,7 +245,12 @@ class TinyBertLoss(Loss):
         is_number = kind_of(self.spec.kind).number
         rows = task_count(self.spec, batch) if is_number else soft_count(self.spec, batch)
         whole, pairs = tokens.sum(), (tokens * (tokens + 1) // 2 if self.causal else tokens.square()).sum()
-        return {"embeddings": whole, "hidden": whole, "attention": pairs, "prediction": rows}
+        found = {"embeddings": whole, "hidden": whole, "attention": pairs, "prediction": rows}
+        return found | {"cross_attention": (self.written(batch).sum(dim=1) * tokens).sum()} if self.cross_map else found
+
+    def written(self, batch: Batch) -> Tensor:
+        """Return which tokens of the target are real, booleans ``[B, T]``."""
+        return batch.targets["labels"] != IGNORED
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return the terms of the stages; a term whose weight is 0 is left out."""
@@ -224,6 +258,8 @@ class TinyBertLoss(Loss):
         terms: dict[str, Tensor] = {}
         if "intermediate" in self.config.stages:
             terms |= self.intermediate(student, teacher, batch.mask)
+            if self.cross_map:
+                terms["cross_attention"] = self.cross_attention(student, teacher, batch)
         if "prediction" in self.config.stages:
             terms["prediction"] = self.prediction(student, teacher, batch)
         return terms
@@ -253,6 +289,17 @@ class TinyBertLoss(Loss):
             teacher.queries[other], teacher.keys[other], self.heads[1], self.biases[1](other, length)
         )
         return attention_mse(*match_heads(first.float(), second.float()), mask, self.config.reduction, self.causal)
+
+    def cross_attention(self, student: Signals, teacher: Signals, batch: Batch) -> Tensor:
+        """Return the distance of the scores with which targets look at sources, summed over the student's layers."""
+        heads, written = self.decoder_heads, self.written(batch)
+        losses = []
+        for own, other in enumerate(self.cross_map):
+            first = relation_scores(student.cross_queries[own], student.cross_keys[own], heads)
+            second = relation_scores(teacher.cross_queries[other], teacher.cross_keys[other], self.heads[1])
+            matched = match_heads(first.float(), second.float())
+            losses.append(attention_mse(*matched, batch.mask, self.config.reduction, queries=written))
+        return self.config.cross_attention * torch.stack(losses).sum()
 
     def prediction(self, student: Signals, teacher: Signals, batch: Batch) -> Tensor:
         """Return the soft cross-entropy, the mean over the pairs of logits (two for qa, else one)."""

@@ -16,7 +16,7 @@ import onnx
 
 from compress.onnx_graph.rewrites import Model, Node, attributes, module_of, reads, set_nodes, set_weights
 from compress.onnx_graph.slice_rules import Shape, Values, needed_axes
-from compress.onnx_graph.static_shapes import PROBED, constant_target, drop_unused
+from compress.onnx_graph.static_shapes import constant_target, drop_unused, probed_sizes
 from eval.cost.onnx_macs import PRODUCTS, shapes_of
 from eval.encoding import Array
 from eval.kinds.kind_registry import kind_of
@@ -74,9 +74,10 @@ def grows_with_tokens(model: Model, narrowed: Sequence[str]) -> list[str]:
     found = {node.name: node.output[0] for node in model.graph.node if node.name in set(narrowed)}
     if not found:
         return []
-    seen = shapes_of(model, list(found.values()), [_ones(model.graph, *sizes) for sizes in PROBED])
-    counts = [[np.prod(shape) // rows for shape in shapes] for shapes, (rows, _) in zip(seen, PROBED, strict=True)]
-    return [name for name, few, many in zip(found, *counts, strict=True) if few != many]
+    sizes = probed_sizes(model)
+    seen = shapes_of(model, list(found.values()), [_ones(model.graph, *each) for each in sizes])
+    counts = [[np.prod(shape) // rows for shape in shapes] for shapes, (rows, _) in zip(seen, sizes, strict=True)]
+    return [name for name, *own in zip(found, *counts, strict=True) if len(set(own)) > 1]
 
 
 class _Narrowing:
@@ -180,7 +181,7 @@ def _values(model: Model) -> Values:
     small = {name: weight for name, weight in weights.items() if weight is not None and len(weight.dims) < 2}
     names = [value.name for value in graph.input] + [weight.name for weight in graph.initializer]
     names += [name for node in graph.node for name in node.output if name]
-    seen = shapes_of(model, names, [_ones(graph, *sizes) for sizes in PROBED])
+    seen = shapes_of(model, names, [_ones(graph, *sizes) for sizes in probed_sizes(model)])
     shapes = dict(zip(names, zip(*seen, strict=True), strict=True))
     return Values(shapes, {name: onnx.numpy_helper.to_array(weight) for name, weight in small.items()})
 

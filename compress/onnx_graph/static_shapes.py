@@ -15,8 +15,22 @@ from eval.encoding import Array
 Shape = tuple[int, ...]
 PROBED = ((3, 7), (5, 13))
 """Rows and tokens of the inputs that shapes are read off at; no model has such numbers of heads."""
+REACH = "attention_reach"
+"""Field of a graph's metadata: how many tokens to each side attention sees, beyond which shapes follow another rule."""
 SAME, REST = 0, -1
 """What Reshape takes for an axis that stays as it is, and for the one that is worked out."""
+
+
+def set_reach(model: Model, tokens: int) -> None:
+    """Write into a graph how many tokens to each side its attention sees; 0 says that it sees all."""
+    if tokens:
+        model.metadata_props.add(key=REACH, value=str(tokens))
+
+
+def probed_sizes(model: Model) -> tuple[tuple[int, int], ...]:
+    """Return rows and tokens of the inputs that shapes of a graph are read off at: less and more than a token sees."""
+    reach = next((int(entry.value) for entry in model.metadata_props if entry.key == REACH), 0)
+    return (*PROBED, (2, reach + 3), (4, max(reach // 2, 1))) if reach else PROBED
 
 
 def settle_shapes(model: Model, inputs: Mapping[str, Array]) -> None:
@@ -39,7 +53,7 @@ def settle_shapes(model: Model, inputs: Mapping[str, Array]) -> None:
     if not nodes:
         return
     names = [name for node in nodes for name in (node.input[0], node.output[0])]
-    seen = shapes_of(model, names, [_resized(inputs, rows, tokens) for rows, tokens in PROBED])
+    seen = shapes_of(model, names, [_resized(inputs, rows, tokens) for rows, tokens in probed_sizes(model)])
     settled: dict[str, Any] = {}
     for place, node in enumerate(nodes):
         target = constant_target([shapes[2 * place] for shapes in seen], [shapes[2 * place + 1] for shapes in seen])
@@ -67,7 +81,7 @@ def _settle_values(model: Model, inputs: Mapping[str, Array]) -> None:
     probed = onnx.ModelProto()
     probed.CopyFrom(model)
     probed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ends)
-    seen = run_plain(probed, list(ends), [_resized(inputs, rows, tokens) for rows, tokens in PROBED])
+    seen = run_plain(probed, list(ends), [_resized(inputs, rows, tokens) for rows, tokens in probed_sizes(model)])
     same = {
         name: arrays[0]
         for name, arrays in zip(ends, zip(*seen, strict=True), strict=True)

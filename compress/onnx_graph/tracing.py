@@ -20,12 +20,13 @@ import torch
 
 from compress.architectures.wrapped_encoder import added
 from compress.onnx_graph.rewrites import Model, tidy
-from compress.onnx_graph.static_shapes import settle_shapes
+from compress.onnx_graph.static_shapes import set_reach, settle_shapes
 from eval.encoding import EncoderSettings
 from eval.errors import CompressError
 from eval.kinds.kind_registry import kind_of
 from eval.one_line import first_line
-from teachers.anatomy.encoder import base_encoder, family_of, inner_family
+from teachers.anatomy.attention_heads import eager_attention
+from teachers.anatomy.encoder import base_encoder, family_of, inner_family, reaches
 from teachers.anatomy.head_bias import buckets_from_table
 from teachers.taskmodel import TaskModel, logits_of
 
@@ -116,6 +117,7 @@ def traced(
             failures.append(f"{exporter}: inputs are {[value.name for value in graph.graph.input]}")
             continue
         tidy(graph)
+        set_reach(graph, max(reaches(module), default=0))
         settle_shapes(graph, {key: tensor.numpy() for key, tensor in inputs.items()})
         return graph, exporter
     raise CompressError(f"{name}: cannot be exported to ONNX ({'; '.join(failures)})")
@@ -169,17 +171,13 @@ def ready(network: Any) -> Iterator[Any]:
     """Lend the network in float32 on the CPU, without dropout, its attention written out in plain operators."""
     if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in network.parameters() if p.is_floating_point()):
         network = copy.deepcopy(network).to("cpu", torch.float32)
-    training, attention = network.training, network.config._attn_implementation
+    training = network.training
     network.eval()
-    if attention != "eager":
-        network.set_attn_implementation("eager")
     try:
-        with buckets_from_table(network):
+        with eager_attention(network), buckets_from_table(network):
             yield network
     finally:
         network.train(training)
-        if attention != "eager":
-            network.set_attn_implementation(attention)
 
 
 @contextlib.contextmanager

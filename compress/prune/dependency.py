@@ -14,7 +14,7 @@ from eval.errors import UserError
 from eval.inference import batches_by_length
 from eval.task import Examples
 from teachers.anatomy.attention_heads import is_linear
-from teachers.anatomy.encoder import layer_parts, layers, model_inputs, word_embeddings
+from teachers.anatomy.encoder import family_of, layer_parts, layers, model_inputs, reaches, word_embeddings
 from teachers.data.encoded_dataset import labelled
 from teachers.losses.task_loss import TaskLoss
 from teachers.taskmodel import TaskModel
@@ -43,7 +43,10 @@ class Dependencies:
 
     def __init__(self, network: Any) -> None:
         self.network, self.names = network, dict(network.named_modules())
-        inputs = {name: torch.ones(1, TRACED, dtype=torch.int64) for name in model_inputs(network.config)}
+        tokens = min([TRACED, *reaches(network)])
+        inputs = {name: torch.ones(1, tokens, dtype=torch.int64) for name in model_inputs(network.config)}
+        if family_of(network).global_parts:  # blocks and global attention join tensors, which tells nothing of neurons
+            inputs["global_attention_mask"] = torch.zeros(1, tokens, dtype=torch.int64)
         flags = [(parameter, parameter.requires_grad) for parameter in network.parameters()]
         network.requires_grad_(True)
         with torch.enable_grad():

@@ -238,7 +238,8 @@ class TeacherBlock(Block):
         finetune: If given, ``model`` is a base that is fine-tuned on the task first, once with every seed; the result
             is kept under ``COMPRESS_HOME`` and found again by its content.
         shape: If given, ``finetune`` starts from new weights in this shape, described as a student is (``init: random``
-            by default); ``model`` gives the tokenizer and whatever the shape leaves out.
+            by default); ``model`` gives the tokenizer and whatever the shape leaves out. With ``init: teacher`` they
+            are the model's: ``{family: longformer, max_positions: 1024, init: teacher}`` makes a BERT read long texts.
         pretrain: If given, it takes the place of ``model``: a network that first learns from text alone, kept under
             ``COMPRESS_HOME`` like what ``finetune`` makes.
         new: If given, it takes the place of ``model``: a network with random weights and a tokenizer learned from the

@@ -194,10 +194,11 @@ def _inherited(student: StudentShape, before: Any, after: Any) -> Iterator[str]:
         yield from _wider(own, wanted, changed)
         yield from _wider_heads(attention_width(before) // own.heads, attention_width(after), own, wanted)
         yield from _projection(own, wanted, family_of(after))
-    if own.max_positions is not None and (wanted.max_positions or 0) > own.max_positions:
+    repeats = family_of(after).global_parts
+    if own.max_positions is not None and (wanted.max_positions or 0) > own.max_positions and not repeats:
         yield (
             f"student.max_positions: {wanted.max_positions}, and the teacher has {own.max_positions} to start from; "
-            "at most that, or init: random"
+            "at most that, init: random, or for long texts family: longformer, which repeats them"
         )
 
 

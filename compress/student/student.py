@@ -156,7 +156,8 @@ class Student(StudentShape):
         from teachers.conversion import convert
         from teachers.taskmodel import TaskModel, build_taskmodel
 
-        built = build_taskmodel(self.config(source), source.tokenizer, source.task, seed=seed, name="student")
+        config = self.config(source)
+        built = build_taskmodel(config, _for_length(source, config), source.task, seed=seed, name="student")
         if self.init == "random":
             return built, Inheritance(new=[name for name, _ in built.model.named_parameters()])
         if self.init == "embeddings":
@@ -192,3 +193,15 @@ class Student(StudentShape):
             **outcome_of(student),
             seconds=round(seconds, 3),
         )
+
+
+def _for_length(source: TaskModel, config: Any) -> Any:
+    """Return the tokenizer of ``source``; a copy that says so where a config takes longer inputs."""
+    from teachers.anatomy.encoder import max_tokens
+
+    most = max_tokens(config)
+    if max_tokens(source.model.config) >= most or source.tokenizer.model_max_length >= most:
+        return source.tokenizer
+    tokenizer = copy.deepcopy(source.tokenizer)
+    tokenizer.model_max_length = most
+    return tokenizer

@@ -34,14 +34,17 @@ class StudentShape(BaseModel):
             tokenizer needs.
         activation: Activation of the feed-forward network, by its name in transformers.
         family: Model type. With weights, BERT, RoBERTa, ERNIE, DistilBERT and unfactorised ELECTRA can become one
-            another (see ``teachers.conversion``); with ``init: random`` any family can follow any.
-        max_positions: Most tokens of an input; fewer than the teacher's cut its position table.
+            another, and each of them a Longformer (see ``teachers.conversion``); with ``init: random`` any family can
+            follow any.
+        max_positions: Most tokens of an input; fewer than the teacher's cut its position table, more repeat it, which
+            is for ``family: longformer``.
         init: ``teacher``: all tensors of the kept layers, of equal width. ``width``: the best part of each tensor of
             a wider teacher (see ``compress.student.width``). ``embeddings``: new layers, and what lies outside of them
             (embeddings, head) from a teacher of the same family, tensor by tensor where the shape is the same.
             ``random``: new weights.
         options: Further values of the family's config in transformers, by their names there, such as
-            ``{intra_bottleneck_size: 128, normalization_type: no_norm}`` of MobileBERT.
+            ``{intra_bottleneck_size: 128, normalization_type: no_norm}`` of MobileBERT, or ``{attention_window: 256}``
+            of Longformer: a token sees 128 to each side.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)

@@ -10,7 +10,14 @@ from typing import Any
 import torch
 
 from teachers.anatomy.axes import Axis, cut, split, tensor_axes
-from teachers.anatomy.encoder import attention_width, embedding_parts, family_of, layer_names, shape_of
+from teachers.anatomy.encoder import (
+    attention_width,
+    embedding_parts,
+    family_of,
+    first_position,
+    layer_names,
+    shape_of,
+)
 
 RULE = (
     "kept are the hidden channels, heads, channels of a head and FFN neurons with the greatest product of the L2 norms "
@@ -49,6 +56,8 @@ def inherit(source: Any, target: Any) -> Inheritance:
     score counts as before. Channels with a fixed frequency (rotary positions of ModernBERT, sinusoids of XLNet) are
     kept at even distances, which keeps the frequencies.
 
+    A table with fewer positions than the target's is repeated.
+
     Args:
         source: The wider model.
         target: The narrower model; nothing of it may be wider.
@@ -69,7 +78,7 @@ def inherit(source: Any, target: Any) -> Inheritance:
             old = given[name]
             tensor = cut(old, axes.get(name, ()), keep, scale)
             if positions is not None and parameter is positions.weight:
-                tensor = tensor[: len(parameter)]
+                tensor = _with_rows(tensor, len(parameter), first_position(target.config))
             if tensor.numel() != parameter.numel():
                 result.new.append(name)
                 continue
@@ -94,6 +103,17 @@ def inherit_outside(source: Any, target: Any) -> Inheritance:
             else:
                 result.new.append(name)
     return result
+
+
+def _with_rows(table: torch.Tensor, rows: int, first: int) -> torch.Tensor:
+    """Return a table of positions with fewer rows, or with more: those from ``first`` on are then repeated in order.
+
+    Source: Beltagy et al. 2020, arXiv 2004.05150, section 5.
+    """
+    if rows <= len(table):
+        return table[:rows]
+    places = torch.arange(rows - first, device=table.device) % (len(table) - first) + first
+    return torch.cat([table[:first], table[places]])
 
 
 def _widths(model: Any) -> tuple[int | None, ...]:

@@ -35,6 +35,8 @@ FAMILIES: tuple[str, ...] = (
 )
 ENCODER_DECODERS: tuple[str, ...] = ("bart", "marian", "t5")
 """Families with an encoder and a decoder, for tasks whose answer is a text."""
+LONG: tuple[str, ...] = ("longformer",)
+"""Families whose tokens see a window of the text."""
 RELATIVES: tuple[str, ...] = ("xlm-roberta", "camembert")
 """Families with the network of one in ``FAMILIES`` and a tokenizer of another kind."""
 
@@ -84,7 +86,7 @@ def tiny_config(family: str, **changes: Any) -> Any:
         values |= {dimensions["decoder_layers"]: LAYERS - 1, "decoder_start_token_id": tokenizer.pad_token_id}
         values |= {name: values[other] for name, other in known.follow.items()}
     values.pop("", None)  # a dimension that the family lacks
-    if family == "modernbert":
+    if family in ("modernbert", *LONG):
         values |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
     values |= {renamed.get(name) or name: value for name, value in changes.items()}
     return AutoConfig.for_model(family, **values)
@@ -93,6 +95,7 @@ def tiny_config(family: str, **changes: Any) -> Any:
 _ROBERTA = {"max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1}
 _OWN: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("roberta", *RELATIVES), _ROBERTA),
+    "longformer": {**_ROBERTA, "attention_window": 8},
     "mpnet": {"max_position_embeddings": POSITIONS + 2},
     "albert": {"embedding_size": 16},
     "electra": {"embedding_size": 16},
@@ -133,6 +136,8 @@ def tiny_tokenizer(family: str) -> Any:
     """Return the family's fast tokenizer over the tiny vocabulary; shared between callers, so do not change it."""
     import transformers
 
+    if family in LONG:
+        return tiny_tokenizer("roberta")
     if family in ("roberta", "modernbert", "gpt2", *ENCODER_DECODERS):
         return _byte_tokenizer(family)
     if family in ("albert", "xlnet", "deberta-v2", *RELATIVES):

@@ -108,6 +108,12 @@ class Kind(Learning):
         return self.labelled and not self.per_token
 
     @property
+    def one_score(self) -> bool:
+        """Whether an example is one input, and its prediction one of the numbers that the network gives for it."""
+        several = self.several or self.joined or self.searches or self.per_token
+        return not (several or self.vectors or self.masks or self.causal or self.writes)
+
+    @property
     def gold(self) -> tuple[str, ...]:
         """Fields of an example that are kept with its prediction, the truth last."""
         return () if self.truth is None else (self.truth,)

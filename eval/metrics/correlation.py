@@ -1,9 +1,9 @@
-"""Pearson's correlation, the only one: scores, resamples of them and the agreement of two models all take it."""
+"""Pearson's correlation, of values or of their ranks: scores, resamples and the agreement of two models take it."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 
 def pearson(first: ArrayLike, second: ArrayLike) -> float:
@@ -26,3 +26,24 @@ def pearson(first: ArrayLike, second: ArrayLike) -> float:
         return 0.0
     x, y = ((values - values.mean()) / width for values, width in zip(series, ranges, strict=True))
     return float(np.corrcoef(x, y)[0, 1])
+
+
+def ranks(order: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return the ranks of values given by their place among all distinct ones; equal values share their mean rank."""
+    counts = np.bincount(order)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[order])
+
+
+def spearman(first: ArrayLike, second: ArrayLike) -> float:
+    """Return Spearman's correlation, Pearson's of the ranks; see ``pearson`` for the arguments.
+
+    Examples:
+        >>> spearman([1.0, 2.0, 30.0], [-5.0, 0.0, 0.1])
+        1.0
+    """
+    series = [np.asarray(values, dtype=np.float64) for values in (first, second)]
+    if any(np.isnan(values).any() for values in series):
+        return float("nan")
+    x, y = (ranks(np.unique(values, return_inverse=True)[1]) for values in series)
+    return pearson(x, y)

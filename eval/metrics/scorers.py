@@ -181,14 +181,7 @@ def spearman(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example])
     if np.isnan(pairs[0]).any():
         return lambda indices: float("nan")
     predicted, true = (np.unique(values, return_inverse=True)[1] for values in pairs)
-    return lambda indices: correlation.pearson(_ranks(predicted[indices]), _ranks(true[indices]))
-
-
-def _ranks(order: NDArray[np.intp]) -> Values:
-    """Ranks of values given by their place among all distinct ones; equal values share their mean rank."""
-    counts = np.bincount(order)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[order])
+    return lambda indices: correlation.pearson(correlation.ranks(predicted[indices]), correlation.ranks(true[indices]))
 
 
 def nearest(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
@@ -218,7 +211,8 @@ def right_neighbours(answers: Sequence[Answer], examples: Sequence[Example]) -> 
 def rank_errors(answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
     """Return for each pair the squared difference of the ranks of its score and its label, ranks from 0 to 1."""
     predicted, true = (
-        _ranks(np.unique(values, return_inverse=True)[1]) / len(values) for values in score_pairs(answers, examples)
+        correlation.ranks(np.unique(values, return_inverse=True)[1]) / len(values)
+        for values in score_pairs(answers, examples)
     )
     return np.asarray((predicted - true) ** 2)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 from eval.kinds.kind_registry import kind_of
+from eval.report.attributed import attribution_headings, attribution_rows, attribution_sentences
 from eval.report.hub_header import model_index, with_header
 from eval.report.markdown import escape, labels_line
 from eval.report.plain_text import plain
@@ -97,6 +98,15 @@ def model_card(
             )
             for one in escaped
             if one.stress
+        ],
+        attributions=[
+            (
+                [Markup(heading) for heading in attribution_headings(one)],
+                [[Markup(cell) for cell in row] for row in attribution_rows(one)],
+                [Markup(sentence) for sentence in attribution_sentences(one)],
+            )
+            for one in escaped
+            if one.attributions
         ],
         metric=results[0].metric if results else "",
         rows=[_figures(result) for result in with_reference(results)],

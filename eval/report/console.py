@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from eval.report.attributed import attribution_headings, attribution_rows, attribution_sentences
 from eval.report.plain_text import plain
 from eval.report.summary import (
     count,
@@ -135,18 +136,23 @@ def to_text(results: Sequence[ResultValues], batch: int = 1, width: int | None =
     for result in results:
         if result.stress:
             console.print()
-            console.print(_stress(result))
+            console.print(_by_row(stress_headings(result), stress_rows(result.stress)))
             for sentence in sentences_of(result):
+                console.print(Text(plain(sentence + ".")))
+        if result.attributions:
+            console.print()
+            console.print(_by_row(attribution_headings(result), attribution_rows(result)))
+            for sentence in attribution_sentences(result):
                 console.print(Text(plain(sentence + ".")))
     return table_text(results, batch, width) + _lines(console)
 
 
-def _stress(result: ResultValues) -> Table:
-    rows = stress_rows(result.stress)
-    names, *headings = stress_headings(result)
+def _by_row(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table whose first column holds words and the others figures."""
+    names, *figures = headings
     columns = [
         (plain(heading, LONGEST_NAME), [Text(row[place]) for row in rows])
-        for place, heading in enumerate(headings, start=1)
+        for place, heading in enumerate(figures, start=1)
     ]
     return _grid([Text(row[0]) for row in rows], columns, names)
 

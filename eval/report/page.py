@@ -10,6 +10,7 @@ from typing import Any
 from eval.errors import UserError
 from eval.examples import Example
 from eval.files.writing import atomic_write
+from eval.report.attributed import attribution_headings, attribution_rows, attribution_sentences
 from eval.report.changed import Changed, changed
 from eval.report.page_tables import (
     MOST_SLICES,
@@ -130,6 +131,11 @@ def page(
             (sentences_of(one), grid(stress_headings(one), stress_rows(one.stress), words=(0, 6)))
             for one in results
             if one.stress
+        ],
+        attributions=[
+            (attribution_sentences(one), grid(attribution_headings(one), attribution_rows(one)))
+            for one in results
+            if one.attributions
         ],
         tradeoffs=_tradeoffs(rows, leading),
         curves=_curves(curves or {}),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,8 +14,33 @@ from teachers.anatomy.axes import cut, layer_axes
 from teachers.anatomy.encoder import attention_width, family_of, layer_names, layer_parts, layers, shape_of
 from teachers.anatomy.parts import exchange
 
-ATTENTION = ("query", "key", "value", "query_key_value", "position_query", "position_key", "attention_output")
+ATTENTION = (
+    "query",
+    "key",
+    "value",
+    "query_key_value",
+    "position_query",
+    "position_key",
+    "global_query",
+    "global_key",
+    "global_value",
+    "attention_output",
+)
 """Roles of the modules whose weights run over heads."""
+
+
+@contextlib.contextmanager
+def eager_attention(network: Any) -> Iterator[None]:
+    """Let a network compute its attention in plain operators for a while, so that its probabilities can be seen."""
+    usual = network.config._attn_implementation
+    if usual == "eager":
+        yield
+        return
+    network.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        network.set_attn_implementation(usual)
 
 
 def head_size(config: Any) -> int:

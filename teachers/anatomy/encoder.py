@@ -94,6 +94,12 @@ def max_tokens(config: Any) -> int:
     return UNLIMITED if name is None else int(getattr(config, name)) - first_position(config)
 
 
+def reaches(module: nn.Module) -> list[int]:
+    """Return how many tokens to each side each attention in a module sees, of those that do not see all of a text."""
+    parts: list[Any] = [part for part in module.modules() if hasattr(part, "one_sided_attn_window_size")]
+    return [half for part in parts if (half := part.one_sided_attn_window_size) + 3 <= max_tokens(part.config)]
+
+
 def classifier_place(config: Any) -> int:
     """Return the place of the token that stands for the whole text: the first, or the last (-1) for XLNet."""
     return -1 if getattr(config, "summary_type", "first") == "last" else 0
@@ -125,7 +131,7 @@ def reshaped(config: Any, **changes: int | str) -> Any:
     """Return a copy of a config with other dimensions, named as in ``Shape``; what depends on them follows.
 
     An embedding size equal to the hidden size stays equal to it unless it is given. The layer kinds of ModernBERT
-    go on in the same rhythm.
+    go on in the same rhythm, further layers of Longformer have the window of the last.
     """
     old, names = shape_of(config), family_of(config).config
     new = copy.deepcopy(config)
@@ -158,6 +164,9 @@ def _follow(config: Any) -> None:
         config.num_hidden_groups = min(config.num_hidden_groups, shape.layers)
     elif kind == "mobilebert":
         config.true_hidden_size = attention_width(config)
+    elif kind == "longformer" and isinstance(config.attention_window, list):
+        given = config.attention_window
+        config.attention_window = [given[min(i, len(given) - 1)] for i in range(shape.layers)]
     elif kind == "modernbert":
         kinds = list(config.layer_types)
         rhythm = next((i for i in range(1, len(kinds)) if kinds[i] == kinds[0]), len(kinds))

@@ -31,6 +31,23 @@ _ROBERTA = Family(
     },
     positions_after_padding=True,
 )
+_LONGFORMER = Family(
+    "longformer",
+    "longformer",
+    parts={
+        **PARTS,
+        "global_query": "attention.self.query_global",
+        "global_key": "attention.self.key_global",
+        "global_value": "attention.self.value_global",
+    },
+    head_numbers=("num_heads", "embed_dim"),
+    heads=_ROBERTA.heads,
+    positions_after_padding=True,
+    global_parts={"global_query": "query", "global_key": "key", "global_value": "value"},
+    post_norm=False,
+    plain_attention=False,
+    adds_mask=False,
+)
 _MPNET = Family(
     "mpnet",
     "mpnet",
@@ -271,6 +288,7 @@ _BUILT_IN: dict[str, Family] = {
         _ROBERTA,
         replace(_ROBERTA, model_type="xlm-roberta"),
         replace(_ROBERTA, model_type="camembert"),
+        _LONGFORMER,
         _MPNET,
         Family("ernie", "ernie", embeddings={**EMBEDDINGS, "task_types": "embeddings.task_type_embeddings"}),
         _DISTILBERT,

@@ -50,6 +50,9 @@ PART_AXES: Mapping[str, str] = {
     "query_key_value": "q|k|v .",
     "position_query": "q .",
     "position_key": "k .",
+    "global_query": "q .",
+    "global_key": "k .",
+    "global_value": "v .",
     "attention_output": ". v",
     "ffn_in": "ffn .",
     "gated_in": "ffn|ffn .",
@@ -78,6 +81,8 @@ class Family:
         pad_type_id: Token type that the family gives to padding.
         positions_after_padding: Positions are counted from the id of the padding token plus one.
         rotary: Queries and keys are rotated by position, so their channels come in pairs of fixed frequency.
+        global_parts: Role of a projection for tokens with global attention -> role of the one for all tokens, whose
+            weights it begins with where another family becomes this one; empty where every token sees all others.
         post_norm: The layer is BERT's: attention, add, norm, two-layer FFN, add, norm. Layers of two such families
             can be exchanged.
         projects_always: With factorised embeddings, the projection to the hidden size is there even if the two sizes
@@ -118,6 +123,7 @@ class Family:
     pad_type_id: int = 0
     positions_after_padding: bool = False
     rotary: bool = False
+    global_parts: Mapping[str, str] = field(default_factory=dict)
     post_norm: bool = True
     projects_always: bool = False
     predicts_words: bool = True

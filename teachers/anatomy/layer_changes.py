@@ -107,13 +107,16 @@ def keep_layers_in_config(config: Any, kept: Sequence[int]) -> None:
         config.num_hidden_groups = len(_kept_groups(config, kept))
     if family.model_type == "modernbert":
         config.layer_types = [config.layer_types[i] for i in kept]
+    if family.model_type == "longformer" and isinstance(config.attention_window, list):
+        config.attention_window = [config.attention_window[i] for i in kept]
     setattr(config, family.config["layers"], len(kept))
 
 
 def _renumber(layer: Any, position: int) -> None:
     for module in layer.modules():
-        if hasattr(module, "layer_idx"):
-            module.layer_idx = position
+        for name in ("layer_idx", "layer_id"):
+            if hasattr(module, name):
+                setattr(module, name, position)
 
 
 def _kept_groups(config: Any, kept: Sequence[int]) -> list[int]:
@@ -139,6 +142,8 @@ def _drop_first_norm(layer: Any) -> None:
 def copy_layer(source: Any, source_layer: nn.Module, target: Any, target_layer: nn.Module) -> None:
     """Copy the weights of one layer into another of the same shape, of the same family or of one with BERT's layer.
 
+    A Longformer begins with the projections of all tokens for those with global attention too.
+
     Args:
         source: The model that ``source_layer`` belongs to.
         source_layer: Copied from.
@@ -149,7 +154,7 @@ def copy_layer(source: Any, source_layer: nn.Module, target: Any, target_layer: 
         UserError: If the two families have different layers, or the shapes differ.
     """
     ours, theirs = family_of(target), family_of(source)
-    if ours is not theirs and not (ours.post_norm and theirs.post_norm):
+    if ours is not theirs and not (theirs.post_norm and (ours.post_norm or ours.global_parts)):
         raise UserError(
             f"a layer of {theirs.model_type} cannot become one of {ours.model_type}: they compute differently"
         )
@@ -159,6 +164,6 @@ def copy_layer(source: Any, source_layer: nn.Module, target: Any, target_layer: 
             return
         given = layer_parts(source, source_layer)
         for role, module in layer_parts(target, target_layer).items():
-            module.load_state_dict(given[role].state_dict())
+            module.load_state_dict(given[ours.global_parts.get(role, role)].state_dict())
     except RuntimeError as error:
         raise UserError(f"the layers of {theirs.model_type} and {ours.model_type} differ in shape: {error}") from error

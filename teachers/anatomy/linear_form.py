@@ -1,7 +1,8 @@
 """GPT-2 with ordinary linear layers: where standard code has ``Conv1D``, with turned matrices, here is ``nn.Linear``.
 
 So whatever reads, cuts, factorises or rounds a linear layer works on GPT-2 too. The numbers are the same, and
-``save_pretrained`` turns them back: a saved folder is a standard one. ``xlnet_form`` does the same for XLNet.
+``save_pretrained`` turns them back: a saved folder is a standard one. ``xlnet_form`` does the same for XLNet, and
+``longformer_form`` lets Longformer compute by blocks.
 """
 
 from __future__ import annotations
@@ -51,11 +52,16 @@ class _LinearForm(nn.Module):
 
 
 def in_linear_form(network: Any) -> Any:
-    """Return a network, changed in place, whose matrices are all linear layers; others stay as they are."""
-    if getattr(network.config, "model_type", "") == "xlnet":
+    """Return a network, changed in place, in the form that the toolkit works on; most families stay as they are."""
+    model_type = getattr(network.config, "model_type", "")
+    if model_type == "xlnet":
         from teachers.anatomy.xlnet_form import in_linear_xlnet
 
         return in_linear_xlnet(network)
+    if model_type == "longformer":
+        from teachers.anatomy.longformer_form import in_blocks
+
+        return in_blocks(network)
     if any(isinstance(module, Conv1D) for module in network.modules()):
         standard: Any = type(network)
         network.__class__ = _linear_class(standard)

@@ -12,11 +12,12 @@ from typing import Any, Literal
 from eval.data.sources import Source
 from eval.errors import UserError
 from eval.task import TaskSpec
-from teachers.anatomy.encoder import embedding_parts, family_of, new_config
+from teachers.anatomy.encoder import embedding_parts, family_of, mixes_neighbours, model_inputs, new_config
 from teachers.anatomy.families import FAMILIES
 from teachers.anatomy.linear_form import LinearAuto
 from teachers.home import home
 from teachers.pretraining.inputs import check_inputs
+from teachers.pretraining.objectives.prefix_lm import TYPES
 from teachers.pretraining.settings import NetworkBlock, Pretraining
 from teachers.pretraining.text.corpus import Segmenter
 from teachers.pretraining.text.tokenizer_training import LONGEST, Sentences, trained_tokenizer
@@ -166,6 +167,31 @@ def check_memory(block: Pretraining, network: Any) -> None:
         )
 
 
+def check_directions(block: Pretraining, network: Any) -> None:
+    """Refuse to choose which tokens see which in a network that takes no mask of every two of them.
+
+    Raises:
+        UserError: If an objective does, or if token types shall tell the direction and the network has too few.
+    """
+    given = [task.objectives.given for stage in block.stages for task in stage.tasks.values()]
+    directed = {name: own for one in given for name, own in one.items() if own.directed}
+    if not directed:
+        return
+    name, own = next(iter(directed.items()))
+    family = family_of(network)
+    if not family.adds_mask or mixes_neighbours(network.config):
+        raise UserError(
+            f"pretrain.stages: {name}: {family.model_type} takes no mask that says which tokens see which; take a "
+            "family such as bert or roberta"
+        )
+    types = getattr(network.config, "type_vocab_size", 0) if "token_type_ids" in model_inputs(network.config) else 0
+    if getattr(own, "types", False) and types < TYPES:
+        raise UserError(
+            f"pretrain.stages: {name}: types: the network has {types} token types, and {TYPES} tell the direction; "
+            f"write network: {{options: {{type_vocab_size: {TYPES}}}}}, or leave types out"
+        )
+
+
 def tokenizer_for(block: Pretraining, training: Sequence[Source]) -> Any:
     """Return the tokenizer that a recipe names, or one trained on the training text."""
     named = block.network.from_ or block.tokenizer.from_
@@ -182,7 +208,8 @@ def check_positions(network: Any) -> None:
         UserError: If it does.
     """
     family = family_of(network)
-    if family.rotary or (family.plain_attention and "positions" in embedding_parts(network)):
+    counted = family.plain_attention or family.global_parts
+    if family.rotary or (counted and "positions" in embedding_parts(network)):
         return
     raise UserError(
         f"pretrain.stages: restart: {family.model_type} reads distances between tokens, which no position changes; "
@@ -203,6 +230,7 @@ def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
     predicts: Words = wanted if wanted in ("next", "ordered", "written") else "masked"
     student = network_for(block.network, tokenizer, predicts, seed)
     check_memory(block, student.model)
+    check_directions(block, student.model)
     if any(task.restarts for stage in block.stages for task in stage.tasks.values()):
         check_positions(student.model)
     if named is None and student.model.config.vocab_size < block.tokenizer.size:

@@ -36,6 +36,7 @@ from teachers.home import home
 from teachers.pretraining.earlier_heads import HEADS, earlier_heads
 from teachers.pretraining.inputs import check_inputs, digests, given_sources
 from teachers.pretraining.network import (
+    check_directions,
     check_memory,
     check_positions,
     network_for,
@@ -128,6 +129,7 @@ class _Run:
         predicts = words_of(block)
         self.student = network_for(block.network, tokenizer, predicts, seed)
         check_memory(block, self.student.model)
+        check_directions(block, self.student.model)
         self.frame = Frame(self.student.tokenizer, masks=predicts in ("none", "masked"))
         self.text = self._corpus("train")
         self.watched = self._corpus("validation")
@@ -308,7 +310,7 @@ class _Run:
             return Translations(
                 corpus, self.frame, length, task.language, typed=task.language_embeddings, restart=task.restart
             )
-        pair = task.pair or ("next_sentence" if task.two_segments else None)
+        pair = task.pair or task.unasked_pair
         return Packed(corpus, self.frame, length, task.format, pair, task.reorder)
 
     def _parts(self) -> tuple[nn.Module, ...]:

@@ -23,7 +23,7 @@ from teachers.taskmodel import evaluating
 
 WATCHED = 256
 """Sequences of the validation text that are scored."""
-PERPLEXED = ("mlm", "next_word", "plm")
+PERPLEXED = ("mlm", "next_word", "plm", "prefix_lm")
 """Terms whose answers are words, of which reports tell the perplexity."""
 
 

@@ -138,6 +138,8 @@ class PretextTask(_Block):
             raise ValueError(
                 f"plm has no loss of whole sequences; leave {named[0]} out. sequences: segment_pair gives two segments"
             )
+        if self.objectives.prefix_lm is not None and named not in ([], ["translations"]):
+            raise ValueError(f"prefix_lm has no loss of whole sequences; leave {named[0]} out")
         if self.memory and self.format != "blocks":
             raise ValueError("memory: is of sequences: blocks, of which each goes on where the one before it ends")
         writing = [name for name, own in self.objectives.given.items() if own.writes]
@@ -163,10 +165,11 @@ class PretextTask(_Block):
 
     @property
     def format(self) -> Format:
-        """How sentences make a sequence; segments where there are two, else full sequences, blocks for a decoder."""
+        """How sentences make a sequence: segments where there are two, blocks for a decoder, else full sequences."""
         if self.sequences is None and (self.objectives.next_word is not None or self.memory):
             return "blocks"
-        return self.sequences or ("segment_pair" if self.pair or self.reorder else "full_sentences")
+        two = self.pair or self.reorder or self.objectives.prefix_lm is not None
+        return self.sequences or ("segment_pair" if two else "full_sentences")
 
     @property
     def memory(self) -> int:
@@ -174,9 +177,12 @@ class PretextTask(_Block):
         return max((own.remembers for own in self.objectives.given.values()), default=0)
 
     @property
-    def two_segments(self) -> bool:
-        """Whether two segments are read without asking what they are to each other, as XLNet does."""
-        return self.objectives.plm is not None and self.format == "segment_pair"
+    def unasked_pair(self) -> str | None:
+        """What two segments are to each other where nobody asks for it, as of XLNet and UniLM; None of one segment."""
+        if self.format != "segment_pair" or self.own_source:
+            return None
+        kinds = {"next_sentence": self.objectives.plm, "adjacent": self.objectives.prefix_lm}
+        return next((name for name, own in kinds.items() if own is not None), None)
 
 
 class Stage(_Block):

@@ -15,13 +15,24 @@ import torch
 from torch import Tensor, nn
 
 from eval.errors import UserError
-from teachers.anatomy.encoder import attention_width, base_encoder, family_of, layer_parts, layers
+from teachers.anatomy.encoder import (
+    attention_width,
+    base_encoder,
+    decoder_layer_parts,
+    decoder_layers,
+    family_of,
+    layer_parts,
+    layers,
+)
 from teachers.taskmodel import logits_of
 
 PROJECTIONS = {"queries": "query", "keys": "key", "values": "value"}
 """Signal -> role of the module in a layer whose output it is."""
 
-INNER = ("hidden_states", *PROJECTIONS)
+CROSS = {"cross_queries": "cross_query", "cross_keys": "cross_key"}
+"""The same of a decoder's attention to the states of the encoder."""
+
+INNER = ("hidden_states", *PROJECTIONS, *CROSS)
 """The signals beside the logits."""
 BESIDE = ("exit_logits", "ponder")
 """Outputs of networks that have them, which are read whenever they are there."""
@@ -38,6 +49,8 @@ class SignalSpec:
         values: Layers whose values are read.
         logits: Whether the head's output is read; without it the head does not run, which is half of the work of a
             masked-language model.
+        cross_queries: Layers of a decoder whose queries to the encoder's states are read.
+        cross_keys: Layers of a decoder whose keys of these states are read.
     """
 
     hidden_states: tuple[int, ...] = ()
@@ -45,6 +58,8 @@ class SignalSpec:
     keys: tuple[int, ...] = ()
     values: tuple[int, ...] = ()
     logits: bool = True
+    cross_queries: tuple[int, ...] = field(default=(), repr=False)  # names of caches of before stay
+    cross_keys: tuple[int, ...] = field(default=(), repr=False)
 
     def __bool__(self) -> bool:
         """Whether anything beside logits is read."""
@@ -73,6 +88,8 @@ class Signals:
         values: Likewise.
         exit_logits: Logits of the classifiers before the last one ``[B, exits, C]``, of a network that has some.
         ponder: Ponder cost of each row ``[B]``, of a network that learns when to halt.
+        cross_queries: ``[B, T, heads · head width]`` by layer of a decoder, for the T tokens that are written.
+        cross_keys: ``[B, L, heads · head width]`` likewise, for the tokens that the encoder has read.
     """
 
     logits: Tensor
@@ -82,6 +99,8 @@ class Signals:
     values: Mapping[int, Tensor] = field(default_factory=dict)
     exit_logits: Tensor | None = None
     ponder: Tensor | None = None
+    cross_queries: Mapping[int, Tensor] = field(default_factory=dict)
+    cross_keys: Mapping[int, Tensor] = field(default_factory=dict)
 
     def tensors(self) -> dict[tuple[str, int], Tensor]:
         """Return all that was read, by name and by place or layer."""
@@ -126,7 +145,7 @@ def observed(network: Any, wanted: SignalSpec) -> Any:
 @contextlib.contextmanager
 def _taps(network: Any, wanted: SignalSpec) -> Iterator[dict[str, dict[int, Tensor]]]:
     """Collect outputs of the wanted modules while the network runs once; a shared layer is counted at each pass."""
-    seen: dict[str, dict[int, Tensor]] = {name: {} for name in PROJECTIONS}
+    seen: dict[str, dict[int, Tensor]] = {name: {} for name in (*PROJECTIONS, *CROSS)}
     handles = []
     try:
         for module, places in _tapped(network, wanted).items():
@@ -144,6 +163,10 @@ Place = tuple[str, int, slice]
 def _tapped(network: Any, wanted: SignalSpec) -> dict[nn.Module, list[list[Place]]]:
     """Return for each module that is read what its first, second … run gives."""
     found: dict[nn.Module, list[list[Place]]] = {}
+    for name, role in CROSS.items():
+        every = decoder_layers(network) if getattr(wanted, name) else []
+        for index in getattr(wanted, name):
+            found[decoder_layer_parts(network, every[index])[role]] = [[(name, index, slice(None))]]
     asked = {index for name in PROJECTIONS for index in getattr(wanted, name)}
     if not asked:
         return found

@@ -23,6 +23,11 @@ class LogitsAlone:
         self._refuse("layers")
 
     @property
+    def decoder_layers(self) -> int:
+        """Refused."""
+        self._refuse("layers")
+
+    @property
     def hidden_size(self) -> int:
         """Refused."""
         self._refuse("hidden states")

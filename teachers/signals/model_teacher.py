@@ -70,6 +70,11 @@ class TeacherSource(Protocol):
         ...
 
     @property
+    def decoder_layers(self) -> int:
+        """How many layers its decoder has; 0 without one beside an encoder."""
+        ...
+
+    @property
     def hidden_size(self) -> int:
         """Width of the teacher's hidden states."""
         ...
@@ -136,6 +141,11 @@ class ModelTeacher:
     def layers(self) -> int:
         """How many layers the teacher has."""
         return shape_of(self.model.model.config).layers
+
+    @property
+    def decoder_layers(self) -> int:
+        """How many layers its decoder has; 0 without one beside an encoder."""
+        return shape_of(self.model.model.config).decoder_layers or 0
 
     @property
     def hidden_size(self) -> int:

@@ -24,16 +24,16 @@ LEAST = {
 REFUSED = {
     "replace.theseus": ("albert", "modernbert"),
     "prune.heads": ("xlnet",),
-    "distill.tinybert": ("xlnet", "deberta-v2", "modernbert"),
-    "distill.mobilebert": ("albert", "xlnet", "deberta-v2", "modernbert", "mpnet"),
+    "distill.tinybert": ("xlnet", "deberta-v2", "modernbert", "longformer"),
+    "distill.mobilebert": ("albert", "xlnet", "deberta-v2", "modernbert", "mpnet", "longformer"),
     "distill.dual": FAMILIES,
     "share.layers": ("albert",),
     "distill.margin_mse": FAMILIES,
     "distill.sequence": FAMILIES,
     "distill.listwise": FAMILIES,
     "distill.contrastive": FAMILIES,
-    "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert", "mpnet", "gpt2"),
-    "distill.cross_view": ("mobilebert", "xlnet", "gpt2"),
+    "prune.tokens": ("mobilebert", "xlnet", "deberta-v2", "modernbert", "mpnet", "gpt2", "longformer"),
+    "distill.cross_view": ("mobilebert", "xlnet", "gpt2", "longformer"),
     "distill.early_exit": ("gpt2",),
     "share.adaptive_depth": ("gpt2",),
 }
@@ -42,6 +42,9 @@ REFUSED = {
 All of them if it is for another task than the classification of single texts; its parity test then runs it, and
 reloads its result.
 """
+
+OTHER_TASK = tuple(name for name, families in REFUSED.items() if families is FAMILIES)
+"""Those that are for another task, whatever the family."""
 
 ROUNDING = {"quantize.q8bert": 0.05, "quantize.bitsandbytes": 0.05}
 """Largest change of a logit by padding and batch mates after a technique that rounds activations.

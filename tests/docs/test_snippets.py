@@ -33,6 +33,7 @@ ELSEWHERE = {
     ("docs/deploy.md", "js"): "tests/javascript/conftest.py",
     ("docs/embedders.md", "python"): "tests/docs/test_embedders.py",
     ("docs/extending.md", "python"): "tests/extending/conftest.py",
+    ("docs/howto.md", "python"): "tests/unit/test_attributions.py",
     ("docs/python.md", "python"): "tests/unit/test_python_page.py",
     ("docs/teachers.md", "python"): "tests/parity/test_document_losses.py",
     ("docs/tracking.md", "python"): "tests/unit/test_tracking.py",

@@ -17,6 +17,7 @@ from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.task import TaskSpec
+from teachers.anatomy.attention_heads import eager_attention
 from teachers.signals.hooks import SignalSpec, observe
 from teachers.signals.model_teacher import LiveReader, ModelTeacher
 from teachers.taskmodel import TaskModel
@@ -120,6 +121,62 @@ def scores(model, layer, states):
         module(states).reshape(len(states), 4, -1).transpose(0, 1) for module in (attention.query, attention.key)
     )
     return queries @ keys.transpose(1, 2) / math.sqrt(queries.shape[-1])
+
+
+@pytest.mark.parametrize("family", ["bart", "marian"])
+def test_how_targets_look_at_sources(family):
+    """Every real token of the targets with every one of the sources; the softmax of the scores is transformers'."""
+    task = tiny_task("seq2seq")
+    teacher = tiny_taskmodel(family, task.spec, seed=1)
+    student = tiny_taskmodel(family, task.spec, decoder_layers=1, hidden_size=16)
+    with torch.no_grad():
+        for model in (student, teacher):
+            for name, parameter in model.model.named_parameters():
+                if "encoder_attn" in name:
+                    parameter.mul_(5)
+    method = TinyBertDistillation(stages=["intermediate"], attention=0.0)
+    loss, signals, batch = bound(method, student, teacher, "seq2seq", rows=range(8))
+    real, written = batch.mask.bool(), batch.targets["labels"] >= 0
+    assert not written.all()
+    assert not real.all()
+    seen = []
+    for model, layer, own in ((student, 0, signals), (teacher, 1, None)):
+        with torch.no_grad(), eager_attention(model.model):
+            own = own or observe(model.model, batch.inputs, SignalSpec(cross_queries=(layer,), cross_keys=(layer,)))
+            shares = model.model(**batch.inputs, output_attentions=True).cross_attentions[layer]
+        queries, keys = (x[layer].unflatten(-1, (4, -1)) for x in (own.cross_queries, own.cross_keys))
+        scores = torch.einsum("bihd,bjhd->bhij", queries, keys) / queries.shape[-1] ** 0.5
+        assert torch.allclose(scores.masked_fill(~real[:, None, None], -1e9).softmax(-1), shares, atol=1e-5)
+        seen.append(scores)
+    squares = [
+        (seen[0][row, head, i, j] - seen[1][row, head, i, j]).item() ** 2
+        for row in range(8)
+        for head in range(4)
+        for i in range(int(written[row].sum()))
+        for j in range(int(real[row].sum()))
+    ]
+    found = loss(signals, batch)
+    assert set(found) == {"embeddings", "hidden", "cross_attention"}
+    assert found["cross_attention"].item() == pytest.approx(sum(squares) / len(squares), rel=1e-4)
+    assert loss.counts(batch)["cross_attention"].item() == len(squares) / 4
+    assert loss.cross_map == (1,)
+    half = bound(TinyBertDistillation(stages=["intermediate"], cross_attention=0.5), student, teacher, "seq2seq")
+    assert set(half[0](half[1], half[2])) == {"embeddings", "hidden", "attention", "cross_attention"}
+
+
+def test_which_decoders_have_no_scores_to_compare():
+    task = tiny_task("seq2seq")
+    inputs = {family: ModelTeacher(tiny_taskmodel(family, task.spec)) for family in ("bart", "t5")}
+    bart, t5 = (tiny_taskmodel(family, task.spec) for family in inputs)
+    asked = {family: Inputs(train=task.train, teacher=teacher) for family, teacher in inputs.items()}
+    (said,) = TinyBertDistillation().check(t5, asked["t5"])
+    assert "set attention: 0 and cross_attention: 0 to learn" in said
+    assert TinyBertDistillation(attention=0, cross_attention=0).check(t5, asked["t5"]) == []
+    (said,) = TinyBertDistillation(decoder_map=(0, 7)).check(bart, asked["bart"])
+    assert said.endswith("decoder_map [0, 7]: needs 2 numbers, one for each student layer, each from 0 to 1")
+    with pytest.raises(ValidationError, match="decoder_map: auto compares the states of an encoder"):
+        TinyBertDistillation(decoder_map="auto")
+    assert set(TinyBertDistillation().model_dump()) & {"cross_attention", "decoder_map"} == set()
 
 
 def test_a_student_that_is_its_teacher_has_nothing_to_learn():

@@ -40,6 +40,7 @@ from tests.tiny import (
     HEADS,
     HIDDEN,
     LAYERS,
+    LONG,
     POSITIONS,
     tiny_config,
     tiny_spec,
@@ -272,7 +273,7 @@ def permutations(model, axes):
 
 @pytest.mark.parametrize(
     ("family", "kind"),
-    [(family, "classification") for family in FAMILIES]
+    [(family, "classification") for family in (*FAMILIES, *LONG)]
     # XLNet has no masked-language head, that of MobileBERT takes hidden channels apart.
     + [(family, "masked-lm") for family in FAMILIES if family not in ("xlnet", "mobilebert", "gpt2")],
 )
@@ -307,9 +308,9 @@ def test_a_single_text_gives_the_same_in_another_family(family, target, kind):
 
 
 def test_only_families_of_one_make_can_be_converted():
-    plain = ("roberta", "xlm-roberta", "camembert", "ernie", "distilbert")
+    plain = ("roberta", "xlm-roberta", "camembert", "longformer", "ernie", "distilbert")
     assert convertible(tiny_config("bert")) == (*plain, "electra")
-    assert convertible(tiny_config("mpnet")) == ()
+    assert convertible(tiny_config("mpnet")) == convertible(tiny_config("longformer")) == ()
     assert convertible(tiny_config("electra")) == convertible(tiny_config("albert")) == ()
     assert convertible(tiny_config("electra", embedding_size=HIDDEN)) == ("bert", *plain)
 

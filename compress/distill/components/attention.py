@@ -80,17 +80,23 @@ def seen_keys(mask: Tensor, causal: bool) -> Tensor:
 
 
 def attention_mse(
-    student: Tensor, teacher: Tensor, mask: Tensor, reduction: Reduction = "valid", causal: bool = False
+    student: Tensor,
+    teacher: Tensor,
+    mask: Tensor,
+    reduction: Reduction = "valid",
+    causal: bool = False,
+    queries: Tensor | None = None,
 ) -> Tensor:
     """Return the mean squared difference of attention scores (Jiao et al. 2020, arXiv 1909.10351).
 
     Args:
-        student: Scores before the softmax, ``[B, heads, L, L]``.
+        student: Scores before the softmax, ``[B, heads, L, L]``, or ``[B, heads, T, L]`` of other queries than keys.
         teacher: The same shape.
         mask: 1 for real tokens, ``[B, L]``.
         reduction: ``valid`` averages over pairs of real tokens. ``code`` does as the authors' code: scores of padded
             keys count as 0 on both sides but stay in the average, and queries that are padding count.
         causal: Whether a token sees itself and those before it alone; other pairs are treated as padding.
+        queries: Nonzero for real queries, ``[B, T]``, where they are of other tokens than the keys.
 
     Examples:
         >>> import torch
@@ -102,7 +108,7 @@ def attention_mse(
     squares = (student - teacher).square().masked_fill(~keys, 0.0)
     if reduction == "code":
         return squares.mean()
-    pairs = keys & mask.bool()[:, None, :, None]
+    pairs = keys & (mask if queries is None else queries).bool()[:, None, :, None]
     return (squares * pairs).sum() / (pairs.sum() * student.shape[1])
 
 

@@ -32,6 +32,8 @@ def unrestricted(network: Any) -> str:
     name = family_of(network).model_type
     if is_causal(network):
         return f"{name} sees the tokens before a token alone, so it has no view of the whole to learn from"
+    if family_of(network).global_parts:
+        return f"{name} reads windows, which take no mask for each token"
     if family_of(network).time_first:
         return f"{name} takes masks of a form of its own"
     convolved: int = getattr(base_encoder(network).config, "conv_kernel_size", 0)

@@ -24,6 +24,7 @@ from teachers.pretraining.objectives.masked_segment import MaskedSegment
 from teachers.pretraining.objectives.mlm import MaskedLM
 from teachers.pretraining.objectives.next_word import NextWord
 from teachers.pretraining.objectives.plm import PermutationLM
+from teachers.pretraining.objectives.prefix_lm import PrefixLM
 from teachers.pretraining.objectives.pretext_objective import PretextObjective
 from teachers.pretraining.objectives.rtd import ReplacedTokenDetection
 from teachers.pretraining.objectives.span_boundary import SpanBoundary
@@ -51,6 +52,7 @@ REGISTRY: Registry[type[PretextObjective]] = Registry(
         "in_document": InDocument,
         "next_word": NextWord,
         "plm": PermutationLM,
+        "prefix_lm": PrefixLM,
         "span_corruption": SpanCorruption,
         "denoising": Denoising,
         "masked_segment": MaskedSegment,
@@ -81,6 +83,8 @@ class Objectives(RenamedFields, NamedBlock):
         in_document: Whether a word stands in the document elsewhere (ERNIE 2.0).
         next_word: The token after each (GPT, GPT-2, Transformer-XL); of decoders, and alone.
         plm: Permutation language modelling (XLNet); of networks with two streams, and alone.
+        prefix_lm: Hidden tokens under four masks, of which one makes an encoder read a source and write a target
+            (UniLM); alone.
         span_corruption: Spans that were taken out (T5); of an encoder with a decoder, and alone, as the next two.
         denoising: The whole text, of which spans are missing and sentences shuffled (BART).
         masked_segment: A segment that the encoder does not see (MASS).
@@ -100,6 +104,7 @@ class Objectives(RenamedFields, NamedBlock):
     in_document: InDocument | None = None
     next_word: NextWord | None = None
     plm: PermutationLM | None = None
+    prefix_lm: PrefixLM | None = None
     span_corruption: SpanCorruption | None = None
     denoising: Denoising | None = None
     masked_segment: MaskedSegment | None = None
@@ -129,6 +134,8 @@ class Objectives(RenamedFields, NamedBlock):
             raise ValueError("next_word is for networks that see no later token; leave the other objectives out")
         if self.plm is not None and len(self.given) > 1:
             raise ValueError("plm answers from a stream of its own; leave the other objectives out")
+        if self.prefix_lm is not None and len(self.given) > 1:
+            raise ValueError("prefix_lm hides tokens itself, and not all of them see each other; leave the others out")
         writing = [name for name, own in self.given.items() if own.writes]
         if writing and len(self.given) > 1:
             raise ValueError(f"{writing[0]} is what a decoder writes of a sequence; leave the other objectives out")

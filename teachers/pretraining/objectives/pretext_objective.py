@@ -57,6 +57,9 @@ class PretextObjective(BaseModel):
     permutes: ClassVar[bool] = False
     """Whether it needs a network with two streams, and answers from the second."""
 
+    directed: ClassVar[bool] = False
+    """Whether it tells the network which tokens see which; so the network must take a mask for every two of them."""
+
     writes: ClassVar[bool] = False
     """Whether a decoder writes the answers, beside an encoder that reads the sequence."""
 

@@ -111,6 +111,16 @@ PAIRS: dict[str, tuple[int, Callable[[Sentences, Segment, Segment, int, np.rando
 """Objective -> classes, and what makes its pairs."""
 
 
+def adjacent(corpus: Sentences, first: Segment, second: Segment, document: int, chance: np.random.Generator) -> Pair:
+    """UniLM: the second segment follows, and nothing is asked of the two."""
+    del corpus, document, chance
+    return Pair(first, second, 0)
+
+
+SEGMENTS = {**PAIRS, "adjacent": (1, adjacent)}
+"""Those, and two segments of which nothing is asked."""
+
+
 def elsewhere(corpus: Sentences, document: int, room: int, chance: np.random.Generator) -> Segment:
     """Return up to ``room`` tokens from a random place of a random other document."""
     other = int(chance.integers(len(corpus) - 1))

@@ -19,7 +19,7 @@ from eval.errors import UserError
 from teachers.pretraining.text.corpus import Corpus
 from teachers.pretraining.text.documents import Counts
 from teachers.pretraining.text.packing import Format, sequences
-from teachers.pretraining.text.sentence_pairs import PAIRS, Pair, halves, joined, reordered, reordering_classes
+from teachers.pretraining.text.sentence_pairs import SEGMENTS, Pair, halves, joined, reordered, reordering_classes
 from teachers.pretraining.text.sequence import Drawn, Frame
 
 Array = NDArray[Any]
@@ -51,7 +51,7 @@ class Packed:
         frame: Special tokens.
         length: Most tokens of a sequence.
         how: The format.
-        pair: What two segments are to each other, a key of ``PAIRS``; none leaves a sequence whole.
+        pair: What two segments are to each other, a key of ``SEGMENTS``; none leaves a sequence whole.
         reorder: Most parts of a shuffled paragraph; 0 shuffles none.
     """
 
@@ -62,7 +62,7 @@ class Packed:
         texts = 2 if pair or reorder else 1
         self.bare = how == "blocks"
         self.room = length if self.bare else frame.room(length, texts)
-        made: Any = PAIRS[pair] if pair else (reordering_classes(reorder) if reorder else 0, None)
+        made: Any = SEGMENTS[pair] if pair else (reordering_classes(reorder) if reorder else 0, None)
         self.classes, self.make = made
         documents = (corpus.runs(number) for number in range(len(corpus)))
         firsts, counts, runs = array("q"), array("q"), array("q")  # eight bytes a number, where a list takes forty

@@ -153,6 +153,23 @@ class TestEval:
         code, _, err = call("eval", ran[0] / "onnx", *flags)
         assert (code, err) == (2, "--stress: compares a model with its teacher; add --against MODEL\n")
 
+    def test_attributions(self, call, place, ran, tmp_path):
+        page, kept = tmp_path / "page.html", tmp_path / "result.json"
+        flags = ("--data", place / "data", "--no-latency", "--split", "test", "--attributions")
+        against = ("--against", place / "teacher")
+        code, out, err = call("eval", ran[0] / "model", *flags, *against, "--json", kept, "--html", page)
+        assert code == 0, err
+        teacher, model = json.loads(kept.read_text(encoding="utf-8"))
+        assert "attributions" not in teacher
+        rows = {row["method"]: row for row in model["attributions"]["rows"]}
+        assert list(rows) == ["integrated gradients", "attention rollout", "random order"]
+        assert cells(out, "integrated gradients")[1] == str(model["examples"])
+        assert "<h2>Attributions</h2>" in page.read_text(encoding="utf-8")
+        code, _, err = call("eval", ran[0] / "onnx", *flags, *against)
+        assert (code, "onnx is no torch model, so it has no gradients" in err) == (2, True)
+        code, _, err = call("eval", ran[0] / "model", *flags)
+        assert (code, err) == (2, "--attributions: compares a model with its teacher; add --against MODEL\n")
+
     def test_perturbed_texts_of_a_run(self, call, place, tmp_path):
         changes = ("--set", "export=[onnx]", "--set", "evaluate.stress=true")
         code, _, err = call("run", place / "recipe.yaml", "--out", tmp_path / "out", *changes)

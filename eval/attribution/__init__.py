@@ -1,0 +1,1 @@
+"""How alike two models weigh the words of a text: what is compared, and what comes of it, from numbers alone."""

@@ -1,0 +1,1 @@
+"""What a model's prediction rests on: attributions to the tokens of its input."""
