@@ -15,6 +15,7 @@ from eval.inference import predict
 from teachers.finetuning.finetune import finetune
 from teachers.taskmodel import evaluating, save_taskmodel
 from teachers.training.config import Training
+from teachers.training.freezing import freeze
 from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 FROZEN = Training(max_steps=4, batch_size=8, learning_rate=1e-2, freeze=("embeddings", "encoder"))
@@ -112,6 +113,25 @@ def test_a_new_adapter_passes_on_what_it_reads():
     torch.testing.assert_close(found, hidden[1] + hidden[2] + hidden[3], atol=1e-2, rtol=0)
 
 
+def test_trained_adapters_are_taken_over_and_stay_as_they_are(tmp_path):
+    made = headed("tagging", size=8)
+    drawn(made.model)
+    (tmp_path / "made").mkdir()
+    save_taskmodel(made, tmp_path / "made")
+    spec = tiny_task("classification").spec
+    for frozen in (True, False):
+        head = HeadBlock.model_validate({"k_adapter": {"adapters": [str(tmp_path / "made")] * 2, "frozen": frozen}})
+        network = head.on(tiny_taskmodel("bert", tiny_spec("tagging")), spec, seed=5).model
+        assert network.classifier.in_features == 3 * 32
+        for adapter in network.adapters:
+            for name, tensor in made.model.adapters[0].state_dict().items():
+                assert torch.equal(adapter.state_dict()[name], tensor)
+        freeze(network, Training())
+        left = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
+        assert left == {name for name, _ in network.named_parameters() if name.startswith("adapters.") and frozen}
+
+
+@pytest.mark.slow
 def test_adapters_are_trained_apart_and_stand_together(tmp_path):
     """Two kinds of knowledge over one frozen base, then a third task's classifier over both."""
     (tmp_path / "base").mkdir()
