@@ -18,8 +18,8 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from compress.architectures.leaving_network import LeavingNetwork, LeavingOutput, Reached
 from compress.architectures.wrapped_encoder import AroundConfig, named_inputs, register_around
 from teachers.anatomy.encoder import layer_count
+from teachers.anatomy.linear_form import in_linear_form
 from teachers.anatomy.segments import run_layers
-from teachers.anatomy.xlnet_form import in_linear_xlnet
 
 
 class AdaptiveDepthConfig(AroundConfig):
@@ -110,7 +110,7 @@ class AdaptiveDepthForSequenceClassification(LeavingNetwork):
 
     def __init__(self, config: AdaptiveDepthConfig) -> None:
         super().__init__(config)
-        self.inner = in_linear_xlnet(AutoModelForSequenceClassification.from_config(config.inner))
+        self.inner = in_linear_form(AutoModelForSequenceClassification.from_config(config.inner))
         self.halting = nn.Linear(config.hidden_size, 1)
         self.post_init()
 
