@@ -33,7 +33,7 @@ def block_of(model: type[Block], text: str, option: str, defaults: Mapping[str, 
         defaults: Values of fields that the text leaves out.
 
     Raises:
-        UserError: With every mistake of the text.
+        UserError: With every error of the text.
     """
     from compress.reading.block_reader import BlockReader
     from compress.reading.yaml_places import read_yaml
