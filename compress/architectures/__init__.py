@@ -37,6 +37,11 @@ def prepare(folder: str | Path) -> None:
         model_type = read_json(file).get("model_type")
     except (OSError, ValueError, AttributeError):
         return  # the loader says what is wrong with it
+    define(model_type)
+
+
+def define(model_type: Any) -> None:
+    """Import what defines a model type, if it is one of ours."""
     if isinstance(model_type, str) and model_type in ARCHITECTURES:
         import_module(ARCHITECTURES[model_type])
 

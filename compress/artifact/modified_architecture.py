@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from compress.architectures import define
 from compress.artifact.structure import Structure, restructured, structure_of, tensors_of
 from eval.cost.size import sparse_bytes
 from eval.errors import UserError
@@ -153,6 +154,7 @@ def _config(folder: Path) -> Any:
     kind = str(values.pop("model_type", ""))
     if not kind.startswith(PREFIX):
         raise UserError(f"{file}: model type {kind!r} does not fit {FILE}, which belongs to a {PREFIX}… model")
+    define(kind.removeprefix(PREFIX))
     register_family({"model_type": kind.removeprefix(PREFIX)})
     try:
         return AutoConfig.for_model(kind.removeprefix(PREFIX), **values)

@@ -82,6 +82,7 @@ def overlap_of_top(first: NDArray[np.float64], second: NDArray[np.float64], top:
         top: How many count.
 
     Examples:
+        >>> import numpy as np
         >>> overlap_of_top(np.array([3.0, -4.0, 0.1, 0, 0, 0]), np.array([0.2, 5.0, 1.0, 0, 0, 0]))
         0.5
     """

@@ -56,6 +56,8 @@ MODULES = (
     "eval.generation.generating",
     "eval.generation.beam_search",
     "eval.measurement",
+    "eval.attribution.agreement_rows",
+    "eval.metrics.correlation",
     "eval.metrics.entities",
     "eval.metrics.label_thresholds",
     "eval.metrics.null_threshold",
@@ -78,7 +80,10 @@ MODULES = (
     "teachers.pretraining.objectives.two_streams",
     "teachers.signals.predictions_file",
     "teachers.signals.predictions_teacher",
+    "teachers.attribution.attention_rollout",
     "teachers.pretraining.objectives.denoising",
+    "teachers.pretraining.objectives.directed_head",
+    "teachers.pretraining.objectives.prefix_lm",
     "teachers.training.config",
 )
 PROMPT = f"{'>' * 3} "
