@@ -31,6 +31,30 @@ HERE = ["ort", pytest.param("openvino", marks=needs_openvino)]
 """Targets whose conversion takes a second."""
 
 
+def with_capabilities(monkeypatch, change):
+    """Let OpenVINO say of the processor what ``change`` makes of its capabilities."""
+    import openvino
+
+    class Core(openvino.Core):
+        def get_property(self, device, name):
+            return change(super().get_property(device, name))
+
+    monkeypatch.setattr(openvino, "Core", Core)
+
+
+@pytest.fixture(autouse=True)
+def has_bf16(monkeypatch):
+    """Whether the processor has bfloat16, of which OpenVINO is told nothing: answers must be the model's, closely."""
+    if not HAS_OPENVINO:
+        return False
+    import openvino
+
+    found = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    if found:
+        with_capabilities(monkeypatch, lambda known: [one for one in known if one != "BF16"])
+    return found
+
+
 def written(target, folder, kind="classification", family="bert", **given):
     task = tiny_task(kind)
     model = tiny_taskmodel(family, task.spec)
@@ -137,15 +161,15 @@ def test_fixed_ranges_come_along_to_openvino(tmp_path):
     step = StaticQuantization(keep_float="none").apply(model, Inputs(calibration=task.train), None)
 
     class Known(type(model)):
-        lineage = (SimpleNamespace(export_scheme=step.export_scheme),)
+        lineage = (SimpleNamespace(export_scheme=step.export_scheme, config={}, facts={}),)
 
     known = Known(model.model, model.tokenizer, model.task)
     found = {}
     for target in ("onnx", "openvino"):
         export(known, tmp_path / target, target, examples=task.validation, agreement=0.9)
         found[target] = np.stack(Runtime(tmp_path / target).predict(task.validation).logits)
-    assert (tmp_path / "openvino" / "openvino_model.xml").read_text().count('type="FakeQuantize"') == 13
-    # Queries, keys and values read one input; layers 3 x 4, and the pooler.
+    assert (tmp_path / "openvino" / "openvino_model.xml").read_text().count('type="FakeQuantize"') == 14
+    # 3 layers x 4, for queries, keys and values read one input; but in the last layer one token alone asks; the pooler.
     exact = np.stack(predict(model, task.validation).logits)
     assert np.abs(found["openvino"] - found["onnx"]).mean() < 0.5 * np.abs(found["onnx"] - exact).mean()
 
@@ -155,19 +179,11 @@ def test_fixed_ranges_come_along_to_openvino(tmp_path):
 
 def with_bf16(monkeypatch):
     """Let OpenVINO say that the processor has bfloat16; where it has none, all is computed in float32 as before."""
-    import openvino
-
-    class Core(openvino.Core):
-        def get_property(self, device, name):
-            return [*super().get_property(device, name), "BF16"]
-
-    monkeypatch.setattr(openvino, "Core", Core)
+    with_capabilities(monkeypatch, lambda known: [*known, "BF16"])
 
 
 @needs_openvino
-def test_openvino_states_bf16_where_it_is_and_a_moved_folder_answers_in_float32(tmp_path, monkeypatch):
-    import openvino
-
+def test_openvino_states_bf16_where_it_is_and_a_moved_folder_answers_in_float32(tmp_path, monkeypatch, has_bf16):
     from compress.export.check.verification import verify
 
     with monkeypatch.context() as processor:
@@ -179,7 +195,7 @@ def test_openvino_states_bf16_where_it_is_and_a_moved_folder_answers_in_float32(
         assert runtime.manifest["tries"] == [{"form": "float32 with bf16", "agreement": 1.0, "passed": True}]
         [found] = verify(tmp_path / "out")
         assert (found.problems, found.remark) == ((), "")
-    if "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+    if has_bf16:
         return
     with pytest.warns(UserWarning, match="runs in float32, for this processor has no bfloat16"):
         [found] = verify(tmp_path / "out")
@@ -334,7 +350,7 @@ def test_weights_outside_of_the_listed_files_are_refused(location, there, tmp_pa
 
 
 @needs_openvino
-@pytest.mark.parametrize("family", at_first(FAMILIES, "bert", "xlnet"))
+@pytest.mark.parametrize("family", at_first([family for family in FAMILIES if family != "gpt2"], "bert", "xlnet"))
 def test_openvino_leaves_where_the_model_leaves(family, tmp_path):
     from tests.parity.test_distill_early_exit import with_exits
 
@@ -349,7 +365,7 @@ def test_openvino_leaves_where_the_model_leaves(family, tmp_path):
     )
     assert sorted(Runtime(tmp_path / "out").weight_files) == files
     depths = set()
-    for speed in (None, 0.0, 0.2, 0.6, 1.0):
+    for speed in (None, 0.0, 0.02, 0.2, 0.6, 1.0):
         model.model.config.speed = 0.4 if speed is None else speed
         runtime, expected = Runtime(tmp_path / "out", speed=speed), predict(model, examples)
         for batch_size in (1, 7, 32):
