@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 
 from compress.architectures.leaving_network import LeavingNetwork, LeavingOutput, Reached
-from compress.architectures.wrapped_encoder import AroundConfig, named_inputs, register_around
+from compress.architectures.wrapped_encoder import AroundConfig, labels_of, named_inputs, register_around
 from teachers.anatomy.encoder import layer_count
 from teachers.anatomy.linear_form import in_linear_form
 from teachers.anatomy.segments import run_layers
@@ -123,8 +123,11 @@ class AdaptiveDepthForSequenceClassification(LeavingNetwork):
             start: What the unit says of every text at first.
             fields: Those of ``AdaptiveDepthConfig``.
         """
-        labels = {"id2label": network.config.id2label, "label2id": network.config.label2id}
-        made = cls(AdaptiveDepthConfig(network.config, problem_type=network.config.problem_type, **labels, **fields))
+        made = cls(
+            AdaptiveDepthConfig(
+                network.config, problem_type=network.config.problem_type, **labels_of(network), **fields
+            )
+        )
         made.inner = network
         nn.init.zeros_(made.halting.weight)
         nn.init.constant_(made.halting.bias, math.log(start / (1 - start)))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 
 from compress.architectures.leaving_network import LeavingNetwork, LeavingOutput, Reached, stays
-from compress.architectures.wrapped_encoder import AroundConfig, added, named_inputs, register_around
+from compress.architectures.wrapped_encoder import AroundConfig, added, labels_of, named_inputs, register_around
 from teachers.anatomy.encoder import layer_count
 from teachers.anatomy.linear_form import in_linear_form
 from teachers.anatomy.segments import run_layers
@@ -116,8 +116,7 @@ class EarlyExitForSequenceClassification(LeavingNetwork):
             network: A standard classifier.
             fields: Those of ``EarlyExitConfig``.
         """
-        labels = {"id2label": network.config.id2label, "label2id": network.config.label2id}
-        made = cls(EarlyExitConfig(network.config, **labels, **fields))
+        made = cls(EarlyExitConfig(network.config, **labels_of(network), **fields))
         made.inner = network
         made.eval()
         return made

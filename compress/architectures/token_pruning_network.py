@@ -16,7 +16,14 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from compress.architectures.wrapped_encoder import AroundConfig, AroundNetwork, added, named_inputs, register_around
+from compress.architectures.wrapped_encoder import (
+    AroundConfig,
+    AroundNetwork,
+    added,
+    labels_of,
+    named_inputs,
+    register_around,
+)
 from teachers.anatomy.encoder import layer_count, layer_names, layers, part_names
 from teachers.anatomy.segments import exchanged, run_layers, twin_of
 
@@ -107,8 +114,9 @@ class TokenPruningForSequenceClassification(AroundNetwork):
             network: A standard classifier.
             keep: See ``TokenPruningConfig``.
         """
-        labels = {"id2label": network.config.id2label, "label2id": network.config.label2id}
-        made = cls(TokenPruningConfig(network.config, keep, problem_type=network.config.problem_type, **labels))
+        made = cls(
+            TokenPruningConfig(network.config, keep, problem_type=network.config.problem_type, **labels_of(network))
+        )
         made.inner = network
         made.train(network.training)
         return made

@@ -59,6 +59,11 @@ class AroundNetwork(PreTrainedModel):  # type: ignore[misc]
         return table
 
 
+def labels_of(network: Any) -> dict[str, Any]:
+    """Return the names of a standard network's labels, as fields of the config around it."""
+    return {"id2label": network.config.id2label, "label2id": network.config.label2id}
+
+
 def register_around(config: type[AroundConfig], classes: Mapping[Any, Any]) -> None:
     """Make a network around a standard one known to transformers and to ``TaskModel``.
 
