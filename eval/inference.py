@@ -136,14 +136,19 @@ def cheapest_batches(
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     costs: list[float] = [0, *[math.inf] * len(order)]
     begins = [0] * len(costs)
+    before, reached = 0, 0
     for first, index in enumerate(order):
         longest = max(1, lengths[index])
+        if longest != before:
+            before, reached = longest, first
         most = max(1, most_tokens // longest)
-        cost = costs[first] + call_tokens
-        for end in range(first + 1, min(len(order), first + min(most, batch_size or most)) + 1):
-            cost += longest
+        last = min(len(order), first + min(most, batch_size or most))
+        # Of inputs of one length the first begins the cheapest batch, so later ones only add ends that it cannot reach.
+        for end in range(max(first, reached) + 1, last + 1):
+            cost = costs[first] + call_tokens + longest * (end - first)
             if cost < costs[end]:
                 costs[end], begins[end] = cost, first
+        reached = last
     ends = [len(order)]
     while ends[-1]:
         ends.append(begins[ends[-1]])

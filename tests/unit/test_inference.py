@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -476,6 +477,14 @@ class TestPredict:
         assert list(cheapest_batches(lengths, 512, 1000)) == [[0, 1, 2, 3, 4]]
         assert list(cheapest_batches([], 512, 10)) == []
         assert list(cheapest_batches([0, 9000], 512, 10)) == [[1], [0]]
+
+    def test_many_inputs_of_one_length_are_planned_at_once(self):
+        """With many threads a batch may be large; looking at each of its sizes for each input would take a minute."""
+        start = time.process_time()
+        (one,) = cheapest_batches([10] * 30_000, 10 * 30_000, 16)
+        assert (one, time.process_time() - start < 2) == ([*range(30_000)], True)
+        half, rest = cheapest_batches([10] * 30_000, 10 * 20_000, 16)
+        assert sorted([len(half), len(rest)]) == [10_000, 20_000]
 
     def test_softmax_of_large_values(self):
         probabilities = softmax(np.array([[1000.0, 1000.0], [-1000.0, 0.0]], dtype=np.float32))

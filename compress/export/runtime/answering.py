@@ -164,18 +164,19 @@ class Runtime:
         Args:
             parts: The windows.
             batch_size: Most inputs of a batch.
-            beside: Whether the next window is tokenized in another thread meanwhile.
+            beside: Whether the next window is tokenized, and its batches are chosen, in another thread meanwhile.
         """
 
-        def encoded(window: Window) -> tuple[list[dict[str, Any]], list[Feature]]:
+        def ready(window: Window) -> tuple[list[dict[str, Any]], list[Feature], list[list[int]]]:
             held = self.examples(window.items, window.first)
-            return held, self.encoder.encode(held)
+            features = self.encoder.encode(held)
+            lengths = [len(feature.ids) for feature in features]
+            at_once = self.threads or 1
+            plan = cheapest_batches(lengths, BATCH_TOKENS * at_once, CALL_TOKENS * at_once, batch_size)
+            return held, features, list(plan)
 
         with ThreadPoolExecutor(max_workers=1) as thread:
-            for held, features in in_order(thread, encoded, parts, 1) if beside else map(encoded, parts):
-                lengths = [len(feature.ids) for feature in features]
-                at_once = self.threads or 1
-                batches = cheapest_batches(lengths, BATCH_TOKENS * at_once, CALL_TOKENS * at_once, batch_size)
+            for held, features, batches in in_order(thread, ready, parts, 1) if beside else map(ready, parts):
                 yield answered(self, held, features, batches)
 
     @property
