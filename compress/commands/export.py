@@ -133,12 +133,10 @@ def export(
         from compress.export.default_int8 import calibrating
         from compress.export.faster import faster
         from compress.export.folder import export as write
-        from compress.modules.int8_scheme import Int8
 
         given: dict[str, Any] = {} if task is None else {"examples": task.select, "calibration": calibrating(task)}
-        how: dict[str, Any] = {"agreement": agreement, "strict": strict, "options": own}
-        scheme: bool | Int8 | None = Int8(exclude=tuple(exclude)) if exclude else int8
-        report = write(artifact, out, to or FIRST_TARGET, int8=scheme, **how, **given)
+        how: dict[str, Any] = {"agreement": agreement, "strict": strict, "options": own, "exclude": exclude or ()}
+        report = write(artifact, out, to or FIRST_TARGET, int8=True if exclude else int8, **how, **given)
         if (to or FIRST_TARGET) in tuned_targets():
             note = faster(artifact, report, **given)
             report = replace(report, notes=(*report.notes, *filter(None, [note])))

@@ -20,8 +20,6 @@ CALIBRATION = 256
 """Most examples that static ranges are taken from."""
 SMOOTH = 0.8
 """Share of the outliers of activations that moves to the weights where ranges are static."""
-OUTLIER = 6.0
-"""Inputs whose largest channel is this many times their median one are smoothed; each costs a product at run time."""
 IN_FLOAT = (1, 2)
 """How many layers stay in float32, try by try; more of them are slower than per-token ranges."""
 JUDGED = 32
@@ -63,6 +61,7 @@ def default_forms(
     model: TaskModel,
     activations: Collection[str],
     calibration: Sequence[Mapping[str, Any]] = (),
+    exclude: Sequence[str] = (),
     lacking: Callable[[], float | None] = lambda: None,
 ) -> Iterator[Form]:
     """Yield the forms of an 8-bit export in the order in which they are tried; each is made when it is asked for.
@@ -77,29 +76,32 @@ def default_forms(
         model: What is exported.
         activations: Ranges that the target can have.
         calibration: Examples that static ranges are taken from, at most ``CALIBRATION`` of them; labels are not read.
+        exclude: Modules that stay in float32 in all of them.
         lacking: Asked after the forms; returns the agreement that none of them has, or None if one will do.
     """
     static = None
     several = hasattr(model.model, "stops") or kind_of(model.task.kind).writes  # early exits, an encoder and a decoder
     if "static" in activations and len(calibration) and not several:
-        static = _Static(model, calibration[:CALIBRATION])
+        static = _Static(model, calibration[:CALIBRATION], exclude)
         yield from static.forms()
     kinds: list[Any] = [kind for kind in DYNAMIC if kind in activations]
-    yield from (Form(Int8(activations=kind), DYNAMIC[kind]) for kind in kinds)
+    dynamic = [Int8(activations=kind, exclude=tuple(exclude)) for kind in kinds]
+    yield from (Form(scheme, scheme_name(scheme)) for scheme in dynamic)
     if static is not None and lacking() is not None:
-        yield from static.partly_float(Int8(activations=kinds[-1]) if kinds else static.scheme, lacking)
+        yield from static.partly_float(dynamic[-1] if dynamic else static.scheme, lacking)
 
 
 class _Static:
     """Static ranges that examples gave, with more and more layers in float32."""
 
-    def __init__(self, model: TaskModel, examples: Any) -> None:
+    def __init__(self, model: TaskModel, examples: Any, exclude: Sequence[str]) -> None:
         from compress.quantize.calibration import Calibration
         from compress.quantize.static import StaticQuantization
 
         self.calibration: Calibration = Calibration.of(model, examples)
-        step = StaticQuantization(method="min_max", smooth=SMOOTH, correct_bias=True, keep_float="none")
-        self.scheme = step.scheme_from(self.calibration, OUTLIER)
+        how: dict[str, Any] = {"method": "min_max", "smooth": SMOOTH, "correct_bias": True}
+        step = StaticQuantization(**how, keep_float="none", exclude=tuple(exclude))
+        self.scheme = step.scheme_from(self.calibration)
 
     @cached_property
     def order(self) -> list[str]:

@@ -86,6 +86,7 @@ def export(
     int8: bool | Int8 | None = None,
     examples: Sequence[Mapping[str, Any]] = (),
     calibration: Sequence[Mapping[str, Any]] = (),
+    exclude: Sequence[str] = (),
     name: str | None = None,
     tolerance: float = TOLERANCE,
     agreement: float | None = None,
@@ -106,6 +107,7 @@ def export(
             only if the lineage holds one.
         examples: Real inputs for the gate; without any it makes up texts.
         calibration: Examples that ``default_forms`` takes ranges from.
+        exclude: Modules that stay in float32 whatever the scheme is, by name: ``classifier``, ``*.output.dense``.
         name: What reports call the export; by default the model's name.
         tolerance: For float32, the largest difference of a logit relative to the largest logit.
         agreement: For int8, and for a network that rounds activations itself, the least share of equal predictions.
@@ -125,7 +127,7 @@ def export(
     target = get_target(to) if isinstance(to, str) else to
     asked = target.read_options(options or {})
     basis = get_target(target.basis) if target.basis else target
-    scheme, is_own = _scheme(model, int8, basis)
+    scheme, is_own = _scheme(model, int8, exclude, basis)
     if problems := [*occupied(folder), *export_problems(target, model, scheme, asked)]:
         raise UserError(*problems)
     library = _library(basis)
@@ -135,7 +137,7 @@ def export(
     limits = _Limits(tolerance, least, wanted)
     with traced_once(), atomic_folder(folder, "the export") as beside:
         writer = _Writer(model, beside, basis, asked, name or model.name, spread(examples, GATE_EXAMPLES), limits)
-        forms = default_forms(model, basis.activations, calibration, writer.lacking) if is_own else one
+        forms = default_forms(model, basis.activations, calibration, exclude, writer.lacking) if is_own else one
         made, tries = writer.first_good(forms)
         manifest, gate = made.manifest, made.gate
         manifest["source"]["made_from"] = made_from
@@ -357,14 +359,17 @@ def _listed(folder: Path) -> dict[str, Any]:
     return known_files(folder, (path.relative_to(folder).as_posix() for path in found))
 
 
-def _scheme(model: TaskModel, int8: bool | Int8 | None, target: Target) -> tuple[Int8 | None, bool]:
+def _scheme(
+    model: TaskModel, int8: bool | Int8 | None, exclude: Sequence[str], target: Target
+) -> tuple[Int8 | None, bool]:
     """Return the scheme that is asked for, and whether ``default_forms`` take its place since none is."""
-    if isinstance(int8, Int8):
-        return int8, False
     recorded = scheme_of(getattr(model, "lineage", ()))
-    if int8 and recorded is None:
-        return Int8(), bool(target.activations)
-    return (recorded if int8 or int8 is None else None), False
+    asked = int8 if isinstance(int8, Int8) else None if int8 is False else recorded
+    is_own = asked is None and bool(int8)
+    scheme = Int8() if is_own else asked
+    if scheme is not None and exclude:
+        scheme = scheme.model_copy(update={"exclude": (*scheme.exclude, *exclude)})
+    return scheme, is_own and bool(target.activations)
 
 
 def used(what: str, examples: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -280,7 +281,8 @@ class Quantizer:
             folded = self._into_norm(x, smooth)
             by = f"{x}_smooth_by"
             self.smoothed[x] = x if folded else self._add("Mul", [x, self._constant(by, 1 / smooth)], f"{x}_smooth")
-        return self.smoothed[x], f"{weight}_{len(self.arrays)}_smooth", matrix * smooth[:, None]
+        times = f"{weight}_smooth_{hashlib.sha256(smooth.tobytes()).hexdigest()[:16]}"
+        return self.smoothed[x], times, matrix * smooth[:, None]
 
     def _into_norm(self, x: str, smooth: Array) -> bool:
         """Divide gain and bias of the LayerNorm that gives ``x``, if all that reads it is smoothed alike."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -60,28 +60,24 @@ class Calibration:
         found = linear_nodes(self.graph)
         return {node.name: (node.input[0], w) for node, w in found if not is_excluded(module_of(node), exclude)}
 
-    def smoothings(
-        self, linear: Mapping[str, tuple[str, Array]], strength: float, outlier: float = 0.0
-    ) -> dict[str, Array]:
-        """Return for each node what its input is divided by; layers with the same input share it.
+    def smoothings(self, linear: Mapping[str, tuple[str, Array]], strength: float) -> dict[str, Array]:
+        """Return for each node what its input is divided by.
+
+        Layers with the same input share it, and so do those with the same matrix, which then is stored once.
 
         Args:
             linear: What ``linear`` returned.
             strength: The share of the difficulty that moves to the weights.
-            outlier: Inputs whose largest channel is less than so many times their median one are left alone.
         """
-        largest: dict[str, Array] = {}
-        for name, x in self._inputs(linear):
-            found = np.abs(x).max(axis=0)
-            largest[name] = np.maximum(largest.get(name, 0), found)
-        rows: dict[str, Array] = defaultdict(lambda: np.zeros(1))
-        for tensor, matrix in linear.values():
-            rows[tensor] = np.maximum(rows[tensor], np.abs(matrix).max(axis=1))
-        return {
-            node: smoothing(largest[node], rows[tensor], strength)
-            for node, (tensor, _) in linear.items()
-            if largest[node].max() >= outlier * np.median(largest[node])
-        }
+        of = _together({node.name: node.input[:2] for node in self.graph.graph.node if node.name in linear})
+        largest: dict[int, Array] = {}
+        for node, x in self._inputs(linear):
+            largest[of[node]] = np.maximum(largest.get(of[node], 0), np.abs(x).max(axis=0))
+        rows: dict[int, Array] = {}
+        for node, (_, matrix) in linear.items():
+            rows[of[node]] = np.maximum(rows.get(of[node], 0), np.abs(matrix).max(axis=1))
+        shared = {group: smoothing(largest[group], rows[group], strength) for group in rows}
+        return {node: shared[of[node]] for node in linear}
 
     def ranges(
         self,
@@ -235,6 +231,20 @@ class Calibration:
         for (batch, one), (_, other) in zip(expected, self._answers(graph), strict=True):
             seen.add(batch, self.encoder, one, other, decide=True)
         return seen.agreement(0.0), seen.mean
+
+
+def _together(names: Mapping[str, Iterable[str]]) -> dict[str, int]:
+    """Return each node's group: nodes are in one if a chain of names that two of them have in common connects them.
+
+    Examples:
+        >>> _together({"query": ("x", "q"), "key": ("x", "k"), "again": ("y", "k"), "dense": ("z", "d")})
+        {'query': 0, 'key': 0, 'again': 0, 'dense': 1}
+    """
+    groups: list[set[str]] = []
+    for own in names.values():
+        joined = set(own).union(*(group for group in groups if not group.isdisjoint(own)))
+        groups = [*(group for group in groups if group.isdisjoint(own)), joined]
+    return {node: next(n for n, group in enumerate(groups) if not group.isdisjoint(own)) for node, own in names.items()}
 
 
 def _module(layer: str) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from compress.modules.int8_scheme import Int8
+    from compress.quantize.calibration import Calibration
     from teachers.taskmodel import TaskModel
 
 
@@ -56,8 +57,8 @@ class StaticQuantization(Technique):
     Limits:
         Transformers have inputs with strong outliers, for which static ranges lose more than those of each token:
         ``quantize.dynamic`` needs no data, while here nothing is measured at run time. Products are much faster than
-        float32 with VNNI, AMX or ARM dot products, hardly without. Smoothing gives layers that share a weight, as
-        ALBERT's do, a copy each. No step can follow, since the ranges belong to this very network.
+        float32 with VNNI, AMX or ARM dot products, hardly without. No step can follow, since the ranges belong to this
+        very network.
 
     Source:
         Jacob et al. 2017, arXiv 1712.05877; entropy: Migacz 2017, "8-bit inference with TensorRT"; ``smooth``: Xiao et
@@ -111,19 +112,14 @@ class StaticQuantization(Technique):
         facts["linear"] = len(recorded["ranges"])
         return Outcome(student, facts, recorded)
 
-    def scheme_from(self, calibration: Any, outlier: float = 0.0) -> Int8:
-        """Return the scheme that a calibration gives, with no layer in float but those of ``exclude``.
-
-        Args:
-            calibration: A ``compress.quantize.calibration.Calibration``.
-            outlier: Inputs whose largest channel is less than so many times their median one are not smoothed.
-        """
+    def scheme_from(self, calibration: Calibration) -> Int8:
+        """Return the scheme that a calibration gives, with no layer in float but those of ``exclude``."""
         import numpy as np
 
         from compress.modules.int8_scheme import Int8
 
         linear = calibration.linear(self.exclude)
-        smooth = {} if self.smooth is None else calibration.smoothings(linear, self.smooth, outlier)
+        smooth = {} if self.smooth is None else calibration.smoothings(linear, self.smooth)
         # Four digits are plenty, and the same ones are used from here on.
         smooth = {node: np.array([float(f"{v:.4g}") for v in values]) for node, values in smooth.items()}
         scheme = Int8(

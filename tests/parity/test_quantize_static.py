@@ -199,6 +199,27 @@ def test_smoothing_moves_into_a_norm_that_nothing_else_reads():
     np.testing.assert_allclose(run_graph(found, x=x), run_graph(model, x=x), rtol=0, atol=1.0)
 
 
+def test_layers_that_share_a_matrix_share_its_smoothing(monkeypatch):
+    """ALBERT's matrix would be stored once a layer otherwise."""
+    weight, x = random(32, 32, seed=1), random(8, 32)
+    x[:, 3] *= 60
+    second = x @ weight
+    nodes = [(0, ("MatMul", ["x", "w"], ["a"], {})), (1, ("MatMul", ["a", "w"], ["y"], {}))]
+    model = graph(nodes, {"w": weight}, {"x": (TensorProto.FLOAT, ["rows", 32])})
+    tidied, _ = quantized(model, activations="static")
+    names = [node.name for node in tidied.graph.node]
+    monkeypatch.setattr(Calibration, "_inputs", lambda *_: zip(names, (x, second), strict=True))
+    calibration = Calibration(tidied, None, ())
+    by = calibration.smoothings(calibration.linear(()), 0.5)
+    largest = np.maximum(np.abs(x).max(axis=0), np.abs(second).max(axis=0))
+    for name in names:
+        np.testing.assert_array_equal(by[name], smoothing(largest, np.abs(weight).max(axis=1), 0.5))
+    ranges = {name: (-float(largest.max()), float(largest.max())) for name in names}
+    smooth = {name: tuple(values.tolist()) for name, values in by.items()}
+    made, _ = quantized(model, activations="static", ranges=ranges, smooth=smooth)
+    assert [weight.data_type for weight in made.graph.initializer].count(TensorProto.INT8) == 1
+
+
 # ---- biases that make up for the rounding
 
 

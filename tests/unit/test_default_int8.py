@@ -9,7 +9,7 @@ from compress.export.check.gate import Remembered
 from compress.export.default_int8 import default_forms
 from compress.modules.int8_scheme import Int8
 from compress.quantize.calibration import Calibration
-from eval.errors import CompressError
+from eval.errors import CompressError, UserError
 from tests.tiny import tiny_task, tiny_taskmodel
 
 STATIC = "static quantization"
@@ -34,6 +34,7 @@ def test_examples_give_static_ranges_and_none_give_the_faster_dynamic_form(bert,
     given = {"int8": True, "examples": task.validation, "agreement": 0.0}
     known = manifest_of(export(bert, tmp_path / "static", calibration=task.train[:8], **given))
     assert (known["int8"]["activations"], len(known["int8"]["ranges"])) == ("static", 19)
+    assert known["int8"]["smooth"].keys() == known["int8"]["ranges"].keys()
     assert known["chosen_on"]["export ranges"] == task.train[:8].digest
     assert [tried["form"] for tried in known["tries"]] == [STATIC]
     known = manifest_of(export(bert, tmp_path / "dynamic", **given))
@@ -123,9 +124,13 @@ def test_all_forms_are_tried_before_an_export_is_refused(bert, task, tmp_path, m
 
 def test_more_layers_stay_in_float_only_while_every_form_would_be_refused(bert, task):
     asked = iter((0.97, 0.97, 0.97, None))
-    forms = [form.name for form in default_forms(bert, ("static", "token"), task.train[:8], lambda: next(asked))]
+    forms = [
+        form.name for form in default_forms(bert, ("static", "token"), task.train[:8], lacking=lambda: next(asked))
+    ]
     assert forms[3:] == [DYNAMIC[1], *(f"{DYNAMIC[1]}, {count} layers in float32" for count in (4, 5))]
-    names = lambda lacking: [form.name for form in default_forms(bert, ("static", "token"), task.train[:8], lacking)]  # noqa: E731
+    names = lambda lacking: [
+        form.name for form in default_forms(bert, ("static", "token"), task.train[:8], lacking=lacking)
+    ]  # noqa: E731
     counts = [name.removeprefix(f"{DYNAMIC[1]}, ").split()[0] for name in names(lambda: 0.97)[4:]]
     assert counts == ["4", "5", "6", "7", "8", "10", "12", "15", "18"], "never all 19"
     assert names(lambda: None)[3:] == [DYNAMIC[1]]
@@ -140,7 +145,7 @@ def test_a_model_that_every_form_turns_is_exported_with_more_layers_in_float32(b
 
 def test_the_layers_that_stay_in_float32_are_the_most_harmful_of_the_per_token_form(bert, task):
     asked = iter((0.97, 0.97, None))
-    *_, form = default_forms(bert, ("static", "token"), task.train[:8], lambda: next(asked))
+    *_, form = default_forms(bert, ("static", "token"), task.train[:8], lacking=lambda: next(asked))
     order = list(Calibration.of(bert, task.train[:8]).by_harm(Int8(reduce_range="pairs")))
     assert form.scheme.exclude == tuple(order[:4])
     assert form.scheme.reduce_range == "pairs"
@@ -148,7 +153,7 @@ def test_the_layers_that_stay_in_float32_are_the_most_harmful_of_the_per_token_f
 
 def test_a_target_without_ranges_at_run_time_keeps_layers_of_the_static_form(bert, task):
     asked = iter((0.97, 0.97, None))
-    *_, last = default_forms(bert, ("static",), task.train[:8], lambda: next(asked))
+    *_, last = default_forms(bert, ("static",), task.train[:8], lacking=lambda: next(asked))
     assert last.name == f"{STATIC}, 4 layers in float32"
     assert len(last.scheme.ranges) == 15
     assert last.scheme.reduce_range == "pairs"
@@ -169,3 +174,18 @@ def test_a_remembered_model_answers_the_same_inputs_once(bert, task):
     assert model.forward(one) is model.forward(dict(one))
     assert model.forward(other).shape == (2, 2)
     assert len(calls) == 2
+
+
+def test_excluded_modules_stay_in_float_in_every_form(bert, task, tmp_path):
+    """Before, a module that was named turned the export into per-token dynamic quantization."""
+    first = "bert.encoder.layer.0"
+    given = {"int8": True, "exclude": [first], "examples": task.validation, "agreement": 0.0}
+    known = manifest_of(export(bert, tmp_path / "x", calibration=task.train[:8], **given))
+    assert [tried["form"] for tried in known["tries"]] == [STATIC]
+    assert (known["int8"]["exclude"], known["quantized"]["linear"]) == ([first], 13)
+    assert not any(name.startswith(first) for name in known["int8"]["ranges"])
+    asked = iter((0.9, None))
+    forms = default_forms(bert, ("static", "token"), task.train[:8], (first,), lambda: next(asked))
+    assert all(first in form.scheme.exclude for form in forms)
+    with pytest.raises(UserError, match="no module is called 'clasifier'"):
+        export(bert, tmp_path / "y", int8=True, exclude=["clasifier"])
