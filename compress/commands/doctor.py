@@ -106,7 +106,7 @@ def advice(features: list[str], gpu: str | None) -> str:
     elif present & {"asimddp", "i8mm"}:
         words = "export with int8: this ARM processor multiplies 8-bit numbers fast"
     elif "avx2" in present:
-        words = "int8 saves size; it is hardly faster here, for the processor lacks VNNI: measure before you choose"
+        words = "int8 saves size and is somewhat faster in ONNX Runtime, not in OpenVINO: the processor lacks VNNI"
     else:
         words = "int8 saves size only; measure before you choose"
     return f"{words}; train on the GPU" if gpu else words

@@ -79,4 +79,4 @@ def slow_int8(recipe: Recipe, features: Iterable[str]) -> str:
     quantized = any("export_bytes" in step.reduces for step in recipe.steps)
     if int8_is_fast(features) or not (quantized or any(block.settings.int8 for block in recipe.export)):
         return ""
-    return f"int8 exports will be smaller, but hardly faster on this processor ({int8_note(features)})"
+    return f"int8 exports will be smaller, but not much faster on this processor ({int8_note(features)})"

@@ -65,8 +65,8 @@ class Q8Bert(RecoveryTechnique):
         A layer that no training batch reaches stays in float. In XLNet biases by head are added to rounded queries, so
         attention multiplies floats there. Because rounding turns the last bit of a float into a whole step, outputs
         depend a little on padding and batch mates: by a fraction of what the rounding itself changes. No step can
-        follow. The integer export is much faster than float32 on processors with VNNI, AMX or ARM dot products, hardly
-        on others; with ``reduce_range: false`` its sums saturate on AVX2 without VNNI.
+        follow. The integer export is much faster than float32 on processors with VNNI, AMX or ARM dot products,
+        somewhat with AVX2 alone; with ``reduce_range: false`` its sums saturate on AVX2 without VNNI.
 
     Source:
         Zafrir, Boudoukh, Izsak, Wasserblat 2019, arXiv 1910.06188.

@@ -128,9 +128,10 @@ def test_more_layers_stay_in_float_only_while_every_form_would_be_refused(bert, 
         form.name for form in default_forms(bert, ("static", "token"), task.train[:8], lacking=lambda: next(asked))
     ]
     assert forms[3:] == [DYNAMIC[1], *(f"{DYNAMIC[1]}, {count} layers in float32" for count in (4, 5))]
-    names = lambda lacking: [
-        form.name for form in default_forms(bert, ("static", "token"), task.train[:8], lacking=lacking)
-    ]  # noqa: E731
+
+    def names(lacking):
+        return [form.name for form in default_forms(bert, ("static", "token"), task.train[:8], lacking=lacking)]
+
     counts = [name.removeprefix(f"{DYNAMIC[1]}, ").split()[0] for name in names(lambda: 0.97)[4:]]
     assert counts == ["4", "5", "6", "7", "8", "10", "12", "15", "18"], "never all 19"
     assert names(lambda: None)[3:] == [DYNAMIC[1]]

@@ -89,7 +89,7 @@ class TestDoctor:
         ("features", "words"),
         [
             (["avx2", "avx512_vnni"], "expect it to be much faster"),
-            (["avx2", "avx512f"], "hardly faster here, for the processor lacks VNNI"),
+            (["avx2", "avx512f"], "somewhat faster in ONNX Runtime, not in OpenVINO: the processor lacks VNNI"),
             (["asimddp"], "this ARM processor multiplies 8-bit numbers fast"),
             ([], "int8 saves size only"),
         ],
