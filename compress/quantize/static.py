@@ -38,6 +38,7 @@ class StaticQuantization(Technique):
             ``mse``; or the least KL divergence, ``entropy``.
         percentile: For that method, what lies inside at either end.
         smooth: a, the share of the difficulty that moves to the weights; the paper's 0.5 is a good start. None: off.
+            Above it take ``min_max``: what stands out then is few values that decide, and a percentile cuts them off.
         correct_bias: Whether biases make up for what rounding of inputs and weights takes from the mean output of a
             layer, as calibration examples show it. It costs nothing at run time.
         keep_float: ``auto``: layers stay in float as the budget asks; ``none``: all become 8-bit.
