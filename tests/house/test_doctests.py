@@ -32,6 +32,7 @@ MODULES = (
     "compress.prune.head_importance",
     "compress.prune.magnitude_ranking",
     "compress.quantize.bit_widths",
+    "compress.quantize.calibration",
     "compress.quantize.ranges",
     "compress.recipe.from_yaml",
     "compress.recipe.schema",
