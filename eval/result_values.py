@@ -36,7 +36,7 @@ class Comparison(_Part):
         difference: Candidate minus reference.
         retention: Candidate divided by reference.
         p_value: One-sided, of "the candidate is not better".
-        noninferiority_p: One-sided, of "the candidate loses the margin or more".
+        noninferiority_p: One-sided, of "the candidate loses the margin or more"; None where the verdict is selection.
         confidence: Coverage of the intervals.
         resamples: Resamples behind the intervals of results of before; today's need none.
         seeds: Pairs of results that were pooled.
