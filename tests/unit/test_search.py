@@ -186,6 +186,9 @@ def test_verdicts_of_several_winners_hold_together():
     assert [final["p_value_corrected"] for final in found] == pytest.approx([0.003, 0.026, 0.026])
     assert [final["verdict"] for final in found] == ["non-inferior", "not shown", "not shown"]
     assert finals([winner(0.02)])[0]["verdict"] == "non-inferior"
+    of_a_selection = winner(None)
+    assert [one.p_value for one in (winner(0.02), of_a_selection)] == [0.02, 1.0]
+    assert finals([winner(0.013), of_a_selection])[0]["verdict"] == "not shown", "it counts as one more"
 
 
 def test_a_search_says_what_it_needs_and_touches_no_other_folder(tmp_path, monkeypatch):
