@@ -128,6 +128,8 @@ def _data(contents: Contents) -> Iterator[str]:
             yield f"data: the overlap of the test examples with {role} is not counted"
         if list(shared) != sorted(set(shared)) or any(not 0 <= place < len(rows) for place in shared):
             yield f"data: the overlap with {role} names examples that there are not"
+        if rows and len(shared) == len(rows):
+            yield f"data: every test example stands in {role} too, whatever its order, so nothing was held out"
     if contents.main.fixed.claim.groups != any(row.group is not None for row in rows):
         yield "data: the claim and the examples differ in whether there are groups"
 

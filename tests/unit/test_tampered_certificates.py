@@ -213,6 +213,8 @@ TAMPERED = [
     Tampered("no look", main(looks=()), Word.INVALID, 1, "looks: none is recorded"),
     Tampered("test used for selection", chosen_on_test, Word.INVALID, 1, "used for selection (best epoch)"),
     Tampered("test is select", selects_on_test, Word.INVALID, 1, "is also the select split"),
+    Tampered("test is select in another order", data(overlap={"train": (5, 6), "select": tuple(range(len(TEST)))}),
+             Word.INVALID, 1, "every test example stands in select too"),
     Tampered("test used for training", trained_on_test, Word.INVALID, 1, "used the test split for train"),
     Tampered("test used for selection, and not told", nothing, Word.INVALID, 2, "(best epoch, model)",
              {"chosen_on": lambda: {"best epoch, model": examples_digest(TEST)}}),
