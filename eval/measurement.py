@@ -73,7 +73,7 @@ def measure(
         margin: Loss against the reference that is allowed, in units of the metric.
         latency: What to time; None times nothing. A reference that is a model is timed alternately with this one.
         batch_size: Rows of a batch when answering.
-        seed: Seed of the resampling.
+        seed: Which examples are put together where there are too many to leave out each.
         metric: The primary metric in the place of the task's own: a name, or a function ``(y_true, y_pred) -> float``
             (see ``eval.metrics.own_metric``).
 

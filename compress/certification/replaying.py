@@ -218,11 +218,11 @@ def _answered(model: Predictor, examples: Examples) -> Replayed:
     from eval.measurement import size_of
 
     size, file_bytes = size_of(model)
-    cost = (file_bytes, *((None, None, None) if size is None else (size.macs, size.macs_length, size.parameters)))
+    known = (None, None, None) if size is None else (size.macs, size.macs_length, size.parameters)
     if not len(examples):
-        return Replayed((), (), *cost)
+        return Replayed((), (), file_bytes, *known)
     found = completed(model, examples, predict(model, examples))
-    return Replayed(without_nan(found.answers), found.logits, *cost)
+    return Replayed(without_nan(found.answers), found.logits, file_bytes, *known)
 
 
 def open_folder(folder: Path, spec: TaskSpec) -> Predictor:

@@ -42,8 +42,8 @@ class Claim:
         method: The test: see ``eval.result_values.Comparison.method``.
         correction: ``none``: the claim of a run is of one candidate. Candidates of one search are corrected together
             when all were looked at, which can only take a verdict away (see ``Certificate.family``).
-        groups: Whether examples have groups, which are then resampled whole.
-        seed: Seed of the resampling.
+        groups: Whether examples have groups, which are then left out whole.
+        seed: Which examples are put together where there are too many to leave out each.
         split: Name of the split that reports.
         digest: SHA-256 of its examples.
     """
