@@ -2,8 +2,8 @@
 
     python -m benchmarks.figures --write
 
-A paper's figures are two scores, of the compressed model and of what it is held against, and how many times smaller
-and faster it is, as its authors give them. Ours come from the record of one row. Papers compress 12 layers of 768 and
+A paper's figures are two scores, of the compressed model and of what it is held against, how many times smaller it is,
+and its speedup, as its authors give them. Ours come from the record of one row. Papers compress 12 layers of 768 and
 report the mean of many tasks; where we have one task and 6 layers of 384, the page says so and claims no more.
 """
 
@@ -22,8 +22,9 @@ from eval.result import Result
 NAME = "papers"
 HERE = Path(__file__).parent
 LISTED = HERE / "papers.yaml"
-HEAD = (
-    "| method | paper: on | kept | smaller | faster | here: on | kept [95%] | smaller | fewer MACs | why they differ |"
+COLUMNS = (
+    *("method", "paper: on", "retained", "smaller", "speedup"),
+    *("here: on", "retained [95%]", "smaller", "fewer MACs", "why they differ"),
 )
 
 
@@ -37,9 +38,9 @@ class Method:
         on: What the paper compresses, and the task and metric.
         score: The paper's score of the compressed model, if it prints one.
         teacher: The paper's score of what it is held against.
-        kept: What the paper says instead of two scores.
+        retained: What the paper says instead of two scores.
         smaller: How many times smaller the paper says it is, with what is counted; empty if it says nothing.
-        faster: How many times faster, with the device; empty if it says nothing.
+        speedup: With the device; empty if it says nothing.
         study: The study with our row; empty if there is none.
         row: Our row.
         here: What our row compresses.
@@ -52,9 +53,9 @@ class Method:
     on: str
     score: float = 0.0
     teacher: float = 1.0
-    kept: str = ""
+    retained: str = ""
     smaller: str = ""
-    faster: str = ""
+    speedup: str = ""
     study: str = ""
     row: str = ""
     here: str = ""
@@ -74,7 +75,7 @@ def methods(place: Path = LISTED) -> list[Method]:
 def report(archive: Archive, place: Path = LISTED, studies: Path = HERE / "studies") -> str:
     """Return the table."""
     found: dict[str, dict[str, Outcome]] = {}
-    lines = [HEAD, "|---" * (HEAD.count("|") - 1) + "|"]
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for method in methods(place):
         if method.study and method.study not in found:
             found[method.study] = outcomes(Study.read(studies / f"{method.study}.yaml"), archive)
@@ -87,19 +88,19 @@ def _theirs(method: Method) -> Iterator[str]:
     yield f"{method.method} ({method.source})"
     yield method.on
     scores = method.score, method.teacher
-    yield method.kept or f"{scores[0] / scores[1]:.1%} ({scores[0]:g} of {scores[1]:g})"
+    yield method.retained or f"{scores[0] / scores[1]:.1%} ({scores[0]:g} of {scores[1]:g})"
     yield method.smaller
-    yield method.faster
+    yield method.speedup
 
 
 def _ours(method: Method, outcome: Outcome) -> Iterator[str]:
-    kept = retained(outcome, "export" if method.export else "student")
+    share = retained(outcome, "export" if method.export else "student")
     results = outcome.exports if method.export else outcome.students
-    if kept is None or not results:
+    if share is None or not results:
         yield from (f"{method.here}: not measured yet" if method.here else "not measured", "", "", "")
         return
     yield method.here
-    yield f"{kept.value:.1%} [{kept.low:.1%}, {kept.high:.1%}]"
+    yield f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"
     yield _times(results[0].shrinkage())
     yield _times(_fewer_macs(outcome.students[0]))
 

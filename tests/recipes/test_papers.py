@@ -29,7 +29,7 @@ def test_a_paper_stands_beside_the_record_of_its_row(place):
 
 
 def test_what_a_paper_says_in_words_and_a_method_without_a_row_are_told(place):
-    (place / "papers.yaml").write_text("- {method: M, source: 'A 2020', 'on': t, kept: no loss, why: w}\n")
+    (place / "papers.yaml").write_text("- {method: M, source: 'A 2020', 'on': t, retained: no loss, why: w}\n")
     line = report(Archive(place / "results"), place / "papers.yaml", place).splitlines()[2]
     assert line == "| M (A 2020) | t | no loss |  |  | not measured |  |  |  | w |"
 
@@ -37,5 +37,5 @@ def test_what_a_paper_says_in_words_and_a_method_without_a_row_are_told(place):
 def test_every_method_is_listed_once_and_has_figures_or_words():
     found = methods()
     assert len({method.method for method in found}) == len(found)
-    assert all(method.kept or (method.score < 2 * method.teacher and method.score > 1) for method in found)
+    assert all(method.retained or (method.score < 2 * method.teacher and method.score > 1) for method in found)
     assert all(method.why and method.source for method in found)
