@@ -10,6 +10,7 @@ library is loaded (``OMP_NUM_THREADS``) is not read again: give ``fresh=True`` f
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import resource
@@ -203,11 +204,14 @@ def _serve() -> None:
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
+    gc.disable()
     for name in PRELOADED:
         importlib.import_module(name)
     import torch
 
     torch.set_num_threads(1)
+    gc.freeze()  # or each command would look through all that is loaded, and so copy the memory of it
+    gc.enable()
     for line in sys.stdin:
         request = json.loads(line)
         answers.write(json.dumps("ready" if request is None else _all_forked(request)) + "\n")
