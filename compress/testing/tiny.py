@@ -355,10 +355,10 @@ def tiny_taskmodel(family: str, spec: TaskSpec | None = None, seed: int = 0, **c
     """
     import torch
 
+    from teachers.seeding import seeded
     from teachers.taskmodel import build_taskmodel
 
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         config = tiny_config(family, **changes)
         built = build_taskmodel(config, tiny_tokenizer(family), spec or tiny_spec())
         with torch.no_grad():
