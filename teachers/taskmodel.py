@@ -30,6 +30,7 @@ from teachers.chosen_on import chosen_on
 from teachers.fitting_tokenizer import check_tokenizer, make_ready
 from teachers.folder_task import in_own_order, keeping_thresholds, own_task, read_task
 from teachers.limits import size_problems
+from teachers.seeding import seeded
 from teachers.sentence_folder import as_said, save_for_other_libraries, set_cross_encoder
 from teachers.task_settings import check_kind, encoder_settings
 from teachers.torch_decoding import TorchDecoding
@@ -184,8 +185,7 @@ def build_taskmodel(config: Any, tokenizer: Any, task: TaskSpec, seed: int = 0, 
     make_ready(tokenizer, config)
     if large := size_problems(config, name):
         raise UserError(*large)
-    with torch.random.fork_rng(), quiet():
-        torch.manual_seed(seed)
+    with seeded(seed), quiet():
         model = auto_class(task).from_config(config)
     check_tokenizer(tokenizer, config, where=name)
     read_rows(model)
@@ -257,8 +257,7 @@ def load_taskmodel(
     check_tokenizer(tokenizer, config, where=source)
     set_task(config, task)
     loader = auto_class(task)
-    with torch.random.fork_rng(), quiet():
-        torch.manual_seed(seed)
+    with seeded(seed), quiet():
         if read is None:
             model = loaded_part(
                 source, "weights", lambda: read_stock(source, loader, config, accept_incomplete=accept_incomplete)

@@ -10,6 +10,7 @@ library is loaded (``OMP_NUM_THREADS``) is not read again: give ``fresh=True`` f
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import resource
@@ -33,15 +34,27 @@ ROOT = Path(__file__).parents[1]
 STREAMS = ("stdin", "stdout", "stderr")
 PRELOADED = (
     "accelerate",
+    "compress.certification.certifying",
     "compress.cli",
+    "compress.distill.logits",
+    "compress.engine.pipeline",
+    "compress.export.check.verification",
     "compress.export.folder",
     "compress.export.runtime.answering",
-    "compress.engine.pipeline",
+    "compress.onnx_graph.build",
+    "compress.student.shape_check",
+    "compress.terminal.live_region",
+    "eval.cost.onnx_macs",
+    "eval.cost.product_count",
+    "eval.kinds.classification",
+    "eval.report.card",
+    "eval.report.console",
     "eval.report.page",
     "eval.report.plots",
     "onnx",
     "onnxruntime",
     "scipy.stats",
+    "teachers.training.loop",
     "torch._dynamo",
     "torch.onnx",
     "transformers.modeling_utils",
@@ -203,11 +216,14 @@ def _serve() -> None:
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
+    gc.disable()
     for name in PRELOADED:
         importlib.import_module(name)
     import torch
 
     torch.set_num_threads(1)
+    gc.freeze()  # or each command would look through all that is loaded, and so copy the memory of it
+    gc.enable()
     for line in sys.stdin:
         request = json.loads(line)
         answers.write(json.dumps("ready" if request is None else _all_forked(request)) + "\n")

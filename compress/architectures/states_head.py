@@ -37,6 +37,7 @@ from teachers.anatomy.encoder import base_encoder, classifier_place, is_causal, 
 from teachers.anatomy.pooler import without_pooler
 from teachers.anatomy.pooling import last_real
 from teachers.anatomy.xlnet_form import in_linear_xlnet
+from teachers.seeding import seeded
 from teachers.taskmodel import TaskModel, build_taskmodel
 
 
@@ -211,8 +212,7 @@ def with_states_head(
         if known is not None:
             adapter.load_state_dict(known.state_dict())
             continue
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
+        with seeded(seed):
             adapter.start()
     return built
 

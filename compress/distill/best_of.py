@@ -15,6 +15,7 @@ from compress.distill.labels import LabelTraining
 from compress.objective import ObjectiveBlock
 from compress.technique import Inputs, Need, Outcome, Technique, TrainedTechnique
 from eval.task import Examples
+from teachers.seeding import seeded
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
 from teachers.training.scoring import scorable, scores
@@ -88,8 +89,7 @@ class BestOf(TrainedTechnique):
         for number, (block, objective) in enumerate(tried, start=1):
             training = self.training.as_long(learned[number - 1], max(learned))
             own, name = replace(student, model=copy.deepcopy(student.model)), f"{number} {told(block)}"
-            with torch.random.fork_rng():
-                torch.manual_seed(generator.initial_seed())
+            with seeded(generator.initial_seed()):
                 history = self.train(own, inputs, objective, generator, training=training, stage=str(number))
             found[name] = None if judged is None else next(iter(scores(own, judged).values()))
             if kept is None or (found[name] or 0.0) > (found[kept[0]] or 0.0):

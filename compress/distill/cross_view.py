@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
@@ -29,6 +28,7 @@ from teachers.anatomy.encoder import layer_count, shape_of
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss, Objective
 from teachers.losses.task_loss import task_count, task_loss
+from teachers.seeding import seeded
 from teachers.signals.hooks import Signals, observe
 from teachers.taskmodel import TaskModel, evaluating
 
@@ -138,8 +138,7 @@ class CrossViewObjective(Objective):
         config = self.config
         width = shape_of(student.model.config).hidden_size
         views = config.views or possible_views(student.task)
-        with torch.random.fork_rng():
-            torch.manual_seed(rows.seed)
+        with seeded(rows.seed):
             outputs = student.model.config.num_labels
             made = [prediction_module(width, config.size or width, outputs) for _ in views]
         depth = config.layers or (layer_count(student.model) + 1) // 2

@@ -24,6 +24,7 @@ from eval.proof.paired_proportions import Discordance, examples_needed, smallest
 from eval.task import Examples, TaskSpec
 from teachers.anatomy.encoder import base_encoder, has_decoder, layer_count
 from teachers.pretraining.text.tokenizer_training import Sentences
+from teachers.seeding import seeded
 from teachers.taskmodel import TaskModel, logits_of, set_task
 from teachers.training.config import Training
 from teachers.training.precision import bf16_speedup, mixed_precision
@@ -291,8 +292,7 @@ def _rows(model: TaskModel, train: Examples) -> tuple[int, float]:
 
 def _seconds_a_row(model: TaskModel, tokens: int, *, learns: bool, timed: int = MEASURED_ROWS) -> float:
     """Time forward passes, with backward and AdamW if it ``learns``, on a copy of the model."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    with seeded(0):
         network: Any = copy.deepcopy(model.model).train(learns)
         ids = torch.randint(0, int(network.config.vocab_size), (timed, max(1, tokens)))
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}

@@ -32,6 +32,7 @@ from eval.naming import without_paths
 from eval.progress.stages import passed, stage
 from teachers.anatomy.encoder import has_decoder, layer_count
 from teachers.renamed import recorded
+from teachers.seeding import seeded
 from teachers.taskmodel import TaskModel
 from teachers.training.threshold_choice import with_thresholds
 from teachers.training.tracking import tracked_as, untracked
@@ -216,8 +217,7 @@ def apply_step(step: Technique, model: TaskModel, inputs: Inputs, seed: int) -> 
     """Apply one step to a copy of the model, with all chance seeded; nothing is recorded or kept."""
     own = TaskModel(copy.deepcopy(model.model), model.tokenizer, model.task, name=model.name)
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         return step.apply(own, inputs, generator)
 
 

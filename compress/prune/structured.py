@@ -14,6 +14,7 @@ from compress.technique import Inputs, Measure, Need, Outcome
 from compress.traits import Trait
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
+from teachers.seeding import seeded
 from teachers.training.config import Training
 
 if TYPE_CHECKING:
@@ -133,8 +134,6 @@ class StructuredPruning(Surgery):
 
     def choose(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> dict[str, Any]:
         """Return which channels stay, by kind and by the path of the module where their group begins."""
-        import torch
-
         from compress.prune.dependency import Dependencies, add_gradients, best, roots
 
         model = student.model
@@ -146,8 +145,7 @@ class StructuredPruning(Surgery):
         if self.importance == "taylor" and inputs.calibration is not None:
             add_gradients(student, inputs.calibration, generator.initial_seed())
         graph = Dependencies(model)
-        with torch.random.fork_rng():
-            torch.manual_seed(generator.initial_seed())
+        with seeded(generator.initial_seed()):
             shape = self._new_shape(model)
             found: dict[str, dict[str, list[int]]] = {kind: {} for kind in KINDS}
             if self.ffn:

@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import nn
 
 from eval.errors import UserError
 from teachers.adapters.adapter_block import Adapter, Houlsby, Lora, Pfeiffer
 from teachers.adapters.bottleneck import LinearWithBottleneck, NormWithBottleneck
 from teachers.anatomy.encoder import base_encoder, family_of, head_parameters, layer_names, part_names
+from teachers.seeding import seeded
 
 FUSED = "query_key_value"
 """The part of families that have one matrix for queries, keys and values."""
@@ -33,8 +33,7 @@ def install(network: Any, adapter: Adapter, seed: int = 0) -> None:
     """
     head = _head_names(network)
     norms: set[str] = set()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         if isinstance(adapter, Lora):
             _install_lora(network, adapter)
         elif isinstance(adapter, Houlsby):

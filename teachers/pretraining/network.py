@@ -22,6 +22,7 @@ from teachers.pretraining.settings import NetworkBlock, Pretraining
 from teachers.pretraining.text.corpus import Segmenter
 from teachers.pretraining.text.tokenizer_training import LONGEST, Sentences, trained_tokenizer
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
+from teachers.seeding import seeded
 from teachers.taskmodel import (
     TaskModel,
     build_taskmodel,
@@ -139,15 +140,13 @@ def _with_words(made: TaskModel, source: str | None, seed: int) -> TaskModel:
     Raises:
         UserError: If the family has none.
     """
-    import torch
     import transformers
 
     family = family_of(made.model)
     if not family.two_streams:
         raise UserError(f"pretrain.network: {family.model_type} has no second stream for plm; take family: xlnet")
     auto = LinearAuto(transformers.AutoModelForCausalLM)
-    with torch.random.fork_rng(), quiet():
-        torch.manual_seed(seed)
+    with seeded(seed), quiet():
         config = copy.deepcopy(made.model.config)
         network = auto.from_config(config) if source is None else auto.from_pretrained(source, config=config)
     return replace(made, model=network.eval())

@@ -65,6 +65,7 @@ from teachers.pretraining.text.sequence_sources import (
 )
 from teachers.pretraining.utilisation import speed_of
 from teachers.renamed import AS_RECORDED, recorded, with_first_names
+from teachers.seeding import seeded
 from teachers.taskmodel import save_taskmodel
 from teachers.trained_once import trained_once
 from teachers.training.loop import learn
@@ -153,8 +154,7 @@ class _Run:
         stages = [(stage, self._rows_of(stage)) for stage in self.block.stages]  # what does not fit is said at once
         for number, (stage, rows) in enumerate(stages, start=1):
             done = working / f"stage-{number}.json"
-            with torch.random.fork_rng():
-                torch.manual_seed(self.seed + number)
+            with seeded(self.seed + number):
                 training_tasks = [_Ready(self._bound(name, stage, own)) for name, own in rows.items()]
             if done.is_file():
                 self._restore(working / f"stage-{number}.safetensors")

@@ -26,6 +26,7 @@ from teachers.data.batches import MixedBatches
 from teachers.losses.loss import Objective
 from teachers.losses.task_loss import TaskLoss
 from teachers.renamed import recorded_json
+from teachers.seeding import seeded
 from teachers.signals.hooks import observed
 from teachers.signals.model_teacher import TeacherSource
 from teachers.taskmodel import TaskModel, weights_digest
@@ -128,8 +129,7 @@ def learn(
 ) -> list[dict[str, Any]]:
     """Train on one lesson or on several, whose students may share parts; see ``train`` for what is not said here."""
     training = training or Training()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         bound = [training_task.bind(seed) for training_task in training_tasks]
         digests = [word for one in bound for word in (one.rows.digest, weights_digest(one.student.model))]
         words = [recorded_json(training), str(seed), *digests, identity]

@@ -27,9 +27,9 @@ def case_of(name, signals, family="marian"):
 
 
 def test_all_others_refuse_before_anything_is_computed(signals):
+    one = case_of("distill.logits", signals)
     for name in sorted(set(names()) - set(RUN)):
-        case = case_of(name, signals)
-        found = problems(case.recipe.steps, case.source, case.inputs)
+        found = problems(case_of(name, signals).recipe.steps, one.source, one.inputs)
         assert any(f"step 1, {name}: works on " in sentence for sentence in found), (name, found)
 
 

@@ -269,6 +269,7 @@ NAMED_FILE = re.compile(r"(?<![\w./-])(?:[\w-]+/)*[\w-]+\.(?:py|yaml|md|toml|mjs
 NAMED_MODULE = re.compile(r"python -m ((?:benchmarks|compress|teachers|eval)[\w.]*)")
 
 
+@cache
 def tracked():
     listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True, cwd=ROOT)
     return listed.stdout.split()

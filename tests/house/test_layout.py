@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.test_house import PACKAGES, ROOT, files
+from tests.house.test_house import PACKAGES, ROOT, files, tree
 
 MOST = 20
 """Modules of a folder."""
@@ -27,7 +27,7 @@ def modules():
 def imported(path, known):
     """Return the project's modules that a file imports, wherever the import stands."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"

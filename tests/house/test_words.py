@@ -4,9 +4,9 @@ import ast
 import io
 import re
 import tokenize
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.house.test_house import ROOT, tree
+
 PACKAGES = ("compress", "teachers", "eval", "benchmarks")
 
 WORDS = {
@@ -163,10 +163,10 @@ def said(path):
     if path.suffix != ".py":
         yield from blocks(source.splitlines())
         return
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, plain(" ".join(node.value.split()))
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    for token in tokenize.generate_tokens(io.StringIO(source).readline) if "#" in source else ():
         if token.type == tokenize.COMMENT:
             yield token.start[0], plain(token.string)
 
@@ -174,7 +174,7 @@ def said(path):
 def named(path):
     """Yield ``(line, name)`` of the names that a file defines, its own included; those of functions have brackets."""
     yield 1, path.stem
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if path.suffix == ".py" else ():
+    for node in ast.walk(tree(path)) if path.suffix == ".py" else ():
         if isinstance(node, ast.ClassDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -195,8 +195,9 @@ def wrong_words(texts, words, allowed=frozenset()):
 
 
 def wrong_names(names, allowed=frozenset()):
-    """Yield what is wrong with ``(line, name)`` pairs."""
-    for number, name in names:
+    """Yield what is wrong with ``(line, name)`` pairs, of each name where it first stands."""
+    first = {name: number for number, name in reversed([*names])}
+    for name, number in first.items():
         for instead, pattern in NAMES.items():
             whole_part = rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?:{pattern})(?![a-z])"
             if name not in allowed and re.search(whole_part, name):
