@@ -106,7 +106,7 @@ def evaluate(
     results = measure_together(models, wanted, reference, split, margin, timing, seed)
     known = {found.name: found for found in (*models, reference) if found is not None}
     asked = {"stress": stress, "attributions": attributions, "memory": timing is not None}
-    results = with_more(results, known, wanted, split, seed, **asked)
+    results = with_more(results, known, wanted, split, seed, (), **asked)
     if html is not None:
         from eval.report.page import write_page
 

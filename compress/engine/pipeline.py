@@ -331,8 +331,8 @@ def evaluate(
     look(out, roles.report, examples, models, claim)
     results = measure_together(models, task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
     known = {model.name: model for model in everything}
-    asked = {"stress": block.stress, "attributions": attributed, "memory": block.measures_memory}
-    results = with_more(results, known, task, roles.report, recipe.seed, exports=runnable, **asked)
+    wanted = {"stress": block.stress, "attributions": attributed, "memory": block.measures_memory}
+    results = with_more(results, known, task, roles.report, recipe.seed, runnable, **wanted)
     return keep_results(out, results, made_from), notes
 
 

@@ -142,7 +142,8 @@ def _keep(part: nn.Module, kind: str, axes: tuple[Axis, ...], chosen: Mapping[st
     new = cut(old.detach(), axes, chosen)
     for axis in axes:
         if axis.span > 1:
-            new = new.unflatten(axis.dim, (-1, *old.shape[axis.dim + 1 : axis.dim + axis.span]))
+            inner = old.shape[axis.dim + 1 : axis.dim + axis.span]
+            new = new.reshape(*new.shape[: axis.dim], -1, *inner, *new.shape[axis.dim + 1 :])
     setattr(part, kind, nn.Parameter(new.contiguous(), requires_grad=old.requires_grad))
 
 
