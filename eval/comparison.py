@@ -59,6 +59,25 @@ def measure_together(
     return found
 
 
+def reference_and_compared(
+    results: Sequence[Result], models: Mapping[str, Predictor], what: str
+) -> tuple[Result, list[Result]]:
+    """Return the result of the reference and those of all that were compared with it, in order.
+
+    Args:
+        results: What ``measure_together`` returned, the reference first.
+        models: All that were measured, by name.
+        what: Names in the message what asks for a reference, such as ``stress``.
+
+    Raises:
+        UserError: There is no reference, or nothing was compared with it.
+    """
+    compared = [result for result in results if result.comparison is not None]
+    if not compared or results[0].name not in models:
+        raise UserError(f"{what}: compares a model with its teacher; give a reference")
+    return results[0], compared
+
+
 def with_stress(
     results: Sequence[Result],
     models: Mapping[str, Predictor],
@@ -80,9 +99,7 @@ def with_stress(
     Raises:
         UserError: There is no reference, or nothing to compare (see ``eval.stress.robustness.stressed``).
     """
-    reference, compared = results[0], [result for result in results if result.comparison is not None]
-    if not compared or reference.name not in models:
-        raise UserError("stress: compares a model with its teacher; give a reference")
+    reference, compared = reference_and_compared(results, models, "stress")
     leading = shipped(results, exports)
     chosen = [one for one in compared if one is compared[0] or one is leading]
     lacking = [one.name for one in (reference, *chosen) if one.kept is None]

@@ -19,7 +19,6 @@ from eval.naming import distinct_names, public_name
 if TYPE_CHECKING:
     from compress.export.check.arithmetic import Arithmetic
     from eval.ranking.vector_index import IndexForm
-    from eval.task import TaskSpec
 
 
 def evaluate(
@@ -87,12 +86,15 @@ def evaluate(
     if against is not None:
         reference = answering(open_model(against, wanted.spec, name=names[1], **opened), wanted.spec)
     if attributions:
-        _check_attributions(wanted.spec, [candidate, reference])
+        from compress.engine.beside_scores import unattributed
+
+        if problems := list(unattributed(wanted.spec, [candidate, reference])):
+            raise UserError(*problems)
     if opened["threads"] and (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(opened["threads"])
 
-    from compress.engine.model_memory import with_memory
-    from eval.comparison import measure_together, with_stress
+    from compress.engine.beside_scores import with_more
+    from eval.comparison import measure_together
     from eval.cost.latency import LatencyPlan
     from eval.data.roles import reporting
     from eval.files.writing import atomic_write
@@ -103,14 +105,8 @@ def evaluate(
     models = [candidate, *indexed([candidate], forms)]
     results = measure_together(models, wanted, reference, split, margin, timing, seed)
     known = {found.name: found for found in (*models, reference) if found is not None}
-    if stress:
-        results = with_stress(results, known, wanted, split, seed)
-    if attributions:
-        from teachers.attribution.attribution_agreement import with_attributions
-
-        results = with_attributions(results, known, wanted, split, seed)
-    if timing is not None:
-        results = with_memory(results, known, wanted.splits[split])
+    asked = {"stress": stress, "attributions": attributions, "memory": timing is not None}
+    results = with_more(results, known, wanted, split, seed, (), **asked)
     if html is not None:
         from eval.report.page import write_page
 
@@ -125,14 +121,6 @@ def evaluate(
     from eval.report.console import to_text
 
     typer.echo(to_text(results))
-
-
-def _check_attributions(spec: TaskSpec, models: list[Any]) -> None:
-    """Refuse, before anything is measured, what has no attributions to compare."""
-    from teachers.attribution.text_attributions import unexplained
-
-    if problems := unexplained(spec, models):
-        raise UserError(*problems)
 
 
 def _forms(given: Sequence[str]) -> list[IndexForm]:

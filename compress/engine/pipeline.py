@@ -16,10 +16,10 @@ from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
 from compress.engine.baseline import BASELINE, baseline_notes, without_teacher
+from compress.engine.beside_scores import with_more
 from compress.engine.claim_file import claim_of, fix_claim
 from compress.engine.kept_results import keep_results, kept_results, measured_from
 from compress.engine.looks import look, read_looks, told
-from compress.engine.model_memory import with_memory
 from compress.engine.preflight import foresee, result_name
 from compress.engine.preparation import Prepared, prepare, refuse_several
 from compress.engine.provenance import content_of, export_made_from
@@ -29,7 +29,7 @@ from compress.engine.steps import run, step_notes
 from compress.engine.tracked_run import track_results, tracked
 from compress.export.runtime.manifest import MANIFEST, target_of
 from compress.recipe import Recipe
-from eval.comparison import measure_together, with_stress
+from eval.comparison import measure_together
 from eval.cost.latency import LatencyPlan
 from eval.cost.machine import cpu_name
 from eval.errors import UserError
@@ -56,6 +56,7 @@ logger = logging.getLogger("compress.engine.pipeline")
 
 CHECK, EXPORT, MEASURE = "check and prepare", "export", "measure"
 """What progress calls the stages before and after the steps."""
+OWN_REASONS = "Attributions are not compared: no step changed a weight, so they are those of the reference."
 
 
 @dataclass(frozen=True)
@@ -287,6 +288,7 @@ def evaluate(
     elif block.against != "none":
         reference = load_model(block.against, task.spec, new_head=False)
     unchanged = isinstance(reference, TaskModel) and reference.digest == artifact.digest
+    attributed = block.attributions and not unchanged
     models: list[Predictor] = [] if unchanged else [artifact]  # of the same model one row is enough
     if block.baseline:
         models.append(replace(_baseline(recipe, prepared, out), name=BASELINE))
@@ -318,20 +320,20 @@ def evaluate(
         same_engine=own.same_engine,
         threads=threads,
         **({"stress": 2} if block.stress else {}),
+        **({"attributions": 1} if attributed else {}),
     )
+    notes = (*own.notes, *([OWN_REASONS] if block.attributions and unchanged else []))
     if kept := kept_results(out, [model.name for model in everything], made_from):
-        return kept, own.notes
+        return kept, notes
     if reference is not None:
         asked = claim_of(task.spec, examples, roles.report, block.margin, recipe.seed)
         claim = fix_claim(out, asked, reference, models).digest
     look(out, roles.report, examples, models, claim)
     results = measure_together(models, task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
     known = {model.name: model for model in everything}
-    if block.stress:
-        results = with_stress(results, known, task, roles.report, recipe.seed, runnable)
-    if block.measures_memory:
-        results = with_memory(results, known, examples)
-    return keep_results(out, results, made_from), own.notes
+    wanted = {"stress": block.stress, "attributions": attributed, "memory": block.measures_memory}
+    results = with_more(results, known, task, roles.report, recipe.seed, runnable, **wanted)
+    return keep_results(out, results, made_from), notes
 
 
 def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from compress.artifact.artifact import load, load_model
 from compress.artifact.store import is_artifact
 from compress.engine.baseline import BASELINE, without_teacher
+from compress.engine.beside_scores import unattributed
 from compress.engine.preview import Preview, look
 from compress.engine.reference_exports import always_for, names_in_results
 from compress.engine.steps import dry_run, problems, step_folders
@@ -132,14 +133,21 @@ def _evaluate_problems(
             reference = load_model(block.against, task.spec, new_head=False)
         except UserError as error:
             yield from ((("evaluate", "against"), f"evaluate.against: {one}") for one in error.problems)
-    if block.latency is not None:
-        models = {model.name: model for model in (reference, made) if model is not None}
-        for name, model in models.items():
-            for sentence in length_problems(name, model, (block.latency.lengths,)):
-                yield ("evaluate", "latency", "lengths"), f"evaluate.latency.lengths: {sentence}"
+    yield from _model_problems(block, task, [model for model in (reference, made) if model is not None])
     yield from _index_problems(block, made)
     if block.baseline and prepared is not None and made is not None:  # else the steps' own problems say it
         yield from ((("evaluate", "baseline"), f"evaluate.baseline: {one}") for one in _baseline(recipe, prepared))
+
+
+def _model_problems(block: EvaluateBlock, task: Task, models: Sequence[Predictor]) -> Iterator[Found]:
+    """Find what cannot be measured of the reference and of the result."""
+    if block.latency is not None:
+        for name, model in {model.name: model for model in models}.items():
+            for sentence in length_problems(name, model, (block.latency.lengths,)):
+                yield ("evaluate", "latency", "lengths"), f"evaluate.latency.lengths: {sentence}"
+    if block.attributions:
+        for sentence in unattributed(task.spec, models, "evaluate.attributions"):
+            yield ("evaluate", "attributions"), sentence
 
 
 def _index_problems(block: EvaluateBlock, made: Artifact | None) -> Iterator[Found]:

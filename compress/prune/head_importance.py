@@ -14,7 +14,7 @@ from eval.inference import batches_by_length
 from eval.task import Examples
 from teachers.anatomy.attention_heads import head_counts, head_size, shared_layers
 from teachers.anatomy.axes import Axis, layer_axes, split
-from teachers.anatomy.encoder import layer_names, layer_parts, layers
+from teachers.anatomy.encoder import family_of, layer_names, layer_parts, layers
 from teachers.data.encoded_dataset import Batch, labelled
 from teachers.losses.task_loss import TaskLoss
 from teachers.signals.hooks import SignalSpec, observe
@@ -136,8 +136,11 @@ def _gates(loss: SampleLoss, importance: str) -> Scores:
 @contextlib.contextmanager
 def _gated(model: Any, gates: Sequence[Tensor]) -> Iterator[None]:
     """Multiply what every head gives by its gate, for a while; a shared layer uses its gates at every pass."""
+    time_first = family_of(model).time_first
 
     def multiply(gate: Tensor) -> Any:
+        gate = gate.transpose(0, 1) if time_first else gate
+
         def before(_module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             heads = args[0].reshape(*args[0].shape[:2], gate.shape[-1], -1)
             return (heads * gate[..., None]).flatten(-2), *args[1:]

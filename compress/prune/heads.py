@@ -54,10 +54,10 @@ class HeadPruning(Technique):
 
     Limits:
         No standard config says that layers have fewer heads of the same size, so the result is loaded by
-        ``compress.load``; ``prune.structured`` with ``stock`` makes all heads thinner instead. XLNet keeps
-        biases of its heads in bare tensors and is refused. In MPNet all layers share a bias with a column for each
-        head; the heads that are left read the columns they always did. A network whose attention is not made of
-        ordinary linear layers any more is refused too: remove heads first.
+        ``compress.load``; ``prune.structured`` with ``stock`` makes all heads thinner instead. XLNet's biases and
+        segments by head go with their heads, and so do their rows of the projection of distances. In MPNet all layers
+        share a bias with a column for each head; the heads that are left read the columns they always did. A network
+        whose attention is not made of ordinary linear layers any more is refused: remove heads first.
 
     Source:
         Michel, Levy, Neubig 2019, arXiv 1905.10650; Taylor: Molchanov et al. 2019, arXiv 1906.10771.
@@ -112,8 +112,8 @@ class HeadPruning(Technique):
         from teachers.anatomy.encoder import family_of, has_plain_attention, layer_parts, layers
 
         model, family = student.model, family_of(student.model).model_type
-        if family_of(model).tensors or "attention_output" not in layer_parts(model, layers(model)[0]):
-            yield f"{family} keeps biases of its heads in bare tensors, which cannot be cut; prune.layers works on it"
+        if "attention_output" not in layer_parts(model, layers(model)[0]):
+            yield f"{family} names no attention_output, whose columns heads have; prune.layers works on it"
             return
         if problem := uncuttable(model):
             yield problem

@@ -110,9 +110,10 @@ def block_problems(
             yield ("evaluate",), "evaluate: needs a task"
         if evaluate.against == "teacher" and "teacher" not in given:
             yield ("evaluate", "against"), "evaluate.against: there is no teacher; write 'none' or a model folder"
-        if evaluate.stress and evaluate.against == "none":
-            sentence = "evaluate.stress: compares the result with a reference; name one as evaluate.against"
-            yield ("evaluate", "stress"), sentence
+        for name in ("stress", "attributions") if evaluate.against == "none" else ():
+            if getattr(evaluate, name):
+                sentence = f"evaluate.{name}: compares the result with a reference; name one as evaluate.against"
+                yield ("evaluate", name), sentence
 
 
 def shared_problems(teacher: TeacherBlock | None, given: Collection[str]) -> Iterator[tuple[Location, str]]:

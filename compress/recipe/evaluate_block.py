@@ -41,6 +41,8 @@ class EvaluateBlock(Block):
         memory: Whether the peak memory of each model is measured, in a new process; by default if latency is.
         stress: Whether the model, the export that the report leads with and their reference answer perturbed texts too:
             typos, casing, negation, length (``eval.stress``).
+        attributions: Whether the model and its reference are asked which tokens of a text their predictions rest on
+            (``teachers.attribution``); for one score of an input: classification, multilabel, regression.
         index: For retrieval: forms of the documents' index that every export is measured with too, or the model
             itself where there is none (``eval.ranking.vector_index``).
     """
@@ -54,6 +56,7 @@ class EvaluateBlock(Block):
     reference_exports: bool = True
     memory: bool | None = None
     stress: bool = False
+    attributions: bool = False
     index: tuple[IndexForm, ...] = ()
 
     @property

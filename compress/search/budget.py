@@ -52,6 +52,7 @@ class Budget(Block):
             killed and resumed ends with the same front, whatever the clock says, if the hours suffice.
         shares: Parts of the optimizer steps after which candidates are compared and most of them dropped.
         stress: Whether winners and teacher answer perturbed texts too, for report and certificate (``eval.stress``).
+        attributions: Whether reports say if winners and teacher base their predictions on the same tokens.
         space: Where to look; by default ``compress.search.default_space``.
     """
 
@@ -65,6 +66,7 @@ class Budget(Block):
     candidates: int | None = Field(default=None, ge=1)
     shares: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(default=(1 / 9, 1 / 3, 1.0), min_length=1)
     stress: bool = False
+    attributions: bool = False
     space: SpaceBlock | None = None
 
     @model_validator(mode="after")

@@ -93,7 +93,8 @@ class Candidate:
         own = {name: values[name] for name in PARTS if values.get(name) is not None}
         given = budget.plain()
         timing = budget.limit("p50_ms")
-        evaluate: dict[str, Any] = {"against": "teacher", "margin": budget.margin, "stress": budget.stress}
+        evaluate: dict[str, Any] = {"against": "teacher", "margin": budget.margin}
+        evaluate |= {"stress": budget.stress, "attributions": budget.attributions}
         evaluate["latency"] = {"batch": [1 if timing is None else timing.batch]} if budget.times else None
         shared = {"seed": budget.seed, "task": given["task"], "teacher": given["teacher"]}
         key = json_digest({**own, **shared})[:8]

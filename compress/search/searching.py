@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("compress.search")
 
 BUDGET_FILE, STORE, TEACHER, WINNERS, CERTIFICATE = "budget.yaml", "steps", "teacher", "winners", "model.cert"
-FREE = ("limits", "candidates", "winners", "stress")
+FREE = ("limits", "candidates", "winners", "stress", "attributions")
 """What may change from one run of a search to the next in the same folder, if the limits limit the same."""
 LOOK_SECONDS, PAGE_SECONDS = 1.0, 10.0
 """How often a process without work looks whether another one has made some, and how often the page is written."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from eval.errors import UserError
-from teachers.anatomy.axes import cut, layer_axes
+from teachers.anatomy.axes import Axis, cut, layer_axes
 from teachers.anatomy.encoder import attention_width, family_of, layer_names, layer_parts, layers, shape_of
 from teachers.anatomy.parts import exchange
 
@@ -81,8 +81,8 @@ def is_linear(part: nn.Module) -> bool:
 def uncuttable(model: Any) -> str:
     """Return why heads cannot be pruned in this network; nothing if they can."""
     for index, layer in enumerate(layers(model)):
-        for role, part in layer_parts(model, layer).items():
-            if role in ATTENTION and not is_linear(part):
+        for role, part in _linear_parts(model, layer).items():
+            if not is_linear(part):
                 return (
                     "heads can only be cut while attention is made of ordinary linear layers, and the "
                     f"{role} of layer {index} is a {type(part).__name__}; cut heads before the step that made it"
@@ -90,8 +90,17 @@ def uncuttable(model: Any) -> str:
     return ""
 
 
+def _linear_parts(model: Any, layer: nn.Module) -> dict[str, nn.Module]:
+    """Return what should be a linear layer over heads, by role; XLNet's projection of distances by its path."""
+    parts = {role: part for role, part in layer_parts(model, layer).items() if role in ATTENTION}
+    owners = [path.removesuffix(".weight") for path in family_of(model).tensors if path.endswith(".weight")]
+    return parts | {path: layer.get_submodule(path) for path in owners}
+
+
 def keep_heads(model: Any, index: int, kept: Sequence[int]) -> None:
     """Keep some heads of a layer, in place: their rows of queries, keys and values, and their columns of the output.
+
+    XLNet's biases and segments by head, and its projection of distances, lose theirs too.
 
     Args:
         model: A model of a family whose attention is made of linear layers.
@@ -102,25 +111,40 @@ def keep_heads(model: Any, index: int, kept: Sequence[int]) -> None:
         UserError: If a part of the attention is not an ordinary linear layer any more.
     """
     name, layer, size = layer_names(model)[index], layers(model)[index], head_size(model.config)
-    parts = {role: part for role, part in layer_parts(model, layer).items() if role in ATTENTION}
     if problem := uncuttable(model):
         raise UserError(problem)
+    parts = _linear_parts(model, layer)
     channels = (torch.tensor(kept)[:, None] * size + torch.arange(size)).reshape(-1)
     chosen = {f"{name}:{unit}": channels for unit in ("q", "k", "v")}
     axes = layer_axes(model)
     every = model.named_modules(remove_duplicate=False)
     names = {id(part): path for path, part in every if path.startswith(f"{name}.")}
     for part in parts.values():
-        for kind, old in list(part._parameters.items()):
-            if old is not None:
-                new = cut(old.detach(), axes[f"{names[id(part)]}.{kind}"], chosen).contiguous()
-                setattr(part, kind, nn.Parameter(new, requires_grad=old.requires_grad))
+        for kind in part._parameters:
+            _keep(part, kind, axes.get(f"{names[id(part)]}.{kind}", ()), chosen)
         if isinstance(part, nn.Linear):
             part.out_features, part.in_features = part.weight.shape
+    for path in family_of(model).tensors:
+        owner, _, kind = path.rpartition(".")
+        if layer.get_submodule(owner) not in parts.values():
+            _keep(layer.get_submodule(owner), kind, axes[f"{name}.{path}"], chosen)
     projection = parts["query"] if "query" in parts else parts["query_key_value"]
     if family_of(model).head_bias:
         _keep_columns(model, projection, kept)
     _number(model, projection, len(kept), len(channels))
+
+
+def _keep(part: nn.Module, kind: str, axes: tuple[Axis, ...], chosen: Mapping[str, torch.Tensor]) -> None:
+    """Cut a parameter of a module, if it is there; what has heads and their channels in two dimensions keeps them."""
+    old = part._parameters[kind]
+    if old is None:
+        return
+    new = cut(old.detach(), axes, chosen)
+    for axis in axes:
+        if axis.span > 1:
+            inner = old.shape[axis.dim + 1 : axis.dim + axis.span]
+            new = new.reshape(*new.shape[: axis.dim], -1, *inner, *new.shape[axis.dim + 1 :])
+    setattr(part, kind, nn.Parameter(new.contiguous(), requires_grad=old.requires_grad))
 
 
 def _keep_columns(model: Any, projection: nn.Module, kept: Sequence[int]) -> None:
@@ -146,7 +170,7 @@ def number_heads(model: Any, path: str) -> None:
 def _number(model: Any, projection: nn.Module, heads: int, channels: int) -> None:
     holder = _holders(model, projection)[0]
     for name, value in zip(family_of(model).head_numbers, (heads, channels), strict=True):
-        if hasattr(holder, name):
+        if name and hasattr(holder, name):
             setattr(holder, name, value)
 
 

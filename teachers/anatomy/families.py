@@ -172,6 +172,7 @@ _XLNET = Family(
         "rel_attn.r_s_bias": "q:2",
         "rel_attn.seg_embed": ". k:2",
     },
+    head_numbers=("n_head", ""),
     embeddings={"words": "word_embedding"},
     heads={
         "dense": "sequence_summary.summary",

@@ -72,7 +72,8 @@ class Family:
         config: Our name of a dimension -> the family's own; a dimension that it lacks is absent.
         parts: Role in a layer -> path of the module from the layer; ``*`` stands for each of several.
         tensors: For parts that are bare tensors: path from the layer -> what its axes run over.
-        head_numbers: Attributes in which an attention module keeps the number of its heads, and of their channels.
+        head_numbers: Attributes in which an attention module keeps the number of its heads, and of their channels;
+            empty for one that it does not keep.
         embeddings: Role -> path from the encoder.
         projection: Path from the encoder to what takes factorised embeddings to the hidden size.
         heads: Role -> path from the model with a head; ``{base}`` stands for the encoder.

@@ -20,7 +20,33 @@ TURNED = ("q", "k", "v", "o", "r")
 
 
 class LinearRelativeAttention(XLNetRelativeAttention):  # type: ignore[misc]
-    """XLNet's attention with a linear layer for each of ``TURNED``; what it computes is that of the standard class."""
+    """XLNet's attention with a linear layer for each of ``TURNED``; what it computes is that of the standard class.
+
+    Networks get it by ``in_linear_xlnet``; made by itself it may have fewer heads than a config would give it.
+
+    Args:
+        heads: Attention heads.
+        head_size: Channels of a head.
+        hidden_size: Channels of the residual stream.
+        dropout: Of attention probabilities and of what is given.
+        eps: Of the layer norm.
+    """
+
+    def __init__(self, heads: int, head_size: int, hidden_size: int, dropout: float, eps: float) -> None:
+        nn.Module.__init__(self)
+        self.n_head, self.d_head, self.d_model = heads, head_size, hidden_size
+        self.scale = 1 / head_size**0.5
+        self.q, self.k, self.v, self.r = (nn.Linear(hidden_size, heads * head_size, bias=False) for _ in range(4))
+        self.o = nn.Linear(heads * head_size, hidden_size, bias=False)
+        self.r_r_bias, self.r_s_bias, self.r_w_bias = (nn.Parameter(torch.zeros(heads, head_size)) for _ in range(3))
+        self.seg_embed = nn.Parameter(torch.zeros(2, heads, head_size))
+        self.layer_norm = nn.LayerNorm(hidden_size, eps=eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the arguments of the class."""
+        sizes = {"heads": self.n_head, "head_size": self.d_head, "hidden_size": self.d_model}
+        return {**sizes, "dropout": self.dropout.p, "eps": self.layer_norm.eps}
 
     def forward(
         self,

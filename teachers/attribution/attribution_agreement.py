@@ -8,6 +8,7 @@ from typing import Any
 
 from eval.attribution.agreement_rows import TOP, AttributionAgreement, agreement_rows
 from eval.attribution.aligned_units import Pair, aligned
+from eval.comparison import reference_and_compared
 from eval.data.loading import Task
 from eval.errors import UserError
 from eval.examples import Example
@@ -64,10 +65,8 @@ def with_attributions(
     Raises:
         UserError: There is no reference, a model has no gradients, or the kind of task has no score to explain.
     """
-    compared = next((result for result in results if result.comparison is not None), None)
-    if compared is None or results[0].name not in models:
-        raise UserError("attributions: compares a model with its teacher; give a reference")
-    candidate, reference = models[compared.name], models[results[0].name]
+    first, (compared, *_) = reference_and_compared(results, models, "attributions")
+    candidate, reference = models[compared.name], models[first.name]
     if problems := unexplained(task.spec, [candidate, reference], baseline or "pad"):
         raise UserError(*problems)
     examples = task.splits[split]

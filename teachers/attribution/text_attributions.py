@@ -139,8 +139,8 @@ def unexplained(spec: TaskSpec, models: Sequence[Any], baseline: str = "pad") ->
     for model in models:
         if not isinstance(model, TaskModel):
             problems.append(
-                f"attributions: {model.name} is no torch model, so it has no gradients; give the model folder that it "
-                "was exported from"
+                f"attributions: {model.name} is no single torch model, so it has no gradients; give a model folder, "
+                "for an export that of its model"
             )
         elif baseline not in BASELINES:
             problems.append(f"attributions: baseline is {baseline!r}; allowed: {', '.join(BASELINES)}")

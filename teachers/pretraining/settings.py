@@ -138,8 +138,13 @@ class PretextTask(_Block):
             raise ValueError(
                 f"plm has no loss of whole sequences; leave {named[0]} out. sequences: segment_pair gives two segments"
             )
-        if self.objectives.prefix_lm is not None and named not in ([], ["translations"]):
-            raise ValueError(f"prefix_lm has no loss of whole sequences; leave {named[0]} out")
+        directed = self.objectives.prefix_lm
+        if directed is not None and named not in ([], ["translations"], ["pair"] if directed.sees_all else []):
+            raise ValueError(
+                f"prefix_lm: not every token sees both segments; leave {named[0]} out. A pair can be asked for in a "
+                "task whose other directions are 0: prefix_lm: {bidirectional: 1, sequence_to_sequence: 0, "
+                "left_to_right: 0, right_to_left: 0}"
+            )
         if self.memory and self.format != "blocks":
             raise ValueError("memory: is of sequences: blocks, of which each goes on where the one before it ends")
         writing = [name for name, own in self.objectives.given.items() if own.writes]

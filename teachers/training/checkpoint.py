@@ -65,10 +65,15 @@ def save_weights(path: Path, *modules: nn.Module) -> None:
 
 def load_weights(path: Path, *modules: nn.Module) -> None:
     """Copy weights from ``save_weights`` back into the modules."""
-    tensors, _ = _read(path)
+    tensors = read_weights(path)
     with torch.no_grad():
         for name, tensor in weights(*modules).items():
             tensor.copy_(tensors[name])
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return what ``save_weights`` wrote, by the names of ``weights``."""
+    return _read(path)[0]
 
 
 def random_states() -> dict[str, Tensor]:

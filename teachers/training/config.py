@@ -20,7 +20,7 @@ from pydantic import (
 
 from teachers.renamed import RECORDED, RenamedFields, with_first_names
 
-LATER = ("layer_decay", "unfreeze", "report_steps", "score_epochs")
+LATER = ("layer_decay", "unfreeze", "report_steps", "score_epochs", "average_checkpoints")
 """Fields that were added later: at their defaults they are left out where a training is written down, so that records,
 keys and checkpoints from before still fit."""
 RECORDED_SECONDS = 120.0
@@ -62,6 +62,9 @@ class Training(RenamedFields):
             whose epochs are long.
         score_epochs: Epochs after each of which the student is scored and losses are written down; more than 1 for
             trainings whose epochs are short. The last optimizer step is always scored.
+        average_checkpoints: With ``keep: last``, return the mean of the weights after the last so many epochs (or
+            reports) that are scored, or of all if there are fewer; 1 returns the last weights themselves. The last
+            score in the history is that of the mean. Source: Vaswani et al. 2017, arXiv 1706.03762, section 6.1.
 
     Examples:
         >>> Training(epochs=3, learning_rate=1e-4, batch_size=16).schedule
@@ -94,6 +97,7 @@ class Training(RenamedFields):
     checkpoint_seconds: float = Field(default=30.0, ge=0)
     report_steps: int | None = Field(default=None, ge=1)
     score_epochs: int = Field(default=1, ge=1)
+    average_checkpoints: int = Field(default=1, ge=1, le=100)
 
     @field_validator("warmup_steps")
     @classmethod
@@ -101,6 +105,15 @@ class Training(RenamedFields):
         if steps > 1 and not steps.is_integer():
             raise ValueError(f"got {steps:g}, must be a share below 1 or a whole number of optimizer steps")
         return steps
+
+    @model_validator(mode="after")
+    def _mean_of_the_last(self) -> Training:
+        if self.average_checkpoints > 1 and self.keep == "best":
+            raise ValueError(
+                f"average_checkpoints: {self.average_checkpoints} returns the mean of the last epochs, and keep: best "
+                "a single one; add keep: last"
+            )
+        return self
 
     @model_serializer(mode="wrap")
     def _as_recorded(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:

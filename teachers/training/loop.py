@@ -41,6 +41,7 @@ from teachers.training.checkpoint import (
     save_checkpoint,
     save_weights,
 )
+from teachers.training.checkpoint_average import LastWeights
 from teachers.training.config import Training
 from teachers.training.freezing import freeze, unfreezing
 from teachers.training.layer_groups import rate_factors
@@ -66,9 +67,11 @@ class TrainState:
     Attributes:
         step: Updates made.
         history: One entry an epoch: step, loss, its terms, the losses on the way, score, seconds, tokens a second, and
-            the number format of the forward pass if it was not float32.
+            the number format of the forward pass if it was not float32; the last one has ``averaged`` where its score
+            is that of a mean.
         best: Best validation score so far.
         stale: Epochs since then.
+        averaged: Steps after which the weights were taken whose mean is returned.
         sums: Loss terms added up since the last entry, with ``steps``, ``tokens`` and ``seconds``.
         losses: Pairs of a step and the mean loss up to there, since the last entry.
         pending: Losses added up since the last of these.
@@ -78,6 +81,7 @@ class TrainState:
     history: list[dict[str, Any]] = field(default_factory=list)
     best: float | None = None
     stale: int = 0
+    averaged: list[int] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)
     losses: list[list[float]] = field(default_factory=list)
     pending: float = 0.0
@@ -140,13 +144,8 @@ class _Loop:
     def __init__(
         self, training_tasks: list[BoundTask], training: Training, seed: int, folder: Path | None, key: str
     ) -> None:
-        self.training_tasks, self.training, self.seed, self.folder, self.key = (
-            training_tasks,
-            training,
-            seed,
-            folder,
-            key,
-        )
+        self.training_tasks, self.training = training_tasks, training
+        self.seed, self.folder, self.key = seed, folder, key
         self.networks = [training_task.student.model for training_task in training_tasks]
         self.name = " and ".join(dict.fromkeys(training_task.student.name for training_task in training_tasks))
         self.batches = MixedBatches([training_task.batches(training, seed) for training_task in training_tasks], seed)
@@ -186,6 +185,7 @@ class _Loop:
         self.train_state = TrainState()
         self.figures = StepFigures()
         self.best_weights: list[dict[str, torch.Tensor]] = []
+        self.last_weights = LastWeights(training.average_checkpoints, folder, self.accelerator.is_main_process)
 
     def run(self) -> list[dict[str, Any]]:
         if self.accelerator.process_index:  # other dropout than in the first process
@@ -202,6 +202,7 @@ class _Loop:
                     stack.enter_context(kept_silent(training_task.student.model, training_task.student.tokenizer))
                 self.work = stack.enter_context(under_way(self.name, self.total, self.train_state.step))
                 self._steps()
+                self._average()
         finally:
             back_to_float32(self.prepared)
             for network in self.networks:
@@ -316,9 +317,23 @@ class _Loop:
             self._remember_best(entry, joined(figures), settled)
             self.log.figures(train_state.step, entry)
         train_state.history.append(entry)
+        if settled:
+            train_state.averaged = self.last_weights.keep(train_state.step, train_state.averaged, self.networks)
         shown = [f"{name} {entry[name]:.4f}" for name in ("loss", "score", "agreement") if name in entry]
         logger.info("%s: step %d of %d, %s", self.name, train_state.step, self.total, ", ".join(shown))
         return self.training.patience is not None and train_state.stale >= self.training.patience
+
+    def _average(self) -> None:
+        """Take the mean of the last weights, and score it in the last entry of the history."""
+        if len(steps := self.train_state.averaged) < 2:
+            return
+        self.accelerator.wait_for_everyone()  # until the first one has written the last file
+        self.last_weights.load_mean(steps, self.networks)
+        entry = self.train_state.history[-1]
+        with in_float32(self.prepared):
+            entry |= joined({name: watch.figures() for name, watch in self.watches.items()}) if self.watches else {}
+        entry["averaged"] = steps
+        logger.info("%s: mean of the weights after steps %s", self.name, ", ".join(map(str, steps)))
 
     def _remember_best(self, entry: dict[str, Any], figures: dict[str, Any], settled: bool) -> None:
         train_state = self.train_state

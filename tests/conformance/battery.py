@@ -23,7 +23,6 @@ LEAST = {
 
 REFUSED = {
     "replace.theseus": ("albert", "modernbert"),
-    "prune.heads": ("xlnet",),
     "distill.tinybert": ("xlnet", "deberta-v2", "modernbert", "longformer"),
     "distill.mobilebert": ("albert", "xlnet", "deberta-v2", "modernbert", "mpnet", "longformer"),
     "distill.dual": FAMILIES,

@@ -35,9 +35,9 @@ QUICK = (
     "share.embeddings",
     "quantize.qbert",
 )
-OF_XLNET = {"prune.heads", "distill.tinybert", "distill.mobilebert"}
+OF_XLNET = {"distill.tinybert", "distill.mobilebert"}
 """Techniques that refuse the attention of every XLNet."""
-QUICK_OF_XLNET = ("distill.minilm", "quantize.qbert")
+QUICK_OF_XLNET = ("prune.heads", "distill.minilm", "quantize.qbert")
 
 
 @pytest.mark.parametrize("name", at_first(names(), *QUICK, *sorted(OTHER_TASKS)))

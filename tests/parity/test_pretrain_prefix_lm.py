@@ -150,10 +150,10 @@ def data(tmp_path, monkeypatch):
     return tmp_path
 
 
-def block(data, objectives, family="bert", **options):
+def block(data, objectives, family="bert", others=(), **options):
     network = {"family": family, "layers": 2, "hidden_size": 16, "heads": 2, "max_positions": 64, "options": options}
     training = {"max_steps": 2, "batch_size": 8}
-    stage = {"length": 32, "training": training, "tasks": {"text": {"objectives": objectives}}}
+    stage = {"length": 32, "training": training, "tasks": {"text": {"objectives": objectives}, **dict(others)}}
     return Pretraining(text=str(data), tokenizer={"size": 120}, network=network, stages=[stage])
 
 
@@ -167,6 +167,31 @@ def test_from_text(data):
     assert "prefix_lm.perplexity" in (folder / RECORD).read_text(encoding="utf-8")
 
 
+def test_next_sentences_are_asked_for_where_all_tokens_see_both(data, monkeypatch):
+    alone = {name: float(name == "bidirectional") for name in DIRECTIONS}
+    pairs = {"pair": "next_sentence", "objectives": {"prefix_lm": {"types": True, **alone}}}
+    others = {"prefix_lm": {"types": True, "bidirectional": 0}}
+    asked, seen = block(data, others, others={"pairs": pairs}, type_vocab_size=6), {}
+    prepare = DirectedHead.prepare
+
+    def noted(head, batch):
+        seen.setdefault("next_sentence" in batch.targets, []).append(batch)
+        return prepare(head, batch)
+
+    monkeypatch.setattr(DirectedHead, "prepare", noted)
+    folder = pretrain(asked, seed=13)
+    for batch in seen[True]:
+        assert not batch.targets["prefix_lm_steps"][batch.inputs["attention_mask"] > 0].any()
+        assert set(batch.inputs["token_type_ids"].unique().tolist()) == {0, 1}
+        assert set(batch.targets["next_sentence"].tolist()) <= {0, 1}
+    for batch in seen[False]:
+        assert (batch.targets["prefix_lm_steps"].max(dim=1).values > 0).all()
+        assert min(batch.inputs["token_type_ids"][batch.inputs["attention_mask"] > 0].tolist()) >= 2
+    told = (folder / RECORD).read_text(encoding="utf-8")
+    assert "next_sentence.accuracy" in told
+    assert told.count("prefix_lm.perplexity") >= 2
+
+
 def test_refusals(data):
     for family in FAMILIES:
         config = tiny_taskmodel(family).model.config
@@ -177,7 +202,7 @@ def test_refusals(data):
             check_directions(asked, tiny_taskmodel(family).model)
     with pytest.raises(UserError, match="has 2 token types, and 6 tell the direction"):
         check_directions(block(data, {"prefix_lm": {"types": True}}), tiny_taskmodel("bert").model)
-    with pytest.raises(ValueError, match="prefix_lm has no loss of whole sequences; leave pair out"):
+    with pytest.raises(ValueError, match="not every token sees both segments; leave pair out"):
         PretextTask(pair="next_sentence", objectives="prefix_lm")
     with pytest.raises(ValueError, match="prefix_lm hides tokens itself"):
         PretextTask(objectives={"prefix_lm": {}, "mlm": {}})

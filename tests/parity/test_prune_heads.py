@@ -25,7 +25,6 @@ from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, HEADS, HIDDEN, LAYERS, in_turn, tiny_task, tiny_taskmodel
 
-CUTTABLE = [family for family in FAMILIES if family != "xlnet"]
 SIZE = HIDDEN // HEADS
 
 
@@ -66,7 +65,7 @@ def test_attention_to_one_token_is_certain_and_to_all_is_not():
     assert torch.allclose(found, torch.tensor([[np.log(2)]], dtype=torch.float32), atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["bert", "albert", "modernbert", "deberta-v2"])
+@pytest.mark.parametrize("family", ["bert", "albert", "modernbert", "deberta-v2", "xlnet"])
 def test_a_gate_by_finite_differences(family):
     """The score of one text is how much its loss changes with the gate, which scales the head's output columns."""
     task = tiny_task("classification")
@@ -120,9 +119,10 @@ def test_the_score_is_the_product_of_context_and_its_gradient(importance, score)
     assert torch.allclose(found, expected / per, rtol=1e-4, atol=1e-8)
 
 
-def test_taylor_reads_all_weights_of_a_head():
+@pytest.mark.parametrize("family", ["bert", "xlnet"])
+def test_taylor_reads_all_weights_of_a_head(family):
     task = tiny_task("classification")
-    model = tiny_taskmodel("bert", task.spec)
+    model = tiny_taskmodel(family, task.spec)
     examples = task.train[:8]
     batch = rows_of(model, examples, 0).batch(range(8))
     task_loss(task.spec, model.model(**batch.inputs).logits, batch).backward()
@@ -131,8 +131,14 @@ def test_taylor_reads_all_weights_of_a_head():
     for head in range(HEADS):
         span = slice(head * SIZE, (head + 1) * SIZE)
         for role in ("query", "key", "value"):
-            for p in (parts[role].weight, parts[role].bias):
+            for p in filter(lambda each: each is not None, (parts[role].weight, parts[role].bias)):
                 expected[head] += (p[span] * p.grad[span]).square().sum()
+        if family == "xlnet":
+            own = layers(model.model)[2].rel_attn
+            expected[head] += (own.r.weight[span] * own.r.weight.grad[span]).square().sum()
+            expected[head] += (own.seg_embed[:, head] * own.seg_embed.grad[:, head]).square().sum()
+            for p in (own.r_w_bias, own.r_r_bias, own.r_s_bias):
+                expected[head] += (p[head] * p.grad[head]).square().sum()
         output = parts["attention_output"].weight
         expected[head] += (output[:, span] * output.grad[:, span]).square().sum()
     model.model.zero_grad()
@@ -149,7 +155,7 @@ def test_the_least_important_go_first_and_every_layer_keeps_some():
     assert kept_heads(scores, 3, least=2) == [[1, 2], [0, 1]]
 
 
-@pytest.mark.parametrize("family", CUTTABLE)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_cut_equals_a_mask(family):
     task = tiny_task("classification")
     model, whole = tiny_taskmodel(family, task.spec), tiny_taskmodel(family, task.spec)
@@ -232,6 +238,30 @@ def test_heads_of_mpnet_keep_their_columns_of_the_shared_bias(tmp_path):
     assert export_onnx(result, tmp_path / "b", int8=False, examples=task.validation).gate.max_abs_difference < 1e-5
 
 
+def test_heads_of_xlnet_take_their_biases_with_them(tmp_path):
+    """Cut twice, saved, loaded and exported; every tensor of the attention has the rows of the heads that are left."""
+    task = tiny_task("classification")
+    model, whole = (tiny_taskmodel("xlnet", task.spec) for _ in range(2))
+    rounds = ({0: (1,), 2: (0, 2)}, {0: (0, 1)})  # of layer 0 heads 0, 2 and 3 are left, then 3
+    result = run(Recipe(steps=tuple(HeadPruning(heads=dropped) for dropped in rounds)), model)
+    for layer, kept in enumerate(([3], [0, 1, 2, 3], [1, 3])):
+        now, before = layers(result.model)[layer].rel_attn, layers(whole.model)[layer].rel_attn
+        assert (now.n_head, now.d_head) == (len(kept), SIZE)
+        for name in ("r_w_bias", "r_r_bias", "r_s_bias"):
+            assert torch.equal(getattr(now, name), getattr(before, name)[kept])
+        assert torch.equal(now.seg_embed, before.seg_embed[:, kept])
+        assert torch.equal(now.r.weight, before.r.weight.unflatten(0, (HEADS, SIZE))[kept].flatten(0, 1))
+    per_head = 5 * SIZE * HIDDEN + 5 * SIZE
+    assert model.size().parameters - result.size().parameters == 5 * per_head
+    masked(whole, {0: (0, 1, 2), 2: (0, 2)})
+    inputs = whole.encoder.collate(whole.encoder.encode(task.validation[:6]))
+    np.testing.assert_allclose(result.forward(inputs), whole.forward(inputs), atol=1e-6)
+    result.save(tmp_path / "a")
+    assert np.array_equal(load(tmp_path / "a").forward(inputs), result.forward(inputs))
+    assert load(tmp_path / "a").digest == result.digest
+    assert export_onnx(result, tmp_path / "b", int8=False, examples=task.validation).gate.max_abs_difference < 1e-5
+
+
 def test_layers_of_mpnet_that_share_their_attention_lose_its_heads_together(tmp_path):
     task = tiny_task("classification")
     sharing = LayerSharing(groups=1, share="attention", recover=False)
@@ -263,7 +293,7 @@ def test_mistakes_are_named():
     ]
     assert "raise it" in said(fraction=0.01)[0]
     assert "modernbert is more than products" in said(tiny_taskmodel("modernbert", task.spec), importance="entropy")[0]
-    assert "xlnet keeps biases of its heads in bare tensors" in said(tiny_taskmodel("xlnet", task.spec))[0]
+    assert "xlnet is more than products" in said(tiny_taskmodel("xlnet", task.spec), importance="entropy")[0]
     with pytest.raises(ValueError, match="give one of fraction, count and heads"):
         HeadPruning(count=1, fraction=0.5)
 

@@ -215,8 +215,8 @@ class TestRefusals:
     def test_models_without_gradients_and_tokens_that_are_missing(self):
         problems = unexplained(tiny_spec(), [sentiment("onnx"), tiny_taskmodel("gpt2")], "mask")
         assert problems == [
-            "attributions: onnx is no torch model, so it has no gradients; give the model folder that it was exported "
-            "from",
+            "attributions: onnx is no single torch model, so it has no gradients; give a model folder, for an export "
+            "that of its model",
             "attributions: the tokenizer of model has no mask token; take another baseline",
         ]
         assert "allowed: pad, mask" in unexplained(tiny_spec(), [tiny_taskmodel("bert")], "zero")[0]

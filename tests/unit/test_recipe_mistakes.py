@@ -203,15 +203,16 @@ class TestProblems:
         (found,) = refused(text.replace("{vectors: int8}]", "{vectors: int8, rescore: int8}]") + "retrieval}")
         assert "int8 vectors are ranked by their products at once; leave it out" in found
 
-    def test_perturbed_texts_need_a_reference(self):
+    def test_perturbed_texts_and_attributions_need_a_reference(self):
         text = (
             "teacher: {model: t}\nsteps: [prune.layers: {count: 1}]\ntask: {data: d, kind: classification}\n"
-            "evaluate: {stress: true, against: "
+            "evaluate: {stress: true, attributions: true, against: "
         )
         assert refused(text + "none}") == (
             "recipe.yaml:4: evaluate.stress: compares the result with a reference; name one as evaluate.against",
+            "recipe.yaml:4: evaluate.attributions: compares the result with a reference; name one as evaluate.against",
         )
-        assert parse_recipe(text + "teacher}").evaluate.stress
+        assert parse_recipe(text + "teacher}").evaluate.attributions
 
     def test_they_carry_their_line_in_a_file(self):
         text = "teacher: {model: t}\nsteps:\n  - prune.layers: {keep: [0]}\n  - distill.logits\n"

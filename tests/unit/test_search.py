@@ -238,5 +238,8 @@ def test_a_share_shortens_what_trains_and_nothing_else():
     assert third.steps[1:] == candidate.recipe.steps[1:]
     assert candidate.at(1) == candidate.recipe
     assert candidate.label == "distill.logits, prune.vocabulary, prune.structured ffn 0.5"
+    assert not candidate.recipe.evaluate.attributions
+    other = budget(optimise="score", attributions=True)
+    assert Candidate.of({"steps": ["prune.vocabulary"]}, other).recipe.evaluate.attributions
     other = Candidate.of({"steps": [trained, "prune.vocabulary"]}, budget(optimise="score"))
     assert other.key != candidate.key

@@ -31,7 +31,8 @@ class PrefixLM(PretextObjective):
     one network with one head learns all four. Source and target are the two segments of a sequence, the separator
     between them part of the source; a sequence of one text is divided at a random place.
 
-    UniLM's next sentence prediction beside the bidirectional part is left out, and special tokens are never hidden.
+    UniLM's next sentence prediction goes with the bidirectional direction: a task with ``pair: next_sentence`` and no
+    other direction, beside tasks of the others. Special tokens are never hidden.
 
     Attributes:
         bidirectional: Chance of this direction; the four are taken in proportion to each other.
@@ -71,6 +72,11 @@ class PrefixLM(PretextObjective):
         if not any(getattr(self, name) for name in DIRECTIONS):
             raise ValueError(f"one of {', '.join(DIRECTIONS)} must be above 0")
         return self
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether every sequence is bidirectional, so that its first token sees all of it."""
+        return not any(getattr(self, name) for name in DIRECTIONS if name != "bidirectional")
 
     def ask(self, text: Text) -> Ask:
         """Hide ``rate`` of each sequence, and write down which tokens see which."""

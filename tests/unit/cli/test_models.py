@@ -166,23 +166,36 @@ class TestEval:
         assert cells(out, "integrated gradients")[1] == str(model["examples"])
         assert "<h2>Attributions</h2>" in page.read_text(encoding="utf-8")
         code, _, err = call("eval", ran[0] / "onnx", *flags, *against)
-        assert (code, "onnx is no torch model, so it has no gradients" in err) == (2, True)
+        assert (code, "onnx is no single torch model, so it has no gradients" in err) == (2, True)
         code, _, err = call("eval", ran[0] / "model", *flags)
         assert (code, err) == (2, "--attributions: compares a model with its teacher; add --against MODEL\n")
 
-    def test_perturbed_texts_of_a_run(self, call, place, tmp_path):
-        changes = ("--set", "export=[onnx]", "--set", "evaluate.stress=true")
+    def test_perturbed_texts_and_attributions_of_a_run(self, call, place, tmp_path):
+        changes = ("--set", "export=[onnx]", "--set", "evaluate.stress=true", "--set", "evaluate.attributions=true")
         code, _, err = call("run", place / "recipe.yaml", "--out", tmp_path / "out", *changes)
         assert code == 0, err
         results = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
         assert [result["name"] for result in results if "stress" in result] == ["small", "onnx"]
         kept = json.loads((tmp_path / "out" / "results" / "onnx" / "result.json").read_text(encoding="utf-8"))
         assert [row["rule"] for row in kept["stress"]][:2] == ["clean", "neighbouring keys"]
-        assert "<h2>Perturbed texts</h2>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-        assert "### Perturbed texts" in (tmp_path / "out" / "model" / "README.md").read_text(encoding="utf-8")
+        assert [result["name"] for result in results if "attributions" in result] == ["small"]
+        (told,) = [result["attributions"] for result in results if "attributions" in result]
+        assert [row["method"] for row in told["rows"]][-1] == "random order"
+        page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+        card = (tmp_path / "out" / "model" / "README.md").read_text(encoding="utf-8")
+        for title in ("Perturbed texts", "Attributions"):
+            assert f"<h2>{title}</h2>" in page
+            assert f"### {title}" in card
         before = (tmp_path / "out" / "results.json").read_bytes()
         assert call("run", place / "recipe.yaml", "--out", tmp_path / "out", "--resume", *changes)[0] == 0
         assert (tmp_path / "out" / "results.json").read_bytes() == before
+
+    def test_attributions_of_what_no_step_changed_are_those_of_the_reference(self, call, place, tmp_path):
+        changes = ("--set", "steps=[]", "--set", "student={from: teacher}", "--set", "evaluate.attributions=true")
+        code, _, err = call("run", place / "recipe.yaml", "--out", tmp_path / "out", *changes)
+        assert code == 0, err
+        page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+        assert "Attributions are not compared: no step changed a weight" in page
 
     def test_an_export(self, call, place, ran):
         code, out, _ = call("eval", ran[0] / "onnx", "--data", place / "data", "--no-latency", "--json", "-")

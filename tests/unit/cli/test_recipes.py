@@ -104,6 +104,13 @@ class TestCheck:
         assert "nowhere" in err
         assert f"{place / 'data'}: no config.json here" in err
 
+    def test_models_whose_attributions_cannot_be_compared(self, call, place):
+        teacher = place / "teacher"
+        changes = ("--set", f"teacher.model=[{teacher}, {teacher}]", "--set", "evaluate.attributions=true")
+        code, _, err = call("check", place / "recipe.yaml", *changes)
+        assert code == 2
+        assert "evaluate.attributions: teacher is no single torch model, so it has no gradients; give a model" in err
+
     def test_steps_that_do_not_fit_the_student(self, call, place):
         code, _, err = call("check", place / "recipe.yaml", "--set", "steps.prune.layers.keep=[0, 7]")
         assert code == 2
