@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,14 +10,13 @@ import typer
 
 from compress.commands.run import Json
 from compress.terminal.models import AcceptIncomplete, answering, is_export, open_model, spec_of, task_for
-from compress.terminal.options import block_of, finite
+from compress.terminal.options import finite, index_forms
 from compress.terminal.output import as_json, plain, write_json
 from eval.errors import UserError, did_you_mean
 from eval.naming import distinct_names, public_name
 
 if TYPE_CHECKING:
     from compress.export.check.arithmetic import Arithmetic
-    from eval.ranking.vector_index import IndexForm
     from eval.task import TaskSpec
 
 
@@ -73,7 +71,7 @@ def evaluate(
         "accept_incomplete": accept_incomplete,
         "threads": None if against is None else default_threads() or None,
     }
-    forms = _forms(index or ())
+    forms = index_forms(index or ())
     candidate = open_model(model, name=names[0], arithmetic=_arithmetic(arithmetic), **opened)
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
     alone = {"--stress": stress, "--attributions": attributions} if against is None else {}
@@ -133,22 +131,6 @@ def _check_attributions(spec: TaskSpec, models: list[Any]) -> None:
 
     if problems := unexplained(spec, models):
         raise UserError(*problems)
-
-
-def _forms(given: Sequence[str]) -> list[IndexForm]:
-    """Return the forms of an index that were asked for; a word alone says how vectors are held."""
-    from eval.ranking.vector_index import IndexForm
-
-    found: list[IndexForm] = []
-    problems: list[str] = []
-    for text in given:
-        try:
-            found.append(block_of(IndexForm, text if ":" in text else f"vectors: {text}", "--index"))
-        except UserError as error:
-            problems += error.problems
-    if problems:
-        raise UserError(*problems)
-    return found
 
 
 def _arithmetic(given: str | None) -> Arithmetic | None:

@@ -21,8 +21,10 @@ def sentence(main: Certificate) -> str:
     points = 100 * claim.margin
     margin = f"{points:.1f} point" if round(points, 1) == 1 else f"{points:.3g} points"
     loss = f"a loss of more than {margin} {said.format(confidence=f'{100 * claim.confidence:g}%')}"
+    held = "" if main.index is None else f" (index: {main.index.title})"
     return (
-        f"{word} on {main.data.parts['test'].examples:,} test examples: {claim.metric} {candidate} against {teacher}; "
+        f"{word} on {main.data.parts['test'].examples:,} test examples{held}: "
+        f"{claim.metric} {candidate} against {teacher}; "
         f"{loss} ({TESTS.get(claim.method, claim.method)})"
     )
 
