@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compress.commands.optimize import Label, Text
 from compress.commands.run import Json
 from compress.terminal.models import AcceptIncomplete, answering, is_export, open_model, spec_of, task_for
 from compress.terminal.options import finite, index_forms
@@ -25,6 +26,8 @@ def evaluate(
     data: Annotated[str, typer.Option(help="Folder, file or hub name of the data.")],
     task: Annotated[str | None, typer.Option(help="Kind of task; by default the model's own.")] = None,
     against: Annotated[str | None, typer.Option(metavar="MODEL", help="The model it is compared with.")] = None,
+    text: Text = None,
+    label: Label = None,
     split: Annotated[
         str, typer.Option(help="Which examples; auto takes a labelled test split, else validation.")
     ] = "auto",
@@ -62,6 +65,8 @@ def evaluate(
     """Measure a model on data: score, size, latency, memory, and the paired difference to another model."""
     from compress.export.runtime.answering import default_threads
     from compress.recipe.checks import index_problems
+    from eval.data.columns import named_columns
+    from eval.kinds.kind_registry import kind_of
 
     names = distinct_names([model] if against is None else [model, against])
     if arithmetic is not None:
@@ -79,7 +84,8 @@ def evaluate(
     problems += [f"--index: {problem}" for problem in index_problems(task or spec_of(candidate).kind, forms)]
     if problems:
         raise UserError(*problems)
-    wanted = task_for(spec_of(candidate), data, task, metric)
+    columns = named_columns(kind_of(task or spec_of(candidate).kind), text, label)
+    wanted = task_for(spec_of(candidate), data, task, metric, columns)
     candidate = answering(candidate, wanted.spec)
     reference = None
     if against is not None:

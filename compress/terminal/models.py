@@ -11,6 +11,8 @@ import typer
 from eval.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from compress.export.check.arithmetic import Arithmetic
     from eval.data.loading import Task
     from eval.inference import Predictor
@@ -112,7 +114,13 @@ def answering(model: Any, spec: TaskSpec) -> Any:
     return model
 
 
-def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | None = None) -> Task:
+def task_for(
+    spec: TaskSpec,
+    data: str,
+    kind: str | None = None,
+    metric: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Task:
     """Read data for a model, with the labels and lengths that the model was made with."""
     from eval.data.arguments import as_made_for
     from eval.data.loading import load_task
@@ -125,6 +133,7 @@ def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | N
     return load_task(
         kind or spec.kind,
         data=data,
+        columns=columns or {},
         labels=spec.labels or None if same else None,
         # Vectors are judged by whatever this data knows of them.
         metric=named_metric(metric) if metric else (known_metric(spec) if same and not vectors else None),

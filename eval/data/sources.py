@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,17 @@ def _dataset_sources(data: Any, name: str, files: Mapping[str, str | Path]) -> d
     }
 
 
+def _near(name: str) -> str:
+    """Return the nearest name in the folder in which a file was looked for; nothing if none is near."""
+    path = Path(name)
+    try:
+        there = [each.name for each in path.parent.iterdir() if not each.name.startswith(".")]
+    except (OSError, ValueError):
+        return ""
+    near = get_close_matches(path.name, there, n=1, cutoff=0.8)
+    return f"; did you mean {str(path.parent / near[0])!r}?" if near else ""
+
+
 def _from_disk(path: Path) -> Any:
     import datasets
 
@@ -223,7 +235,9 @@ def _from_disk(path: Path) -> Any:
 def _from_hub(name: str) -> Any:
     match = HUB_NAME.fullmatch(name)
     if match is None:
-        raise UserError(f"{name}: no such file or folder, and no hub name (owner/name or owner/name:config) either")
+        raise UserError(
+            f"{name}: no such file or folder, and no hub name (owner/name or owner/name:config) either{_near(name)}"
+        )
     import datasets
 
     try:
@@ -232,5 +246,5 @@ def _from_hub(name: str) -> Any:
         raise UserError(
             f"{name}: there is no such folder, so it was taken as the name of a data set on the hub, "
             f"which could not be loaded ({type(error).__name__}: {error}); "
-            "give a folder that exists, or check the name and the connection"
+            f"give a folder that exists, or check the name and the connection{_near(name)}"
         ) from error

@@ -500,6 +500,19 @@ class TestBadItems:
         (path / "train.jsonl").write_bytes((path / "train.jsonl").read_bytes() + b'{"text": "\xff"}\n')
         assert refused("classification", path) == ["train.jsonl:3: is not valid UTF-8; save the file as UTF-8"]
 
+    def test_utf16_is_told_once(self, folder):
+        path = folder()
+        path.mkdir()
+        (path / "train.csv").write_bytes("text,label\na film,good\n".encode("utf-16") * 30)
+        assert refused("classification", path) == [
+            'train.csv: is UTF-16, as spreadsheets save "Unicode text"; save the file as UTF-8'
+        ]
+
+    def test_a_file_with_nearly_the_name_is_named(self, tmp_path):
+        (tmp_path / "reviews.csv").write_text("text,label\n", encoding="utf-8")
+        with pytest.raises(UserError, match=r"did you mean '.*reviews\.csv'\?"):
+            load_task("classification", tmp_path / "review.csv")
+
     def test_all_at_once_up_to_a_number(self, folder):
         path = folder(train=[*GOOD, *["no"] * 15], validation=["no"] * 15, test=[])
         wrong = refused("classification", path)
