@@ -15,6 +15,7 @@ from compress.export.check.verification import verify
 from compress.export.runtime.manifest import MANIFEST, read_manifest
 from compress.export.targets.library import ExportError
 from compress.recipe import Recipe, read_recipe
+from compress.recipe.checks import index_problems
 from eval.certificate.certified_sentence import sentence
 from eval.certificate.contents import Fixed, files_digest
 from eval.certificate.findings import Word
@@ -135,6 +136,8 @@ def _candidate(folder: Path, model: str | None, index: IndexForm | None) -> tupl
 def _not_measured(recipe: Recipe, model: str, index: IndexForm) -> str:
     """Return why there is no result with an index, and what to do."""
     forms = () if recipe.evaluate is None else recipe.evaluate.index
+    if recipe.task is not None and (unfit := next(index_problems(recipe.task.kind, [index]), "")):
+        return unfit
     if index in forms:
         return f"indexes were measured for exports, not for {model}; name one of them with --model"
     told = ", ".join(form.title for form in forms) or "none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 from tests.forking import Ending
@@ -231,6 +232,37 @@ OTHER: list[Case] = [
     ),
     Case(
         "eval: columns that are named", f"eval model --data odd.csv --no-latency {NAMED}", write("odd.csv", ODD), code=0
+    ),
+    Case(
+        "eval: numbers of the labels",
+        "eval model --data odd.csv --no-latency",
+        write("odd.csv", "text,label\na warm film,1.0\na dull film,0.0\n"),
+        says="labels: 0.0 = bad, 1.0 = good",
+        code=0,
+    ),
+    Case(
+        "eval: labels of another model",
+        "eval model --data odd.csv --no-latency",
+        write("odd.csv", "text,label\na warm film,warm\na dull film,dull\n"),
+        says="^labels: the model answers bad, good, the data has dull, warm; rename those of the data\n$",
+    ),
+    Case(
+        "predict: the folder of a run",
+        "predict out a",
+        lambda scene: shutil.copytree(scene / "export", scene / "out" / "export"),
+        says="out: no export.json here; its exports are out/export",
+    ),
+    Case("check: nearly the name", "check recipe.yml", says=r"No such file .*; did you mean 'recipe.yaml'\?"),
+    Case(
+        "search: a recipe",
+        "search recipe.yaml --out out",
+        says=r"^recipe.yaml: is a recipe, which compress run runs; a budget has limits, .*template: recipe.yaml\}\n$",
+    ),
+    Case(
+        "run: a budget",
+        "run budget.yaml --out out",
+        write("budget.yaml", "task: {kind: classification, data: data}\nlimits: [hours <= 1]\n"),
+        says="^budget.yaml: is a budget; compress search budget.yaml finds a recipe within it\n$",
     ),
     Case(
         "eval: columns too many",
