@@ -44,11 +44,13 @@ class Certified:
         file: The certificate.
         sentence: What it says.
         signature: Its signature, if it was signed.
+        checked_with: Words of ``compress recheck`` that name the models and the data.
     """
 
     file: Path
     sentence: str
     signature: Path | None = None
+    checked_with: tuple[str, ...] = ()
 
 
 def certify(
@@ -113,7 +115,9 @@ def certify(
     said = sentence(contents.main)
     quote_in_card(where / CARD, said)
     quote_in_page(folder / PAGE, f"{result.name}: {said}")
-    return Certified(out, said, signed)
+    named = [("--model", where), *(("--teacher", at) for one in teachers for at in folders_of(one))]
+    named += [("--data", recipe.task.data)] if recipe.task is not None and recipe.task.data else []
+    return Certified(out, said, signed, tuple(str(word) for pair in named for word in pair))
 
 
 def _candidate(folder: Path, model: str | None, index: IndexForm | None) -> tuple[Recipe, str, Result]:

@@ -55,7 +55,7 @@ def certify(
     typer.echo(f"certificate: {done.file}")
     if done.signature is not None:
         typer.echo(f"signature: {done.signature}")
-    say_next("compress", "recheck", done.file)
+    say_next("compress", "recheck", done.file, *done.checked_with)
 
 
 def recheck(
