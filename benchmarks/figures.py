@@ -28,6 +28,7 @@ from benchmarks import (
     inference_report,
     last_layer,
     multitask,
+    papers,
     pretrained,
     readme_picture,
     rounds,
@@ -88,6 +89,8 @@ def expected(name: str, archive: Archive) -> str:
     file = archive.folder / f"{name}.json"
     if name == inference_report.NAME:
         return inference_report.sections(archive.folder)
+    if name == papers.NAME:
+        return papers.report(archive)
     report = REPORTS.get(name)
     if report is not None:
         made = f"*Being measured: `python -m benchmarks.{name.replace('-', '_')}`.*"
