@@ -24,7 +24,6 @@ from eval.certificate.own_figures import check_own_figures
 from eval.certificate.signature import sign as write_signature
 from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.writing import atomic_write
-from eval.ranking.index_fields import IndexFields
 from eval.ranking.indexed import indexed_name
 from eval.ranking.vector_index import IndexForm
 from eval.report.certified import quote_in_card, quote_in_page
@@ -145,7 +144,7 @@ def _not_measured(recipe: Recipe, model: str, index: IndexForm) -> str:
     if index in forms:
         return f"indexes were measured for exports, not for {model}; name one of them with --model"
     told = ", ".join(form.title for form in forms) or "none"
-    asked = ", ".join(f"{name}: {value}" for name, value in IndexFields.of(index).plain().items())
+    asked = ", ".join(f"{name}: {value}" for name, value in index.fields.plain().items())
     return f"{index.title} was not measured (measured: {told}); run the recipe with evaluate: {{index: [{{{asked}}}]}}"
 
 

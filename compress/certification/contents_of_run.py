@@ -44,7 +44,6 @@ from eval.example_digests import example_digest
 from eval.files.json_text import read_json
 from eval.naming import without_paths
 from eval.predictions import Kept
-from eval.ranking.index_fields import IndexFields
 from eval.result import Result
 from eval.stress.stress_rows import Perturbed
 
@@ -112,7 +111,7 @@ def contents_of(looked: Looked) -> Contents:
         machine=machine_of(result.machine),
         tolerances=WIDE if _coded(looked) else Tolerances(),
         members={},
-        index=None if looked.index is None else IndexFields.of(looked.index),
+        index=None if looked.index is None else looked.index.fields,
     )
     lineage = read_json(looked.folder / MODEL / LINEAGE)
     perturbed = tuple(Perturbed(**without_nan(asdict(each))) for each in result.perturbed)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from eval.ranking.vector_index import IndexForm
+from typing import Any
 
 NAMED = ", index "
 """What stands between the name of a model and the title of the form its documents were held in."""
@@ -31,11 +28,6 @@ class IndexFields:
     dimensions: int | None = None
     rescore: str | None = None
     candidates: int | None = None
-
-    @classmethod
-    def of(cls, form: IndexForm) -> IndexFields:
-        """Return the fields of a form."""
-        return cls(form.vectors, form.dimensions, form.rescore, None if form.rescore is None else form.candidates)
 
     @property
     def title(self) -> str:

@@ -60,7 +60,13 @@ class IndexForm(BaseModel):
     @property
     def title(self) -> str:
         """What reports call it."""
-        return IndexFields.of(self).title
+        return self.fields.title
+
+    @property
+    def fields(self) -> IndexFields:
+        """Its fields, as a certificate has them."""
+        candidates = None if self.rescore is None else self.candidates
+        return IndexFields(self.vectors, self.dimensions, self.rescore, candidates)
 
     def bytes_of(self, documents: int, width: int) -> int:
         """Return the bytes that the vectors of so many documents take, of an embedder with so many dimensions."""

@@ -159,7 +159,8 @@ class TestWhatIsKept:
         assert [dict(item) for item in task.splits["unlabeled"]] == [{"text": "so good"}, {"text": "so bad"}]
         wrong = refused("classification", folder(train=GOOD, test=[GOOD[0], bare[0]]))
         assert wrong == [
-            "test.jsonl:2: the field 'label' is missing; there are 'text'; name its column with columns: {label: ...}"
+            "test.jsonl:2: the field 'label' is missing; there are 'text'; name its column with columns: {label: ...}, "
+            "or --label of compress optimize, distill and eval"
         ]
 
 
@@ -320,7 +321,7 @@ class TestHub:
         wrong = refused("classification", tmp_path / "data")
         assert wrong[0] == (
             f"{tmp_path}/data (train): row 1: the field 'text' is missing; there are 'said', 'label', 'who'; "
-            "name its column with columns: {text: ...}"
+            "name its column with columns: {text: ...}, or --text of compress optimize, distill and eval"
         )
         assert refused("classification", tmp_path / "data", files={"validation": "validation_match"}) == [
             f"{tmp_path}/data: files: validation: there is no split 'validation_match'; "
