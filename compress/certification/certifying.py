@@ -114,7 +114,10 @@ def certify(
     said = sentence(contents.main)
     quote_in_card(where / CARD, said)
     quote_in_page(folder / PAGE, f"{result.name}: {said}")
-    named = [("--model", where), *(("--teacher", at) for one in teachers for at in folders_of(one))]
+    named: list[tuple[str, str | Path]] = [
+        ("--model", where),
+        *(("--teacher", at) for one in teachers for at in folders_of(one)),
+    ]
     named += [("--data", recipe.task.data)] if recipe.task is not None and recipe.task.data else []
     return Certified(out, said, signed, tuple(str(word) for pair in named for word in pair))
 
