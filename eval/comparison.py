@@ -35,7 +35,7 @@ def measure_together(
         split: Which examples.
         margin: Loss against the reference that is allowed, in units of the metric.
         latency: What to time; None times nothing, and what has ``timed`` False is not timed.
-        seed: Seed of the resampling.
+        seed: Which examples are put together where there are too many to leave out each.
         same_engine: Names of models -> that of the reference's own export for the same engine, which is measured too.
 
     Raises:

@@ -50,6 +50,10 @@ class UserError(CompressError):
         super().__init__("\n".join(self.problems))
 
 
+class MissingLibraryError(UserError):
+    """A library that is not installed; the message says how to install it."""
+
+
 class DivergedError(CompressError):
     """Training produced a loss that is not a number, or a model that collapsed."""
 

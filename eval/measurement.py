@@ -73,7 +73,7 @@ def measure(
         margin: Loss against the reference that is allowed, in units of the metric.
         latency: What to time; None times nothing. A reference that is a model is timed alternately with this one.
         batch_size: Rows of a batch when answering.
-        seed: Seed of the resampling.
+        seed: Which examples are put together where there are too many to leave out each.
         metric: The primary metric in the place of the task's own: a name, or a function ``(y_true, y_pred) -> float``
             (see ``eval.metrics.own_metric``).
 
@@ -112,7 +112,7 @@ def measure(
     if problems:
         raise UserError(*problems)
     result, kept = _answered(model, model.name, task, examples, split, batch_size, seed)
-    role, chosen_on = role_of(examples.digest, model, against)
+    role, chosen_on = role_of(examples.digest, model, against, split)
     result = result.model_copy(update={"role": role, "chosen_on": chosen_on})
     parts = groups(task.spec, model.encoder, examples)
     rows: list[LatencyRow] = []
@@ -166,7 +166,6 @@ def pair(
     scored = paired_scores(spec, answers, kept[0][0].gold, groups, seed)
     found = scored.difference
     interval, level = found.interval(CONFIDENCE), float(scored.scores[:, 1].mean())
-    needed = found.units_needed(margin)
     values = [np.array(side.values) for side in kept[0]]
     agreed = [agreement(spec.kind, one.answers, other.answers) for one, other in kept]
     several = len(pairs) > 1
@@ -181,14 +180,14 @@ def pair(
             *(1 + end / level if level > 0 else math.nan for end in (interval.value, interval.low, interval.high))
         ),
         p_value=found.p_value(),
-        noninferiority_p=found.p_value(-margin),
+        noninferiority_p=None if chosen else found.p_value(-margin),
         confidence=CONFIDENCE,
         seeds=len(pairs),
         covers="training anew" if several else "these models",
         these_models=found.of_these_models(CONFIDENCE) if several else None,
         method=method_for(groups is not None),
         groups=None if groups is None else len(units_of(number, groups, number)),
-        examples_needed=None if needed is None else math.ceil(needed * number / scored.units),
+        examples_needed=scored.examples_needed(margin, number),
         smallest_margin=found.smallest_margin(),
         agreement={name: float(np.mean([one[name] for one in agreed])) for name in agreed[0]},
         mcnemar=mcnemar(*values) if not several and all(is_binary(side) for side in values) else None,
@@ -298,7 +297,7 @@ def _answered(
         gold=[{field: example[field] for field in kind.gold if field in example} for example in examples],
         values=[float(value) for value in values],
         logits=[_shortest(row) for row in predictions.logits] if few else None,
-        groups=[example.get("group") for example in examples] if any("group" in one for one in examples) else None,
+        groups=examples.groups,
     )
     calibration = None
     if kind.calibrated:

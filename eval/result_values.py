@@ -36,7 +36,7 @@ class Comparison(_Part):
         difference: Candidate minus reference.
         retention: Candidate divided by reference.
         p_value: One-sided, of "the candidate is not better".
-        noninferiority_p: One-sided, of "the candidate loses the margin or more".
+        noninferiority_p: One-sided, of "the candidate loses the margin or more"; None where the verdict is selection.
         confidence: Coverage of the intervals.
         resamples: Resamples behind the intervals of results of before; today's need none.
         seeds: Pairs of results that were pooled.
@@ -112,7 +112,7 @@ class ResultValues(_Part):
         no_memory: Why there is no ``memory``; None if it was not asked for.
         seconds: Seconds to answer the split once.
         machine: See ``eval.cost.machine.machine``.
-        seed: Seed of the resampling.
+        seed: Which examples are put together where there are too many to leave out each.
         training_seed: Seed that the model was trained with; None if it does not say.
         created: Time of the measurement, UTC.
         made_from: Digest of all that the measurement depends on, where whoever asked for it keeps results.

@@ -1,7 +1,7 @@
 """The scores of every kind of task: on all examples, on one, and on any resample of them.
 
 A metric is defined once, as a function of the indices of examples (see ``eval.metrics.scorers``). The score of a split,
-the bootstrap and the slices all use that function, so they cannot disagree.
+its interval and the slices all use that function, so they cannot disagree.
 
 All scores are fractions (0 to 1, correlations -1 to 1), not percent. Where a metric does not exist it is 0, without a
 warning: a correlation, when all predictions or all labels are equal; an F1, when there is nothing to find.
@@ -107,7 +107,7 @@ def score(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]
 
 
 def resampler(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
-    """Return the metric of the task as a function of the indices of examples, cheap enough for a bootstrap.
+    """Return the metric of the task as a function of the indices of examples, cheap enough to ask a thousand times.
 
     Raises:
         UserError: As for ``score``.

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 def seed_pairs(candidates: Sequence[Result], references: Sequence[Result]) -> list[tuple[Result, Result]]:
     """Return candidate and reference of each training seed.
 
-    One reference is that of all candidates. Several are paired off by their training seeds; where some do not say
-    theirs, as results of before, or share one, as a teacher that was measured several times, by their order.
+    One reference is that of all candidates. Several are paired off by their training seeds. Their order counts only
+    where all have one seed, or say none, as a teacher that was measured several times.
 
     Raises:
-        UserError: There is no candidate, a seed lacks its partner, or the numbers differ.
+        UserError: There is no candidate, a seed is unknown or lacks its partner, or the numbers differ.
     """
     if candidates and len(references) == 1:
         return [(one, references[0]) for one in candidates]
@@ -43,6 +43,12 @@ def seed_pairs(candidates: Sequence[Result], references: Sequence[Result]) -> li
     twice = [seed for seed, count in Counter(seeds[0]).items() if seed is not None and count > 1]
     if twice:
         raise UserError(f"pair: seed {twice[0]} is that of several candidates; give one result a seed")
+    if len(set(seeds[1])) > 1:
+        told = ", ".join("unknown" if seed is None else str(seed) for seed in seeds[1])
+        raise UserError(
+            f"pair: the training seeds of the references ({told}) do not say which candidate each belongs to; "
+            "give one result of every candidate's seed"
+        )
     return list(zip(candidates, references, strict=True))
 
 

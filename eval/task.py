@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 from pydantic import BaseModel, ConfigDict, Field, WrapValidator, model_validator
 
-from eval.example_digests import examples_digest
+from eval.example_digests import examples_digest, groups_of
 from eval.examples import Example as Example
 from eval.kinds.kind_registry import kind_names, kind_of
 from eval.metrics.own_metric import OwnMetric, as_name
@@ -145,6 +145,11 @@ class Examples(Sequence[Example]):
         The field ``group`` is left out: no model reads it, so caches, teachers and results stay those of the data.
         """
         return examples_digest(self.items)
+
+    @property
+    def groups(self) -> list[str | None] | None:
+        """The group of each example; None if no example has one."""
+        return groups_of(self.items)
 
     def sample(self, count: int, seed: int) -> Examples:
         """Return ``count`` examples drawn without replacement, in file order; all of them if there are fewer."""

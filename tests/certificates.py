@@ -155,8 +155,8 @@ class Again:
     def __init__(self, candidate=CANDIDATE, teacher=TEACHER, here=MACHINE, ratio: float | None = 2.9) -> None:
         outputs: list = [[-1.0, 1.0]] * EXAMPLES
         size = len("model.onnx of small")
-        self.found = Replayed(candidate, outputs, size, 100)
-        self.reference = Replayed(teacher, outputs, size + 2, 100)
+        self.found = Replayed(candidate, outputs, size, 100, 128, 10)
+        self.reference = Replayed(teacher, outputs, size + 2, 100, 128, 10)
         self.here, self.measured = here, ratio
 
     def candidate(self) -> Replayed:
@@ -190,5 +190,5 @@ def refixed(contents: Contents, **main) -> Contents:
     gold, candidate, teacher = (
         [getattr(row, side) for row in contents.rows] for side in ("gold", "candidate", "teacher")
     )
-    outcome = outcome_of(changed.task, fixed.claim, gold, candidate, teacher)
+    outcome = outcome_of(changed.task, fixed.claim, gold, candidate, teacher, family=changed.family)
     return replace(contents, main=replace(changed, fixed=fixed, looks=looks, outcome=outcome))

@@ -60,6 +60,7 @@ def certify(
     index: IndexForm | None = None,
     margin: float | None = None,
     sign: str | Path | None = None,
+    family: Sequence[float] = (),
 ) -> Certified:
     """Write the certificate of a model that a run made; the model's card and the run's page then quote it.
 
@@ -72,6 +73,8 @@ def certify(
             float32 vectors.
         margin: The margin that is expected; it must be the one that was fixed before the test split was opened.
         sign: A private key as PEM, to sign with (see ``eval.certificate.signature``).
+        family: Where it is one of several candidates that were looked at together, the p-value of each other one (see
+            ``eval.certificate.contents.Certificate``).
 
     Raises:
         UserError: The run has no teacher to compare with or no claim, the scores are those of a selection, the claim
@@ -97,8 +100,11 @@ def certify(
             f"{result.name}: no claim was fixed for these files before {result.split} was opened, or they were changed "
             "since; run the recipe again"
         )
-    if roles is None or roles.task.splits[roles.report].digest != result.digest:
+    test = None if roles is None else roles.task.splits[roles.report]
+    if test is None or test.digest != result.digest:
         problems.append(f"{folder}: the data is not what it was when the run was measured; restore it")
+    elif result.kept is not None and result.kept.groups != test.groups:
+        problems.append(f"{folder}: the examples are in other groups than when the run was measured; restore the data")
     if recipe.teacher is not None and recipe.teacher.predictions is not None:
         problems.append("teacher: a file of predictions cannot be run again, so nothing is certified against it")
     if not all(map(folders_of, teachers)):
@@ -106,7 +112,8 @@ def certify(
     if problems or roles is None or fixed is None:
         raise UserError(*problems)
     _gate(where)
-    contents = contents_of(Looked(folder, recipe, result, reference, fixed, roles, where, teachers, index))
+    looked = Looked(folder, recipe, result, reference, fixed, roles, where, teachers, index, tuple(family))
+    contents = contents_of(looked)
     if (found := check_own_figures(contents)).word is not Word.VALID:
         raise UserError(*(f"{folder}: {problem}" for problem in found.sentences))
     atomic_write(out, contents.to_bytes())

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compress.artifact.lineage import FILE as LINEAGE
-from compress.artifact.lineage import read_lineage
-from compress.artifact.record import choices
-from compress.certification.replaying import machine_of, splits_of
+from compress.certification.replaying import chosen_in, machine_of, splits_of
 from compress.engine.claim_file import folders_of
 from compress.engine.looks import read_looks
 from compress.engine.preflight import result_name
@@ -73,6 +71,7 @@ class Looked:
         where: Folder of the candidate.
         teachers: The teacher, or the members of an ensemble.
         index: How the candidate's documents were held; None for float32 vectors.
+        family: See ``eval.certificate.contents.Certificate``.
     """
 
     folder: Path
@@ -84,6 +83,7 @@ class Looked:
     where: Path
     teachers: Sequence[TaskModel]
     index: IndexForm | None = None
+    family: tuple[float, ...] = ()
 
 
 def contents_of(looked: Looked) -> Contents:
@@ -92,7 +92,7 @@ def contents_of(looked: Looked) -> Contents:
     test = looked.roles.task.splits[looked.roles.report]
     ours, theirs = _kept(result), _kept(looked.reference)
     gold, candidate, teacher = (without_nan(side) for side in (ours.gold, ours.answers, theirs.answers))
-    groups = [str(example["group"]) if grouped and "group" in example else None for example in test]
+    groups = (test.groups if grouped else None) or [None] * len(test)
     rows = zip(map(example_digest, test), gold, candidate, teacher, groups, strict=True)
     task = without_nan(result.task.model_dump(mode="json"))
     main = Certificate(
@@ -102,7 +102,7 @@ def contents_of(looked: Looked) -> Contents:
         task=task,
         fixed=fixed,
         looks=tuple(without_nan(look.model_dump(mode="json")) for look in read_looks(looked.folder)),
-        outcome=outcome_of(task, fixed.claim, gold, candidate, teacher, groups if grouped else None),
+        outcome=outcome_of(task, fixed.claim, gold, candidate, teacher, groups if grouped else None, looked.family),
         candidate=_model(result, result.name, [looked.where]),
         teacher=_model(looked.reference, fixed.reference, [at for one in looked.teachers for at in folders_of(one)]),
         exports=tuple(_others(looked)),
@@ -112,6 +112,7 @@ def contents_of(looked: Looked) -> Contents:
         tolerances=WIDE if _coded(looked) else Tolerances(),
         members={},
         index=None if looked.index is None else looked.index.fields,
+        family=looked.family,
     )
     lineage = read_json(looked.folder / MODEL / LINEAGE)
     perturbed = tuple(Perturbed(**without_nan(asdict(each))) for each in result.perturbed)
@@ -165,9 +166,7 @@ def _others(looked: Looked) -> Iterator[Model]:
 
 def _data(looked: Looked) -> TestData:
     parts = splits_of(looked.roles)
-    chosen = dict(choices(read_lineage(looked.folder / MODEL / LINEAGE)))
-    if (looked.where / MANIFEST).is_file():
-        chosen |= read_json(looked.where / MANIFEST).get("chosen_on") or {}
+    chosen = chosen_in(looked.folder / MODEL) | chosen_in(looked.where)
     for teacher in looked.teachers:
         chosen |= {f"{what}, {teacher.name}": digest for what, digest in teacher.chosen_on.items()}
     return TestData(

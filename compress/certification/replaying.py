@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
 from eval.certificate.archive import DamagedError
 from eval.certificate.contents import Contents, Machine, Speed
 from eval.certificate.findings import Report
@@ -24,6 +26,16 @@ if TYPE_CHECKING:
 
 SECONDS = 2.0
 """Time for each model at each batch size."""
+
+
+class ManifestChoices(BaseModel):
+    """What of ``export.json`` is read here.
+
+    Attributes:
+        chosen_on: What was trained or chosen -> digest of the examples; earlier versions recorded none.
+    """
+
+    chosen_on: dict[str, str] | None = None
 
 
 def recheck(
@@ -63,7 +75,34 @@ def recheck(
     if contents is not None and roles is not None and model is not None and teachers and level > 2:
         again = ModelsAgain(contents, Path(model), [Path(folder) for folder in teachers], roles)
     splits = None if roles is None else splits_of(roles)
-    return recheck_with(path, model=model, teacher=teachers, splits=splits, replay=again, key=key, level=level)
+    given: dict[str, Any] = {"model": model, "teacher": teachers, "splits": splits}
+
+    def chosen_on() -> dict[str, str]:
+        named = {"model": model} if model is not None else {}
+        named |= {f"teacher {number}": folder for number, folder in enumerate(teachers, start=1)}
+        return {f"{what}, {name}": used for name, at in named.items() for what, used in chosen_in(Path(at)).items()}
+
+    return recheck_with(path, **given, chosen_on=chosen_on, replay=again, key=key, level=level)
+
+
+def chosen_in(folder: Path) -> dict[str, str]:
+    """Return what the records in the folder of a model or of an export say was trained or chosen -> digest.
+
+    Raises:
+        UserError: A record is damaged.
+    """
+    from compress.artifact.lineage import FILE, read_lineage
+    from compress.artifact.record import choices
+    from compress.export.runtime.manifest import MANIFEST
+    from eval.files.typed_json import read_typed
+    from teachers.chosen_on import chosen_on
+
+    found = chosen_on(folder)
+    if (folder / FILE).is_file():
+        found |= choices(read_lineage(folder / FILE))
+    if (folder / MANIFEST).is_file():
+        found |= read_typed(folder / MANIFEST, ManifestChoices, "export it again").chosen_on or {}
+    return found
 
 
 def roles_of(contents: Contents, data: str | Path) -> Roles:
@@ -186,11 +225,11 @@ def _answered(model: Predictor, examples: Examples) -> Replayed:
     from eval.measurement import size_of
 
     size, file_bytes = size_of(model)
-    cost = (file_bytes, None if size is None else size.macs)
+    known = (None, None, None) if size is None else (size.macs, size.macs_length, size.parameters)
     if not len(examples):
-        return Replayed((), (), *cost)
+        return Replayed((), (), file_bytes, *known)
     found = completed(model, examples, predict(model, examples))
-    return Replayed(without_nan(found.answers), found.logits, *cost)
+    return Replayed(without_nan(found.answers), found.logits, file_bytes, *known)
 
 
 def open_folder(folder: Path, spec: TaskSpec) -> Predictor:

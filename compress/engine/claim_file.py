@@ -35,7 +35,7 @@ def claim_of(spec: TaskSpec, examples: Examples, split: str, margin: float, seed
         margin: Loss that is allowed.
         seed: Which examples are put together where there are too many to leave out each.
     """
-    grouped = any(example.get("group") is not None for example in examples)
+    grouped = examples.groups is not None
     return Claim(
         metric=spec.metric,
         margin=float(margin),

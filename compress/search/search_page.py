@@ -161,13 +161,13 @@ def finals(looked_at: Sequence[Winner]) -> list[dict[str, Any]]:
     does the verdict.
     """
     found = [_final(one) for one in looked_at]
-    p_values = [one.get("p_value") for one in found]
-    known = [value for value in p_values if value is not None]
-    if len(found) < 2 or len(known) < len(found):
+    if len(found) < 2:
         return found
-    for one, corrected in zip(found, holm(known), strict=True):
+    for one, corrected in zip(found, holm([winner.p_value for winner in looked_at]), strict=True):
+        if one.get("p_value") is None:
+            continue
         one["p_value_corrected"] = corrected
-        if one["verdict"] == "non-inferior" and corrected > (1 - one["confidence"]) / 2:
+        if one["verdict"] == "non-inferior" and corrected >= (1 - one["confidence"]) / 2:
             one["verdict"] = "not shown"
     return found
 

@@ -235,7 +235,10 @@ class _Searching:
         best = winners(standings, self.budget)
         # A search that goes on may end with another winner; all that were looked at are one family.
         earlier = [one for one in standings if one not in best and (self._winner(one) / RESULTS_FILE).is_file()]
-        found = tuple(self._looked_at(one) for one in [*best, *earlier])
+        looked_at = [self._looked_at(one) for one in [*best, *earlier]]
+        found = tuple(
+            self._certified(one, [other.p_value for other in looked_at if other is not one]) for one in looked_at
+        )
         near = None if found else nearest(standings, self.budget)
         page = write_page(self.out, self.budget, self.teacher, standings, trials.spent(), found, ended=True)
         return Found(self.out, tuple(standings), tuple(front(standings, self.budget)), found, near, page)
@@ -256,13 +259,18 @@ class _Searching:
                 take(folder, recipe)
                 take_over(recipe, [self.out / STORE / place for place in one.places], folder / "steps")
                 run_recipe(recipe, folder, resume=True)
-            winner = Winner(one, folder, tuple(map(Result.load, sorted((folder / RESULTS).iterdir()))))
-            name = None if winner.result is None else winner.result.name
+            return Winner(one, folder, tuple(map(Result.load, sorted((folder / RESULTS).iterdir()))))
+
+    def _certified(self, winner: Winner, family: list[float]) -> Winner:
+        """Write the certificate of a winner, corrected for the p-values of all others that were looked at."""
+        name = None if winner.result is None else winner.result.name
+        how: dict[str, Any] = {"model": name, "margin": self.budget.margin, "family": family}
+        with exclusive(winner.folder):
             try:
-                certified = certify(folder, folder / CERTIFICATE, model=name, margin=self.budget.margin)
+                certified = certify(winner.folder, winner.folder / CERTIFICATE, **how)
             except CompressError as error:
                 return replace(winner, said=f"There is no certificate: {error}")
-            return replace(winner, certificate=certified.file, said=certified.sentence)
+        return replace(winner, certificate=certified.file, said=certified.sentence)
 
 
 def _space(budget: Budget, prepared: Prepared) -> tuple[Any, list[Any]]:

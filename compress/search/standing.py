@@ -138,6 +138,12 @@ class Winner:
         in_8_bits = [result for result in exports if result.name.endswith("-int8")]
         return next(iter([*in_8_bits, *exports, *held]), None)
 
+    @property
+    def p_value(self) -> float:
+        """One-sided, of "it loses the margin or more"; 1 where its scores are held against no margin."""
+        found = None if self.result is None or self.result.comparison is None else self.result.comparison
+        return 1.0 if found is None or found.noninferiority_p is None else found.noninferiority_p
+
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
     """Whether a point is nowhere worse than another, and somewhere better."""

@@ -20,12 +20,14 @@ def sentence(main: Certificate) -> str:
     candidate, teacher = (_score(scores.get(claim.metric)) for scores in (outcome.candidate, outcome.teacher))
     points = 100 * claim.margin
     margin = f"{points:.1f} point" if round(points, 1) == 1 else f"{points:.3g} points"
+    test = TESTS.get(claim.method, claim.method)
+    if main.family:
+        test += f", corrected by Holm's method for {len(main.family) + 1} candidates"
     loss = f"a loss of more than {margin} {said.format(confidence=f'{100 * claim.confidence:g}%')}"
     held = "" if main.index is None else f" (index: {main.index.title})"
     return (
         f"{word} on {main.data.parts['test'].examples:,} test examples{held}: "
-        f"{claim.metric} {candidate} against {teacher}; "
-        f"{loss} ({TESTS.get(claim.method, claim.method)})"
+        f"{claim.metric} {candidate} against {teacher}; {loss} ({test})"
     )
 
 

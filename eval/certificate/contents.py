@@ -41,9 +41,10 @@ class Claim:
         margin: Loss against the teacher that is allowed, in units of the metric.
         confidence: Coverage of the interval of the difference.
         method: The test: see ``eval.result_values.Comparison.method``.
-        correction: What was done since several candidates are compared: ``none`` or ``Holm``.
-        groups: Whether examples have groups, which are then resampled whole.
-        seed: Seed of the resampling.
+        correction: ``none``: the claim of a run is of one candidate. Candidates of one search are corrected together
+            when all were looked at, which can only take a verdict away (see ``Certificate.family``).
+        groups: Whether examples have groups, which are then left out whole.
+        seed: Which examples are put together where there are too many to leave out each.
         split: Name of the split that reports.
         digest: SHA-256 of its examples.
     """
@@ -270,6 +271,8 @@ class Certificate:
         members: SHA-256 of the other members.
         stress: What came of perturbed texts, if the run measured it.
         index: How the candidate's documents were held, where not as float32 vectors; the teacher's always are.
+        family: One-sided p-value of each other candidate of the same search, of "it loses its margin or more"; the
+            verdict is corrected for all of them by Holm's method.
     """
 
     format: int
@@ -289,6 +292,7 @@ class Certificate:
     members: dict[str, str]
     stress: Stress | None = None
     index: IndexFields | None = None
+    family: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -337,6 +341,8 @@ class Contents:
             PROVENANCE: canonical(without_nan(self.provenance)),
         }
         main = asdict(self.main)
+        if not self.main.family:
+            del main["family"]
         if self.main.stress is None:
             del main["stress"]
         else:

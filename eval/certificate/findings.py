@@ -88,7 +88,9 @@ class Report:
         return {"word": self.word, "exit_code": self.exit_code, "sentence": self.sentence, "levels": found}
 
     def __str__(self) -> str:
-        rows = [f"{self.word}: {self.sentence}" if self.sentence else str(self.word)]
+        stands = self.exit_code <= EXIT_CODES[Word.NOT_COMPARABLE]
+        said = self.sentence and f"{': ' if stands else ', though it says: '}{self.sentence}"
+        rows = [f"{self.word}{said}"]
         for finding in self.findings:
             place = f"level {finding.level}, " if finding.level else ""
             rows.append(f"{place}{LEVELS[finding.level]}: {finding.word}")

@@ -7,13 +7,14 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from statistics import median
 from typing import Any
 
 from eval.certificate.contents import Certificate, Contents, Model, Speed, Stress, Tolerances
 from eval.certificate.findings import Finding, Word
-from eval.certificate.recomputing import Asked, outcome_of
-from eval.errors import shortened
+from eval.certificate.recomputing import Asked, outcome_of, power_of
+from eval.errors import MissingLibraryError, shortened
 from eval.kinds.kind_registry import kind_of
 from eval.proof.paired_predictions import method_for
 from eval.ranking.index_fields import NAMED
@@ -26,31 +27,55 @@ ROLES = ("train", "select", "test")
 
 
 def check_own_figures(contents: Contents) -> Finding:
-    """Compute everything again that follows from the predictions, and compare what is said twice."""
-    main, problems = contents.main, list(_problems(contents))
+    """Compute everything again that follows from the predictions, and compare what is said twice.
+
+    A metric whose library is not installed gives ``PARTIAL``: nothing is wrong, and nothing is shown.
+    """
+    main, problems, lacking = contents.main, list(_beside_scores(contents)), []
     rows: tuple[Stressed, ...] = ()
-    if main.stress is not None:
-        try:
+    told = _met_before(main)
+    said = "the predictions"
+    try:
+        problems += _statistics(contents)
+        if main.outcome.verdict == "not shown":
+            told += filter(None, [power_of(main.task, main.fixed.claim, *_scored(contents))])
+        if main.stress is not None:
+            said = "the answers to perturbed texts"
             rows = stressed(contents, main.stress.seed)
             problems += _under_stress(main.stress, rows, main.tolerances.computed)
-        except Exception as error:  # answers may hold anything, as predictions
-            problems.append(
-                f"the answers to perturbed texts cannot be scored ({type(error).__name__}: {str(error)[:200]})"
-            )
+    except MissingLibraryError as error:
+        lacking.append(f"{said} cannot be scored: {error}")
+    except Exception as error:  # predictions and answers may hold anything; no such certificate is valid
+        problems.append(f"{said} cannot be scored ({type(error).__name__}: {str(error)[:200]})")
     if problems:
         return Finding(1, Word.INVALID, tuple(map(shortened, problems)))
-    return Finding(1, Word.VALID, tuple(stress_sentences(rows, main.candidate.name, main.fixed.reference)))
+    if lacking:
+        return Finding(1, Word.PARTIAL, tuple(lacking))
+    told += stress_sentences(rows, main.candidate.name, main.fixed.reference)
+    return Finding(1, Word.VALID, tuple(told))
 
 
-def _problems(contents: Contents) -> Iterator[str]:
+def _met_before(main: Certificate) -> list[str]:
+    """Say how many test examples stand among those that trained or chose, too."""
+    return [
+        f"{len(places):,} of {main.data.parts['test'].examples:,} test examples stand in {role} too"
+        for role, places in sorted(main.data.overlap.items())
+        if places and "test" in main.data.parts
+    ]
+
+
+def _scored(contents: Contents) -> tuple[list[Any], list[Any], list[Any], list[str | None] | None]:
+    """Return truths, the predictions of candidate and teacher, and groups where the claim has any."""
+    rows, grouped = contents.rows, contents.main.fixed.claim.groups
+    sides = ([row.gold for row in rows], [row.candidate for row in rows], [row.teacher for row in rows])
+    return *sides, [row.group for row in rows] if grouped else None
+
+
+def _beside_scores(contents: Contents) -> Iterator[str]:
     main = contents.main
     yield from _claim(main)
     yield from _data(contents)
     yield from _lineage(contents)
-    try:
-        yield from _statistics(contents)
-    except Exception as error:  # predictions may hold anything; no such certificate is valid
-        yield f"the predictions cannot be scored ({type(error).__name__}: {str(error)[:200]})"
     for model in (main.candidate, main.teacher, *main.exports):
         yield from _bytes(model)
     for speed in main.speeds:
@@ -70,7 +95,9 @@ def _claim(main: Certificate) -> Iterator[str]:
             "claim: is not the one that was fixed when the split was opened: the margin, the test or a model was moved "
             "afterwards"
         )
-    if any(str(look.get("time", "")) < fixed.time for look in own if look.get("claim") == fixed.digest):
+    before = list(takewhile(lambda look: look.get("claim") != fixed.digest, own))
+    late = [look for look in own if look.get("claim") == fixed.digest and str(look.get("time", "")) < fixed.time]
+    if late or any(not look.get("claim") for look in before):
         yield "claim: was fixed after the split was opened"
     for role, model in (("candidate", main.candidate), ("teacher", main.teacher)):
         name = model.name if role == "candidate" else fixed.reference
@@ -106,6 +133,8 @@ def _data(contents: Contents) -> Iterator[str]:
             yield f"data: the overlap of the test examples with {role} is not counted"
         if list(shared) != sorted(set(shared)) or any(not 0 <= place < len(rows) for place in shared):
             yield f"data: the overlap with {role} names examples that there are not"
+        if rows and len(shared) == len(rows):
+            yield f"data: every test example stands in {role} too, whatever its order, so nothing was held out"
     if contents.main.fixed.claim.groups != any(row.group is not None for row in rows):
         yield "data: the claim and the examples differ in whether there are groups"
 
@@ -116,6 +145,8 @@ def _lineage(contents: Contents) -> Iterator[str]:
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         yield "lineage: records must be a list of objects"
         return
+    if not records:
+        yield "lineage: there is no record of how the model was made"
     for number, record in enumerate(records, start=1):
         values = {name: value for name, value in record.items() if name != "digest"}
         if record.get("digest") != _record_digest(values) or record.get("previous") != previous:
@@ -137,16 +168,14 @@ def _record_digest(values: dict[str, Any]) -> str:
 
 def _statistics(contents: Contents) -> Iterator[str]:
     """Compute scores, interval and verdict from the predictions."""
-    main, rows, claim = contents.main, contents.rows, contents.main.fixed.claim
+    main, claim = contents.main, contents.main.fixed.claim
     kind = kind_of(str(main.task["kind"]))
     if main.index is not None and not (kind.searches and kind.vectors):
         yield f"index: a {kind.name} task searches no vectors"
     if claim.method != (method := method_for(claim.groups)):
         yield f"claim: the test for {claim.metric} is {method}, not {claim.method[:60]}"
         return
-    groups = [row.group for row in rows] if claim.groups else None
-    sides = ([row.gold for row in rows], [row.candidate for row in rows], [row.teacher for row in rows])
-    found, said = asdict(outcome_of(main.task, claim, *sides, groups)), asdict(main.outcome)
+    found, said = asdict(outcome_of(main.task, claim, *_scored(contents), main.family)), asdict(main.outcome)
     for name, value in _flat(found).items():
         given = _flat(said).get(name)
         if not _same(value, given, main.tolerances.computed):
@@ -171,11 +200,9 @@ def _under_stress(said: Stress, rows: Sequence[Stressed], tolerance: float) -> I
 
 def stressed(contents: Contents, seed: int) -> tuple[Stressed, ...]:
     """Return the rows of perturbed texts that follow from their answers."""
-    gold = [row.gold for row in contents.rows]
-    sides = ([row.candidate for row in contents.rows], [row.teacher for row in contents.rows])
-    groups = [row.group for row in contents.rows] if contents.main.fixed.claim.groups else None
+    gold, candidate, teacher, groups = _scored(contents)
     task: Any = Asked.of(contents.main.task)
-    return stress_rows(task, gold, sides, groups, contents.perturbed, seed)
+    return stress_rows(task, gold, (candidate, teacher), groups, contents.perturbed, seed)
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from eval.certificate.archive import DamagedError, read_bytes
 from eval.certificate.certified_sentence import sentence
 from eval.certificate.contents import Contents
-from eval.certificate.files_and_data import Splits, check_files_and_data
+from eval.certificate.files_and_data import ChosenOn, Splits, check_files_and_data
 from eval.certificate.findings import EXIT_CODES, Finding, Report, Word
 from eval.certificate.own_figures import check_own_figures
 from eval.certificate.replay import Replay, check_cost, check_predictions, check_stress
@@ -34,6 +34,7 @@ def recheck(
     model: str | Path | None = None,
     teacher: str | Path | Sequence[str | Path] = (),
     splits: Splits | None = None,
+    chosen_on: ChosenOn | None = None,
     replay: Replay | None = None,
     key: str | Path | None = None,
     level: int = LEVELS[-1],
@@ -45,7 +46,8 @@ def recheck(
         model: Folder of the candidate.
         teacher: Folder of the teacher, or of each of several.
         splits: The examples by role.
-        replay: What runs the models again; ``compress recheck`` gives one.
+        chosen_on: Reads what the models say they were trained and chosen on; ``compress recheck`` gives it.
+        replay: What runs the models again, likewise.
         key: The public key of whoever should have signed it.
         level: The last level that is asked for: 1 statistics, 2 files and data, 3 predictions, 4 cost.
 
@@ -66,7 +68,7 @@ def recheck(
     found = [check_signature(path, None if key is None else Path(key)), check_own_figures(contents)]
     if level >= 2 and _stands(found):
         where = None if model is None else Path(model)
-        found.append(check_files_and_data(contents, where, [Path(folder) for folder in folders], splits))
+        found.append(check_files_and_data(contents, where, [Path(folder) for folder in folders], splits, chosen_on))
     if level >= 3 and _stands(found):
         found += _replayed(contents, replay, level)
     said = sentence(contents.main) if "test" in contents.main.data.parts else ""

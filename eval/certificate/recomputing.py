@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from eval.certificate.contents import Claim, Outcome
+from eval.proof.many_comparisons import holm
 from eval.proof.paired_predictions import paired_scores
 from eval.proof.paired_statistics import non_inferior
+from eval.proof.power import power
 from eval.scores import score
 
 
@@ -44,8 +46,12 @@ def outcome_of(
     candidate: Sequence[dict[str, Any]],
     teacher: Sequence[dict[str, Any]],
     groups: Sequence[str | None] | None = None,
+    family: Sequence[float] = (),
 ) -> Outcome:
     """Return scores, the interval of their difference and the verdict.
+
+    Of several candidates a verdict holds for all of them together: the margin is shown only if it still is after Holm's
+    correction.
 
     Args:
         task: The task specification, as plain values.
@@ -54,6 +60,7 @@ def outcome_of(
         candidate: The candidate's predictions.
         teacher: The teacher's, on the same examples.
         groups: The group of each example, if the claim has any.
+        family: See ``Certificate.family``.
 
     Raises:
         UserError: There is nothing to score, or the metric is none of the task.
@@ -64,7 +71,35 @@ def outcome_of(
     found = compared.difference.interval(claim.confidence)
     first, second = ({name: _finite(value) for name, value in one.items()} for one in scores)
     ends = (_finite(found.value), _finite(found.low), _finite(found.high))
-    return Outcome(first, second, *ends, non_inferior(found, claim.margin))
+    verdict = non_inferior(found, claim.margin)
+    if verdict == "non-inferior" and family:
+        corrected, *_ = holm([compared.difference.p_value(-claim.margin), *family])
+        verdict = "non-inferior" if corrected < (1 - claim.confidence) / 2 else "not shown"
+    return Outcome(first, second, *ends, verdict)
+
+
+def power_of(
+    task: Mapping[str, Any],
+    claim: Claim,
+    gold: Sequence[Mapping[str, Any]],
+    candidate: Sequence[dict[str, Any]],
+    teacher: Sequence[dict[str, Any]],
+    groups: Sequence[str | None] | None = None,
+) -> str:
+    """Return what these examples can show, and how many the margin needs; empty where no number does.
+
+    Args:
+        task: As for ``outcome_of``, like all others.
+        claim: What was to be shown.
+        gold: The truth of each example.
+        candidate: The candidate's predictions.
+        teacher: The teacher's.
+        groups: The group of each example, if the claim has any.
+    """
+    asked: Any = Asked.of(task)
+    compared = paired_scores(asked, [(candidate, teacher)], gold, groups, claim.seed)
+    needed = compared.examples_needed(claim.margin, len(gold))
+    return "" if needed is None else power(compared.difference.smallest_margin(claim.confidence), claim.margin, needed)
 
 
 def _finite(value: float) -> float | None:

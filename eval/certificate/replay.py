@@ -22,13 +22,17 @@ class Replayed:
         predictions: One an example, as plain values.
         outputs: The raw outputs behind them.
         bytes: Bytes of its weight files.
-        macs: Multiply-accumulates, if they could be counted.
+        macs: Multiply-accumulates of one input of ``macs_length`` tokens, if they could be counted.
+        macs_length: Tokens of that input.
+        parameters: Weights, if they could be counted.
     """
 
     predictions: Sequence[dict[str, Any]]
     outputs: Sequence[Any]
     bytes: int | None
     macs: int | None
+    macs_length: int | None = None
+    parameters: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def check_predictions(contents: Contents, candidate: Replayed, teacher: Replayed
     groups = [row.group for row in rows] if main.fixed.claim.groups else None
     gold = [row.gold for row in rows]
     sides = (list(candidate.predictions), list(teacher.predictions))
-    outcome = outcome_of(main.task, main.fixed.claim, gold, *sides, groups)
+    outcome = outcome_of(main.task, main.fixed.claim, gold, *sides, groups, main.family)
     if outcome.verdict != main.outcome.verdict:
         different.insert(0, f"the verdict from the new predictions is {outcome.verdict}, not {main.outcome.verdict}")
     return Finding(3, Word.NOT_REPRODUCED if different else Word.VALID, tuple(different))
@@ -181,10 +185,15 @@ def check_cost(contents: Contents, candidate: Replayed, teacher: Replayed, repla
 
 
 def _sizes(model: Model, found: Replayed) -> Iterator[str]:
-    if found.bytes is not None and found.bytes != model.bytes:
-        yield f"{model.name}: has {found.bytes:,} bytes, {model.bytes:,} in the certificate"
-    if found.macs is not None and model.macs is not None and found.macs != model.macs:
-        yield f"{model.name}: takes {found.macs:,} multiply-accumulates, {model.macs:,} in the certificate"
+    counted = {
+        "bytes": (found.bytes, model.bytes),
+        "parameters": (found.parameters, model.parameters),
+        "multiply-accumulates": (found.macs, model.macs),
+        "tokens of the input they are counted for": (found.macs_length, model.macs_length),
+    }
+    for what, (now, before) in counted.items():
+        if None not in (now, before) and now != before:
+            yield f"{model.name}: {what}: {now:,} here, {before:,} in the certificate"
 
 
 def _described(machine: Machine) -> str:

@@ -11,7 +11,7 @@ def pearson(first: ArrayLike, second: ArrayLike) -> float:
 
     Where it does not exist it is 0, as every score (see ``eval.scores``): one side is constant, or there are
     fewer than two values. It is NaN if a value is NaN or infinite. NumPy computes it rather than SciPy, whose function
-    gives the same number 5 to 20 times slower because it also prepares a test; a bootstrap takes thousands.
+    gives the same number 5 to 20 times slower because it also prepares a test; an interval takes a thousand.
 
     Args:
         first: ``[N]``.

@@ -1,7 +1,7 @@
 """How each metric is counted: every example becomes a few numbers, and the metric follows from those of any examples.
 
 A function here takes (spec, answers, examples) and returns a function of the indices of examples. Its first half runs
-once; the second is a few operations on arrays, so a bootstrap of a thousand resamples takes about a second.
+once; the second is a few operations on arrays, so a thousand subsets take about a second.
 """
 
 from __future__ import annotations

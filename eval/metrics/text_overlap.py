@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.errors import UserError
+from eval.errors import MissingLibraryError
 from eval.examples import Answer, Asks, Example
 from eval.metrics.scorers import Prepare, Scorer, Values, mean
 
@@ -112,7 +112,7 @@ def _library(name: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except ModuleNotFoundError as error:
-        raise UserError(MISSING.format(name=name)) from error
+        raise MissingLibraryError(MISSING.format(name=name)) from error
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -33,6 +34,16 @@ class PairedScores:
     scores: NDArray[np.float64]
     units: int
     parts: NDArray[np.float64]
+
+    def examples_needed(self, margin: float, examples: int) -> int | None:
+        """Return how many examples would show the margin in four of five cases, in groups as large as those of these.
+
+        Args:
+            margin: Loss that is allowed, in units of the metric.
+            examples: How many were compared.
+        """
+        needed = self.difference.units_needed(margin)
+        return None if needed is None else math.ceil(needed * examples / self.units)
 
 
 def method_for(grouped: bool) -> Method:

@@ -27,7 +27,7 @@ Verdict = Literal["non-inferior", "inferior", "not shown", "selection"]
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its percentile interval.
+    """A value with its interval.
 
     Attributes:
         value: The estimate on all examples.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 Role = Literal["final", "selection"]
+APART = ("train", "select")
+"""Splits that train or choose: no score on them is final, whatever was drawn from them, and whatever a model says."""
 
 
-def role_of(digest: str, model: Any, reference: Any = None) -> tuple[Role, dict[str, str]]:
+def role_of(digest: str, model: Any, reference: Any = None, split: str = "") -> tuple[Role, dict[str, str]]:
     """Return the role of a model's score, and what was chosen on these very examples.
 
     A model says what it was chosen on as ``chosen_on``: what was chosen -> ``Examples.digest`` of the examples that
@@ -17,6 +19,7 @@ def role_of(digest: str, model: Any, reference: Any = None) -> tuple[Role, dict[
         digest: ``Examples.digest`` of the examples that are answered.
         model: A predictor, or its result.
         reference: What it is compared with, likewise.
+        split: Name of the split that they are.
 
     Returns:
         The role, and what was chosen -> the digest.
@@ -32,6 +35,8 @@ def role_of(digest: str, model: Any, reference: Any = None) -> tuple[Role, dict[
     found = {what: used for what, used in _said(model).items() if used == digest}
     if reference is not None:
         found |= {f"{what}, {reference.name}": used for what, used in _said(reference).items() if used == digest}
+    if split in APART:
+        found |= {f"the split {split}": digest}
     return ("selection" if found else "final"), found
 
 

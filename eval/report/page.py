@@ -247,5 +247,5 @@ def _provenance(result: ResultValues) -> dict[str, str]:
         "system": f"{machine.get('system', '-')}, Python {machine.get('python', '-')}",
         "versions": versions or "-",
         "data": f"{result.source or '-'}, {result.split}, sha256 {result.digest[:16]}",
-        "resampling seed": str(result.seed),
+        "comparison seed": str(result.seed),
     }

@@ -12,7 +12,7 @@ from eval.kinds.kind_registry import kind_of
 from eval.report.changed import Changed, changed
 from eval.report.plots import frontier
 from eval.report.speed import speed_interval
-from eval.report.summary import count, difference, number, short
+from eval.report.summary import count, difference, family, number, short
 from eval.result_values import ResultValues
 
 MILLISECONDS, BYTES = "milliseconds at batch size 1", "bytes"
@@ -49,7 +49,7 @@ class Group:
         ranked_by: The cost of the frontier.
         best: Names of the runs that no other beats in both score and cost.
         changed: Where the runs answer differently; None for one run, or without predictions.
-        notes: What was not compared, a sentence each.
+        notes: What was not compared, and what holds of all runs at once, a sentence each.
     """
 
     runs: tuple[RunFigures, ...]
@@ -176,5 +176,7 @@ def _ranked(runs: Sequence[RunFigures], examples: Sequence[Example] | None) -> G
     found = changed(ordered[0].result.task, kept, examples) if len(kept) > 1 else None
     if found is not None and examples is None:
         notes.append("The data is not where the recipes say, or was changed, so examples are shown by number.")
+    if said := family([run.result.model_copy(update={"name": run.name}) for run in ordered]):
+        notes.append(f"{said}.")
     names = tuple(ordered[place].name for place in best)
     return Group(ordered, MILLISECONDS if timed else BYTES, names, found, tuple(notes))

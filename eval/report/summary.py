@@ -8,6 +8,7 @@ from typing import Any
 
 from eval.proof.many_comparisons import holm
 from eval.proof.paired_statistics import Interval
+from eval.proof.power import power
 from eval.report.plain_text import plain
 from eval.report.speed import speed_sentence
 from eval.result_values import Comparison, ResultValues
@@ -73,20 +74,16 @@ def _caution(comparison: Comparison, examples: int) -> str:
     return f"; {power(comparison.smallest_margin, comparison.margin, comparison.examples_needed)}"
 
 
-def power(smallest: float, margin: float, needed: int) -> str:
-    """Return what these examples can show of equally good models, and how many a margin needs."""
-    return (
-        f"of equally good models, four of five would be shown to be within {smallest:.2g} by these examples, "
-        f"and within {margin:g} by about {count(needed)}"
-    )
-
-
 def family(results: Sequence[ResultValues]) -> str:
-    """Return what holds of several candidates at once, by Holm's correction; empty for one comparison or none."""
+    """Return what holds of several candidates at once, by Holm's correction; empty for one comparison or none.
+
+    Scores of a selection are left out: they are not held against a margin.
+    """
     known = [
         (result.name, comparison, comparison.noninferiority_p)
         for result in results
         if (comparison := result.comparison) is not None
+        and comparison.verdict != "selection"
         and comparison.noninferiority_p is not None
         and math.isfinite(comparison.noninferiority_p)
     ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from compress import certify, recheck
 from compress.certification.certifying import _candidate
+from compress.certification.replaying import chosen_in
 from compress.engine.claim_file import CLAIM_FILE, read_claims
 from compress.engine.looks import read_looks
 from compress.engine.pipeline import run_recipe
@@ -110,6 +112,20 @@ def test_another_model_and_a_replay_that_differs(scene, tmp_path):
     assert found.word is Word.OTHER_DATA
 
 
+def test_what_the_models_say_of_their_making_is_read_from_their_folders(scene, tmp_path):
+    """A certificate that hides what its models were chosen on contradicts their own records."""
+    done = certify(scene / "run", tmp_path / "model.cert", model="onnx-int8")
+    contents = read_certificate(done.file)
+    said = set(contents.main.data.chosen_on)
+    assert said == set(chosen_in(scene / "run" / "onnx-int8"))
+    assert said > set(chosen_in(scene / "run" / "model"))
+    data = replace(contents.main.data, chosen_on={})
+    done.file.write_bytes(replace(contents, main=replace(contents.main, data=data)).to_bytes())
+    found = recheck(done.file, model=scene / "run" / "onnx-int8", level=2)
+    assert found.word is Word.INVALID
+    assert "is by examples that the certificate does not name" in found.reason
+
+
 @pytest.fixture
 def copied(scene, tmp_path):
     shutil.copytree(scene / "run", tmp_path / "run")
@@ -131,6 +147,20 @@ def test_a_selection_is_refused(copied):
     file.write_text(json.dumps(values | {"role": "selection", "chosen_on": {"best epoch": values["digest"]}}))
     with pytest.raises(UserError, match=r"those of a selection \(best epoch by the same examples\)"):
         certify(copied, copied / "model.cert", model="onnx-int8")
+
+
+def test_groups_that_were_changed_since_are_refused(scene, copied):
+    """No digest has them, and they decide how wide the interval is."""
+    before = {file: file.read_text() for file in (scene / "data").iterdir()}
+    try:
+        for file, text in before.items():
+            rows = [json.loads(line) | {"group": str(number // 2)} for number, line in enumerate(text.splitlines())]
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        with pytest.raises(UserError, match="in other groups than when the run was measured"):
+            certify(copied, copied / "model.cert", model="onnx-int8")
+    finally:
+        for file, text in before.items():
+            file.write_text(text)
 
 
 def test_a_model_that_was_changed_since_is_refused(copied):

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from eval.certificate import recheck
+from eval.certificate import own_figures, recheck
 from eval.certificate.archive import DATE, DamagedError, pack, unpack
 from eval.certificate.canonical import canonical
 from eval.certificate.certified_sentence import sentence
 from eval.certificate.contents import MAIN, MEMBERS, PROVENANCE, Contents
 from eval.certificate.findings import EXIT_CODES, Word
 from eval.certificate.typed_values import WrongTypeError, read
-from eval.errors import UserError
+from eval.errors import MissingLibraryError, UserError
+from eval.proof.paired_proportions import examples_needed
 from tests.certificates import EXAMPLES, certificate, under_stress
 
 ROOT = Path(__file__).parents[2]
@@ -169,6 +170,28 @@ def test_a_certificate_that_shows_nothing_is_valid_and_says_so(tmp_path):
     found = recheck(file, level=1)
     assert found.word is Word.VALID
     assert found.sentence.startswith("Not certified")
+    met, power = found.findings[-1].sentences
+    assert met == f"2 of {EXAMPLES} test examples stand in train too"
+    needed = examples_needed(2 / EXAMPLES, 0.001)
+    assert power.endswith(f"by these examples, and within 0.001 by about {needed:,}")
+
+
+def test_a_library_that_is_missing_makes_nothing_invalid(file, monkeypatch):
+    def lacks(*_):
+        raise MissingLibraryError("sacrebleu is not installed")
+
+    monkeypatch.setattr(own_figures, "outcome_of", lacks)
+    found = recheck(file, level=1)
+    assert (found.word, found.exit_code) == (Word.PARTIAL, 3)
+    assert found.reason == "the predictions cannot be scored: sacrebleu is not installed"
+
+
+def test_what_is_contradicted_is_not_printed_as_if_it_held(file, tmp_path):
+    assert str(recheck(file, level=1)).startswith("VALID: Certified on")
+    contents = certificate(tmp_path)
+    main = replace(contents.main, outcome=replace(contents.main.outcome, low=-0.001))
+    file.write_bytes(replace(contents, main=main).to_bytes())
+    assert str(recheck(file, level=1)).startswith("INVALID, though it says: Certified on")
 
 
 def test_every_word_has_its_exit_code():

@@ -64,7 +64,7 @@ def checked(contents: Contents, file, again: Again | None = None):
 def test_it_is_told_where_the_model_falls_behind(scene):
     found = checked(*scene)
     assert found.word is Word.VALID, str(found)
-    first, last = found.findings[1].sentences
+    *_, first, last = found.findings[1].sentences
     assert first.startswith("Under upper case onnx-int8 falls 49.5 ")
     assert "points further behind teacher than on clean texts (95% interval -53.5 to -45.5)" in first
     assert last == "Of negation only the agreement is told: the truth of a text may turn with it"

@@ -16,7 +16,7 @@ from eval.proof.student_t import quantile, survival
 from eval.report.console import to_text
 from eval.report.summary import family, verdict
 from eval.result import Result
-from eval.task import TaskSpec
+from eval.task import Examples, TaskSpec
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 4, 12, 199])
@@ -124,6 +124,11 @@ def test_the_same_answers_in_few_groups_show_nothing():
     assert found.noninferiority_p > 0.1
 
 
+def test_an_example_whose_group_is_none_stands_alone():
+    assert Examples([{"text": "a", "group": None}, {"text": "b", "group": 3}]).groups == [None, "3"]
+    assert Examples([{"text": "a", "group": None}, {"text": "b"}]).groups is None
+
+
 def test_groups_are_kept_in_the_file(tmp_path):
     one = result("a", [1, 0, 1], groups=["x", None, "y"])
     assert Result.load(one.save(tmp_path / "one")).kept.groups == ["x", None, "y"]
@@ -150,6 +155,10 @@ def test_seeds_without_a_partner_are_named():
         "pair: seed 1 of the candidates have no reference; give results of the same seeds",
         "pair: seed 3 of the references have no candidate; give results of the same seeds",
     )
+    unknown = result("m", [1, 0])
+    with pytest.raises(UserError, match=r"references \(unknown, 2\) do not say which candidate"):
+        pair([known[1], known[2]], [unknown, known[2]])
+    assert pair([known[1], known[2]], [unknown, unknown]).seeds == 2
     with pytest.raises(UserError, match="seed 1 is that of several candidates"):
         pair([known[1], known[1]], [known[1], known[2]])
 
@@ -165,6 +174,10 @@ def test_several_candidates_are_judged_as_a_family():
         "2 comparisons: after Holm's correction for all of them, non-inferiority is established for a"
     )
     assert f"{family(compared)}." in to_text(compared, width=400)
+    chosen = pair(close[0].model_copy(update={"role": "selection"}), teacher, margin=0.02)
+    assert (chosen.verdict, chosen.noninferiority_p) == ("selection", None)
+    of_before = chosen.model_copy(update={"noninferiority_p": 1e-6})
+    assert family([compared[0], close[0].model_copy(update={"comparison": of_before})]) == ""
 
 
 def test_what_is_not_shown_says_what_it_would_take():

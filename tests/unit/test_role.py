@@ -33,6 +33,15 @@ def test_what_was_chosen_on_these_examples_is_named_of_both_sides():
     assert role_of("3f", model, teacher) == ("final", {})
 
 
+@pytest.mark.parametrize("split", ["train", "select"])
+def test_what_trains_or_chooses_reports_nothing_final(split):
+    """Calibration on a part of ``train`` leaves the digest of that part alone."""
+    assert role_of("a0", Said("small", calibration="a part"), split=split) == (
+        "selection",
+        {f"the split {split}": "a0"},
+    )
+
+
 def record(technique, **values):
     return Record(technique=technique, weights_after="w", **values)
 
@@ -95,7 +104,7 @@ def test_a_measurement_has_its_role(teacher, split, role):
     assert result.role == role
     assert (result.comparison.verdict == "selection") is (role == "selection")
     alone, reference = measure(other, task, split=split), measure(teacher, task, split=split)
-    assert (alone.role, reference.role) == ("final", role)
+    assert (alone.role, reference.role) == ("selection" if split == "train" else "final", role)
     assert (pair(alone, reference).verdict == "selection") is (role == "selection")
     text = " ".join(to_text([result]).split())
     assert ("no verdict against" in text) is (role == "selection")

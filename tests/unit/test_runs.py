@@ -55,6 +55,18 @@ def test_answers_that_differ_are_listed_with_their_texts_where_the_data_is():
     assert "shown by number" in group.notes[0]
 
 
+def test_verdicts_of_several_runs_are_corrected_for_all_of_them():
+    runs = []
+    for name, p_value in (("a", 0.004), ("b", 0.02), ("c", 0.3)):
+        one = run(name, 0.9, 2.0, 10)
+        compared = one.result.comparison.model_copy(update={"noninferiority_p": p_value})
+        runs.append(replace(one, result=one.result.model_copy(update={"comparison": compared})))
+    (group,) = grouped(runs, {})
+    assert group.notes[-1] == (
+        "3 comparisons: after Holm's correction for all of them, non-inferiority is established for a."
+    )
+
+
 def test_a_run_in_words_names_what_ships_and_the_speedup_in_the_same_engine():
     one = RunFigures("a", with_own_export(file_bytes=23_187_261))
     figures = "0.9120", "-0.0040 [-0.0092, +0.0011]", "non-inferior", "23.2 MB", "4.00", "2.0"

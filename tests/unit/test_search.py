@@ -10,7 +10,7 @@ import yaml
 
 from compress.recipe import read_recipe
 from compress.recipe.from_yaml import recipe_from_plain
-from compress.search import search, searching
+from compress.search import search, search_page, searching
 from compress.search.budget import Budget, read_budget
 from compress.search.candidate import Candidate
 from compress.search.default_space import kept_layers, starts, template
@@ -173,19 +173,45 @@ def test_a_budget_that_is_shipped_can_be_read(path):
     assert found.limit("hours").most == 4
 
 
-def test_verdicts_of_several_winners_hold_together():
-    def winner(p_value):
-        difference = SimpleNamespace(value=0.0, low=-0.009, high=0.01)
-        told = {"verdict": "non-inferior", "confidence": 0.95, "examples_needed": None, "difference": difference}
-        comparison = SimpleNamespace(noninferiority_p=p_value, **told)
-        result = {"name": "onnx-int8", "split": "test", "role": "final", "examples": 900, "score": 0.9}
-        standing = Standing(0, "a", "a", 2, "trained", {})
-        return Winner(standing, Path("nowhere"), (SimpleNamespace(comparison=comparison, **result),))
+def winner(p_value, folder=Path("nowhere")):
+    difference = SimpleNamespace(value=0.0, low=-0.009, high=0.01)
+    told = {"verdict": "non-inferior", "confidence": 0.95, "examples_needed": None, "difference": difference}
+    comparison = SimpleNamespace(noninferiority_p=p_value, **told)
+    result = {"name": "onnx-int8", "split": "test", "role": "final", "examples": 900, "score": 0.9}
+    standing = Standing(0, "a", "a", 2, "trained", {})
+    return Winner(standing, folder, (SimpleNamespace(comparison=comparison, **result),))
 
+
+def test_the_certificate_of_a_winner_knows_of_all_others(tmp_path, monkeypatch):
+    asked = []
+
+    def certify(run, out, **how):
+        asked.append((run.name, how["family"]))
+        return SimpleNamespace(file=out, sentence=run.name)
+
+    p_values = {"a": 0.001, "b": 0.02}
+    monkeypatch.setattr(searching, "certify", certify)
+    monkeypatch.setattr(search_page, "write_page", lambda *_, **__: tmp_path / "search.html")
+    monkeypatch.setattr(
+        searching._Searching, "_looked_at", lambda _, one: winner(p_values[one.key], tmp_path / one.key)
+    )
+    ended = object.__new__(searching._Searching)
+    ended.out, ended.teacher = tmp_path, None
+    ended.budget = budget(limits=["loss <= 3 points @ 95%"], optimise="bytes", winners=2)
+    standings = [standing("a", 5, 0.0), standing("b", 6, 0.0)]
+    found = ended.finish(SimpleNamespace(standings=lambda: standings, spent=lambda: 0.0))
+    assert asked == [("a", [0.02]), ("b", [0.001])]
+    assert [one.certificate for one in found.winners] == [tmp_path / key / "model.cert" for key in "ab"]
+
+
+def test_verdicts_of_several_winners_hold_together():
     found = finals([winner(0.001), winner(0.02), winner(0.013)])
     assert [final["p_value_corrected"] for final in found] == pytest.approx([0.003, 0.026, 0.026])
     assert [final["verdict"] for final in found] == ["non-inferior", "not shown", "not shown"]
     assert finals([winner(0.02)])[0]["verdict"] == "non-inferior"
+    of_a_selection = winner(None)
+    assert [one.p_value for one in (winner(0.02), of_a_selection)] == [0.02, 1.0]
+    assert finals([winner(0.013), of_a_selection])[0]["verdict"] == "not shown", "it counts as one more"
 
 
 def test_a_search_says_what_it_needs_and_touches_no_other_folder(tmp_path, monkeypatch):

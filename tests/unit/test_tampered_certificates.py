@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -149,12 +150,33 @@ def faster_rounds(contents: Contents) -> Contents:
     return main(speeds=(replace(speed, candidate=row, ratio=12.0),))(contents)
 
 
+def other_cost(**values) -> Change:
+    return lambda contents: main(candidate=replace(contents.main.candidate, **values))(contents)
+
+
+def looked_before(contents: Contents) -> Contents:
+    """Tell of a look before the claim, when nothing was claimed."""
+    (look,) = contents.main.looks
+    return main(looks=({**look, "time": "2026-01-01T09:00:00+00:00", "claim": ""}, look))(contents)
+
+
+def of_a_family(contents: Contents, family=(1.0, 1.0), margin=0.01) -> Contents:
+    """Make the candidate one of several: its p-value is 0.012, and no longer shows the margin once it is corrected."""
+    fixed = replace(contents.main.fixed, claim=replace(contents.main.fixed.claim, margin=margin))
+    return refixed(contents, fixed=fixed, family=family)
+
+
+def without_family(contents: Contents) -> Contents:
+    return main(family=())(of_a_family(contents))
+
+
 def same_file_twice(contents: Contents) -> Contents:
     return main(data=replace(contents.main.data, overlap={"train": (5,), "select": ()}))(contents)
 
 
 WRONG = {"label": "good", "probability": 0.75}
 OTHER_TEST = {**SPLITS, "test": [*TEST[:9], {"text": "a film", "label": "good"}, *TEST[10:]]}
+GROUPED = {**SPLITS, "test": [{**example, "group": str(n // 2)} for n, example in enumerate(TEST)]}
 OTHER_TRAIN = {**SPLITS, "train": SPLITS["train"][1:]}
 RIGHT_LABEL = {"label": "good"}
 
@@ -175,6 +197,8 @@ TAMPERED = [
     Tampered("an example left out", without_last, Word.OTHER_DATA, 2, "has 600 examples, the certificate 599"),
     Tampered("other examples", nothing, Word.OTHER_DATA, 2, "example 9", {"splits": OTHER_TEST}),
     Tampered("other training examples", nothing, Word.OTHER_DATA, 2, "the train split", {"splits": OTHER_TRAIN}),
+    Tampered("groups left out", nothing, Word.OTHER_DATA, 2, "example 0 of the test split (from 0): its group",
+             {"splits": GROUPED}),
     Tampered("an overlap not told", same_file_twice, Word.OTHER_DATA, 2, "2 test examples stand in train"),
     Tampered("the digests of another model, in the claim too", other_weights, Word.OTHER_MODEL, 2, "model.onnx"),
     Tampered("another model", nothing, Word.OTHER_MODEL, 2, "model: model.onnx", {"edit": "small/model.onnx"}),
@@ -187,12 +211,23 @@ TAMPERED = [
              Word.INVALID, 1, "not those that the claim was fixed for"),
     Tampered("an index that the claim does not name", main(index=IndexFields("int8")), Word.INVALID, 1,
              "index: int8 is not that of the candidate that the claim names"),
+    Tampered("a look before the claim", looked_before, Word.INVALID, 1, "was fixed after the split was opened"),
+    Tampered("other candidates left out", without_family, Word.INVALID, 1, "verdict: is not shown"),
     Tampered("no look", main(looks=()), Word.INVALID, 1, "looks: none is recorded"),
     Tampered("test used for selection", chosen_on_test, Word.INVALID, 1, "used for selection (best epoch)"),
     Tampered("test is select", selects_on_test, Word.INVALID, 1, "is also the select split"),
+    Tampered("test is select in another order", data(overlap={"train": (5, 6), "select": tuple(range(len(TEST)))}),
+             Word.INVALID, 1, "every test example stands in select too"),
     Tampered("test used for training", trained_on_test, Word.INVALID, 1, "used the test split for train"),
+    Tampered("test used for selection, and not told", nothing, Word.INVALID, 2, "(best epoch, model)",
+             {"chosen_on": lambda: {"best epoch, model": examples_digest(TEST)}}),
+    Tampered("training on other examples, and not told", nothing, Word.INVALID, 2, "does not name",
+             {"chosen_on": lambda: {"training, model": "0" * 64}}),
+    Tampered("no lineage", lambda c: replace(c, lineage=lineage()), Word.INVALID, 1, "there is no record"),
     Tampered("a record of the lineage", record_edited, Word.INVALID, 1, "record 1 was changed"),
     Tampered("the bytes", smaller, Word.INVALID, 1, "has 1 bytes"),
+    Tampered("the parameters", other_cost(parameters=1), Word.NOT_REPRODUCED, 4, "parameters: 10 here, 1"),
+    Tampered("the tokens of the products", other_cost(macs_length=512), Word.NOT_REPRODUCED, 4, "128 here, 512"),
     Tampered("the speed ratio", faster, Word.INVALID, 1, "the ratio is 9"),
     Tampered("rounds and speed ratio", faster_rounds, Word.NOT_REPRODUCED, 4, "speedup at batch size 1"),
     Tampered("tolerances too wide", lambda c: main(tolerances=replace(c.main.tolerances, number=0.9))(c),
@@ -214,6 +249,7 @@ def test_each_is_told_apart(case, tmp_path):
         model=tmp_path / "small",
         teacher=tmp_path / "teacher",
         splits=case.given.get("splits", SPLITS),
+        chosen_on=case.given.get("chosen_on"),
         replay=case.given.get("replay", Again()),
     )
     last = found.findings[-1]
@@ -223,6 +259,31 @@ def test_each_is_told_apart(case, tmp_path):
 
 def test_there_are_twenty():
     assert len(TAMPERED) >= 20
+
+
+def test_records_that_are_not_those_beside_the_model_are_told(tmp_path):
+    (tmp_path / "small").mkdir()
+    beside, file = tmp_path / "small" / "lineage.json", tmp_path / "model.cert"
+    beside.write_text(json.dumps(lineage({"train": examples_digest(SPLITS["train"])}), indent=1))
+    contents = certificate(tmp_path)
+    file.write_bytes(contents.to_bytes())
+    found = recheck(file, model=tmp_path / "small", teacher=tmp_path / "teacher", splits=SPLITS, replay=Again())
+    assert (found.word, found.reason) == (
+        Word.INVALID,
+        "lineage.json: the records of the certificate are not those of the model",
+    )
+    file.write_bytes(replace(contents, lineage=json.loads(beside.read_text())).to_bytes())
+    assert recheck(file, model=tmp_path / "small", level=2).word is Word.PARTIAL
+
+
+def test_a_verdict_of_several_candidates_is_corrected(tmp_path):
+    file = tmp_path / "model.cert"
+    for family, begins in (((1.0, 1.0), "Not certified"), ((1e-4,), "Certified")):
+        file.write_bytes(of_a_family(certificate(tmp_path), family).to_bytes())
+        found = recheck(file, model=tmp_path / "small", teacher=tmp_path / "teacher", splits=SPLITS, replay=Again())
+        assert found.word is Word.VALID
+        assert found.sentence.startswith(begins)
+        assert f"Holm's method for {len(family) + 1} candidates" in found.sentence
 
 
 def test_a_claim_that_moves_everywhere_inside_is_for_the_signature_alone(tmp_path):
