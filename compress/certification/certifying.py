@@ -15,6 +15,7 @@ from compress.export.check.verification import verify
 from compress.export.runtime.manifest import MANIFEST, read_manifest
 from compress.export.targets.library import ExportError
 from compress.recipe import Recipe, read_recipe
+from compress.recipe.checks import index_problems
 from eval.certificate.certified_sentence import sentence
 from eval.certificate.contents import Fixed, files_digest
 from eval.certificate.findings import Word
@@ -23,6 +24,8 @@ from eval.certificate.own_figures import check_own_figures
 from eval.certificate.signature import sign as write_signature
 from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.writing import atomic_write
+from eval.ranking.indexed import indexed_name
+from eval.ranking.vector_index import IndexForm
 from eval.report.certified import quote_in_card, quote_in_page
 from eval.report.summary import shipped
 from eval.result import Result
@@ -40,11 +43,13 @@ class Certified:
         file: The certificate.
         sentence: What it says.
         signature: Its signature, if it was signed.
+        checked_with: Words of ``compress recheck`` that name the models and the data.
     """
 
     file: Path
     sentence: str
     signature: Path | None = None
+    checked_with: tuple[str, ...] = ()
 
 
 def certify(
@@ -52,6 +57,7 @@ def certify(
     out: str | Path = "model.cert",
     *,
     model: str | None = None,
+    index: IndexForm | None = None,
     margin: float | None = None,
     sign: str | Path | None = None,
     family: Sequence[float] = (),
@@ -63,6 +69,8 @@ def certify(
         out: The file.
         model: Which of its models: an export such as ``onnx-int8``, or the name of the recipe for the torch model; by
             default the one that the page leads with (see ``eval.report.summary.shipped``).
+        index: For retrieval: the form of the documents' index, one of those that the recipe measured; by default
+            float32 vectors.
         margin: The margin that is expected; it must be the one that was fixed before the test split was opened.
         sign: A private key as PEM, to sign with (see ``eval.certificate.signature``).
         family: Where it is one of several candidates that were looked at together, the p-value of each other one (see
@@ -74,9 +82,9 @@ def certify(
         CompressError: The export does not pass its gate or is not verified.
     """
     folder, out = Path(run), Path(out)
-    recipe, result = _candidate(folder, model)
+    recipe, name, result = _candidate(folder, model, index)
     reference = _reference(folder, recipe, result)
-    where = folder / (MODEL if result.name == recipe.name else result.name)
+    where = folder / (MODEL if name == recipe.name else name)
     roles = read_roles(recipe)
     teachers = teachers_of(recipe, None if roles is None else roles.task)
     claims = [fixed for fixed in read_claims(folder) if fixed.claim.digest == result.digest]
@@ -104,7 +112,8 @@ def certify(
     if problems or roles is None or fixed is None:
         raise UserError(*problems)
     _gate(where)
-    contents = contents_of(Looked(folder, recipe, result, reference, fixed, roles, where, teachers, tuple(family)))
+    looked = Looked(folder, recipe, result, reference, fixed, roles, where, teachers, index, tuple(family))
+    contents = contents_of(looked)
     if (found := check_own_figures(contents)).word is not Word.VALID:
         raise UserError(*(f"{folder}: {problem}" for problem in found.sentences))
     atomic_write(out, contents.to_bytes())
@@ -112,11 +121,16 @@ def certify(
     said = sentence(contents.main)
     quote_in_card(where / CARD, said)
     quote_in_page(folder / PAGE, f"{result.name}: {said}")
-    return Certified(out, said, signed)
+    named: list[tuple[str, str | Path]] = [
+        ("--model", where),
+        *(("--teacher", at) for one in teachers for at in folders_of(one)),
+    ]
+    named += [("--data", recipe.task.data)] if recipe.task is not None and recipe.task.data else []
+    return Certified(out, said, signed, tuple(str(word) for pair in named for word in pair))
 
 
-def _candidate(folder: Path, model: str | None) -> tuple[Recipe, Result]:
-    """Return the recipe of a run and the result of the model that is asked for."""
+def _candidate(folder: Path, model: str | None, index: IndexForm | None) -> tuple[Recipe, str, Result]:
+    """Return the recipe of a run, the name of the model that is asked for, and its result with this index."""
     if not (folder / RECIPE_FILE).is_file():
         raise UserError(f"{folder}: no {RECIPE_FILE} here; give the folder that 'compress run' wrote")
     recipe = read_recipe(folder / RECIPE_FILE)
@@ -126,7 +140,22 @@ def _candidate(folder: Path, model: str | None) -> tuple[Recipe, Result]:
     chosen = model or _leading(folder, names, there)
     if chosen not in names or not (folder / RESULTS / result_name(chosen)).is_dir():
         raise UserError(f"--model: {folder} has no result of {chosen!r}{did_you_mean(chosen, names)}")
-    return recipe, Result.load(folder / RESULTS / result_name(chosen))
+    measured = folder / RESULTS / result_name(chosen if index is None else indexed_name(chosen, index))
+    if index is not None and not measured.is_dir():
+        raise UserError(f"--index: {_not_measured(recipe, chosen, index)}")
+    return recipe, chosen, Result.load(measured)
+
+
+def _not_measured(recipe: Recipe, model: str, index: IndexForm) -> str:
+    """Return why there is no result with an index, and what to do."""
+    forms = () if recipe.evaluate is None else recipe.evaluate.index
+    if recipe.task is not None and (unfit := next(index_problems(recipe.task.kind, [index]), "")):
+        return unfit
+    if index in forms:
+        return f"indexes were measured for exports, not for {model}; name one of them with --model"
+    told = ", ".join(form.title for form in forms) or "none"
+    asked = ", ".join(f"{name}: {value}" for name, value in index.fields.plain().items())
+    return f"{index.title} was not measured (measured: {told}); run the recipe with evaluate: {{index: [{{{asked}}}]}}"
 
 
 def _leading(folder: Path, names: Sequence[str], exports: Sequence[str]) -> str:

@@ -48,12 +48,13 @@ from eval.stress.stress_rows import Perturbed
 if TYPE_CHECKING:
     from compress.recipe import Recipe
     from eval.data.roles import Roles
+    from eval.ranking.vector_index import IndexForm
     from teachers.taskmodel import TaskModel
 
 INT8 = "-int8"
 """End of the names of 8-bit exports."""
 WIDE = Tolerances(number=0.05, tie=0.05)
-"""Tolerances of 8-bit exports: another processor may round an activation the other way."""
+"""Tolerances of 8-bit exports, and of vectors held as codes: another processor may round a number the other way."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Looked:
         roles: The data.
         where: Folder of the candidate.
         teachers: The teacher, or the members of an ensemble.
+        index: How the candidate's documents were held; None for float32 vectors.
         family: See ``eval.certificate.contents.Certificate``.
     """
 
@@ -80,6 +82,7 @@ class Looked:
     roles: Roles
     where: Path
     teachers: Sequence[TaskModel]
+    index: IndexForm | None = None
     family: tuple[float, ...] = ()
 
 
@@ -106,8 +109,9 @@ def contents_of(looked: Looked) -> Contents:
         data=_data(looked),
         speeds=tuple(_speeds(result, fixed.reference)),
         machine=machine_of(result.machine),
-        tolerances=WIDE if result.name.endswith(INT8) else Tolerances(),
+        tolerances=WIDE if _coded(looked) else Tolerances(),
         members={},
+        index=None if looked.index is None else looked.index.fields,
         family=looked.family,
     )
     lineage = read_json(looked.folder / MODEL / LINEAGE)
@@ -117,6 +121,11 @@ def contents_of(looked: Looked) -> Contents:
         return whole
     stress = Stress.of(result.stress_seed, stressed(whole, result.stress_seed))
     return replace(whole, main=replace(main, stress=stress))
+
+
+def _coded(looked: Looked) -> bool:
+    """Whether the candidate computes with 8-bit products, or its documents are held as codes."""
+    return looked.where.name.endswith(INT8) or (looked.index is not None and looked.index.vectors != "float32")
 
 
 def _kept(result: Result) -> Kept:

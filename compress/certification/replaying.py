@@ -200,7 +200,14 @@ class ModelsAgain:
 
     @cached_property
     def _candidate(self) -> Predictor:
-        return open_folder(self.model, self._spec)
+        model, held = open_folder(self.model, self._spec), self.contents.main.index
+        if held is None:
+            return model
+        from eval.files.typed_json import typed
+        from eval.ranking.indexed import Indexed
+        from eval.ranking.vector_index import IndexForm
+
+        return Indexed(model, typed(held.plain(), IndexForm, "certificate.json: index", "take another certificate"))
 
     @cached_property
     def _teacher(self) -> Predictor:

@@ -9,7 +9,7 @@ import typer
 
 from compress.commands.run import Json
 from compress.terminal.next_command import say_next
-from compress.terminal.options import finite
+from compress.terminal.options import finite, index_forms
 from compress.terminal.output import write_json
 
 CertificateFile = Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="The file that 'compress certify' wrote.")]
@@ -21,6 +21,13 @@ def certify(
     model: Annotated[
         str | None,
         typer.Option(help="Which model, such as onnx-int8; by default the one that the page leads with."),
+    ] = None,
+    index: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORM",
+            help="For retrieval: the index that the run measured, 'int8' or 'vectors: binary, rescore: int8'.",
+        ),
     ] = None,
     margin: Annotated[
         float | None,
@@ -38,7 +45,8 @@ def certify(
     """
     from compress.certification.certifying import certify as write
 
-    done = write(run, out, model=model, margin=margin, sign=sign)
+    form = None if index is None else index_forms([index])[0]
+    done = write(run, out, model=model, index=form, margin=margin, sign=sign)
     if json:
         signature = None if done.signature is None else str(done.signature)
         write_json({"certificate": str(done.file), "sentence": done.sentence, "signature": signature})
@@ -47,7 +55,7 @@ def certify(
     typer.echo(f"certificate: {done.file}")
     if done.signature is not None:
         typer.echo(f"signature: {done.signature}")
-    say_next("compress", "recheck", done.file)
+    say_next("compress", "recheck", done.file, *done.checked_with)
 
 
 def recheck(

@@ -36,7 +36,8 @@ def check(
         return
     typer.echo(f"{recipe}: no errors found")
     for key, value in found.items():
-        typer.echo(f"{key}: {value if isinstance(value, str) else ', '.join(map(str, value)) or 'none'}")
+        between = " " if key == "roles" else ", "  # of sentences
+        typer.echo(f"{key}: {value if isinstance(value, str) else between.join(map(str, value)) or 'none'}")
     say_next(*after_check(recipe, overrides, file_only, several="together" in found))
 
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compress.commands.optimize import Label, Text
 from compress.commands.run import Json
 from compress.terminal.models import AcceptIncomplete, answering, is_export, open_model, spec_of, task_for
-from compress.terminal.options import block_of, finite
+from compress.terminal.options import finite, index_forms
 from compress.terminal.output import as_json, plain, write_json
 from eval.errors import UserError, did_you_mean
 from eval.naming import distinct_names, public_name
 
 if TYPE_CHECKING:
     from compress.export.check.arithmetic import Arithmetic
-    from eval.ranking.vector_index import IndexForm
 
 
 def evaluate(
@@ -26,6 +25,8 @@ def evaluate(
     data: Annotated[str, typer.Option(help="Folder, file or hub name of the data.")],
     task: Annotated[str | None, typer.Option(help="Kind of task; by default the model's own.")] = None,
     against: Annotated[str | None, typer.Option(metavar="MODEL", help="The model it is compared with.")] = None,
+    text: Text = None,
+    label: Label = None,
     split: Annotated[
         str, typer.Option(help="Which examples; auto takes a labelled test split, else validation.")
     ] = "auto",
@@ -63,6 +64,8 @@ def evaluate(
     """Measure a model on data: score, size, latency, memory, and the paired difference to another model."""
     from compress.export.runtime.answering import default_threads
     from compress.recipe.checks import index_problems
+    from eval.data.columns import named_columns
+    from eval.kinds.kind_registry import kind_of
 
     names = distinct_names([model] if against is None else [model, against])
     if arithmetic is not None:
@@ -72,7 +75,7 @@ def evaluate(
         "accept_incomplete": accept_incomplete,
         "threads": None if against is None else default_threads() or None,
     }
-    forms = _forms(index or ())
+    forms = index_forms(index or ())
     candidate = open_model(model, name=names[0], arithmetic=_arithmetic(arithmetic), **opened)
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
     alone = {"--stress": stress, "--attributions": attributions} if against is None else {}
@@ -80,7 +83,8 @@ def evaluate(
     problems += [f"--index: {problem}" for problem in index_problems(task or spec_of(candidate).kind, forms)]
     if problems:
         raise UserError(*problems)
-    wanted = task_for(spec_of(candidate), data, task, metric)
+    columns = named_columns(kind_of(task or spec_of(candidate).kind), text, label)
+    wanted = task_for(spec_of(candidate), data, task, metric, columns)
     candidate = answering(candidate, wanted.spec)
     reference = None
     if against is not None:
@@ -121,22 +125,6 @@ def evaluate(
     from eval.report.console import to_text
 
     typer.echo(to_text(results))
-
-
-def _forms(given: Sequence[str]) -> list[IndexForm]:
-    """Return the forms of an index that were asked for; a word alone says how vectors are held."""
-    from eval.ranking.vector_index import IndexForm
-
-    found: list[IndexForm] = []
-    problems: list[str] = []
-    for text in given:
-        try:
-            found.append(block_of(IndexForm, text if ":" in text else f"vectors: {text}", "--index"))
-        except UserError as error:
-            problems += error.problems
-    if problems:
-        raise UserError(*problems)
-    return found
 
 
 def _arithmetic(given: str | None) -> Arithmetic | None:

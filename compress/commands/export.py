@@ -230,9 +230,10 @@ def _show(found: Tuned) -> None:
 def _tell(report: ExportReport, to: str) -> None:
     gate = report.gate
     typer.echo(f"wrote {report.folder}: {report.scheme}, {megabytes(report.bytes)} MB")
+    seen = f"{gate.examples:,} examples" if gate.examples else "synthetic texts (--data gives examples)"
     typer.echo(
-        f"agrees with the model in {gate.agreement:.2%} of the predictions on {gate.examples:,} examples "
-        f"and synthetic texts; largest difference of a logit {gate.max_abs_difference:.2g}"
+        f"agrees with the model in {gate.agreement:.2%} of the predictions on {seen}; "
+        f"largest difference of a logit {gate.max_abs_difference:.2g}"
     )
     for note in report.notes:
         typer.echo(note)

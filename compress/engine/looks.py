@@ -80,6 +80,7 @@ def told(looks: Sequence[Look]) -> str:
 
 
 def _digest(model: Predictor) -> str:
-    """Return what tells a model from others: the digest of its weights, or of an export's manifest."""
-    manifest = getattr(model, "manifest", None)
-    return str(getattr(model, "digest", "") if manifest is None else manifest.get("digest", ""))
+    """Return what tells a model from others: the digest of its weights, or of an export's manifest, and its index."""
+    manifest, index = getattr(model, "manifest", None), getattr(model, "index", None)
+    digest = str(getattr(model, "digest", "") if manifest is None else manifest.get("digest", ""))
+    return digest if index is None else f"{digest}, index {index.title}"

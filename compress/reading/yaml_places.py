@@ -102,7 +102,10 @@ def _syntax(error: yaml.MarkedYAMLError, source: str) -> str:
         return f"{place}: a tab stands where only spaces may; indent with spaces"
     if "expected a single document" in (error.context or ""):
         return f"{place}: a second document begins here ('---'); write one recipe a file"
-    return f"{place}: not valid YAML: {problem}{f' ({error.context})' if error.context and error.problem else ''}"
+    context = error.context if error.context and error.problem else ""
+    if context and error.context_mark and mark and error.context_mark.line < mark.line:
+        context += f" that begins in line {error.context_mark.line + 1}"
+    return f"{place}: not valid YAML: {problem}{f' ({context})' if context else ''}"
 
 
 class _Reader:

@@ -17,6 +17,7 @@ from compress.recipe.checks import parts_given, recipe_problems
 from compress.recipe.schema import Recipe, Written
 from compress.technique import Technique
 from eval.errors import UserError
+from eval.files.paths import near_path
 
 logger = logging.getLogger("compress.recipe")
 
@@ -48,7 +49,8 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         raw = path.read_bytes()
     except OSError as error:
         reason = "it is a folder" if path.is_dir() else error.strerror or str(error)
-        raise UserError(f"{path}: the recipe cannot be read ({reason})") from error
+        near = "" if path.exists() else near_path(path)
+        raise UserError(f"{path}: the recipe cannot be read ({reason}){near}") from error
     return parse_recipe(decode(raw, str(path)), str(path), overrides)
 
 
@@ -59,6 +61,8 @@ def parse_recipe(text: str, source: str = "recipe", overrides: Sequence[str] = (
         raise UserError(f"{source}: the recipe is empty; 'compress init' writes one to start from")
     if not isinstance(document.data, dict):
         raise UserError(f"{source}: got {shown(document.data)}, a recipe must be a mapping such as 'seed: 13'")
+    if document.data.keys() & {"limits", "optimise"} and "steps" not in document.data:
+        raise UserError(f"{source}: is a budget; compress search {source} finds a recipe within it")
     return _read(document, overrides)
 
 

@@ -118,6 +118,11 @@ def read_budget(path: str | Path) -> Budget:
     except OSError as error:
         raise UserError(f"{path}: the budget cannot be read ({error.strerror or error})") from error
     document = read_yaml(decode(raw, str(path)), str(path))
+    if isinstance(document.data, dict) and document.data.keys() & {"steps", "student"}:
+        raise UserError(
+            f"{path}: is a recipe, which compress run runs; a budget has limits, and may name a recipe with space: "
+            f"{{template: {path.name}}}"
+        )
     reader = BlockReader(document)
     budget, errors = reader.attempt(Budget, document.data)
     for one in errors:

@@ -95,6 +95,8 @@ def shrink(
         )
     if unlabelled is not None and not Path(unlabelled).is_file():
         problems.append(f"unlabelled: there is no file {unlabelled}")
+    elif unlabelled is not None and not _lines(unlabelled):
+        problems.append(f"unlabelled: {unlabelled} has no text; put one a line into it, or leave it out")
     if problems:
         raise UserError(*problems)
     name = Path(model).name or "model"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,8 @@ import typer
 from eval.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from compress.export.check.arithmetic import Arithmetic
     from eval.data.loading import Task
     from eval.inference import Predictor
@@ -112,7 +115,13 @@ def answering(model: Any, spec: TaskSpec) -> Any:
     return model
 
 
-def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | None = None) -> Task:
+def task_for(
+    spec: TaskSpec,
+    data: str,
+    kind: str | None = None,
+    metric: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Task:
     """Read data for a model, with the labels and lengths that the model was made with."""
     from eval.data.arguments import as_made_for
     from eval.data.loading import load_task
@@ -122,14 +131,39 @@ def task_for(spec: TaskSpec, data: str, kind: str | None = None, metric: str | N
 
     same = kind in (None, spec.kind)
     vectors = kind_of(spec.kind).vectors
-    return load_task(
+    load = partial(
+        load_task,
         kind or spec.kind,
         data=data,
-        labels=spec.labels or None if same else None,
+        columns=columns or {},
         # Vectors are judged by whatever this data knows of them.
         metric=named_metric(metric) if metric else (known_metric(spec) if same and not vectors else None),
         **as_made_for(spec, kind),
     )
+    own = spec.labels or None if same else None
+    try:
+        return load(labels=own)
+    except UserError as refused:
+        return load(labels=own, label_map=_label_map(load, own or (), refused))
+
+
+def _label_map(load: Callable[[], Task], own: Sequence[str], refused: UserError) -> Mapping[str, str]:
+    """Return the model's name of each label of data that was refused, if none of them is one of the model's.
+
+    Raises:
+        UserError: It was refused for something else, or they cannot be matched.
+    """
+    from eval.data.judging import label_names
+
+    try:
+        found = load().spec.labels
+    except UserError:
+        found = ()
+    if not found or not own or set(found) & set(own):
+        raise refused
+    names, assumed = label_names(found, own)
+    typer.echo(assumed, err=True)
+    return names
 
 
 def choosing(task: Task) -> Task:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -13,6 +13,8 @@ from eval.errors import UserError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from eval.ranking.vector_index import IndexForm
+
 Block = TypeVar("Block", bound="BaseModel")
 
 
@@ -21,6 +23,26 @@ def finite(value: float | None) -> float | None:
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"got {value}, must be a finite number")
     return value
+
+
+def index_forms(given: Sequence[str]) -> list[IndexForm]:
+    """Return the forms of an index that ``--index`` was given; a word alone says how vectors are held.
+
+    Raises:
+        UserError: With every error of all of them.
+    """
+    from eval.ranking.vector_index import IndexForm
+
+    found: list[IndexForm] = []
+    problems: list[str] = []
+    for text in given:
+        try:
+            found.append(block_of(IndexForm, text if ":" in text else f"vectors: {text}", "--index"))
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(*problems)
+    return found
 
 
 def block_of(model: type[Block], text: str, option: str, defaults: Mapping[str, Any] | None = None) -> Block:

@@ -24,9 +24,10 @@ def sentence(main: Certificate) -> str:
     if main.family:
         test += f", corrected by Holm's method for {len(main.family) + 1} candidates"
     loss = f"a loss of more than {margin} {said.format(confidence=f'{100 * claim.confidence:g}%')}"
+    held = "" if main.index is None else f" (index: {main.index.title})"
     return (
-        f"{word} on {main.data.parts['test'].examples:,} test examples: {claim.metric} {candidate} against {teacher}; "
-        f"{loss} ({test})"
+        f"{word} on {main.data.parts['test'].examples:,} test examples{held}: "
+        f"{claim.metric} {candidate} against {teacher}; {loss} ({test})"
     )
 
 

@@ -19,6 +19,7 @@ from eval.certificate.archive import DamagedError, pack, unpack
 from eval.certificate.canonical import canonical, digest_of, lines, sha256, without_nan
 from eval.certificate.typed_values import WrongTypeError, read
 from eval.files.json_text import JsonError, parse_json
+from eval.ranking.index_fields import IndexFields
 from eval.stress.stress_rows import Perturbed, Stressed
 
 Form = TypeVar("Form")
@@ -269,6 +270,7 @@ class Certificate:
         tolerances: What a replay may differ by.
         members: SHA-256 of the other members.
         stress: What came of perturbed texts, if the run measured it.
+        index: How the candidate's documents were held, where not as float32 vectors; the teacher's always are.
         family: One-sided p-value of each other candidate of the same search, of "it loses its margin or more"; the
             verdict is corrected for all of them by Holm's method.
     """
@@ -289,6 +291,7 @@ class Certificate:
     tolerances: Tolerances
     members: dict[str, str]
     stress: Stress | None = None
+    index: IndexFields | None = None
     family: tuple[float, ...] = ()
 
 
@@ -344,6 +347,8 @@ class Contents:
             del main["stress"]
         else:
             members[PERTURBED] = lines(without_nan([asdict(each) for each in self.perturbed]))
+        if self.main.index is None:
+            del main["index"]
         main["members"] = {name: sha256(data) for name, data in members.items()}
         return pack({MAIN: canonical(without_nan(main)), **members})
 

@@ -15,7 +15,9 @@ from eval.certificate.contents import Certificate, Contents, Model, Speed, Stres
 from eval.certificate.findings import Finding, Word
 from eval.certificate.recomputing import Asked, outcome_of, power_of
 from eval.errors import MissingLibraryError, shortened
+from eval.kinds.kind_registry import kind_of
 from eval.proof.paired_predictions import method_for
+from eval.ranking.index_fields import NAMED
 from eval.stress.stress_rows import Stressed, stress_rows
 from eval.stress.stress_sentences import stress_sentences
 
@@ -101,6 +103,9 @@ def _claim(main: Certificate) -> Iterator[str]:
         name = model.name if role == "candidate" else fixed.reference
         if fixed.models.get(name) != model.digest:
             yield f"{role}: its files are not those that the claim was fixed for"
+    held = "" if main.index is None else f"{NAMED}{main.index.title}"
+    if not main.candidate.name.endswith(held) or (not held and NAMED in main.candidate.name):
+        yield f"index: {held.removeprefix(NAMED)[:60] or 'none'} is not that of the candidate that the claim names"
     if main.task.get("metric") != claim.metric:
         yield f"task: its metric is {str(main.task.get('metric'))[:60]!r}, that of the claim {claim.metric[:60]!r}"
     for name, most in asdict(WIDEST).items():
@@ -164,6 +169,9 @@ def _record_digest(values: dict[str, Any]) -> str:
 def _statistics(contents: Contents) -> Iterator[str]:
     """Compute scores, interval and verdict from the predictions."""
     main, claim = contents.main, contents.main.fixed.claim
+    kind = kind_of(str(main.task["kind"]))
+    if main.index is not None and not (kind.searches and kind.vectors):
+        yield f"index: a {kind.name} task searches no vectors"
     if claim.method != (method := method_for(claim.groups)):
         yield f"claim: the test for {claim.metric} is {method}, not {claim.method[:60]}"
         return

@@ -77,6 +77,9 @@ def _texts(file: Path, problems: list[str]) -> dict[str, str]:
         name = str(name) if isinstance(name, int) and not isinstance(name, bool) else name
         if row.problem:
             bad.append(f"{row.where}: {row.problem}")
+        elif lacking := [field for field in ("_id", "text") if field not in row.values]:
+            there = ", ".join(map(repr, row.values)) or "no fields"
+            bad.append(f"{row.where}: lacks {' and '.join(map(repr, lacking))}; there are {there}; rename them")
         elif not isinstance(name, str) or not name.strip():
             bad.append(f"{row.where}: '_id' must be a text, not {shown(name)}")
         elif not isinstance(text, str) or not isinstance(title, str | None):

@@ -148,8 +148,16 @@ class Checker:
             which = f"the field {shown} is missing" if len(absent) == 1 else f"the fields {shown} are missing"
             named = ", ".join(f"{name}: ..." for name in absent)
             its = "its column" if len(absent) == 1 else "their columns"
-            found.append(f"{which}; there are {there}; name {its} with columns: {{{named}}}")
+            options = " and ".join(self._options(absent))
+            on_the_command_line = f", or {options} of compress optimize, distill and eval" if options else ""
+            found.append(f"{which}; there are {there}; name {its} with columns: {{{named}}}{on_the_command_line}")
         return "; ".join(found)
+
+    def _options(self, absent: Mapping[str, str]) -> list[str]:
+        """Return the options that name the columns of fields; see ``eval.data.columns.named_columns``."""
+        texts = {field for pair in (False, True) for field in self.kind.given(pair=pair)}
+        named = {"--text": texts & absent.keys(), "--label": {self.kind.truth} & absent.keys()}
+        return [option for option, fields in named.items() if fields]
 
     def _input(self, name: str, value: Any) -> Any:
         if name == "id" and isinstance(value, int) and not isinstance(value, bool):

@@ -14,6 +14,8 @@ from eval.errors import UserError
 from eval.task import Example, Examples
 
 UNNAMED = re.compile(r"LABEL_\d+")
+NUMBER = re.compile(r"(\d+)(?:\.0+)?")
+"""The number of a label, also as a table has it that was read with gaps: 1.0."""
 """What transformers calls the labels of a model that nobody named."""
 DOES = ("give ranges", "choose", "report")
 """What the parts of an only split are for, in their order."""
@@ -113,8 +115,8 @@ def label_names(found: Sequence[str], own: Sequence[str]) -> tuple[dict[str, str
     plain = {name.casefold(): name for name in own}
     if all(name.casefold() in plain for name in found):
         names, why = {name: plain[name.casefold()] for name in found}, ""
-    elif all(name.isdecimal() and int(name) < len(own) for name in found):
-        names, why = {name: own[int(name)] for name in found}, ""
+    elif all((match := NUMBER.fullmatch(name)) and int(match[1]) < len(own) for name in found):
+        names, why = {name: own[int(name.partition(".")[0])] for name in found}, ""
     elif all(map(UNNAMED.fullmatch, own)) and len(found) == len(own):
         names, why = dict(zip(sorted(found), own, strict=True)), " (in alphabetical order; the model names none)"
     else:

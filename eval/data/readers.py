@@ -15,6 +15,7 @@ from typing import Any
 from eval.data.table_readers import read_csv, read_parquet, read_tsv
 from eval.errors import UserError
 from eval.files.json_text import JsonError, parse_json
+from eval.files.paths import near_path
 from eval.files.rows import NOT_UTF8, Row, text_lines
 
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
@@ -42,7 +43,8 @@ def read(path: Path) -> Iterator[Row]:
     try:
         yield from reader(path)
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read: {reason}{'' if path.exists() else near_path(path)}") from error
 
 
 def read_text(path: Path) -> Iterator[Row]:

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eval.data.beir import beir_rows
+from eval.data.beir import CORPUS, QUERIES, beir_rows
 from eval.data.readers import FORMATS, format_of, read
 from eval.data.table_readers import read_dataset
 from eval.errors import UserError, did_you_mean
-from eval.files.paths import user_path
+from eval.files.paths import near_path, user_path
 from eval.files.rows import Row
 
 SPLITS = ("train", "validation", "test", "unlabeled")
@@ -163,9 +163,12 @@ def _file_sources(path: Path | None, files: Mapping[str, str | Path]) -> dict[st
     ]
     if not places and not problems:
         there = sorted(file.name for file in (path or Path()).iterdir())[:10]
+        cure = "name others with files: {train: ...}"
+        if {CORPUS, QUERIES} <= set(there):
+            cure = "documents and queries are read with kind: retrieval in a recipe, or compress eval --task retrieval"
         problems.append(
             f"{path}: no file of a split here; expected train, validation, test or unlabeled with one of "
-            f"{' '.join(FORMATS)}; there is {', '.join(there) or 'nothing'}; name others with files: {{train: ...}}"
+            f"{' '.join(FORMATS)}; there is {', '.join(there) or 'nothing'}; {cure}"
         )
     if problems:
         raise UserError(*problems)
@@ -223,7 +226,9 @@ def _from_disk(path: Path) -> Any:
 def _from_hub(name: str) -> Any:
     match = HUB_NAME.fullmatch(name)
     if match is None:
-        raise UserError(f"{name}: no such file or folder, and no hub name (owner/name or owner/name:config) either")
+        raise UserError(
+            f"{name}: no such file or folder, and no hub name (owner/name or owner/name:config) either{near_path(name)}"
+        )
     import datasets
 
     try:
@@ -232,5 +237,5 @@ def _from_hub(name: str) -> Any:
         raise UserError(
             f"{name}: there is no such folder, so it was taken as the name of a data set on the hub, "
             f"which could not be loaded ({type(error).__name__}: {error}); "
-            "give a folder that exists, or check the name and the connection"
+            f"give a folder that exists, or check the name and the connection{near_path(name)}"
         ) from error

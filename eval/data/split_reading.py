@@ -14,8 +14,8 @@ from eval.task import Example, Examples
 
 logger = logging.getLogger(__name__)
 
-SHOWN = 20
-"""Problems that one message lists."""
+FIRST, SHOWN = 3, 20
+"""Problems that one message lists: of a file without a good item, and of others."""
 
 
 def read_splits(
@@ -50,7 +50,7 @@ def read_splits(
                 *wrong[0],
             )
         elif wrong:
-            bad += _lines(source.name, items, wrong)
+            bad += _lines(source.name, items, wrong, checker.kind)
         if not items and not wrong:
             problems.append(f"{source.name}: is empty; put items into it, or take the file away")
         elif not items and on_bad == "skip":
@@ -69,11 +69,15 @@ def read_splits(
     return splits
 
 
-def _lines(name: str, items: Sequence[Example], bad: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a line for each bad item; one for all if all have the same problem, as when columns have other names."""
-    if not items and len(bad) > SHOWN and len({problem for _, problem in bad}) == 1:
+def _lines(name: str, items: Sequence[Example], bad: Sequence[tuple[str, str]], kind: Kind) -> list[str]:
+    """Return a line for each bad item; if all of many are bad, what they have in common, or the first of them."""
+    told = [f"{where}: {problem}" for where, problem in bad]
+    if items or len(bad) <= SHOWN:
+        return told
+    if len({problem for _, problem in bad}) == 1:
         return [f"{name}: all {len(bad):,} items: {bad[0][1]}"]
-    return [f"{where}: {problem}" for where, problem in bad]
+    question = f"is it data of another kind of task than {kind.name}?"
+    return [*told[:FIRST], f"{name}: all {len(bad):,} items are bad, such as these {FIRST}; {question}"]
 
 
 def _read_split(

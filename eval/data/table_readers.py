@@ -13,6 +13,8 @@ from eval.errors import UserError
 from eval.files.rows import NOT_UTF8, Row, text_lines
 
 SHOWN_COLUMNS = 10
+DELIMITERS = ",;\t"
+"""What may separate the cells of a CSV file: the first of these that its header has."""
 BATCH = 1000
 """Rows of a parquet file in memory at a time."""
 
@@ -24,7 +26,10 @@ def read_tsv(path: Path) -> Iterator[Row]:
 
 
 def read_csv(path: Path) -> Iterator[Row]:
-    """Yield the rows below a header; a quoted cell may hold commas, quotes (doubled) and line breaks."""
+    """Yield the rows below a header; a quoted cell may hold commas, quotes (doubled) and line breaks.
+
+    A header without a comma, but with semicolons or tabs, is one of a table that these separate.
+    """
     yield from _table(_csv_cells(path))
 
 
@@ -41,7 +46,7 @@ def _csv_cells(path: Path) -> Iterator[tuple[str, list[str] | str | None]]:
             yield "\n" if line is None else line + "\n"
 
     csv.field_size_limit(sys.maxsize)  # as long as a line of any other format may be
-    reader = csv.reader(lines(), strict=True)
+    reader = csv.reader(lines(), strict=True, delimiter=_delimiter(path))
     while True:
         try:
             found: list[str] | str = next(reader)
@@ -54,6 +59,11 @@ def _csv_cells(path: Path) -> Iterator[tuple[str, list[str] | str | None]]:
             unreadable.clear()
         elif found:
             yield place, found
+
+
+def _delimiter(path: Path) -> str:
+    header = next((line for _, line in text_lines(path) if line is None or line.strip()), None) or ""
+    return next((mark for mark in DELIMITERS if mark in header), DELIMITERS[0])
 
 
 def _table(rows: Iterable[tuple[str, list[str] | str | None]]) -> Iterator[Row]:

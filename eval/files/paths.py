@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from eval.errors import UserError
+
+
+def near_path(given: str | Path) -> str:
+    """Return ``"; did you mean 'x'?"`` for the file or folder with the nearest name in the same folder, or nothing."""
+    path = Path(given)
+    try:
+        there = [each.name for each in path.parent.iterdir() if not each.name.startswith(".")]
+    except (OSError, ValueError):
+        return ""
+    near = get_close_matches(path.name, there, n=1, cutoff=0.8)
+    return f"; did you mean {str(path.parent / near[0])!r}?" if near else ""
 
 
 def user_path(given: str | Path) -> Path:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from eval.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,15 @@ class Row:
 
 
 def text_lines(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Yield (place, text without its line break), with None for a line that is not UTF-8."""
+    """Yield (place, text without its line break), with None for a line that is not UTF-8.
+
+    Raises:
+        UserError: The file begins as UTF-16 does, of which no line could be read.
+    """
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
         for number, line in enumerate(file, start=1):
+            if number == 1 and line.startswith(UTF16):
+                raise UserError(f'{path}: is UTF-16, as spreadsheets save "Unicode text"; save the file as UTF-8')
             data = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
             try:
                 text = data.decode("utf-8")
@@ -39,4 +48,5 @@ def text_lines(path: Path) -> Iterator[tuple[str, str | None]]:
                 yield f"{path}:{number}", text.removesuffix("\n").removesuffix("\r")
 
 
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 NOT_UTF8 = "is not valid UTF-8; save the file as UTF-8"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eval.ranking.index_fields import NAMED
 from eval.ranking.vector_index import IndexForm
 
 
@@ -28,13 +29,23 @@ class Indexed:
     @property
     def name(self) -> str:
         """That of the model and of the form."""
-        return f"{self.model.name}, index {self.index.title}"
+        return indexed_name(self.model.name, self.index)
 
     def __getattr__(self, name: str) -> Any:
         """Return whatever else the model has: encoder, forward, folder, size, on what it was chosen."""
         if name.startswith("__") or name == "model":
             raise AttributeError(name)
         return getattr(self.model, name)
+
+
+def indexed_name(model: str, form: IndexForm) -> str:
+    """Return what a model is called whose documents are held in a form.
+
+    Examples:
+        >>> indexed_name("onnx", IndexForm(vectors="int8"))
+        'onnx, index int8'
+    """
+    return f"{model}{NAMED}{form.title}"
 
 
 def indexed(models: Sequence[Any], forms: Sequence[IndexForm]) -> list[Any]:

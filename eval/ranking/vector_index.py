@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from eval.errors import UserError
 from eval.examples import Array
 from eval.ranking.best import Best, largest, unit
+from eval.ranking.index_fields import IndexFields
 
 Codes = tuple[Array, ...]
 """What is held of some documents: arrays with a row for each of them."""
@@ -59,9 +60,13 @@ class IndexForm(BaseModel):
     @property
     def title(self) -> str:
         """What reports call it."""
-        cut = "" if self.dimensions is None else f" {self.dimensions}"
-        second = "" if self.rescore is None else f", {self.candidates} rescored by {self.rescore}"
-        return f"{self.vectors}{cut}{second}"
+        return self.fields.title
+
+    @property
+    def fields(self) -> IndexFields:
+        """Its fields, as a certificate has them."""
+        candidates = None if self.rescore is None else self.candidates
+        return IndexFields(self.vectors, self.dimensions, self.rescore, candidates)
 
     def bytes_of(self, documents: int, width: int) -> int:
         """Return the bytes that the vectors of so many documents take, of an embedder with so many dimensions."""

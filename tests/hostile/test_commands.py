@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 from tests.forking import Ending
@@ -16,6 +17,8 @@ TEACH = "teach --base model --task classification --data data --max-steps 1 --ou
 AUGMENT = "augment data --rule bilstm --tagger data --out new.jsonl"
 INIT = "init --task classification --data data --teacher model --trained --layers 2 --int8 --out new.yaml"
 LONG = "x" * 5000
+ODD = "said,stars,more\n" + "a warm film,good,x\na dull film,bad,y\n" * 3
+NAMED = "--text said --label stars"
 DIGITS = "9" * 400
 MOST_DIGITS = "9" * 5000
 
@@ -221,6 +224,59 @@ CHOICES: dict[str, tuple[str, str, str]] = {
 }
 OTHER: list[Case] = [
     Case("all is well", EVAL, code=0),
+    Case(
+        "eval: columns of other names",
+        "eval model --data odd.csv --no-latency",
+        write("odd.csv", ODD),
+        says="name their columns with columns: .*, or --text and --label of compress optimize, distill and eval",
+    ),
+    Case(
+        "eval: columns that are named", f"eval model --data odd.csv --no-latency {NAMED}", write("odd.csv", ODD), code=0
+    ),
+    Case(
+        "eval: numbers of the labels",
+        "eval model --data odd.csv --no-latency",
+        write("odd.csv", "text,label\na warm film,1.0\na dull film,0.0\n"),
+        says="labels: 0.0 = bad, 1.0 = good",
+        code=0,
+    ),
+    Case(
+        "eval: labels of another model",
+        "eval model --data odd.csv --no-latency",
+        write("odd.csv", "text,label\na warm film,warm\na dull film,dull\n"),
+        says="^labels: the model answers bad, good, the data has dull, warm; rename those of the data\n$",
+    ),
+    Case(
+        "predict: the folder of a run",
+        "predict out a",
+        lambda scene: shutil.copytree(scene / "export", scene / "out" / "export"),
+        says="out: no export.json here; its exports are out/export",
+    ),
+    Case("check: nearly the name", "check recipe.yml", says=r"No such file .*; did you mean 'recipe.yaml'\?"),
+    Case(
+        "search: a recipe",
+        "search recipe.yaml --out out",
+        says=r"^recipe.yaml: is a recipe, which compress run runs; a budget has limits, .*template: recipe.yaml\}\n$",
+    ),
+    Case(
+        "run: a budget",
+        "run budget.yaml --out out",
+        write("budget.yaml", "task: {kind: classification, data: data}\nlimits: [hours <= 1]\n"),
+        says="^budget.yaml: is a budget; compress search budget.yaml finds a recipe within it\n$",
+    ),
+    Case(
+        "eval: columns too many",
+        f"eval model --data odd.csv --no-latency {NAMED} --text a --text b",
+        write("odd.csv", ODD),
+        says="reads text; name 1 columns",
+    ),
+    Case(
+        "distill: texts that are none",
+        "distill artifact --data data --unlabelled none.txt --layers 1 --out out",
+        write("none.txt", "\n"),
+        says="unlabelled: none.txt has no text",
+        after=nothing_made,
+    ),
     Case("no such recipe", "check nowhere.yaml", says="nowhere.yaml"),
     Case("an empty recipe", "check recipe.yaml", write("recipe.yaml", ""), says="recipe.yaml"),
     Case("weights cut off", "eval model --data data", truncate("model/model.safetensors", 500), says="model"),

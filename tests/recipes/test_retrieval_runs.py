@@ -1,6 +1,7 @@
 """Tiny runs that rank documents, from a folder of BEIR to the certificate: an embedder, and a cross-encoder."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,11 @@ from compress import certify, recheck
 from compress.cli import main
 from compress.engine.preflight import result_name
 from eval import load_task
+from eval.certificate.contents import Contents
 from eval.certificate.findings import Word
+from eval.errors import UserError
 from eval.measurement import pair
+from eval.ranking.vector_index import IndexForm
 from eval.result import Result
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
@@ -71,7 +75,10 @@ def test_exports_are_measured_with_the_forms_of_an_index_too(scene):
     forms = ("int8", "binary 16, 5 rescored by int8")
     wanted = {f"{model}, index {form}" for model in ("onnx", "onnx-int8") for form in forms}
     assert {name for name in figures if "index" in name} == (wanted if kind == "retrieval" else set())
+    (look,) = json.loads((folder / "run" / "looks.json").read_text())
+    assert len(set(look["candidates"].values())) == len(figures) - 1, "each form of an index is a candidate"
     for name in wanted & set(figures):
+        assert look["candidates"][name].startswith(look["candidates"][name.partition(",")[0]] + ", index")
         row, plain = figures[name], figures[name.partition(",")[0]]
         assert row["comparison"]["reference"] == "teacher"
         assert row["file_bytes"] == plain["file_bytes"]
@@ -143,3 +150,42 @@ def test_the_run_is_certified_and_rechecked(scene, tmp_path):
         *((level, Word.VALID) for level in (1, 2, 3, 4)),
     ], str(found)
     assert main(["recheck", str(done.file), "--level", "1"]) == 0
+
+
+FORMS = ("int8", "vectors: binary, dimensions: 16, rescore: int8, candidates: 5")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_index_is_certified_and_rechecked(scene, tmp_path, capsys, form):
+    folder, kind = scene
+    file = tmp_path / "index.cert"
+    capsys.readouterr()
+    asked = ["certify", str(folder / "run"), "--out", str(file), "--model", "onnx-int8", "--index", form]
+    code, told = main(asked), capsys.readouterr()
+    if kind != "retrieval":
+        assert code == 2
+        assert f"--index: a {kind} task searches no vectors; leave it out" in told.err
+        return
+    assert code == 0, told.err
+    contents = Contents.from_bytes(file.read_bytes())
+    assert f"20 test examples (index: {contents.main.index.title}): ndcg@10" in told.out
+    given = {"model": folder / "run" / "onnx-int8", "teacher": folder / "teacher", "data": folder / "data"}
+    found = recheck(file, **given)
+    assert [finding.word for finding in found.findings] == [Word.UNSIGNED, *[Word.VALID] * 4], str(found)
+    for index, says in (
+        (None, "index: none is not that"),
+        (replace(contents.main.index, vectors="float32"), "float32"),
+    ):
+        file.write_bytes(replace(contents, main=replace(contents.main, index=index)).to_bytes())
+        found = recheck(file, **given)
+        assert (found.word, says in found.reason) == (Word.INVALID, True), str(found)
+
+
+def test_an_index_that_was_not_measured_is_not_certified(scene):
+    folder, kind = scene
+    if kind != "retrieval":
+        return
+    with pytest.raises(UserError, match=r"binary was not measured .*index: \[\{vectors: binary\}\]"):
+        certify(folder / "run", folder / "none.cert", model="onnx-int8", index=IndexForm(vectors="binary"))
+    with pytest.raises(UserError, match="measured for exports, not for ranks; name one of them with --model"):
+        certify(folder / "run", folder / "none.cert", model="ranks", index=IndexForm(vectors="int8"))

@@ -159,7 +159,8 @@ class TestWhatIsKept:
         assert [dict(item) for item in task.splits["unlabeled"]] == [{"text": "so good"}, {"text": "so bad"}]
         wrong = refused("classification", folder(train=GOOD, test=[GOOD[0], bare[0]]))
         assert wrong == [
-            "test.jsonl:2: the field 'label' is missing; there are 'text'; name its column with columns: {label: ...}"
+            "test.jsonl:2: the field 'label' is missing; there are 'text'; name its column with columns: {label: ...}, "
+            "or --label of compress optimize, distill and eval"
         ]
 
 
@@ -320,7 +321,7 @@ class TestHub:
         wrong = refused("classification", tmp_path / "data")
         assert wrong[0] == (
             f"{tmp_path}/data (train): row 1: the field 'text' is missing; there are 'said', 'label', 'who'; "
-            "name its column with columns: {text: ...}"
+            "name its column with columns: {text: ...}, or --text of compress optimize, distill and eval"
         )
         assert refused("classification", tmp_path / "data", files={"validation": "validation_match"}) == [
             f"{tmp_path}/data: files: validation: there is no split 'validation_match'; "
@@ -499,6 +500,35 @@ class TestBadItems:
         path = folder(train=GOOD)
         (path / "train.jsonl").write_bytes((path / "train.jsonl").read_bytes() + b'{"text": "\xff"}\n')
         assert refused("classification", path) == ["train.jsonl:3: is not valid UTF-8; save the file as UTF-8"]
+
+    @pytest.mark.parametrize("mark", [",", ";", "\t"])
+    def test_csv_of_a_spreadsheet_in_any_country(self, tmp_path, mark):
+        rows = [("text", "label"), ('"a film, warm; long"', "good"), ("a dull film", "bad")]
+        text = "\r\n".join(mark.join(row) for row in rows)
+        (tmp_path / "reviews.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+        (first, second) = load_task("classification", tmp_path / "reviews.csv").validation
+        assert (first["text"], first["label"]) == ("a film, warm; long", "good")
+        assert (second["text"], second["label"]) == ("a dull film", "bad")
+
+    def test_utf16_is_told_once(self, folder):
+        path = folder()
+        path.mkdir()
+        (path / "train.csv").write_bytes("text,label\na film,good\n".encode("utf-16") * 30)
+        assert refused("classification", path) == [
+            'train.csv: is UTF-16, as spreadsheets save "Unicode text"; save the file as UTF-8'
+        ]
+
+    def test_a_file_with_nearly_the_name_is_named(self, tmp_path):
+        (tmp_path / "reviews.csv").write_text("text,label\n", encoding="utf-8")
+        with pytest.raises(UserError, match=r"did you mean '.*reviews\.csv'\?"):
+            load_task("classification", tmp_path / "review.csv")
+
+    def test_a_file_without_a_good_item_is_told_by_its_first(self, folder):
+        wrong = refused("regression", folder(train=[{"text": "a", "label": f"good{n}"} for n in range(90)]))
+        assert wrong[0].startswith("train.jsonl:1: 'label' must be a finite number, not 'good0'")
+        assert wrong[3:] == [
+            "train.jsonl: all 90 items are bad, such as these 3; is it data of another kind of task than regression?"
+        ]
 
     def test_all_at_once_up_to_a_number(self, folder):
         path = folder(train=[*GOOD, *["no"] * 15], validation=["no"] * 15, test=[])

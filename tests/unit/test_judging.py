@@ -73,6 +73,7 @@ class TestLabels:
             (("bad", "good"), ("good", "bad", "so-so"), {}),
             (("Bad", "GOOD"), ("bad", "good"), {"Bad": "bad", "GOOD": "good"}),
             (("0", "1"), ("bad", "good"), {"0": "bad", "1": "good"}),
+            (("0.0", "1.0"), ("bad", "good"), {"0.0": "bad", "1.0": "good"}),
             (("0", "1"), ("LABEL_0", "LABEL_1"), {"0": "LABEL_0", "1": "LABEL_1"}),
             (("good", "bad"), ("LABEL_0", "LABEL_1"), {"bad": "LABEL_0", "good": "LABEL_1"}),
         ],
@@ -86,7 +87,13 @@ class TestLabels:
         )
 
     @pytest.mark.parametrize(
-        ("found", "own"), [(("a", "b"), ("x", "y")), (("a", "b", "c"), ("LABEL_0", "LABEL_1")), (("2",), ("x", "y"))]
+        ("found", "own"),
+        [
+            (("a", "b"), ("x", "y")),
+            (("a", "b", "c"), ("LABEL_0", "LABEL_1")),
+            (("2",), ("x", "y")),
+            (("0.5",), ("x", "y")),
+        ],
     )
     def test_others_are_refused(self, found, own):
         with pytest.raises(UserError, match=r"labels: the model answers .*, the data has "):

@@ -90,7 +90,11 @@ def test_text_where_yaml_reads_something_else_is_told_to_be_quoted():
         ("just text", "recipe.yaml: got 'just text', a recipe must be a mapping"),
         ("teacher:\n\tmodel: t\n", "recipe.yaml:2: a tab stands where only spaces may; indent with spaces"),
         ("a: 1\n---\nb: 2\n", "recipe.yaml:2: a second document begins here"),
-        ("seed: [1\nname: x\n", "recipe.yaml:2: not valid YAML: expected ',' or ']', but got ':'"),
+        (
+            "seed: [1\nname: x\n",
+            "recipe.yaml:2: not valid YAML: expected ',' or ']', but got ':' (while parsing a flow sequence that "
+            "begins in line 1)",
+        ),
         ("name: a\x00b", "recipe.yaml:1: the character U+0000 cannot stand in YAML"),
         ('name: "\\U99999999"', "recipe.yaml: not valid YAML: a number or an escape is out of range"),
         ("? [a]\n: 1\n", "recipe.yaml:1: a key must be text"),

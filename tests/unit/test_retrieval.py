@@ -74,6 +74,18 @@ def test_all_that_is_wrong_with_a_folder_is_told_at_once(tmp_path):
     assert "test.tsv:5: expected query-id, corpus-id and a number" in said
 
 
+def test_a_folder_of_documents_names_its_kind_of_task(tmp_path):
+    write(tmp_path, [{"_id": "d", "text": "a film"}], [{"_id": "q", "text": "which?"}], ["q\td\t1"])
+    with pytest.raises(UserError, match="read with kind: retrieval in a recipe, or compress eval --task retrieval"):
+        load_task("embedding", tmp_path)
+
+
+def test_fields_of_other_names_are_named(tmp_path):
+    write(tmp_path, [{"id": "d", "contents": "a film"}], [{"_id": "q", "text": "which?"}], ["q\td\t1"])
+    with pytest.raises(UserError, match=r"corpus.jsonl:1: lacks '_id' and 'text'; there are 'id', 'contents'; rename"):
+        load_task("retrieval", tmp_path)
+
+
 def test_a_folder_is_read_with_titles_and_without_queries_that_have_no_document(tmp_path):
     documents = [{"_id": "d", "title": "Films", "text": "a warm film"}]
     write(tmp_path, documents, [{"_id": "q", "text": "which?"}, {"_id": "r", "text": "none"}], ["q\td\t1"])

@@ -15,6 +15,7 @@ from eval.certificate.contents import Contents, Part
 from eval.certificate.findings import Word
 from eval.certificate.replay import is_tie
 from eval.example_digests import examples_digest
+from eval.ranking.index_fields import IndexFields
 from tests.certificates import (
     CANDIDATE,
     MACHINE,
@@ -208,6 +209,8 @@ TAMPERED = [
     Tampered("the confidence moved afterwards", claim(confidence=0.8), Word.INVALID, 1, "moved afterwards"),
     Tampered("the claim fixed for another model", lambda c: main(candidate=replace(c.main.candidate, name="onnx"))(c),
              Word.INVALID, 1, "not those that the claim was fixed for"),
+    Tampered("an index that the claim does not name", main(index=IndexFields("int8")), Word.INVALID, 1,
+             "index: int8 is not that of the candidate that the claim names"),
     Tampered("a look before the claim", looked_before, Word.INVALID, 1, "was fixed after the split was opened"),
     Tampered("other candidates left out", without_family, Word.INVALID, 1, "verdict: is not shown"),
     Tampered("no look", main(looks=()), Word.INVALID, 1, "looks: none is recorded"),

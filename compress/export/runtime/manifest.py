@@ -113,7 +113,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
     """Return what ``export.json`` says, of a format that is known here."""
     file = folder / MANIFEST
     if not file.is_file():
-        raise ExportError(f"{folder}: no {MANIFEST} here; an export is a folder that 'compress export' wrote")
+        there = sorted(str(each.parent) for each in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
+        cure = f"its exports are {', '.join(there)}" if there else "an export is a folder that 'compress export' wrote"
+        raise ExportError(f"{folder}: no {MANIFEST} here; {cure}")
     try:
         manifest = read_json(file)
     except JsonError as error:
