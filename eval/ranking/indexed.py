@@ -42,6 +42,7 @@ def indexed_name(model: str, form: IndexForm) -> str:
     """Return what a model is called whose documents are held in a form.
 
     Examples:
+        >>> from eval.ranking.vector_index import IndexForm
         >>> indexed_name("onnx", IndexForm(vectors="int8"))
         'onnx, index int8'
     """

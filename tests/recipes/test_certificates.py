@@ -54,7 +54,7 @@ def scene(tmp_path_factory):
 
 def leading(scene) -> str:
     """Return the name of the model that leads the page."""
-    return _candidate(scene / "run", None)[1].name
+    return _candidate(scene / "run", None, None)[2].name
 
 
 def given(scene):
@@ -209,6 +209,6 @@ def test_a_metric_that_only_its_owner_has_chooses_and_reports_but_is_not_certifi
 
 def test_without_a_name_it_is_what_the_page_leads_with(scene):
     results = [Result.load(file.parent) for file in (scene / "run" / "results").glob("*/result.json")]
-    _, chosen = _candidate(scene / "run", None)
+    *_, chosen = _candidate(scene / "run", None, None)
     assert chosen.name == shipped([one for one in results if one.name in ("small", "onnx", "onnx-int8")]).name
     assert chosen.name in ("onnx", "onnx-int8")
