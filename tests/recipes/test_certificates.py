@@ -204,7 +204,7 @@ def test_a_metric_that_only_its_owner_has_chooses_and_reports_but_is_not_certifi
         assert result.comparison.metric == result.metric
     assert "house_metrics:minus_misses" in (out / "report.html").read_text(encoding="utf-8")
     with pytest.raises(UserError, match="minus_misses is a function of yours, which a stranger cannot recompute"):
-        certify(out, tmp_path / "model.cert", model="onnx-int8")
+        certify(out, tmp_path / "model.cert", model="small")
 
 
 def test_without_a_name_it_is_what_the_page_leads_with(scene):
