@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.archive import Archive
-from benchmarks.study import Outcome, Study, outcomes, retained
+from benchmarks.study import Outcome, Study, outcomes, retained, shown
 from eval.result import Result
 
 NAME = "papers"
@@ -100,7 +100,7 @@ def _ours(method: Method, outcome: Outcome) -> Iterator[str]:
         yield from (f"{method.here}: not measured yet" if method.here else "not measured", "", "", "")
         return
     yield method.here
-    yield f"{share.value:.1%} [{share.low:.1%}, {share.high:.1%}]"
+    yield shown(share)
     yield _times(results[0].shrinkage())
     yield _times(_fewer_macs(outcome.students[0]))
 

@@ -356,7 +356,7 @@ def _cells(study: Study, row: str, outcome: Outcome, against: dict[tuple[str, st
     scores = [result.score for result in outcome.students]
     spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
     size = outcome.students[0].size
-    cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", _shown(retained(outcome, "student"))]
+    cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", shown(retained(outcome, "student"))]
     cells += [against.get((row, baseline), "") for baseline in study.baselines]
     cells += [f"{size.parameters / 1e6:.1f} M", f"{size.macs / 1e6:.0f} M"] if size else ["", ""]
     cells.append(f"{(outcome.students[0].bytes or 0) / 1e6:.1f}")
@@ -366,7 +366,7 @@ def _cells(study: Study, row: str, outcome: Outcome, against: dict[tuple[str, st
     speed = [ratio for result in outcome.exports if (ratio := result.speedup())]
     cells.append("int8" if outcome.exports[0].name == EXPORTS[0] else "float32")
     cells.append(f"{mean(result.score for result in outcome.exports):.4f}")
-    cells.append(_shown(retained(outcome, "export")))
+    cells.append(shown(retained(outcome, "export")))
     cells.append(f"{(outcome.exports[0].bytes or 0) / 1e6:.1f}")
     cells.append(f"{mean(speed):.1f}" if speed else "")
     return cells
@@ -380,7 +380,8 @@ def retained(outcome: Outcome, name: Literal["student", "export"]) -> Interval |
     return pair([getattr(run, name) for run in runs], [run.reference for run in runs if run.reference]).retention
 
 
-def _shown(value: Interval | None) -> str:
+def shown(value: Interval | None) -> str:
+    """Return a share with its interval; empty where there is none."""
     return "" if value is None else f"{value.value:.1%} [{value.low:.1%}, {value.high:.1%}]"
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from eval.files.typed_json import read_values, typed
 from eval.files.writing import atomic_write
+from eval.ranking.indexed import indexed_name
 
 if TYPE_CHECKING:
     from eval.inference import Predictor
@@ -83,4 +84,4 @@ def _digest(model: Predictor) -> str:
     """Return what tells a model from others: the digest of its weights, or of an export's manifest, and its index."""
     manifest, index = getattr(model, "manifest", None), getattr(model, "index", None)
     digest = str(getattr(model, "digest", "") if manifest is None else manifest.get("digest", ""))
-    return digest if index is None else f"{digest}, index {index.title}"
+    return digest if index is None else indexed_name(digest, index)

@@ -13,7 +13,7 @@ from typing import Any
 
 from eval.certificate.contents import Certificate, Contents, Model, Speed, Stress, Tolerances
 from eval.certificate.findings import Finding, Word
-from eval.certificate.recomputing import Asked, outcome_of, power_of
+from eval.certificate.recomputing import Asked, outcome_of, power_of, scored
 from eval.errors import MissingLibraryError, shortened
 from eval.kinds.kind_registry import kind_of
 from eval.proof.paired_predictions import method_for
@@ -38,7 +38,7 @@ def check_own_figures(contents: Contents) -> Finding:
     try:
         problems += _statistics(contents)
         if main.outcome.verdict == "not shown":
-            told += filter(None, [power_of(main.task, main.fixed.claim, *_scored(contents))])
+            told += filter(None, [power_of(contents)])
         if main.stress is not None:
             said = "the answers to perturbed texts"
             rows = stressed(contents, main.stress.seed)
@@ -62,13 +62,6 @@ def _met_before(main: Certificate) -> list[str]:
         for role, places in sorted(main.data.overlap.items())
         if places and "test" in main.data.parts
     ]
-
-
-def _scored(contents: Contents) -> tuple[list[Any], list[Any], list[Any], list[str | None] | None]:
-    """Return truths, the predictions of candidate and teacher, and groups where the claim has any."""
-    rows, grouped = contents.rows, contents.main.fixed.claim.groups
-    sides = ([row.gold for row in rows], [row.candidate for row in rows], [row.teacher for row in rows])
-    return *sides, [row.group for row in rows] if grouped else None
 
 
 def _beside_scores(contents: Contents) -> Iterator[str]:
@@ -175,7 +168,7 @@ def _statistics(contents: Contents) -> Iterator[str]:
     if claim.method != (method := method_for(claim.groups)):
         yield f"claim: the test for {claim.metric} is {method}, not {claim.method[:60]}"
         return
-    found, said = asdict(outcome_of(main.task, claim, *_scored(contents), main.family)), asdict(main.outcome)
+    found, said = asdict(outcome_of(main.task, claim, *scored(contents), main.family)), asdict(main.outcome)
     for name, value in _flat(found).items():
         given = _flat(said).get(name)
         if not _same(value, given, main.tolerances.computed):
@@ -200,7 +193,7 @@ def _under_stress(said: Stress, rows: Sequence[Stressed], tolerance: float) -> I
 
 def stressed(contents: Contents, seed: int) -> tuple[Stressed, ...]:
     """Return the rows of perturbed texts that follow from their answers."""
-    gold, candidate, teacher, groups = _scored(contents)
+    gold, candidate, teacher, groups = scored(contents)
     task: Any = Asked.of(contents.main.task)
     return stress_rows(task, gold, (candidate, teacher), groups, contents.perturbed, seed)
 

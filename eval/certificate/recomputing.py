@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eval.certificate.contents import Claim, Outcome
+from eval.certificate.contents import Claim, Contents, Outcome
 from eval.proof.many_comparisons import holm
 from eval.proof.paired_predictions import paired_scores
 from eval.proof.paired_statistics import non_inferior
@@ -37,6 +37,13 @@ class Asked:
     def of(cls, task: Mapping[str, Any]) -> Asked:
         """Read it from the plain values of a ``TaskSpec``."""
         return cls(str(task["kind"]), tuple(task.get("labels", ())), str(task["metric"]), bool(task.get("pair", False)))
+
+
+def scored(contents: Contents) -> tuple[list[Any], list[Any], list[Any], list[str | None] | None]:
+    """Return truths, the predictions of candidate and teacher, and groups where the claim has any."""
+    rows, grouped = contents.rows, contents.main.fixed.claim.groups
+    sides = ([row.gold for row in rows], [row.candidate for row in rows], [row.teacher for row in rows])
+    return *sides, [row.group for row in rows] if grouped else None
 
 
 def outcome_of(
@@ -78,25 +85,11 @@ def outcome_of(
     return Outcome(first, second, *ends, verdict)
 
 
-def power_of(
-    task: Mapping[str, Any],
-    claim: Claim,
-    gold: Sequence[Mapping[str, Any]],
-    candidate: Sequence[dict[str, Any]],
-    teacher: Sequence[dict[str, Any]],
-    groups: Sequence[str | None] | None = None,
-) -> str:
-    """Return what these examples can show, and how many the margin needs; empty where no number does.
-
-    Args:
-        task: As for ``outcome_of``, like all others.
-        claim: What was to be shown.
-        gold: The truth of each example.
-        candidate: The candidate's predictions.
-        teacher: The teacher's.
-        groups: The group of each example, if the claim has any.
-    """
-    asked: Any = Asked.of(task)
+def power_of(contents: Contents) -> str:
+    """Return what the examples of a certificate can show, and how many its margin needs; empty where no number does."""
+    claim = contents.main.fixed.claim
+    asked: Any = Asked.of(contents.main.task)
+    gold, candidate, teacher, groups = scored(contents)
     compared = paired_scores(asked, [(candidate, teacher)], gold, groups, claim.seed)
     needed = compared.examples_needed(claim.margin, len(gold))
     return "" if needed is None else power(compared.difference.smallest_margin(claim.confidence), claim.margin, needed)

@@ -10,7 +10,7 @@ import numpy as np
 
 from eval.certificate.contents import Certificate, Contents, Machine, Model, Speed
 from eval.certificate.findings import Finding, Word
-from eval.certificate.recomputing import outcome_of
+from eval.certificate.recomputing import outcome_of, scored
 from eval.kinds.kind_registry import kind_of
 
 
@@ -84,8 +84,7 @@ def check_predictions(contents: Contents, candidate: Replayed, teacher: Replayed
     numbers = [f"example {number} (from 0)" for number in range(len(rows))]
     for role, found in (("candidate", candidate), ("teacher", teacher)):
         different += _different(role, main, numbers, [getattr(row, role) for row in rows], found)
-    groups = [row.group for row in rows] if main.fixed.claim.groups else None
-    gold = [row.gold for row in rows]
+    gold, *_, groups = scored(contents)
     sides = (list(candidate.predictions), list(teacher.predictions))
     outcome = outcome_of(main.task, main.fixed.claim, gold, *sides, groups, main.family)
     if outcome.verdict != main.outcome.verdict:
