@@ -74,10 +74,22 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     names = [str(name) for name in allowed]
     if len(names) > MOST_COMPARED:
         return f"; allowed: {', '.join(sorted(names)[:SHOWN])} and {len(names) - SHOWN:,} more"
-    near = difflib.get_close_matches(str(given)[:LONGEST_NAME], names, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean {near[0]!r}?"
+    if near := nearest(given, names):
+        return f"; did you mean {near!r}?"
     return f"; allowed: {', '.join(sorted(names))}" if names else ""
+
+
+def nearest(given: str, names: Sequence[str], likeness: float = 0.6) -> str | None:
+    """Return the name that is nearest to what was given; None if none is near, or if there are too many to compare.
+
+    Args:
+        given: What the user wrote.
+        names: Those that there are.
+        likeness: The least ratio of ``difflib`` that is near, 0 to 1.
+    """
+    if len(names) > MOST_COMPARED:
+        return None
+    return next(iter(difflib.get_close_matches(str(given)[:LONGEST_NAME], names, n=1, cutoff=likeness)), None)
 
 
 def few(sentences: Sequence[str], most: int, what: str) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
-from eval.errors import UserError
+from eval.errors import UserError, nearest
 
 
 def near_path(given: str | Path) -> str:
@@ -15,8 +14,8 @@ def near_path(given: str | Path) -> str:
         there = [each.name for each in path.parent.iterdir() if not each.name.startswith(".")]
     except (OSError, ValueError):
         return ""
-    near = get_close_matches(path.name, there, n=1, cutoff=0.8)
-    return f"; did you mean {str(path.parent / near[0])!r}?" if near else ""
+    near = nearest(path.name, there, likeness=0.8)
+    return f"; did you mean {str(path.parent / near)!r}?" if near else ""
 
 
 def user_path(given: str | Path) -> Path:
