@@ -66,11 +66,11 @@ def default_forms(
 ) -> Iterator[Form]:
     """Yield the forms of an 8-bit export in the order in which they are tried; each is made when it is asked for.
 
-    With examples: static ranges, with outliers of activations moved to the weights, and biases that make up for the
-    rounding in the mean; then the same with the layers in float32 that change the logits most; then, as without
-    examples, ranges found at run time: per tensor, and per token. Where none of them will do, the most exact of them,
-    with more and more layers in float32, the most harmful first. Pairs of weights are small enough on every processor,
-    so a folder answers alike with and without VNNI.
+    With examples: static ranges, with outliers of activations moved to the weights, weights whose rounding errors make
+    up for each other (GPTQ), and biases that make up for what is left in the mean; then the same with the layers in
+    float32 that change the logits most; then, as without examples, ranges found at run time: per tensor, and per token.
+    Where none of them will do, the most exact of them, with more and more layers in float32, the most harmful first.
+    Pairs of weights are small enough on every processor, so a folder answers alike with and without VNNI.
 
     Args:
         model: What is exported.
@@ -101,7 +101,7 @@ class _Static:
         self.calibration: Calibration = Calibration.of(model, examples)
         how: dict[str, Any] = {"method": "min_max", "smooth": SMOOTH, "correct_bias": True}
         step = StaticQuantization(**how, keep_float="none", exclude=tuple(exclude))
-        self.scheme = step.scheme_from(self.calibration)
+        self.scheme = step.scheme_from(self.calibration, chosen_codes=True)
 
     @cached_property
     def order(self) -> list[str]:

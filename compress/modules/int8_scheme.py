@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from eval.errors import did_you_mean
 
@@ -38,6 +38,8 @@ class Int8(BaseModel):
         outputs: Name of a module -> largest output, rounded to 127 steps a side of it.
         smooth: As ``ranges``, -> what each channel of the input is divided by first, and its weights multiplied.
         bias: As ``ranges``, -> what is added to each output: the mean that rounding takes from it.
+        codes: As ``ranges``, -> the int8 codes of the (smoothed) weights ``[inputs, outputs]``, row by row, where they
+            are not the nearest; see ``compress.quantize.gptq``. They stand in the graph alone, in no record.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,11 +54,17 @@ class Int8(BaseModel):
     outputs: dict[str, float] = {}
     smooth: dict[str, tuple[float, ...]] = {}
     bias: dict[str, tuple[float, ...]] = {}
+    codes: dict[str, bytes] = Field(default={}, exclude=True, repr=False)
 
     @classmethod
     def by_node(cls) -> tuple[str, ...]:
         """Return the fields that say something of each layer with a static range."""
-        return ("ranges", "smooth", "bias")
+        return ("ranges", "smooth", "bias", "codes")
+
+    def quantized(self, matrix: Array, codes: bytes | None = None) -> tuple[Array, Array]:
+        """Return the codes of a matrix, which are the nearest if none were chosen, and their scales."""
+        nearest, scale = quantize_weight(matrix, self.per_channel, self.reduce_range)
+        return nearest if codes is None else np.frombuffer(codes, np.int8).reshape(nearest.shape), scale
 
 
 def is_excluded(module: str, patterns: Iterable[str]) -> bool:

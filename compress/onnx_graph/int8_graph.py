@@ -21,7 +21,6 @@ from compress.modules.int8_scheme import (
     affine,
     is_excluded,
     quantize_rows,
-    quantize_weight,
 )
 from compress.onnx_graph.rewrites import Model, Node, attributes, einsum_as_product, module_of, set_nodes, set_weights
 
@@ -190,7 +189,7 @@ class Quantizer:
         if smooth is not None:
             x, weight, matrix = self._smoothed(x, weight, matrix, np.array(smooth, np.float32))
         if weight not in self.arrays:
-            matrix, scales = quantize_weight(matrix, self.scheme.per_channel, self.scheme.reduce_range)
+            matrix, scales = self.scheme.quantized(matrix, self._known(self.scheme.codes, node))
             self.arrays |= {weight: np.ascontiguousarray(matrix), f"{weight}_scale": scales}
         bias, has_axes = self._bias(node, linear, self._correction(node, x, weight)), len(linear.shape) > 1
         y = self._product(node, x, weight, f"{out}_product" if bias or has_axes else out)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from compress.modules.int8_scheme import Int8, is_excluded, quantize_weight, rounded
+from compress.modules.int8_scheme import Int8, is_excluded, rounded
 from compress.onnx_graph.float_graph import float_graph
 from compress.onnx_graph.int8_graph import linear_nodes, quantize_graph
 from compress.onnx_graph.rewrites import Model, module_of
 from compress.onnx_graph.tracing import STATES
+from compress.quantize.gptq import gptq
 from compress.quantize.ranges import Histogram, Method, smoothing
 from eval.differences import Seen
 from eval.encoding import Feature, TextEncoder
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from eval.task import Examples
     from teachers.taskmodel import TaskModel
 
+T = TypeVar("T")
 Array = NDArray[Any]
 Answers = tuple[list[Feature], Array]
 """A batch with its logits."""
@@ -34,6 +36,8 @@ logger = logging.getLogger("compress.quantize")
 BATCH = 16
 JUDGED = 128
 """Most examples on which the loss of each layer is measured."""
+MOMENTS = 256 * 1024**2
+"""Bytes of second moments that are held at once."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,43 @@ class Calibration:
         chosen = {x: histogram.range(method, percentile) for x, histogram in seen.items()}
         return {node: chosen[x] for node, (x, _) in linear.items()}
 
+    def codes(self, linear: Mapping[str, tuple[str, Array]], scheme: Int8) -> dict[str, bytes]:
+        """Return for each node the codes of its (smoothed) matrix that make up for each other's rounding; see ``gptq``.
+
+        Of layers with the same matrix the moments are added. They take as many passes as keep the moments of one
+        within ``MOMENTS`` bytes.
+
+        Args:
+            linear: What ``linear`` returned.
+            scheme: Has a static range for each of them.
+        """
+        stored = {node.name: node.input[1] for node in self.graph.graph.node if node.name in linear}
+        groups: dict[str, list[str]] = defaultdict(list)
+        for node in linear:
+            groups[stored[node]].append(node)
+        found: dict[str, bytes] = {}
+        for part in _passes([*groups.values()], lambda nodes: 4 * len(linear[nodes[0]][1]) ** 2):
+            nodes = {node: linear[node] for group in part for node in group}
+            moments = self._moments(nodes, scheme)
+            for group in one_by_one(part, "rounding weights"):
+                matrix = linear[group[0]][1]
+                if group[0] in scheme.smooth:
+                    matrix = matrix * np.array(scheme.smooth[group[0]], np.float32)[:, None]
+                nearest, scale = scheme.quantized(matrix)
+                shared = sum((moments[linear[node][0]] for node in group[1:]), moments[linear[group[0]][0]])
+                codes = gptq(matrix, nearest, scale, shared, scheme.reduce_range).tobytes()
+                found |= dict.fromkeys(group, codes)
+        return found
+
+    def _moments(self, linear: Mapping[str, tuple[str, Array]], scheme: Int8) -> dict[str, Array]:
+        """Return ``Σ x'ᵀ x'`` of each rounded (smoothed) input, by its name."""
+        found: dict[str, Array] = {}
+        for node, x in self._inputs(linear, once=True):
+            smooth = np.array(scheme.smooth.get(node, 1), np.float32)
+            x = rounded(x / smooth, *scheme.ranges[node]).astype(np.float32)
+            found[linear[node][0]] = found.get(linear[node][0], 0) + x.T @ x
+        return found
+
     def corrections(self, linear: Mapping[str, tuple[str, Array]], scheme: Int8) -> dict[str, Array]:
         """Return for each node what its rounded outputs lack in the mean: ``E[x] W - E[x'] W'``, ``[outputs]``.
 
@@ -113,7 +154,7 @@ class Calibration:
         found = {}
         for node, (_, matrix) in linear.items():
             exact = matrix * smooth[node][:, None] if node in smooth else matrix
-            steps, scale = quantize_weight(exact, scheme.per_channel, scheme.reduce_range)
+            steps, scale = scheme.quantized(exact, scheme.codes.get(node))
             x, of_rounded = sums[node] / count[node]
             found[node] = x @ exact - (of_rounded @ steps) * scale
         return found
@@ -245,6 +286,18 @@ def _together(names: Mapping[str, Iterable[str]]) -> dict[str, int]:
         joined = set(own).union(*(group for group in groups if not group.isdisjoint(own)))
         groups = [*(group for group in groups if group.isdisjoint(own)), joined]
     return {node: next(n for n, group in enumerate(groups) if not group.isdisjoint(own)) for node, own in names.items()}
+
+
+def _passes(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield items in order, as many together as stay within ``MOMENTS`` bytes, and at least one."""
+    part: list[T] = []
+    for item in items:
+        if part and sum(map(size, part)) + size(item) > MOMENTS:
+            yield part
+            part = []
+        part.append(item)
+    if part:
+        yield part
 
 
 def _module(layer: str) -> str:

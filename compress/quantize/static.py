@@ -109,13 +109,19 @@ class StaticQuantization(Technique):
             kept, facts["agreement"] = calibration.kept_in_float(scheme, self.budget)
         facts["kept_in_float"] = kept
         recorded = scheme.model_dump(mode="json")
-        for part in scheme.by_node():
+        for part in recorded.keys() & {*scheme.by_node()}:
             recorded[part] = {node: value for node, value in recorded[part].items() if node not in kept}
         facts["linear"] = len(recorded["ranges"])
         return Outcome(student, facts, recorded)
 
-    def scheme_from(self, calibration: Calibration) -> Int8:
-        """Return the scheme that a calibration gives, with no layer in float but those of ``exclude``."""
+    def scheme_from(self, calibration: Calibration, chosen_codes: bool = False) -> Int8:
+        """Return the scheme that a calibration gives, with no layer in float but those of ``exclude``.
+
+        Args:
+            calibration: What the examples showed.
+            chosen_codes: Whether the scheme holds codes of weights that make up for each other's rounding (GPTQ);
+                then it is for a graph that is written now, since no record keeps them.
+        """
         import numpy as np
 
         from compress.modules.int8_scheme import Int8
@@ -133,6 +139,8 @@ class StaticQuantization(Technique):
             ranges=calibration.ranges(linear, smooth, self.method, self.percentile),
             smooth={node: tuple(values.tolist()) for node, values in smooth.items()},
         )
+        if chosen_codes:
+            scheme = scheme.model_copy(update={"codes": calibration.codes(linear, scheme)})
         if not self.correct_bias:
             return scheme
         bias = calibration.corrections(linear, scheme)

@@ -33,6 +33,7 @@ MODULES = (
     "compress.prune.magnitude_ranking",
     "compress.quantize.bit_widths",
     "compress.quantize.calibration",
+    "compress.quantize.gptq",
     "compress.quantize.ranges",
     "compress.recipe.from_yaml",
     "compress.recipe.schema",
