@@ -34,7 +34,7 @@ def manifest_fields(
         "name": name,
         "task": model.task.model_dump(mode="json"),
         "scheme": "fp32" if scheme is None else "int8",
-        "int8": None if scheme is None else scheme.model_dump(mode="json"),
+        "int8": None if scheme is None else scheme.model_dump(mode="json") | {"rounding": scheme.rounding},
         "quantized": written.quantized,
         "one_token": list(written.one_token),
         "every_token": written.every_token,

@@ -61,6 +61,11 @@ class Int8(BaseModel):
         """Return the fields that say something of each layer with a static range."""
         return ("ranges", "smooth", "bias", "codes")
 
+    @property
+    def rounding(self) -> str:
+        """How weights are rounded."""
+        return "gptq" if self.codes else "nearest"
+
     def quantized(self, matrix: Array, codes: bytes | None = None) -> tuple[Array, Array]:
         """Return the codes of a matrix, which are the nearest if none were chosen, and their scales."""
         nearest, scale = quantize_weight(matrix, self.per_channel, self.reduce_range)

@@ -35,10 +35,11 @@ def test_examples_give_static_ranges_and_none_give_the_faster_dynamic_form(bert,
     known = manifest_of(export(bert, tmp_path / "static", calibration=task.train[:8], **given))
     assert (known["int8"]["activations"], len(known["int8"]["ranges"])) == ("static", 19)
     assert known["int8"]["smooth"].keys() == known["int8"]["ranges"].keys()
+    assert known["int8"]["rounding"] == "gptq"
     assert known["chosen_on"]["export ranges"] == task.train[:8].digest
     assert [tried["form"] for tried in known["tries"]] == [STATIC]
     known = manifest_of(export(bert, tmp_path / "dynamic", **given))
-    assert known["int8"]["activations"] == "tensor"
+    assert (known["int8"]["activations"], known["int8"]["rounding"]) == ("tensor", "nearest")
     assert "export ranges" not in known["chosen_on"]
 
 
