@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -241,16 +242,30 @@ def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: SignalSpec
 
 @dataclass(frozen=True)
 class LiveReader:
-    """Runs the teacher on the student's own inputs."""
+    """Runs the teacher on the student's own inputs.
+
+    Attributes:
+        model: The teacher.
+        wanted: What is read of it.
+        copies: Device -> its network there, where the teacher's own stands elsewhere.
+    """
 
     model: TaskModel
     wanted: SignalSpec
+    copies: dict[torch.device, Any] = field(default_factory=dict)
+
+    def network(self, device: torch.device) -> Any:
+        """Return the teacher's network on a device: itself if it is there, else a copy; the teacher stays where it is."""
+        own = self.model.model
+        if device_of(own) == device:
+            return own
+        if device not in self.copies:
+            self.copies[device] = copy.deepcopy(own).to(device)
+        return self.copies[device]
 
     def __call__(self, batch: Batch) -> Signals:
         """Return the teacher's outputs on this batch."""
-        network = self.model.model
-        if device_of(network) != batch.rows.device:
-            network.to(batch.rows.device)
+        network = self.network(batch.rows.device)
         network.eval()
         with torch.no_grad():
             return observe(network, batch.inputs, self.wanted)
@@ -314,7 +329,7 @@ def _starts(shape: list[Any], lengths: Sequence[int]) -> np.ndarray:
 
 
 def _write_cache(folder: Path, model: TaskModel, rows: EncodedDataset, wanted: SignalSpec) -> None:
-    with atomic_folder(folder, "teacher outputs") as beside:
+    with atomic_folder(folder, "teacher outputs") as beside, model.on_gpu():
         layout: dict[str, list[Any]] = {}
         arrays: dict[str, np.ndarray] = {}
         live = LiveReader(model, wanted)
