@@ -255,7 +255,7 @@ class LiveReader:
     copies: dict[torch.device, Any] = field(default_factory=dict)
 
     def network(self, device: torch.device) -> Any:
-        """Return the teacher's network on a device: itself if it is there, else a copy; the teacher stays where it is."""
+        """Return the network on a device: itself if there, else a copy, so that the teacher stays where it is."""
         own = self.model.model
         if device_of(own) == device:
             return own
