@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -33,7 +32,8 @@ from teachers.anatomy.head_bias import score_bias
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.file_digests import config_values
 from teachers.home import home
-from teachers.signals.hooks import INNER, NOTHING, Signals, SignalSpec, observe
+from teachers.signals.hooks import INNER, NOTHING, Signals, SignalSpec
+from teachers.signals.live_reader import LiveReader
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("teachers.signals.model_teacher")
@@ -238,37 +238,6 @@ def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: SignalSpec
     numbers += tokens * len(wanted.hidden_states) * shape.hidden_size
     projections = len(wanted.queries) + len(wanted.keys) + len(wanted.values)
     return 4 * (numbers + tokens * projections * attention_width(config))
-
-
-@dataclass(frozen=True)
-class LiveReader:
-    """Runs the teacher on the student's own inputs.
-
-    Attributes:
-        model: The teacher.
-        wanted: What is read of it.
-        copies: Device -> its network there, where the teacher's own stands elsewhere.
-    """
-
-    model: TaskModel
-    wanted: SignalSpec
-    copies: dict[torch.device, Any] = field(default_factory=dict)
-
-    def network(self, device: torch.device) -> Any:
-        """Return the network on a device: itself if there, else a copy, so that the teacher stays where it is."""
-        own = self.model.model
-        if device_of(own) == device:
-            return own
-        if device not in self.copies:
-            self.copies[device] = copy.deepcopy(own).to(device)
-        return self.copies[device]
-
-    def __call__(self, batch: Batch) -> Signals:
-        """Return the teacher's outputs on this batch."""
-        network = self.network(batch.rows.device)
-        network.eval()
-        with torch.no_grad():
-            return observe(network, batch.inputs, self.wanted)
 
 
 class CachedReader:

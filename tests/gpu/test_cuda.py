@@ -48,7 +48,13 @@ def trained(place, command=(), **environment):
     code = place.with_suffix(".py")
     code.write_text(TRAINED)
     start = [sys.executable, *command, str(code), str(place)]
-    subprocess.run(start, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), **environment})
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(
+        start,
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
     return load_file(place)
 
 
