@@ -19,9 +19,9 @@ BLOCK = 64
 def gptq(matrix: Array, nearest: Array, scale: Array, moments: Array, reduce_range: ReducedRange = "pairs") -> Array:
     """Return int8 codes ``q`` with a smaller ``E ‖x (scale q - w)‖²`` than rounding each weight to the nearest.
 
-    Row by row, the one with the largest ``E x²`` first, weights are rounded, and what an output then lacks is made up
-    for by the rows that are still exact: ``w_rest -= (w_i - q_i) / U_ii · U_i,rest``, where ``Uᵀ U`` is the inverse of
-    ``E xᵀ x``. The scales stay. An output that would not gain by it keeps the nearest codes, so none loses.
+    Row by row, the one with the largest ``E x²`` first, weights are rounded, and the rows that are still exact
+    compensate for what an output then lacks: ``w_rest -= (w_i - q_i) / U_ii · U_i,rest``, where ``Uᵀ U`` is the inverse
+    of ``E xᵀ x``. The scales stay. An output that would not gain by it keeps the nearest codes, so none loses.
 
     Args:
         matrix: ``[inputs, outputs]`` float32.
