@@ -74,7 +74,7 @@ def output_errors(matrix: Array, codes: Array, scale: Array, moments: Array) -> 
 
 def _inverse_factor(moments: Array) -> Array:
     """Return the upper triangular U with ``Uᵀ U`` the inverse of the damped moments, float32."""
-    damped = moments.astype(np.float64)
-    damped[np.diag_indices(len(damped))] += max(DAMPING * float(np.diag(damped).mean()), np.finfo(np.float32).tiny)
+    least = float(np.finfo(np.float32).tiny)
+    damped = moments + max(DAMPING * float(np.diag(moments).mean()), least) * np.eye(len(moments))
     factor: Array = np.linalg.cholesky(np.linalg.inv(damped)).T
     return factor.astype(np.float32)
