@@ -198,7 +198,7 @@ class KBertHead(BaseModel):
         """
         del seed
         from compress.architectures.k_bert_network import with_knowledge
-        from eval.data.triples import read_triples
+        from eval.knowledge.triples import read_triples
 
         if problems := self.unanswerable(base, task):
             raise UserError(*problems)
@@ -207,7 +207,7 @@ class KBertHead(BaseModel):
     def unanswerable(self, base: TaskModel, task: TaskSpec) -> list[str]:
         """Return why it cannot answer a task over a network; nothing if it can."""
         from compress.architectures.k_bert_network import cannot_read_facts
-        from eval.data.triples import read_triples
+        from eval.knowledge.triples import read_triples
 
         problems = cannot_read_facts(base, task)
         try:

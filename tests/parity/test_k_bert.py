@@ -14,7 +14,7 @@ from compress.export.runtime.answering import Runtime
 from compress.recipe.blocks import FinetuneBlock
 from compress.recipe.head_block import HeadBlock
 from compress.student.student import Student
-from eval.data.triples import read_triples
+from eval.knowledge.triples import read_triples
 from eval.encoding import TREE, EncoderSettings, TextEncoder
 from eval.errors import UserError
 from eval.inference import predict
