@@ -54,7 +54,7 @@ class EncoderSettings:
         target_length: For seq2seq, most tokens that are written.
         beams: For seq2seq, beginnings that are kept while a text is written; 1 takes the likeliest token each time.
         length_penalty: For seq2seq, the power of its length that the score of a text is divided by, with beams.
-        triples: Facts that are put beside the words they are about (see ``eval.knowledge.sentence_trees``): subject, relation and
+        triples: Facts that are put beside the words they are about (``eval.knowledge``): subject, relation and
             object of each with tabs between them.
         branches: Most facts for each mention.
     """

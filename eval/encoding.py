@@ -20,8 +20,8 @@ from eval.examples import Array as Array
 from eval.examples import Feature as Feature
 from eval.files.json_text import parse_json, read_json
 from eval.kinds.kind_registry import kind_of
-from eval.long_texts import beginning, is_long, splits_at_spaces
 from eval.knowledge.sentence_trees import SentenceTrees
+from eval.long_texts import beginning, is_long, splits_at_spaces
 
 Inputs = dict[str, Array]
 TREE = ("branch_ids", "mention_ids")

@@ -14,10 +14,10 @@ from compress.export.runtime.answering import Runtime
 from compress.recipe.blocks import FinetuneBlock
 from compress.recipe.head_block import HeadBlock
 from compress.student.student import Student
-from eval.knowledge.triples import read_triples
 from eval.encoding import TREE, EncoderSettings, TextEncoder
 from eval.errors import UserError
 from eval.inference import predict
+from eval.knowledge.triples import read_triples
 from eval.task import Examples
 from teachers.anatomy.encoder import first_position
 from teachers.finetuning.finetune import finetune
