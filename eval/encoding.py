@@ -123,8 +123,9 @@ class TextEncoder:
         if not kind.per_token:
             encodings = self._shortened(texts)
             features = [Feature(i, one.ids, one.type_ids) for i, one in zip(owners, encodings, strict=True)]
-            for row in zip(features, encodings, texts, strict=True) if self._trees else ():
-                self._trees.hang(*row)
+            if self._trees is not None:
+                for feature, encoding, text in zip(features, encodings, texts, strict=True):
+                    self._trees.hang(feature, encoding, text)
             return self._with_targets(features, examples)
         if kind.half:
             questions = self._short_questions([first for first, _ in texts])
@@ -135,7 +136,7 @@ class TextEncoder:
             for number, window in enumerate([encoding, *encoding.overflowing]):
                 feature = Feature(index, window.ids, window.type_ids)
                 kind.mark(feature, examples[index], window, number == 0)
-                if self._trees:
+                if self._trees is not None:
                     self._trees.hang(feature, window, text)
                 features.append(feature)
         return features
@@ -212,7 +213,7 @@ class TextEncoder:
         found = self._encoded(*((part,) if isinstance(part, str) else part))
         rows = zip(found.special_tokens_mask, found.sequence_ids, found.offsets, strict=True)
         spans = [None if special or text is None else (text, *offsets) for special, text, offsets in rows]
-        if not self._trees:
+        if self._trees is None:
             return spans
         (feature,) = self.encode([example])
         return [*spans, *[None] * (len(feature.ids) - feature.of_text)]
