@@ -40,6 +40,7 @@ PAGES = {
         "distil-sick",
         "distil-banking77",
     ),
+    "base": ("distil-sst2-base", "distil-tasks-base", "distil-squad-base"),
     "few-labels": ("few-labels-sst2", "few-labels-agnews", "few-labels-banking77", "few-labels-conll2003"),
     "pruning": ("prune-intents",),
     "quantization": ("quantize-intents",),
