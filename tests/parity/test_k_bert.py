@@ -257,3 +257,26 @@ def test_what_does_not_go_with_facts_is_refused_by_name(tmp_path):
     )
     assert {name for name, _ in block.clashes("tagging")} == {"freeze", "layer_decay", "unfreeze"}
     assert EncoderSettings("tagging").to_dict().keys().isdisjoint({"triples", "branches"})
+
+
+@pytest.mark.slow
+def test_a_teacher_learns_to_read_what_only_the_facts_say(tmp_path):
+    """Whether a name is of a person or a place stands in the facts alone; the names of the test are in no training."""
+    chance = np.random.default_rng(0)
+    names = list(dict.fromkeys("".join(chance.choice(list("bdgklmnrstv"), 4)) for _ in range(500)))
+    tag = {name: ("B-PER", "B-LOC")[number % 2] for number, name in enumerate(names)}
+    words = {"B-PER": "bob", "B-LOC": "rome"}
+    (tmp_path / "facts.tsv").write_text("".join(f"{name}\tis\t{words[tag[name]]}\n" for name in names))
+    examples = [{"tokens": ["it", "is", name], "tags": ["O", "O", tag[name]]} for name in names]
+    task = tiny_task("tagging")
+    task.splits["train"], task.splits["select"] = Examples(examples[:400], "train"), Examples(examples[400:], "select")
+    training = Training(epochs=30, batch_size=32, learning_rate=3e-3, keep="last", score_epochs=30)
+    found = {}
+    for name, start in {"facts": reading(tmp_path / "facts.tsv"), "none": tiny_taskmodel("bert", task.spec)}.items():
+        trained, _ = finetune(start, task, training)
+        answers = predict(trained, task.splits["select"]).answers
+        found[name] = np.mean(
+            [answer["tags"][2] == e["tags"][2] for answer, e in zip(answers, examples[400:], strict=True)]
+        )
+    assert found["facts"] > 0.95
+    assert found["none"] < 0.7
