@@ -52,7 +52,7 @@ class KBertConfig(AroundConfig):
         branches: int = 2,
         **kwargs: Any,
     ) -> None:
-        self.triples, self.branches = list(triples), branches
+        self.triples, self.branches = [str(triple) for triple in triples], int(branches)
         super().__init__(inner, **kwargs)
 
 

@@ -29,12 +29,20 @@ class SentenceTrees:
         most: Most branches of a mention: the first so many facts about it.
         max_length: Most tokens of an input.
         words: Whether texts are given as lists of words.
+
+    Raises:
+        ValueError: A fact is none.
     """
 
     def __init__(
         self, running: Tokenizer, plain: Tokenizer, triples: Sequence[str], most: int, max_length: int, words: bool
     ) -> None:
         self.max_length, self.words = max_length, words
+        if bad := [triple for triple in triples if triple.count("\t") != 2]:
+            raise ValueError(
+                f"{len(bad):,} of {len(triples):,} triples are no subject, relation and object with tabs between them, "
+                f"such as {bad[0][:60]!r}"
+            )
         facts: dict[str, dict[str, None]] = {}
         for triple in triples:
             subject, relation, thing = triple.split("\t")

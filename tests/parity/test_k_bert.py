@@ -11,7 +11,7 @@ from compress.architectures.k_bert_network import soft_positions, visible_matrix
 from compress.artifact.artifact import Artifact, load_model
 from compress.export import export_onnx
 from compress.export.runtime.answering import Runtime
-from compress.recipe.blocks import FinetuneBlock
+from compress.recipe.blocks import FinetuneBlock, SharedTaskBlock
 from compress.recipe.head_block import HeadBlock
 from compress.student.student import Student
 from eval.encoding import TREE, EncoderSettings, TextEncoder
@@ -25,7 +25,7 @@ from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import evaluating
 from teachers.training.config import Training
 from teachers.training.scoring import rows_of
-from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel
+from tests.tiny import FAMILIES, RELATIVES, at_first, tiny_spec, tiny_task, tiny_taskmodel, tiny_tokenizer
 
 FACTS = ("paris\tis\ta lovely film", "paris\tin\tthe room", "ann\tlikes\tbob", "ann lives\twas\tgood", "rome\tis\tit")
 REFUSED = ("mpnet", "xlnet", "mobilebert", "deberta-v2", "modernbert", "gpt2")
@@ -112,7 +112,7 @@ def test_what_does_not_fit_is_left_out_and_never_the_text(file):
     assert arrays["mention_ids"].tolist() == [[0] * 5, [0, 1, 0, 1, 1]]
 
 
-@pytest.mark.parametrize("family", ["roberta", "albert"])
+@pytest.mark.parametrize("family", at_first(["roberta", "albert", *RELATIVES], "roberta", "albert"))
 def test_a_subject_is_found_wherever_it_stands_in_a_text(file, family):
     encoder = reading(file, "classification", family).encoder
     for text in ("paris is good", "it is paris", "it is paris, ann", "(paris)"):
@@ -131,7 +131,9 @@ def test_words_that_the_tokenizer_does_not_know_are_no_subject(tmp_path):
     assert feature.tree is not None
 
 
-@pytest.mark.parametrize("family", at_first([name for name in FAMILIES if name not in REFUSED], "bert", "roberta"))
+@pytest.mark.parametrize(
+    "family", at_first([f for f in (*FAMILIES, *RELATIVES) if f not in REFUSED], "bert", "roberta")
+)
 def test_the_network_reads_the_tree_as_the_paper_writes_it(file, family):
     """The standard network on branches behind their mentions, with the mask and positions written by hand."""
     model = reading(file, "tagging", family)
@@ -256,6 +258,11 @@ def test_what_does_not_go_with_facts_is_refused_by_name(tmp_path):
         {"head": {"k_bert": {"triples": "f"}}, "freeze": ["encoder"], "layer_decay": 0.9, "unfreeze": "epoch"}
     )
     assert {name for name, _ in block.clashes("tagging")} == {"freeze", "layer_decay", "unfreeze"}
+    with pytest.raises(ValueError, match="k_bert: several tasks share one encoder"):
+        SharedTaskBlock.model_validate({"kind": "tagging", "data": "d", "head": {"k_bert": {"triples": "f"}}})
+    settings = EncoderSettings("tagging", triples=("a\tb", "a\tis\tb"), branches=2)
+    with pytest.raises(ValueError, match="1 of 2 triples are no subject, relation and object"):
+        TextEncoder(tiny_tokenizer("bert").backend_tokenizer, settings)
     assert EncoderSettings("tagging").to_dict().keys().isdisjoint({"triples", "branches"})
 
 
