@@ -39,6 +39,7 @@ PAGES = {
         "distil-embedding",
         "distil-sick",
         "distil-banking77",
+        "distil-recommended",
     ),
     "base": ("distil-sst2-base", "distil-tasks-base", "distil-squad-base"),
     "few-labels": ("few-labels-sst2", "few-labels-agnews", "few-labels-banking77", "few-labels-conll2003"),
