@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eval.ranking.index_fields import NAMED
+from eval.examples import Array, Example
+from eval.ranking.document_set import documents_of
+from eval.ranking.index_fields import NAMED, IndexSize
 from eval.ranking.vector_index import IndexForm
 
 
@@ -47,6 +49,20 @@ def indexed_name(model: str, form: IndexForm) -> str:
         'onnx, index int8'
     """
     return f"{model}{NAMED}{form.title}"
+
+
+def index_size(model: Any, examples: Sequence[Example], outputs: Sequence[Array]) -> IndexSize | None:
+    """Return what the index of a model takes, if its documents are held in one.
+
+    Args:
+        model: The model.
+        examples: Queries, with the ``corpus`` of each.
+        outputs: Their vectors, ``[1, d]`` each.
+    """
+    form: IndexForm | None = getattr(model, "index", None)
+    if form is None or not len(examples):
+        return None
+    return form.fields.size(documents_of(examples), int(outputs[0].shape[-1]))
 
 
 def indexed(models: Sequence[Any], forms: Sequence[IndexForm]) -> list[Any]:
