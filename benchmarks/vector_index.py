@@ -41,8 +41,8 @@ from eval.proof.paired_statistics import paired_bootstrap
 from eval.ranking.vector_index import IndexForm, VectorIndex
 from eval.report.plots import Point, darkened, frontier, render, tradeoff, write_themes
 
-NAME = "vector-index"
-"""Name of the record, of the part of the page that is made here, and of its picture."""
+NAMES = {data: f"vector-index-{data}" for data in ("scifact", "cisi")}
+"""By set: name of its record, of the part of the page that is made here, and of its picture."""
 FIRST, LONGEST, CHUNK, CALIBRATION, QUERIES = 10, 256, 256, 256, 64
 """Documents that are scored, tokens of a text, documents of a file of vectors, texts that calibrate, queries timed."""
 MILLION = 1_000_000
@@ -154,7 +154,7 @@ def report(found: Mapping[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     size = f"{found['data']}: {found['documents']:,} documents, {found['queries']} queries"
     under = f"{size}, one thread. {in_one_line(found['machine'])}"
-    picture = f"![nDCG@10 by megabytes of an index of a million documents](plots/{NAME}.svg)"
+    picture = f"![nDCG@10 by megabytes of an index of a million documents](plots/{NAMES[found['data']]}.svg)"
     return "\n".join([*lines, "", picture, "", f"{under}; commit {found['commit']}"])
 
 
@@ -189,22 +189,27 @@ def _short(title: str) -> str:
 
 
 def write(folder: Path = RESULTS) -> None:
-    """Draw the picture anew, for light and dark pages, if there is a record."""
-    if (folder / f"{NAME}.json").is_file():
-        write_themes(DOCS / "plots", NAME, draw(json.loads((folder / f"{NAME}.json").read_text(encoding="utf-8"))))
+    """Draw the picture of each record anew, for light and dark pages."""
+    for name, svg in _drawn(folder).items():
+        write_themes(DOCS / "plots", name, svg)
 
 
 def problems(folder: Path = RESULTS) -> list[str]:
-    """Return which pictures differ from the record; none without one."""
-    if not (folder / f"{NAME}.json").is_file():
-        return []
-    light = draw(json.loads((folder / f"{NAME}.json").read_text(encoding="utf-8")))
-    pictures = {f"{NAME}.svg": light, f"{NAME}-dark.svg": darkened(light)}
+    """Return which pictures differ from their records; none without one."""
+    drawn = _drawn(folder)
+    pictures = {f"{name}.svg": (name, svg) for name, svg in drawn.items()}
+    pictures |= {f"{name}-dark.svg": (name, darkened(svg)) for name, svg in drawn.items()}
     return [
-        f"{name}: is not what {NAME}.json gives; run python -m benchmarks.figures --write"
-        for name, svg in pictures.items()
-        if said((DOCS / "plots" / name).read_bytes()) != said(svg)
+        f"{file}: is not what {name}.json gives; run python -m benchmarks.figures --write"
+        for file, (name, svg) in pictures.items()
+        if said((DOCS / "plots" / file).read_bytes()) != said(svg)
     ]
+
+
+def _drawn(folder: Path) -> dict[str, bytes]:
+    """Return the picture of each set that has a record."""
+    files = {name: folder / f"{name}.json" for name in NAMES.values()}
+    return {name: draw(json.loads(file.read_text(encoding="utf-8"))) for name, file in files.items() if file.is_file()}
 
 
 def measured(folders: Sequence[Path], task: Task, work: Path, seconds: float) -> dict[str, Any]:
@@ -225,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="further embedders; their names stand in the table")
-    parser.add_argument("--data", default="scifact", help="a folder of COMPRESS_DATA in the layout of BEIR")
+    parser.add_argument("--data", default="scifact", choices=NAMES, help="the folder of COMPRESS_DATA, as BEIR has it")
     parser.add_argument("--work", type=Path, help="keep exports and vectors here")
     parser.add_argument("--seconds", type=float, default=5.0, help="of timing, for each model and each form")
     parser.add_argument("--fill", action="store_true", help="keep the record, and write page and picture anew")
@@ -235,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         work = (given.work or Path(temporary)).resolve()
         found = {"data": given.data, **measured(given.folders, task, work, given.seconds)}
     if given.fill:
-        fill(DOCS / "embedders.md", NAME, report(keep(NAME, found)))
+        fill(DOCS / "embedders.md", NAMES[given.data], report(keep(NAMES[given.data], found)))
         write()
     print(report({"machine": machine(), "commit": commit(), **found}))
 

@@ -99,7 +99,7 @@ def test_the_picture_and_the_table_of_the_index_come_from_the_record(tmp_path):
 
     rows = [row("a", "float32", 4e9, 0.6), row("a", "int8", 1e9, 0.6), row("b", "int8", 2e9, 0.55)]
     here = {"cpu": "a processor", "features": [], "versions": {}}
-    found = {"data": "films", "rows": rows, "documents": 2000, "queries": 30, "machine": here, "commit": "abc"}
+    found = {"data": "cisi", "rows": rows, "documents": 2000, "queries": 30, "machine": here, "commit": "abc"}
     text = vector_index.report(found)
     assert "| a | float32 | 90.0 | 4.00 | 0.50 | 4,000 | 0.6000 [0.5000, 0.7000] |  |" in text
     assert "| a | **int8** |" in text, "no other is smaller and better"
@@ -137,6 +137,12 @@ def test_differences_of_static_vectors_are_paired():
     here = {"cpu": "a processor", "features": [], "versions": {}}
     known = {"sets": rows, "model2vec": "1.0", "size": 8, "texts": 1000, "split": "test", "machine": here, "commit": ""}
     assert "| two | 40 | 102.50 | 127.50 | +25.00 | +25.00 to +25.00 |" in static_vectors.report(known)
+    sides = static_vectors.WITHOUT, static_vectors.WITH
+    rows = static_vectors.compared({"one": theirs, "two": theirs}, {"one": ours, "two": shifted}, sides)
+    text = static_vectors.words_report({**known, "sets": rows, "words": 500})
+    assert "| set | examples | without words | with words | difference | 95% |" in text
+    assert "| two | 40 | 102.50 | 127.50 | +25.00 | +25.00 to +25.00 |" in text
+    assert "`words: 500` against none: +" in text
 
 
 @pytest.mark.slow
