@@ -154,8 +154,12 @@ def report(found: Mapping[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     size = f"{found['data']}: {found['documents']:,} documents, {found['queries']} queries"
     under = f"{size}, one thread. {in_one_line(found['machine'])}"
+    times = {row["model"]: row["query_ms"] for row in rows}
+    (first, slowest), *others = times.items()
+    faster = ", ".join(f"{model} {slowest / own:.3g}" for model, own in others)
+    speed = [f"Times as fast as {first}, a query at a time: {faster}.", ""] if others else []
     picture = f"![nDCG@10 by megabytes of an index of a million documents](plots/{NAMES[found['data']]}.svg)"
-    return "\n".join([*lines, "", picture, "", f"{under}; commit {found['commit']}"])
+    return "\n".join([*lines, "", *speed, picture, "", f"{under}; commit {found['commit']}"])
 
 
 def _front(rows: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -213,9 +217,13 @@ def _drawn(folder: Path) -> dict[str, bytes]:
 
 
 def measured(folders: Sequence[Path], task: Task, work: Path, seconds: float) -> dict[str, Any]:
-    """Return the record: MiniLM-L6, its int8 export, and the models in folders, each with every form of an index."""
-    models = [exported("MiniLM-L6, float32", base(), task, work), exported("MiniLM-L6, int8", base(), task, work, True)]
-    models += [exported(folder.name, folder, task, work) for folder in folders]
+    """Return the record: MiniLM-L6 and the models in folders, float32 and int8, each with every form of an index."""
+    sources: dict[str, str | Path] = {"MiniLM-L6": base(), **{folder.name: folder for folder in folders}}
+    models = [
+        exported(f"{name}, {form}", source, task, work, int8=form == "int8")
+        for name, source in sources.items()
+        for form in ("float32", "int8")
+    ]
     rows = compared([row for model in models for row in rows_of(model, task, work, seconds)])
     timed = latency({model.name: model for model in models}, task.test[:QUERIES], (1,), seconds=seconds)
     milliseconds = {row.name: row.p50_ms for row in timed}
