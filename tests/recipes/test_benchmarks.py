@@ -1,5 +1,6 @@
 """The scripts behind the figures in the docs still run; what they measure means nothing at this size."""
 
+import json
 import sys
 
 import numpy as np
@@ -14,9 +15,11 @@ from benchmarks import (
     tinybert_step,
     vector_index,
 )
+from benchmarks.data import squad_documents
 from benchmarks.static_vectors import Measured
 from compress.artifact.artifact import Artifact
 from compress.export import export_onnx
+from eval import load_task
 from eval.cost.memory import PeakMemory
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
@@ -112,6 +115,22 @@ def test_the_picture_and_the_table_of_the_index_come_from_the_record(tmp_path):
     drawn = vector_index.draw(found).decode()
     assert "a int8" in drawn
     assert "b int8" not in drawn
+
+
+def test_questions_and_paragraphs_become_a_search(tmp_path):
+    def article(title, *texts):
+        asked = [{"context": text, "qas": [{"question": f" which {text}? "}, {"question": "why?"}]} for text in texts]
+        return {"title": title, "paragraphs": asked}
+
+    for split, found in {"train": [article("A_film", "warm", "dull")], "validation": [article("B", "warm")]}.items():
+        (tmp_path / f"{split}.json").write_text(json.dumps({"data": found}))
+    task = load_task("retrieval", squad_documents.written(tmp_path, tmp_path / "out", questions=3))
+    assert task.test[0]["corpus"].texts == ("A film warm", "A film dull"), "each paragraph once"
+    assert (sum("relevant" in text for text in task.train), len(task.test)) == (3, 2)
+    assert all(task.test[0]["corpus"].ids.index(name) == 0 for query in task.test for name in query["relevant"])
+    assert {query["text"] for query in task.test} == {"which warm?", "why?"}
+    with pytest.raises(SystemExit, match="in the format of SQuAD"):
+        squad_documents.written(tmp_path / "out", tmp_path / "none")
 
 
 def test_the_tables_of_adapters_come_from_the_record():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.archive import Archive, Run
 from compress import certify, recheck
 from compress.cli import main
 from compress.engine.preflight import result_name
@@ -102,6 +103,17 @@ def test_kept_rankings_give_the_score_again(scene):
     queries = load_task(kind, folder / "data").test
     assert len(result.kept.values) == len(queries)
     assert np.mean(result.kept.values) == pytest.approx(result.scores["ndcg@10"])
+
+
+def test_a_record_of_a_study_gives_the_rankings_again(scene, tmp_path):
+    folder, _ = scene
+    student, reference = (Result.load(folder / "run" / "results" / name) for name in ("onnx-int8", "teacher"))
+    archive = Archive(tmp_path)
+    archive.save("ranks", "row", 13, Run("digest", student=student, reference=reference, made={"commit": ""}))
+    known = archive.load("ranks")["row"][13]
+    assert known.student.kept.values == pytest.approx(student.kept.values)
+    again, before = (pair(*sides).difference for sides in ((known.student, known.reference), (student, reference)))
+    assert (again.value, again.low) == pytest.approx((before.value, before.low))
 
 
 @pytest.mark.parametrize("model", ["onnx-int8", pytest.param("model", marks=pytest.mark.slow)])
