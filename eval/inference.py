@@ -220,6 +220,8 @@ def completed(model: Predictor, examples: Sequence[Mapping[str, Any]], found: Pr
         found: What ``predict`` returned for them.
     """
     kind, index = model.encoder.kind, getattr(model, "index", None)
-    more = {} if index is None else {"index": index}  # that of ``eval.ranking.indexed.Indexed``
-    answers = kind.completed(examples, found.answers, found.logits, lambda texts: predict(model, texts).logits, **more)
+    more = {} if index is None else {"index": index}  # that of ``eval.ranking.indexed.Indexed``, as ``read`` is
+    read = getattr(model, "read", None) if more else None
+    read = read or (lambda texts: predict(model, texts).logits)
+    answers = kind.completed(examples, found.answers, found.logits, read, **more)
     return replace(found, answers=answers)

@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from eval.examples import Array, Example
+from eval.inference import predict
 from eval.ranking.document_set import documents_of
 from eval.ranking.index_fields import NAMED, IndexSize
 from eval.ranking.vector_index import IndexForm
+
+MOST_HELD = 512 * 1024**2
+"""Bytes of vectors up to which documents are read once for all forms of an index."""
+
+
+class Documents:
+    """The vectors that a model gives documents, which several forms of its index share: texts are read once.
+
+    Args:
+        model: The model.
+        most: Bytes of vectors that are held; what comes after them is read each time.
+    """
+
+    def __init__(self, model: Any, most: int = MOST_HELD) -> None:
+        self._model, self._left = model, most
+        self._held: dict[str, Sequence[Array]] = {}
+
+    def __call__(self, texts: Sequence[Example]) -> Sequence[Array]:
+        """Return the vectors of texts, ``[1, d]`` each."""
+        values = json.dumps(list(texts), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        name = hashlib.sha256(values).hexdigest()
+        if name in self._held:
+            return self._held[name]
+        found = predict(self._model, texts).logits
+        size = sum(rows.nbytes for rows in found)
+        if size <= self._left:
+            self._held[name] = found
+            self._left -= size
+        return found
 
 
 @dataclass(frozen=True)
@@ -22,11 +54,13 @@ class Indexed:
     Args:
         model: The model (``eval.inference.Predictor``), of a kind of task that searches by vectors.
         index: How the documents' vectors are held.
+        read: Returns the vectors of documents; by default the model reads them anew.
     """
 
     model: Any
     index: IndexForm
     timed: bool = False
+    read: Documents | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -66,5 +100,6 @@ def index_size(model: Any, examples: Sequence[Example], outputs: Sequence[Array]
 
 
 def indexed(models: Sequence[Any], forms: Sequence[IndexForm]) -> list[Any]:
-    """Return each of the models once with every form of an index."""
-    return [Indexed(model, form) for model in models for form in forms]
+    """Return each of the models once with every form of an index; a model reads the documents once for all forms."""
+    readers = [(model, Documents(model)) for model in models]
+    return [Indexed(model, form, read=read) for model, read in readers for form in forms]
