@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer
+from torch import Tensor
 
 LEAST = 2
 """How often a word stands in the texts, at least."""
@@ -65,3 +67,32 @@ def added(before: Any, after: Any) -> list[list[int]]:
     """Return, for each token that ``with_words`` added, the ids that its word has without it."""
     words = sorted((place, word) for word, place in after.get_vocab().items() if place >= len(before))
     return [before.backend_tokenizer.encode(word, add_special_tokens=False).ids for _, word in words]
+
+
+@dataclass(frozen=True)
+class WordRows:
+    """The rows of a table that belong to whole words, below those of the tokens that each consists of.
+
+    Attributes:
+        first: Row of the first word.
+        tokens: The tokens of each word.
+    """
+
+    first: int
+    tokens: Sequence[Sequence[int]]
+
+    def summed(self, rows: Tensor) -> Tensor:
+        """Return rows ``[V, d]`` in which that of a word is the sum of those of its tokens."""
+        found = rows.clone()
+        for place, tokens in enumerate(self.tokens, start=self.first):
+            found[place] = rows[list(tokens)].sum(dim=0)
+        return found
+
+    def as_tokens(self, counts: Tensor) -> Tensor:
+        """Return counts ``[V]`` as they were if every word still stood there as its tokens."""
+        found = counts.clone()
+        for place, tokens in enumerate(self.tokens, start=self.first):
+            found[place] = 0
+            for token in tokens:
+                found[token] += counts[place]
+        return found
