@@ -100,7 +100,7 @@ def rows_of(model: Runtime, task: Task, work: Path, seconds: float) -> list[dict
         title: lambda number, index=index: (index.search(queries[[number % len(queries)]], FIRST), None)[1]
         for title, index in indices.items()
     }
-    times = interleave(runs, seconds)
+    times = interleave(runs, seconds) if seconds else {}
     found = []
     for title, index in indices.items():
         places, _ = index.search(queries, FIRST)
@@ -112,7 +112,7 @@ def rows_of(model: Runtime, task: Task, work: Path, seconds: float) -> list[dict
                 "index": title,
                 "megabytes": file_bytes(model.folder, model.weight_files) / 1e6,
                 "bytes": index.form.bytes_of(MILLION, documents.shape[1]),
-                "search_ms": 1000 * float(np.median(times[title])),
+                "search_ms": 1000 * float(np.median(times[title])) if seconds else None,
                 "scores": scores,
             }
         )
@@ -148,7 +148,8 @@ def report(found: Mapping[str, Any]) -> str:
     for place, row in enumerate(rows):
         score, more = row["ndcg"], row["difference"]
         cells = [row["model"], f"**{row['index']}**" if place in best else row["index"], f"{row['megabytes']:.1f}"]
-        cells += [f"{row['query_ms']:.2f}", f"{row['search_ms']:.2f}", f"{row['bytes'] / 1e6:,.0f}"]
+        cells += [*("-" if row[name] is None else f"{row[name]:.2f}" for name in ("query_ms", "search_ms"))]
+        cells += [f"{row['bytes'] / 1e6:,.0f}"]
         cells += [f"{score['value']:.4f} [{score['low']:.4f}, {score['high']:.4f}]"]
         cells += [f"{more['value']:+.4f} [{more['low']:+.4f}, {more['high']:+.4f}]" if place else ""]
         lines.append(f"| {' | '.join(cells)} |")
@@ -156,8 +157,8 @@ def report(found: Mapping[str, Any]) -> str:
     under = f"{size}, one thread. {in_one_line(found['machine'])}"
     times = {row["model"]: row["query_ms"] for row in rows}
     (first, slowest), *others = times.items()
-    faster = ", ".join(f"{model} {slowest / own:.3g}" for model, own in others)
-    speed = [f"Times as fast as {first}, a query at a time: {faster}.", ""] if others else []
+    faster = ", ".join(f"{model} {slowest / own:.3g}" for model, own in others if slowest and own)
+    speed = [f"Times as fast as {first}, a query at a time: {faster}.", ""] if faster else []
     picture = f"![nDCG@10 by megabytes of an index of a million documents](plots/{NAMES[found['data']]}.svg)"
     return "\n".join([*lines, "", *speed, picture, "", f"{under}; commit {found['commit']}"])
 
@@ -225,8 +226,9 @@ def measured(folders: Sequence[Path], task: Task, work: Path, seconds: float) ->
         for form in ("float32", "int8")
     ]
     rows = compared([row for model in models for row in rows_of(model, task, work, seconds)])
-    timed = latency({model.name: model for model in models}, task.test[:QUERIES], (1,), seconds=seconds)
-    milliseconds = {row.name: row.p50_ms for row in timed}
+    asked, named = task.test[:QUERIES], {model.name: model for model in models}
+    timed = latency(named, asked, (1,), seconds=seconds) if seconds else []
+    milliseconds = dict.fromkeys(named) | {row.name: row.p50_ms for row in timed}
     return {
         "documents": len(task.test[0]["corpus"].texts),
         "queries": len(task.test),
@@ -240,7 +242,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folders", nargs="*", type=Path, help="further embedders; their names stand in the table")
     parser.add_argument("--data", default="scifact", choices=NAMES, help="the folder of COMPRESS_DATA, as BEIR has it")
     parser.add_argument("--work", type=Path, help="keep exports and vectors here")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of timing, for each model and each form")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="of timing each model and each form; 0 times nothing"
+    )
     parser.add_argument("--fill", action="store_true", help="keep the record, and write page and picture anew")
     given = parser.parse_args(arguments)
     task = load_task("retrieval", data=str(Path(os.environ["COMPRESS_DATA"]) / given.data), max_length=LONGEST)

@@ -112,6 +112,10 @@ def test_the_picture_and_the_table_of_the_index_come_from_the_record(tmp_path):
     assert "| a | **int8** |" in text, "no other is smaller and better"
     assert "| b | int8 |" in text
     assert "Times as fast as a, a query at a time: b 133." in text
+    untimed = [{**row, "search_ms": None, "query_ms": None} for row in rows]
+    text = vector_index.report({**found, "rows": untimed})
+    assert "| a | float32 | 90.0 | - | - | 4,000 | 0.6000 [0.5000, 0.7000] |  |" in text
+    assert "Times as fast" not in text
     drawn = vector_index.draw(found).decode()
     assert "a int8" in drawn
     assert "b int8" not in drawn
