@@ -139,12 +139,14 @@ class TestWords:
         before, size = tokenizer.backend_tokenizer.to_str(), len(tokenizer)
         longer = with_words(tokenizer, ["kyoto", "torino"])
         assert tokenizer.backend_tokenizer.to_str() == before
+        tokens = [tokenizer(word, add_special_tokens=False)["input_ids"] for word in ("kyoto", "torino")]
+        assert added(tokenizer, longer) == tokens
+        tokenizer.backend_tokenizer.enable_padding(length=16)
+        assert added(tokenizer, longer) == tokens, "padding is no part of a word"
+        tokenizer.backend_tokenizer.no_padding()
         assert longer.tokenize("Kyoto, the torinos") == ["kyoto", ",", "the", "torino", "##s"]
         assert longer.convert_tokens_to_ids(["kyoto", "torino"]) == [size, size + 1]
         assert longer("a good film")["input_ids"] == tokenizer("a good film")["input_ids"]
-        assert added(tokenizer, longer) == [
-            tokenizer(w, add_special_tokens=False)["input_ids"] for w in ("kyoto", "torino")
-        ]
 
     @pytest.mark.parametrize("read", ["output", "input"])
     def test_a_word_begins_as_the_sum_of_its_tokens_and_no_text_turns(self, read, tmp_path):

@@ -41,7 +41,7 @@ def split_words(tokenizer: Any, texts: Iterable[str], most: int) -> list[str]:
     for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if count < LEAST or len(found) == most:
             break
-        pieces = backend.encode(word, add_special_tokens=False).ids if word not in known and word.isalnum() else []
+        pieces = _tokens(backend, word) if word not in known and word.isalnum() else []
         if len(pieces) > 1 and unknown not in pieces:
             found.append((len(pieces), -count, word))
     return [word for _, _, word in sorted(found)]
@@ -66,7 +66,13 @@ def with_words(tokenizer: Any, words: Iterable[str]) -> Any:
 def added(before: Any, after: Any) -> list[list[int]]:
     """Return, for each token that ``with_words`` added, the ids that its word has without it."""
     words = sorted((place, word) for word, place in after.get_vocab().items() if place >= len(before))
-    return [before.backend_tokenizer.encode(word, add_special_tokens=False).ids for _, word in words]
+    return [_tokens(before.backend_tokenizer, word) for _, word in words]
+
+
+def _tokens(backend: Tokenizer, word: str) -> list[int]:
+    """Return the ids of a word, without those that fill it up: files of tokenizers may say a fixed length."""
+    found = backend.encode(word, add_special_tokens=False)
+    return [token for token, real in zip(found.ids, found.attention_mask, strict=True) if real]
 
 
 @dataclass(frozen=True)
