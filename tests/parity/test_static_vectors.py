@@ -160,11 +160,8 @@ class TestWords:
             step.begin(source, network, inputs)
             found.append(network)
         assert np.allclose(vectors(found[1], TOLD), vectors(found[0], TOLD), atol=1e-6)
-        (plain, longer), size = (
-            (word_embeddings(network.model).weight.detach() for network in found),
-            len(source.tokenizer),
-        )
-        for place, word in ((size, "kyoto"), (size + 1, "torino")):
+        plain, longer = (word_embeddings(network.model).weight.detach() for network in found)
+        for place, word in enumerate(("kyoto", "torino"), start=len(source.tokenizer)):
             tokens = source.tokenizer(word, add_special_tokens=False)["input_ids"]
             assert torch.allclose(longer[place], sum(plain[token] for token in tokens), atol=1e-6)
 

@@ -12,6 +12,8 @@ from typing import Any
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from teachers.plain_backend import plain_backend
+
 LEAST = 2
 """How often a word stands in the texts, at least."""
 
@@ -32,7 +34,7 @@ def split_words(tokenizer: Any, texts: Iterable[str], most: int) -> list[str]:
     Returns:
         Words as the tokenizer normalizes them, those of fewest tokens first, and of these the most frequent.
     """
-    backend, counts = tokenizer.backend_tokenizer, Counter[str]()
+    backend, counts = plain_backend(tokenizer), Counter[str]()
     for text in texts:
         plain = backend.normalizer.normalize_str(text) if backend.normalizer else text
         counts.update(word for word, _ in backend.pre_tokenizer.pre_tokenize_str(plain))
@@ -41,7 +43,7 @@ def split_words(tokenizer: Any, texts: Iterable[str], most: int) -> list[str]:
     for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if count < LEAST or len(found) == most:
             break
-        pieces = _tokens(backend, word) if word not in known and word.isalnum() else []
+        pieces = backend.encode(word, add_special_tokens=False).ids if word not in known and word.isalnum() else []
         if len(pieces) > 1 and unknown not in pieces:
             found.append((len(pieces), -count, word))
     return [word for _, _, word in sorted(found)]
@@ -66,13 +68,8 @@ def with_words(tokenizer: Any, words: Iterable[str]) -> Any:
 def added(before: Any, after: Any) -> list[list[int]]:
     """Return, for each token that ``with_words`` added, the ids that its word has without it."""
     words = sorted((place, word) for word, place in after.get_vocab().items() if place >= len(before))
-    return [_tokens(before.backend_tokenizer, word) for _, word in words]
-
-
-def _tokens(backend: Tokenizer, word: str) -> list[int]:
-    """Return the ids of a word, without those that fill it up: files of tokenizers may say a fixed length."""
-    found = backend.encode(word, add_special_tokens=False)
-    return [token for token, real in zip(found.ids, found.attention_mask, strict=True) if real]
+    backend = plain_backend(before)
+    return [backend.encode(word, add_special_tokens=False).ids for _, word in words]
 
 
 @dataclass(frozen=True)
