@@ -7,7 +7,8 @@ It needs numpy and tokenizers alone: an export carries a copy of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol
@@ -81,7 +82,8 @@ class Predictor(Protocol):
 
     One in which not every input runs through all layers may have ``forward_counted`` too: it takes what ``forward``
     takes, and returns its result and the layers that each row ran through, ``[rows]``, or None. One whose kind of task
-    is to write text also has ``write``, which takes the same and returns the tokens that it writes for each row.
+    is to write text also has ``write``, which takes the same and returns the tokens that it writes for each row. One
+    that many examples should find on a GPU has the context manager ``on_gpu``.
     """
 
     @property
@@ -160,9 +162,23 @@ def predict(
     model: Predictor, examples: Sequence[Mapping[str, Any]], batch_size: int = 32, most_tokens: int = MOST_TOKENS
 ) -> Predictions:
     """Answer every example, in batches of similar length; answers come in the order of the examples."""
+    with on_gpu(model):
+        return predict_in_place(model, examples, batch_size, most_tokens)
+
+
+def predict_in_place(
+    model: Predictor, examples: Sequence[Mapping[str, Any]], batch_size: int = 32, most_tokens: int = MOST_TOKENS
+) -> Predictions:
+    """Answer every example as ``predict`` does, wherever the model stands."""
     features = model.encoder.encode(examples)
     batches = batches_by_length([len(feature.ids) for feature in features], batch_size, most_tokens)
     return answered(model, examples, features, batches)
+
+
+def on_gpu(model: Predictor) -> AbstractContextManager[None]:
+    """Have a model that can on the GPU for a while, where there is one."""
+    place: Callable[[], AbstractContextManager[None]] = getattr(model, "on_gpu", nullcontext)
+    return place()
 
 
 def answered(

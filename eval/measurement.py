@@ -17,7 +17,7 @@ from eval.cost.machine import machine
 from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_bytes, onnx_size
 from eval.data.loading import Task
 from eval.errors import UserError, did_you_mean
-from eval.inference import Predictor, answered, batches_by_length, completed
+from eval.inference import Predictor, answered, batches_by_length, completed, on_gpu
 from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.metrics.own_metric import Function, OwnMetric
 from eval.naming import public_name
@@ -289,7 +289,9 @@ def _answered(
     start = time.perf_counter()
     features = model.encoder.encode(examples)
     batches = batches_by_length([len(feature.ids) for feature in features], batch_size)
-    predictions = completed(model, examples, answered(model, examples, features, counted(batches, name, len(features))))
+    with on_gpu(model):
+        found = answered(model, examples, features, counted(batches, name, len(features)))
+        predictions = completed(model, examples, found)
     seconds = time.perf_counter() - start
     values = per_example(spec, predictions.answers, examples)
     few = sum(int(row.size) for row in predictions.logits) <= MOST_LOGITS

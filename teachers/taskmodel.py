@@ -69,6 +69,17 @@ class TaskModel:
         except ValueError as error:
             raise UserError(f"{self.name}: {error}") from error
 
+    @contextlib.contextmanager
+    def on_gpu(self) -> Iterator[None]:
+        """Have the network on the GPU for a while, where there is one; then it is back where it was."""
+        before = device_of(self.model)
+        if torch.cuda.is_available():
+            self.model.to("cuda")
+        try:
+            yield
+        finally:
+            self.model.to(before)
+
     def forward(self, inputs: Inputs) -> Array:
         """Return float32 logits ``[rows, C]``, ``[rows, length, C]`` for tagging, qa and words, or vectors."""
         return self.forward_counted(inputs)[0]

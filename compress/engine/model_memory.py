@@ -27,11 +27,11 @@ ANSWER = f"""
 import json
 from importlib import import_module
 from pathlib import Path
-from eval.inference import predict
+from eval.inference import predict_in_place
 {{load}}
 examples = json.loads(Path(args[1]).read_text(encoding="utf-8"))
 mark()
-predict(open_model(args[0]), examples, {BATCH})
+predict_in_place(open_model(args[0]), examples, {BATCH})
 """
 EXPORT = """
 from compress.export.runtime.answering import Runtime

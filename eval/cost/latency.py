@@ -18,7 +18,7 @@ from eval.cost.machine import device_name, engine_name, load_average, threads_of
 from eval.cost.timing import STEADY, Median, Times, interleave, median_interval, paired_ratio, spread
 from eval.encoding import Feature, Inputs, TextEncoder
 from eval.errors import UserError
-from eval.inference import Predictor, predict
+from eval.inference import Predictor, predict_in_place
 
 Lengths = Literal["data"] | int
 """``data``: sentences at their own lengths, padded to the longest of their batch; a number: exactly so many tokens."""
@@ -329,7 +329,7 @@ def stream(
     def passing(model: Predictor) -> Callable[[int], None]:
         def run(number: int) -> None:
             del number
-            predict(model, chosen, batch)
+            predict_in_place(model, chosen, batch)
 
         return run
 

@@ -150,13 +150,14 @@ def memory_bytes() -> int | None:
 
 
 def in_one_line(here: dict[str, Any]) -> str:
-    """Return what stands under a table of figures: processor, features that decide speed, versions.
+    """Return what stands under a table of figures: processor, features that decide speed, GPU, versions.
 
     Args:
         here: What ``machine`` returned.
     """
     libraries = ", ".join(f"{name} {version}" for name, version in here["versions"].items())
-    return f"{', '.join([here['cpu'], *here['features']])}; {libraries}"
+    gpu = [here["gpu"]] if here.get("gpu") else []
+    return "; ".join([", ".join([here["cpu"], *here["features"]]), *gpu, libraries])
 
 
 def versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:

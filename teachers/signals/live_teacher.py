@@ -8,7 +8,8 @@ from eval.errors import UserError
 from teachers.anatomy.encoder import model_inputs
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec
-from teachers.signals.model_teacher import LiveReader, ModelTeacher, Reader
+from teachers.signals.live_reader import LiveReader
+from teachers.signals.model_teacher import ModelTeacher, Reader
 
 
 @dataclass(frozen=True)

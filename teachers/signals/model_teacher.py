@@ -32,7 +32,8 @@ from teachers.anatomy.head_bias import score_bias
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.file_digests import config_values
 from teachers.home import home
-from teachers.signals.hooks import INNER, NOTHING, Signals, SignalSpec, observe
+from teachers.signals.hooks import INNER, NOTHING, Signals, SignalSpec
+from teachers.signals.live_reader import LiveReader
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("teachers.signals.model_teacher")
@@ -239,23 +240,6 @@ def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: SignalSpec
     return 4 * (numbers + tokens * projections * attention_width(config))
 
 
-@dataclass(frozen=True)
-class LiveReader:
-    """Runs the teacher on the student's own inputs."""
-
-    model: TaskModel
-    wanted: SignalSpec
-
-    def __call__(self, batch: Batch) -> Signals:
-        """Return the teacher's outputs on this batch."""
-        network = self.model.model
-        if device_of(network) != batch.rows.device:
-            network.to(batch.rows.device)
-        network.eval()
-        with torch.no_grad():
-            return observe(network, batch.inputs, self.wanted)
-
-
 class CachedReader:
     """Reads signals from a folder written by ``ModelTeacher``; arrays are mapped, not loaded.
 
@@ -314,7 +298,7 @@ def _starts(shape: list[Any], lengths: Sequence[int]) -> np.ndarray:
 
 
 def _write_cache(folder: Path, model: TaskModel, rows: EncodedDataset, wanted: SignalSpec) -> None:
-    with atomic_folder(folder, "teacher outputs") as beside:
+    with atomic_folder(folder, "teacher outputs") as beside, model.on_gpu():
         layout: dict[str, list[Any]] = {}
         arrays: dict[str, np.ndarray] = {}
         live = LiveReader(model, wanted)

@@ -7,7 +7,8 @@ from compress.distill.labels import LabelTraining
 from compress.objective import ObjectiveBlock
 from compress.technique import Inputs
 from teachers.signals.hooks import observe
-from teachers.signals.model_teacher import LiveReader, ModelTeacher
+from teachers.signals.live_reader import LiveReader
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 

@@ -19,7 +19,8 @@ from compress.technique import Inputs
 from eval.errors import UserError
 from teachers.anatomy.encoder import layer_names
 from teachers.signals.hooks import SignalSpec, observe
-from teachers.signals.model_teacher import LiveReader, ModelTeacher
+from teachers.signals.live_reader import LiveReader
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.loop import train
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel

@@ -19,7 +19,8 @@ from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.anatomy.attention_heads import eager_attention
 from teachers.signals.hooks import SignalSpec, observe
-from teachers.signals.model_teacher import LiveReader, ModelTeacher
+from teachers.signals.live_reader import LiveReader
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import TaskModel
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel

@@ -12,7 +12,8 @@ from eval.errors import CompressError, UserError
 from eval.task import Examples, TaskSpec
 from teachers.signals import model_teacher as signals
 from teachers.signals.hooks import SignalSpec
-from teachers.signals.model_teacher import LiveReader, ModelTeacher, predicted_bytes
+from teachers.signals.live_reader import LiveReader
+from teachers.signals.model_teacher import ModelTeacher, predicted_bytes
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
