@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from compress.distill.components.custom_student import OwnNetworkDistillation, text_settings
-from compress.distill.components.split_words import WordRows, added, split_words, takes_words, with_words
+from compress.distill.components.split_words import AddedWords, added, split_words, takes_words, with_words
 from compress.distill.components.token_vectors import (
     least_squares,
     of_one_size,
@@ -179,7 +179,7 @@ class StaticDistillation(OwnNetworkDistillation):
         ids = torch.tensor([token for feature in features for token in feature.ids], dtype=torch.int64)
         counts = torch.bincount(ids, minlength=config.vocab_size)
         counts[config.skipped_ids] = 0
-        words = WordRows(len(student.tokenizer), added(student.tokenizer, network.tokenizer) if self.words else [])
+        words = AddedWords(len(student.tokenizer), added(student.tokenizer, network.tokenizer) if self.words else [])
         counts = words.as_tokens(counts)
         found = words.summed(self._token_vectors(student, config.vocab_size))
         used = usable(network)

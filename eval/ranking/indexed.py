@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from eval.examples import Array, Example
-from eval.inference import predict
 from eval.ranking.document_set import documents_of
 from eval.ranking.index_fields import NAMED, IndexSize
 from eval.ranking.vector_index import IndexForm
@@ -19,24 +18,25 @@ MOST_HELD = 512 * 1024**2
 
 
 class Documents:
-    """The vectors that a model gives documents, which several forms of its index share: texts are read once.
+    """The vectors that one model gives documents, which several forms of its index share: texts are read once.
 
     Args:
-        model: The model.
         most: Bytes of vectors that are held; what comes after them is read each time.
     """
 
-    def __init__(self, model: Any, most: int = MOST_HELD) -> None:
-        self._model, self._left = model, most
+    def __init__(self, most: int = MOST_HELD) -> None:
+        self._left = most
         self._held: dict[str, Sequence[Array]] = {}
 
-    def __call__(self, texts: Sequence[Example]) -> Sequence[Array]:
-        """Return the vectors of texts, ``[1, d]`` each."""
+    def vectors(
+        self, texts: Sequence[Example], read: Callable[[Sequence[Example]], Sequence[Array]]
+    ) -> Sequence[Array]:
+        """Return the vectors of texts, ``[1, d]`` each; ``read`` gives those that are not held."""
         values = json.dumps(list(texts), ensure_ascii=False).encode("utf-8", "surrogatepass")
         name = hashlib.sha256(values).hexdigest()
         if name in self._held:
             return self._held[name]
-        found = predict(self._model, texts).logits
+        found = read(texts)
         size = sum(rows.nbytes for rows in found)
         if size <= self._left:
             self._held[name] = found
@@ -54,13 +54,13 @@ class Indexed:
     Args:
         model: The model (``eval.inference.Predictor``), of a kind of task that searches by vectors.
         index: How the documents' vectors are held.
-        read: Returns the vectors of documents; by default the model reads them anew.
+        held: Vectors of documents that other forms share; None shares none.
     """
 
     model: Any
     index: IndexForm
     timed: bool = False
-    read: Documents | None = field(default=None, repr=False, compare=False)
+    held: Documents | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -101,5 +101,5 @@ def index_size(model: Any, examples: Sequence[Example], outputs: Sequence[Array]
 
 def indexed(models: Sequence[Any], forms: Sequence[IndexForm]) -> list[Any]:
     """Return each of the models once with every form of an index; a model reads the documents once for all forms."""
-    readers = [(model, Documents(model)) for model in models]
-    return [Indexed(model, form, read=read) for model, read in readers for form in forms]
+    shared = [(model, Documents()) for model in models]
+    return [Indexed(model, form, held=held) for model, held in shared for form in forms]

@@ -73,7 +73,7 @@ def added(before: Any, after: Any) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class WordRows:
+class AddedWords:
     """The rows of a table that belong to whole words, below those of the tokens that each consists of.
 
     Attributes:
