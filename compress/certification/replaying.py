@@ -231,7 +231,7 @@ def _answered(model: Predictor, examples: Examples) -> Replayed:
         return Replayed((), (), file_bytes, *known)
     found = completed(model, examples, predict(model, examples))
     index = index_size(model, examples, found.logits)
-    return Replayed(without_nan(found.answers), found.logits, file_bytes, *known, index)
+    return Replayed(without_nan(found.answers), found.logits, file_bytes, *known, index=index)
 
 
 def open_folder(folder: Path, spec: TaskSpec) -> Predictor:

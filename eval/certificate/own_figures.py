@@ -111,7 +111,7 @@ def _index_size(main: Certificate) -> Iterator[str]:
     """Compute the bytes of the index from its form, its documents and the dimensions of their vectors."""
     form, size = main.index, main.index_size
     if form is None or size is None:
-        if form is not size:
+        if (form is None) != (size is None):
             yield "index: its form and its size are told together or not at all"
     elif size.documents < 1 or size.width < 1 or not set(form.held) <= set(BYTES):
         yield f"index: {form.title[:60]} with {size.documents:,} documents of {size.width:,} dimensions cannot be"

@@ -201,7 +201,7 @@ def _sizes(model: Model, found: Replayed) -> Iterator[str]:
 
 def _index_sizes(known: IndexSize | None, found: IndexSize | None) -> Iterator[str]:
     before, now = ({} if size is None else asdict(size) for size in (known, found))
-    for what in before.keys() | now.keys():
+    for what in {**before, **now}:
         if before.get(what) != now.get(what):
             yield f"index: {what}: {now.get(what, 0):,} here, {before.get(what, 0):,} in the certificate"
 
