@@ -41,10 +41,11 @@ class BitsAndBytes(Technique):
         The bytes of the saved model. Embedding tables stay in float32, so a small model shrinks by less than half.
 
     Limits:
-        For torch alone: there is no ONNX export of it; ``quantize.weights`` packs for ONNX. It saves memory and no
-        time on a CPU, where bitsandbytes multiplies inputs as they are by the rounded weights, outliers included. On a
-        GPU outliers of ``int8`` are found in the whole batch, so an answer depends a little on its batch mates. The network must be one that standard transformers holds. Layers whose
-        outputs are no multiple of 32 stay in float. The result cannot be trained further.
+        For torch alone: there is no ONNX export of it; ``quantize.weights`` packs for ONNX. It saves memory and no time
+        on a CPU, where bitsandbytes multiplies inputs as they are by the rounded weights, outliers included. On a GPU
+        outliers of ``int8`` are found in the whole batch, so an answer depends a little on its batch mates. The network
+        must be one that standard transformers holds. Layers whose outputs are no multiple of 32 stay in float. The
+        result cannot be trained further.
 
     Source:
         Dettmers, Lewis, Belkada, Zettlemoyer 2022, arXiv 2208.07339; Dettmers, Pagnoni, Holtzman, Zettlemoyer 2023,

@@ -167,6 +167,7 @@ def here(world, tmp_path, monkeypatch):
     shutil.copytree(world, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("COMPRESS_DATA", raising=False)
     monkeypatch.setattr(optimizing, "SECONDS", 0.01)
     monkeypatch.setitem(tune.tune.__kwdefaults__, "seconds", 0.01)
     monkeypatch.setattr(tune, "_threads", lambda: [1])
@@ -199,5 +200,5 @@ def test_commands_run_in_the_order_of_the_page(page, here, capsys):
             assert '"label"' in done.stdout, done.stderr
         else:
             code = main(arguments)
-            assert code == 0, (line, capsys.readouterr().err)
+            assert code == 0, f"{line}\n{capsys.readouterr().err}"
     assert (here / ("sst2.cert" if page == "README.md" else "runs")).exists()
