@@ -59,7 +59,8 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     searches.NAME: searches.report,
     last_layer.NAME: last_layer.report,
     static_vectors.NAME: static_vectors.report,
-    vector_index.NAME: vector_index.report,
+    static_vectors.WORDS: static_vectors.words_report,
+    **dict.fromkeys(vector_index.NAMES.values(), vector_index.report),
 }
 """Programs with a table of their own: from their file in benchmarks/results to its text."""
 NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"

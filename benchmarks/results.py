@@ -22,6 +22,7 @@ from pathlib import Path
 
 from benchmarks import pretrained
 from benchmarks.archive import Archive, plain
+from benchmarks.data import squad_documents
 from benchmarks.study import LAST, Study, block, draw_plots, outcomes, run_study
 from eval.files.writing import atomic_write
 
@@ -57,6 +58,7 @@ PAGES = {
         "teachers-line",
     ),
     "combined": ("combined-sst2", "families-mrpc", "families-conll2003", "families-squad"),
+    "embedders": ("retrieval-scifact", "retrieval-cisi", "retrieval-squad", "reranking-squad"),
 }
 """Page of docs/results -> its studies in the order of running; some start from models of earlier ones."""
 
@@ -68,6 +70,9 @@ def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
         "DISTIL_EMBEDDING": lambda: out / "distil-embedding",
         "PRUNE_INTENTS": lambda: out / "prune-intents",
         "CHINESE_BASE": lambda: pretrained.network("ernie", out / "pretrained"),
+        "SQUAD_SEARCH": lambda: squad_documents.written(
+            Path(os.environ["COMPRESS_DATA"]) / "squad1", out / "squad_search"
+        ),
         "PRETRAINED": lambda: pretrained.networks(out / "pretrained"),
     }
 

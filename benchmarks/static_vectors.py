@@ -1,12 +1,14 @@
 """Static vectors of one teacher: ``distill.static`` against model2vec's own ``distill``, on sets that chose nothing.
 
     COMPRESS_BASE=… COMPRESS_DATA=… python -m benchmarks.static_vectors [--texts 62000] [--size 256] [--fill]
+    COMPRESS_BASE=… COMPRESS_DATA=… python -m benchmarks.static_vectors --words 8000 [--texts 62000] [--fill]
 
 Both take the same embedder as teacher and give tables of the same width. Ours is trained on the teacher's vectors of
 sentences of wiki_en, reuters21578 and of the documents of scifact and cisi, and on the titles of the latter; no text of
 the tests of STS-B, SICK and banking77, and no query, is among them. Settings were chosen with ``--split validation``:
 validation pairs, the training queries, and the validation texts. Differences are ours less model2vec's, with 95%
-intervals of a paired bootstrap over pairs, queries and texts. Needs model2vec with its extra ``distill``.
+intervals of a paired bootstrap over pairs, queries and texts. Needs model2vec with its extra ``distill``. With
+``--words`` both sides are ours: as many words of the training texts are tokens of their own, or none.
 """
 
 from __future__ import annotations
@@ -47,8 +49,12 @@ from teachers.taskmodel import TaskModel, load_taskmodel
 Array = NDArray[Any]
 Encode = Callable[[Sequence[str]], Array]
 DRAWS, DEEPEST, LONGEST = 2000, 10, 512
-NAME = "static-vectors"
-"""Name of the record, and of the part of the page that is made here."""
+NAME, WORDS = "static-vectors", "static-words"
+"""Names of the records, and of the parts of the page that are made here."""
+THEIRS, OURS = "model2vec", "ours"
+"""The two sides of a record, the reference first."""
+WITHOUT, WITH = "without words", "with words"
+"""Those of ``--words``."""
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])")
 SHARES = {"wiki_en": 30_000, "reuters21578": 10_000, "documents": 16_000}
 """Sentences of each source, where there are so many."""
@@ -144,8 +150,15 @@ def measured(encode: Encode, data: Path, split: str) -> dict[str, Measured]:
     }
 
 
-def compared(theirs: dict[str, Measured], ours: dict[str, Measured]) -> list[dict[str, Any]]:
+def compared(
+    theirs: dict[str, Measured], ours: dict[str, Measured], sides: tuple[str, str] = (THEIRS, OURS)
+) -> list[dict[str, Any]]:
     """Return the scores of each set and their mean, with paired intervals of the differences.
+
+    Args:
+        theirs: The reference on each set.
+        ours: The candidate.
+        sides: What the rows call both.
 
     Returns:
         One row a set, and last that of the mean with the relative ``gain`` too: ``value``, ``low`` and ``high`` each.
@@ -156,14 +169,15 @@ def compared(theirs: dict[str, Measured], ours: dict[str, Measured]) -> list[dic
         drawn = [chance.integers(0, own.examples, own.examples) for _ in range(DRAWS)]
         both = [[part[name].score(at) for part in (theirs, ours)] for at in (np.arange(own.examples), *drawn)]
         means.append(np.array(both))
-        rows.append({"set": name, "examples": own.examples, **_sides(means[-1])})
+        rows.append({"set": name, "examples": own.examples, **_sides(means[-1], sides)})
     mean = np.mean(means, axis=0)
-    return [*rows, {"set": "mean", "examples": None, **_sides(mean), "gain": _ends(mean[:, 1] / mean[:, 0] - 1)}]
+    gain = _ends(mean[:, 1] / mean[:, 0] - 1)
+    return [*rows, {"set": "mean", "examples": None, **_sides(mean, sides), "gain": gain}]
 
 
-def _sides(both: Array) -> dict[str, Any]:
+def _sides(both: Array, names: tuple[str, str]) -> dict[str, Any]:
     """Return what a row says of scores ``[1 + DRAWS, 2]``, the first those of all examples."""
-    return {"model2vec": both[0, 0], "ours": both[0, 1], "difference": _ends(both[:, 1] - both[:, 0])}
+    return {**dict(zip(names, both[0].tolist(), strict=True)), "difference": _ends(both[:, 1] - both[:, 0])}
 
 
 def _ends(values: Array) -> dict[str, float]:
@@ -172,24 +186,29 @@ def _ends(values: Array) -> dict[str, float]:
 
 
 def report(found: Mapping[str, Any]) -> str:
-    """Return the part of the page: scores side by side, and the gain of their mean."""
+    """Return the part of the page: our scores beside those of model2vec, and the gain of their mean."""
+    said = f"ours against model2vec {found['model2vec']}"
+    return _report(found, {THEIRS: "model2vec", OURS: "distill.static"}, said)
+
+
+def words_report(found: Mapping[str, Any]) -> str:
+    """Return the part of the page: scores without and with words as tokens of their own, and the gain of their mean."""
+    return _report(found, {WITHOUT: WITHOUT, WITH: WITH}, f"`words: {found['words']}` against none")
+
+
+def _report(found: Mapping[str, Any], sides: Mapping[str, str], said: str) -> str:
     lines = [
-        "| set | examples | model2vec | distill.static | difference | 95% |",
+        f"| set | examples | {' | '.join(sides.values())} | difference | 95% |",
         "|---|---:|---:|---:|---:|---|",
     ]
     for row in found["sets"]:
-        scores, more = " | ".join(f"{100 * row[side]:.2f}" for side in ("model2vec", "ours")), row["difference"]
+        scores, more = " | ".join(f"{100 * row[side]:.2f}" for side in sides), row["difference"]
         ends = f"{100 * more['low']:+.2f} to {100 * more['high']:+.2f}"
         lines.append(f"| {row['set']} | {row['examples'] or ''} | {scores} | {100 * more['value']:+.2f} | {ends} |")
     gain = found["sets"][-1]["gain"]
-    said = (
-        f"Mean of the sets, ours against model2vec {found['model2vec']}: {gain['value']:+.1%}, 95% {gain['low']:+.1%} "
-    )
-    said += (
-        f"to {gain['high']:+.1%}. {found['size']} columns, trained on {found['texts']:,} texts, scored on the split "
-    )
-    said += f"{found['split']}."
-    return "\n".join([*lines, "", said, "", f"{in_one_line(found['machine'])}; commit {found['commit']}"])
+    told = f"Mean of the sets, {said}: {gain['value']:+.1%}, 95% {gain['low']:+.1%} to {gain['high']:+.1%}. "
+    told += f"{found['size']} columns, trained on {found['texts']:,} texts, scored on the split {found['split']}."
+    return "\n".join([*lines, "", told, "", f"{in_one_line(found['machine'])}; commit {found['commit']}"])
 
 
 def encoder_of(model: TaskModel) -> Encode:
@@ -199,6 +218,14 @@ def encoder_of(model: TaskModel) -> Encode:
         return np.stack([rows[0] for rows in predict(model, [{"text": text} for text in texts]).logits])
 
     return encode
+
+
+def of_model2vec(folder: str | Path, size: int) -> Encode:
+    """Return what gives the vectors of texts, of model2vec's own ``distill``."""
+    from model2vec.distill import distill
+
+    model = distill(folder, pca_dims=size, device="cpu")
+    return lambda texts: unit(model.encode(list(texts)))
 
 
 def distilled(teacher: TaskModel, texts: Sequence[str], size: int, source: Any = None, **settings: Any) -> Artifact:
@@ -223,29 +250,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--texts", type=int, default=62_000, help="most texts that ours is trained on")
     parser.add_argument("--size", type=int, default=256, help="columns of both tables")
     parser.add_argument("--split", choices=("validation", "test"), default="test")
-    parser.add_argument("--save", type=Path, help="keep our model in this folder")
+    parser.add_argument("--words", type=int, default=0, help="compare so many words of the texts as tokens with none")
+    parser.add_argument("--save", type=Path, help="keep our model in this folder, that with words where both are ours")
     parser.add_argument("--fill", action="store_true", help="keep the record, and write the page anew")
     given = parser.parse_args(arguments)
-    from model2vec.distill import distill
-
     folder, data = base(), Path(os.environ["COMPRESS_DATA"])
     spec = TaskSpec(kind="embedding", metric="spearman", pair=True, max_length=LONGEST)
     teacher = load_taskmodel(folder, spec)
-    other = distill(folder, pca_dims=given.size, device="cpu")
     texts = training_texts(data, given.texts)
-    ours = distilled(teacher, texts, given.size)
+    settings: dict[str, Any] = {"size": given.size, "texts": len(texts), "split": given.split}
+    if given.words:
+        name, text_of, sides = WORDS, words_report, (WITHOUT, WITH)
+        other = encoder_of(distilled(teacher, texts, given.size))
+        ours = distilled(teacher, texts, given.size, words=given.words)
+        settings["words"] = given.words
+    else:
+        name, text_of, sides = NAME, report, (THEIRS, OURS)
+        other = of_model2vec(folder, given.size)
+        ours = distilled(teacher, texts, given.size)
+        settings["model2vec"] = version("model2vec")
     if given.save is not None:
         ours.save(given.save)
-
-    def in_unit_length(several: Sequence[str]) -> Array:
-        return unit(other.encode(list(several)))
-
-    theirs, own = (measured(encode, data, given.split) for encode in (in_unit_length, encoder_of(ours)))
-    settings = {"size": given.size, "texts": len(texts), "split": given.split, "model2vec": version("model2vec")}
-    found = {"machine": machine(), "commit": commit(), **settings, "sets": compared(theirs, own)}
-    print(report(found))
+    theirs, own = (measured(encode, data, given.split) for encode in (other, encoder_of(ours)))
+    found = {"machine": machine(), "commit": commit(), **settings, "sets": compared(theirs, own, sides)}
+    print(text_of(found))
     if given.fill:
-        fill(DOCS / "embedders.md", NAME, report(keep(NAME, found)))
+        fill(DOCS / "embedders.md", name, text_of(keep(name, found)))
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ from eval.proof.paired_statistics import paired_bootstrap
 from eval.ranking.vector_index import IndexForm, VectorIndex
 from eval.report.plots import Point, darkened, frontier, render, tradeoff, write_themes
 
-NAME = "vector-index"
-"""Name of the record, of the part of the page that is made here, and of its picture."""
+NAMES = {data: f"vector-index-{data}" for data in ("scifact", "cisi")}
+"""By set: name of its record, of the part of the page that is made here, and of its picture."""
 FIRST, LONGEST, CHUNK, CALIBRATION, QUERIES = 10, 256, 256, 256, 64
 """Documents that are scored, tokens of a text, documents of a file of vectors, texts that calibrate, queries timed."""
 MILLION = 1_000_000
@@ -100,7 +100,7 @@ def rows_of(model: Runtime, task: Task, work: Path, seconds: float) -> list[dict
         title: lambda number, index=index: (index.search(queries[[number % len(queries)]], FIRST), None)[1]
         for title, index in indices.items()
     }
-    times = interleave(runs, seconds)
+    times = interleave(runs, seconds) if seconds else {}
     found = []
     for title, index in indices.items():
         places, _ = index.search(queries, FIRST)
@@ -112,7 +112,7 @@ def rows_of(model: Runtime, task: Task, work: Path, seconds: float) -> list[dict
                 "index": title,
                 "megabytes": file_bytes(model.folder, model.weight_files) / 1e6,
                 "bytes": index.form.bytes_of(MILLION, documents.shape[1]),
-                "search_ms": 1000 * float(np.median(times[title])),
+                "search_ms": 1000 * float(np.median(times[title])) if seconds else None,
                 "scores": scores,
             }
         )
@@ -148,14 +148,19 @@ def report(found: Mapping[str, Any]) -> str:
     for place, row in enumerate(rows):
         score, more = row["ndcg"], row["difference"]
         cells = [row["model"], f"**{row['index']}**" if place in best else row["index"], f"{row['megabytes']:.1f}"]
-        cells += [f"{row['query_ms']:.2f}", f"{row['search_ms']:.2f}", f"{row['bytes'] / 1e6:,.0f}"]
+        cells += [*("-" if row[name] is None else f"{row[name]:.2f}" for name in ("query_ms", "search_ms"))]
+        cells += [f"{row['bytes'] / 1e6:,.0f}"]
         cells += [f"{score['value']:.4f} [{score['low']:.4f}, {score['high']:.4f}]"]
         cells += [f"{more['value']:+.4f} [{more['low']:+.4f}, {more['high']:+.4f}]" if place else ""]
         lines.append(f"| {' | '.join(cells)} |")
     size = f"{found['data']}: {found['documents']:,} documents, {found['queries']} queries"
     under = f"{size}, one thread. {in_one_line(found['machine'])}"
-    picture = f"![nDCG@10 by megabytes of an index of a million documents](plots/{NAME}.svg)"
-    return "\n".join([*lines, "", picture, "", f"{under}; commit {found['commit']}"])
+    times = {row["model"]: row["query_ms"] for row in rows}
+    (first, slowest), *others = times.items()
+    faster = ", ".join(f"{model} {slowest / own:.3g}" for model, own in others if slowest and own)
+    speed = [f"Times as fast as {first}, a query at a time: {faster}.", ""] if faster else []
+    picture = f"![nDCG@10 by megabytes of an index of a million documents](plots/{NAMES[found['data']]}.svg)"
+    return "\n".join([*lines, "", *speed, picture, "", f"{under}; commit {found['commit']}"])
 
 
 def _front(rows: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -189,31 +194,41 @@ def _short(title: str) -> str:
 
 
 def write(folder: Path = RESULTS) -> None:
-    """Draw the picture anew, for light and dark pages, if there is a record."""
-    if (folder / f"{NAME}.json").is_file():
-        write_themes(DOCS / "plots", NAME, draw(json.loads((folder / f"{NAME}.json").read_text(encoding="utf-8"))))
+    """Draw the picture of each record anew, for light and dark pages."""
+    for name, svg in _drawn(folder).items():
+        write_themes(DOCS / "plots", name, svg)
 
 
 def problems(folder: Path = RESULTS) -> list[str]:
-    """Return which pictures differ from the record; none without one."""
-    if not (folder / f"{NAME}.json").is_file():
-        return []
-    light = draw(json.loads((folder / f"{NAME}.json").read_text(encoding="utf-8")))
-    pictures = {f"{NAME}.svg": light, f"{NAME}-dark.svg": darkened(light)}
+    """Return which pictures differ from their records; none without one."""
+    drawn = _drawn(folder)
+    pictures = {f"{name}.svg": (name, svg) for name, svg in drawn.items()}
+    pictures |= {f"{name}-dark.svg": (name, darkened(svg)) for name, svg in drawn.items()}
     return [
-        f"{name}: is not what {NAME}.json gives; run python -m benchmarks.figures --write"
-        for name, svg in pictures.items()
-        if said((DOCS / "plots" / name).read_bytes()) != said(svg)
+        f"{file}: is not what {name}.json gives; run python -m benchmarks.figures --write"
+        for file, (name, svg) in pictures.items()
+        if said((DOCS / "plots" / file).read_bytes()) != said(svg)
     ]
 
 
+def _drawn(folder: Path) -> dict[str, bytes]:
+    """Return the picture of each set that has a record."""
+    files = {name: folder / f"{name}.json" for name in NAMES.values()}
+    return {name: draw(json.loads(file.read_text(encoding="utf-8"))) for name, file in files.items() if file.is_file()}
+
+
 def measured(folders: Sequence[Path], task: Task, work: Path, seconds: float) -> dict[str, Any]:
-    """Return the record: MiniLM-L6, its int8 export, and the models in folders, each with every form of an index."""
-    models = [exported("MiniLM-L6, float32", base(), task, work), exported("MiniLM-L6, int8", base(), task, work, True)]
-    models += [exported(folder.name, folder, task, work) for folder in folders]
+    """Return the record: MiniLM-L6 and the models in folders, float32 and int8, each with every form of an index."""
+    sources: dict[str, str | Path] = {"MiniLM-L6": base(), **{folder.name: folder for folder in folders}}
+    models = [
+        exported(f"{name}, {form}", source, task, work, int8=form == "int8")
+        for name, source in sources.items()
+        for form in ("float32", "int8")
+    ]
     rows = compared([row for model in models for row in rows_of(model, task, work, seconds)])
-    timed = latency({model.name: model for model in models}, task.test[:QUERIES], (1,), seconds=seconds)
-    milliseconds = {row.name: row.p50_ms for row in timed}
+    asked, named = task.test[:QUERIES], {model.name: model for model in models}
+    timed = latency(named, asked, (1,), seconds=seconds) if seconds else []
+    milliseconds = dict.fromkeys(named) | {row.name: row.p50_ms for row in timed}
     return {
         "documents": len(task.test[0]["corpus"].texts),
         "queries": len(task.test),
@@ -225,9 +240,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="further embedders; their names stand in the table")
-    parser.add_argument("--data", default="scifact", help="a folder of COMPRESS_DATA in the layout of BEIR")
+    parser.add_argument("--data", default="scifact", choices=NAMES, help="the folder of COMPRESS_DATA, as BEIR has it")
     parser.add_argument("--work", type=Path, help="keep exports and vectors here")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of timing, for each model and each form")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="of timing each model and each form; 0 times nothing"
+    )
     parser.add_argument("--fill", action="store_true", help="keep the record, and write page and picture anew")
     given = parser.parse_args(arguments)
     task = load_task("retrieval", data=str(Path(os.environ["COMPRESS_DATA"]) / given.data), max_length=LONGEST)
@@ -235,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         work = (given.work or Path(temporary)).resolve()
         found = {"data": given.data, **measured(given.folders, task, work, given.seconds)}
     if given.fill:
-        fill(DOCS / "embedders.md", NAME, report(keep(NAME, found)))
+        fill(DOCS / "embedders.md", NAMES[given.data], report(keep(NAMES[given.data], found)))
         write()
     print(report({"machine": machine(), "commit": commit(), **found}))
 

@@ -15,7 +15,7 @@ from eval.kinds.kind_registry import kind_names
 CHOICES = {
     "truncation": ("longest_first", "only_first", "only_second"),
     "truncation_side": ("left", "right"),
-    "inputs": ("input_ids", "attention_mask", "token_type_ids"),
+    "inputs": ("input_ids", "attention_mask", "token_type_ids", "branch_ids", "mention_ids"),
     "pad_side": ("left", "right"),
 }
 """Values that settings may have."""
@@ -23,8 +23,8 @@ LEAST = {"max_length": 4}
 """Least values, where it is not 0."""
 NUMBERS = ("thresholds",)
 """Lists of numbers; all others are of texts."""
-OF_WRITERS = ("end_id", "start_id", "target_length", "beams", "length_penalty")
-"""Settings that only kinds have which write text."""
+OF_SOME = ("end_id", "start_id", "target_length", "beams", "length_penalty", "triples", "branches")
+"""Settings that only kinds have which write text, and models that read knowledge."""
 HIGHEST = 2**31
 """Above every number of the settings."""
 
@@ -41,7 +41,8 @@ class EncoderSettings:
         stride: Tokens shared by neighbouring windows of a long input (qa, tagging).
         truncation: longest_first, only_first or only_second (of the two).
         truncation_side: left or right.
-        inputs: Names of the arrays the model takes, among input_ids, attention_mask, token_type_ids.
+        inputs: Names of the arrays the model takes, among input_ids, attention_mask, token_type_ids, branch_ids,
+            mention_ids.
         pad_id: Token id that fills short rows.
         pad_type_id: Token type of the padding.
         pad_side: left or right.
@@ -53,6 +54,9 @@ class EncoderSettings:
         target_length: For seq2seq, most tokens that are written.
         beams: For seq2seq, beginnings that are kept while a text is written; 1 takes the likeliest token each time.
         length_penalty: For seq2seq, the power of its length that the score of a text is divided by, with beams.
+        triples: Facts that are put beside the words they are about (``eval.knowledge``): subject, relation and
+            object of each with tabs between them.
+        branches: Most facts for each mention.
     """
 
     kind: str
@@ -73,6 +77,8 @@ class EncoderSettings:
     target_length: int = 0
     beams: int = 0
     length_penalty: float = 0.0
+    triples: tuple[str, ...] = ()
+    branches: int = 0
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderSettings:
@@ -97,8 +103,8 @@ class EncoderSettings:
         return cls(**found)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON values; what only some kinds have is left out while it says nothing."""
-        return {name: value for name, value in asdict(self).items() if value or name not in OF_WRITERS}
+        """Return the settings as JSON values; what only some models have is left out while it says nothing."""
+        return {name: value for name, value in asdict(self).items() if value or name not in OF_SOME}
 
 
 def _fits(value: Any, name: str, kind: type) -> bool:

@@ -20,9 +20,12 @@ from eval.examples import Array as Array
 from eval.examples import Feature as Feature
 from eval.files.json_text import parse_json, read_json
 from eval.kinds.kind_registry import kind_of
+from eval.knowledge.sentence_trees import SentenceTrees
 from eval.long_texts import beginning, is_long, splits_at_spaces
 
 Inputs = dict[str, Array]
+TREE = ("branch_ids", "mention_ids")
+"""The inputs that say where each token stands in a sentence tree."""
 TASK_IDS = "task_ids"
 """The input of an export of several tasks that says which one a row asks, at each of its tokens."""
 
@@ -50,6 +53,15 @@ class TextEncoder:
         self._writer.no_padding()
         if self.kind.writes:
             self._writer.enable_truncation(settings.target_length)
+        self._trees = self._sentence_trees() if settings.triples else None
+
+    def _sentence_trees(self) -> SentenceTrees:
+        both = Tokenizer.from_str(_with_prefix_space(self.source)), Tokenizer.from_str(self.source)
+        for tokenizer in both:
+            tokenizer.no_padding()
+            tokenizer.no_truncation()
+        settings = self.settings
+        return SentenceTrees(*both, settings.triples, settings.branches, settings.max_length, self.kind.words)
 
     def _truncate(self) -> None:
         settings = self.settings
@@ -109,17 +121,23 @@ class TextEncoder:
             pairs = zip(owners, encodings, strict=True)
             return [window for index, encoding in pairs for window in self._windows(index, encoding.ids)]
         if not kind.per_token:
-            pairs = zip(owners, self._shortened(texts), strict=True)
-            return self._with_targets([Feature(i, one.ids, one.type_ids) for i, one in pairs], examples)
+            encodings = self._shortened(texts)
+            features = [Feature(i, one.ids, one.type_ids) for i, one in zip(owners, encodings, strict=True)]
+            if self._trees is not None:
+                for feature, encoding, text in zip(features, encodings, texts, strict=True):
+                    self._trees.hang(feature, encoding, text)
+            return self._with_targets(features, examples)
         if kind.half:
             questions = self._short_questions([first for first, _ in texts])
             texts = list(zip(questions, (second for _, second in texts), strict=True))
-        features: list[Feature] = []
+        features = []
         encodings = self.tokenizer.encode_batch(texts, is_pretokenized=kind.words)
-        for index, encoding in zip(owners, encodings, strict=True):
+        for index, encoding, text in zip(owners, encodings, texts, strict=True):
             for number, window in enumerate([encoding, *encoding.overflowing]):
                 feature = Feature(index, window.ids, window.type_ids)
                 kind.mark(feature, examples[index], window, number == 0)
+                if self._trees is not None:
+                    self._trees.hang(feature, window, text)
                 features.append(feature)
         return features
 
@@ -159,17 +177,21 @@ class TextEncoder:
             begun = list(texts)
             for number in long:
                 begun[number] = beginning(texts[number], most)
-            found = list(self.tokenizer.encode_batch_fast(begun))
+            found = self._batch(begun)
             for number in long:
                 if len(found[number].ids) < most:  # white space, or a word without end
                     found[number] = self.tokenizer.encode(texts[number])
             return found
         try:
-            return list(self.tokenizer.encode_batch_fast(texts))
+            return self._batch(texts)
         except Exception:  # the library raises no narrower type
             if not self.settings.pair or self.settings.truncation == "longest_first":
                 raise
         return [self._encoded(*pair) for pair in texts]
+
+    def _batch(self, texts: list[Any]) -> list[Any]:
+        encode = self.tokenizer.encode_batch if self._trees else self.tokenizer.encode_batch_fast  # without offsets
+        return list(encode(texts))
 
     def _encoded(self, *texts: Any) -> Any:
         """Return the encoding of a text or a pair, both truncated where the one that may be is too short for it."""
@@ -185,12 +207,16 @@ class TextEncoder:
     def spans(self, example: Mapping[str, Any]) -> list[tuple[int, int, int] | None]:
         """Return where each token of an input stands: which text it is of, from 0, and its (start, end) characters.
 
-        None stands for a special token. For kinds whose example is one input (``Kind.one_score``).
+        None stands for a special token, or one of a branch. For kinds whose example is one input (``Kind.one_score``).
         """
         (part,) = self.kind.parts(example, self.settings.pair)
         found = self._encoded(*((part,) if isinstance(part, str) else part))
         rows = zip(found.special_tokens_mask, found.sequence_ids, found.offsets, strict=True)
-        return [None if special or text is None else (text, *offsets) for special, text, offsets in rows]
+        spans = [None if special or text is None else (text, *offsets) for special, text, offsets in rows]
+        if self._trees is None:
+            return spans
+        (feature,) = self.encode([example])
+        return [*spans, *[None] * (len(feature.ids) - feature.of_text)]
 
     def _short_questions(self, questions: list[str]) -> list[str]:
         self.tokenizer.no_truncation()
@@ -234,10 +260,20 @@ class TextEncoder:
             arrays["input_ids"][row, place] = feature.ids
             arrays["attention_mask"][row, place] = 1
             arrays["token_type_ids"][row, place] = feature.type_ids
+        if TREE[0] in settings.inputs:
+            arrays |= self._in_tree(features, length)
         found = {name: arrays[name] for name in settings.inputs}
         if self.kind.writes:
             found["decoder_input_ids"] = self._begun([feature.target or [] for feature in features])
         return found
+
+    def _in_tree(self, features: Sequence[Feature], length: int) -> Inputs:
+        """Return where tokens stand in their trees, ``[rows, length]`` for each name of ``TREE``."""
+        found = np.zeros((len(TREE), len(features), length), dtype=np.int64)
+        for row, feature in enumerate(features):
+            if feature.tree is not None:
+                found[:, row, self.place(len(feature.ids), length)] = np.transpose(feature.tree)
+        return dict(zip(TREE, found, strict=True))
 
     def _begun(self, targets: Sequence[Sequence[int]]) -> Array:
         """Return what a decoder reads to predict each of the expected tokens, ``[rows, tokens]``."""

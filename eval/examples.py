@@ -43,6 +43,8 @@ class Feature:
             places outside of the context and for pieces of white space alone.
         context: For causal-lm, how many tokens at the start are not predicted in this window.
         target: For seq2seq, the tokens that shall be written, with the one that ends them; None where nobody knows.
+        tree: For a sentence tree, the branch that each token is of (0 for the text itself) and the mention that it is
+            of or hangs on (0 for none), both from 1; None without any branch. Branches stand behind the text.
     """
 
     example: int
@@ -52,6 +54,12 @@ class Feature:
     offsets: list[tuple[int, int] | None] | None = None
     context: int | None = None
     target: list[int] | None = None
+    tree: list[tuple[int, int]] | None = None
+
+    @property
+    def of_text(self) -> int:
+        """How many of the tokens are those of the text and around it; all without branches."""
+        return len(self.ids) if self.tree is None else sum(branch == 0 for branch, _ in self.tree)
 
 
 class Reads(Protocol):

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -235,7 +236,12 @@ def completed(model: Predictor, examples: Sequence[Mapping[str, Any]], found: Pr
         examples: The examples.
         found: What ``predict`` returned for them.
     """
-    kind, index = model.encoder.kind, getattr(model, "index", None)
-    more = {} if index is None else {"index": index}  # that of ``eval.ranking.indexed.Indexed``
-    answers = kind.completed(examples, found.answers, found.logits, lambda texts: predict(model, texts).logits, **more)
+    kind, index, held = model.encoder.kind, *(getattr(model, name, None) for name in ("index", "held"))
+    more = {} if index is None else {"index": index}  # that of ``eval.ranking.indexed.Indexed``, as ``held`` is
+
+    def read(texts: Sequence[Mapping[str, Any]]) -> list[Array]:
+        return predict(model, texts).logits
+
+    reads = read if held is None else partial(held.vectors, read=read)
+    answers = kind.completed(examples, found.answers, found.logits, reads, **more)
     return replace(found, answers=answers)

@@ -34,6 +34,7 @@ from eval.proof.paired_statistics import (
     non_inferior,
 )
 from eval.proof.role import role_of
+from eval.ranking.indexed import index_size
 from eval.result import Result
 from eval.result_values import Comparison
 from eval.scores import per_example, score
@@ -318,6 +319,7 @@ def _answered(
         size=size,
         file_bytes=weight_bytes,
         folder_bytes=folder_bytes(folder) if folder is not None else None,
+        index=index_size(model, examples, predictions.logits),
         layers=None if predictions.layers is None else float(np.mean(predictions.layers)),
         seconds=seconds,
         machine=machine(),

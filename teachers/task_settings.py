@@ -32,6 +32,8 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
         thresholds=task.thresholds,
         prompt=task.prompt,
         end_id=int(tokenizer.eos_token_id or 0) if kind.causal or kind.writes else 0,
+        triples=tuple(getattr(model.config, "triples", ())),
+        branches=int(getattr(model.config, "branches", 0)),
         **_writing(model, task),
     )
 

@@ -23,6 +23,7 @@ ARCHITECTURES: dict[str, str] = {
     "compress-answer-network": "compress.architectures.answer_network",
     "compress-bilstm": "compress.architectures.bilstm_network",
     "compress-early-exit": "compress.architectures.early_exit_network",
+    "compress-k-bert": "compress.architectures.k_bert_network",
     "compress-states-head": "compress.architectures.states_head",
     "compress-static": "compress.architectures.static_network",
     "compress-token-pruning": "compress.architectures.token_pruning_network",

@@ -64,15 +64,16 @@ def labels_of(network: Any) -> dict[str, Any]:
     return {"id2label": network.config.id2label, "label2id": network.config.label2id}
 
 
-def register_around(config: type[AroundConfig], classes: Mapping[Any, Any]) -> None:
+def register_around(config: type[AroundConfig], classes: Mapping[Any, Any], **more: Any) -> None:
     """Make a network around a standard one known to transformers and to ``TaskModel``.
 
     Args:
         config: Its config.
         classes: Auto class -> the class that holds such a head.
+        more: Further fields of its ``Family``.
     """
     dimensions = {name: name for name in ("hidden_size", "vocab_size")} | {"max_positions": "max_position_embeddings"}
-    register(config, classes, base="inner", dimensions=dimensions)
+    register(config, classes, base="inner", dimensions=dimensions, **more)
 
 
 def needs_standard_head(config: Any) -> str:
@@ -83,10 +84,10 @@ def needs_standard_head(config: Any) -> str:
 
 
 def added(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what is added to attention scores, ``[B, 1, L]``: 0 for real tokens, very little for padding.
+    """Return what is added to attention scores, ``[B, 1, ...]``: 0 for real tokens, very little for padding.
 
     Args:
-        mask: 1 for real tokens, ``[B, L]``.
+        mask: 1 for real tokens, ``[B, L]``; or for tokens that a token sees, ``[B, L, L]``.
         dtype: Of the scores.
     """
     return (1 - mask[:, None].to(dtype)) * (torch.finfo(dtype).min / 2)

@@ -105,6 +105,10 @@ def certify(
         problems.append(f"{folder}: the data is not what it was when the run was measured; restore it")
     elif result.kept is not None and result.kept.groups != test.groups:
         problems.append(f"{folder}: the examples are in other groups than when the run was measured; restore the data")
+    if index is not None and result.index is None:
+        problems.append(
+            f"{result.name}: its result has not what the index takes; run the recipe again, with an --out anew"
+        )
     if recipe.teacher is not None and recipe.teacher.predictions is not None:
         problems.append("teacher: a file of predictions cannot be run again, so nothing is certified against it")
     if not all(map(folders_of, teachers)):

@@ -112,6 +112,7 @@ def contents_of(looked: Looked) -> Contents:
         tolerances=WIDE if _coded(looked) else Tolerances(),
         members={},
         index=None if looked.index is None else looked.index.fields,
+        index_size=result.index,
         family=looked.family,
     )
     lineage = read_json(looked.folder / MODEL / LINEAGE)

@@ -223,13 +223,15 @@ def _answered(model: Predictor, examples: Examples) -> Replayed:
     from eval.certificate.canonical import without_nan
     from eval.inference import completed, predict
     from eval.measurement import size_of
+    from eval.ranking.indexed import index_size
 
     size, file_bytes = size_of(model)
-    known = (None, None, None) if size is None else (size.macs, size.macs_length, size.parameters)
+    macs, length, parameters = (None, None, None) if size is None else (size.macs, size.macs_length, size.parameters)
     if not len(examples):
-        return Replayed((), (), file_bytes, *known)
+        return Replayed((), (), file_bytes, macs, length, parameters)
     found = completed(model, examples, predict(model, examples))
-    return Replayed(without_nan(found.answers), found.logits, file_bytes, *known)
+    index = index_size(model, examples, found.logits)
+    return Replayed(without_nan(found.answers), found.logits, file_bytes, macs, length, parameters, index)
 
 
 def open_folder(folder: Path, spec: TaskSpec) -> Predictor:

@@ -215,6 +215,8 @@ def distinct_inputs(config: Any, settings: EncoderSettings) -> dict[str, torch.T
         "input_ids": torch.randint(0, config.vocab_size, (ROWS, TOKENS), generator=chance),
         "attention_mask": mask,
         "token_type_ids": torch.randint(0, min(types, 2), (ROWS, TOKENS), generator=chance),
+        "branch_ids": torch.tensor([[0] * 7 + [1, 1, 2, 3]] * ROWS),
+        "mention_ids": torch.tensor([[0, 1, 1, 0, 0, 2, 0, 1, 1, 1, 2]] * ROWS),
     }
     return {name: made[name] for name in settings.inputs}
 

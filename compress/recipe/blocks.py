@@ -126,6 +126,13 @@ class SharedTaskBlock(TaskBlock):
     loss: LossBlock | None = None
     head: HeadBlock | None = None
 
+    @field_validator("head")
+    @classmethod
+    def _shares_its_encoder(cls, head: HeadBlock | None) -> HeadBlock | None:
+        if head is not None and head.k_bert is not None:
+            raise ValueError("k_bert: several tasks share one encoder, and its own reads facts; train it on one task")
+        return head
+
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
@@ -164,16 +171,25 @@ class FinetuneBlock(Block, WithTraining):
     def clashes(self, kind: str) -> list[tuple[str, str]]:
         """Return each field that cannot be followed on a task of this kind, or beside the others, and why."""
         custom = "is no standard head, and an adapter needs one; leave out one of the two"
-        return [("head", custom)] * (self.head is not None and self.adapter is not None) + list(
-            clashes(
-                kind,
-                self.training,
-                in_domain=self.in_domain is not None,
-                auxiliary_lm=self.auxiliary_lm is not None,
-                features=self.features,
-                adapter=self.adapter is not None,
-            )
+        whole = "head: k_bert trains the whole network, which has to learn to read facts; leave out one of the two"
+        training = self.training
+        apart = {
+            "layer_decay": training.layer_decay != 1,
+            "freeze": "encoder" in training.freeze,
+            "unfreeze": training.unfreeze is not None,
+        }
+        reads_facts = self.head is not None and self.head.k_bert is not None
+        own = [("head", custom)] * (self.head is not None and self.adapter is not None)
+        own += [(name, whole) for name, given in apart.items() if reads_facts and given]
+        others = clashes(
+            kind,
+            training,
+            in_domain=self.in_domain is not None,
+            auxiliary_lm=self.auxiliary_lm is not None,
+            features=self.features,
+            adapter=self.adapter is not None,
         )
+        return [*own, *others]
 
     @field_validator("sweep")
     @classmethod

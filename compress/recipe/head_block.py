@@ -177,6 +177,46 @@ class KAdapterHead(BaseModel):
         return adapter_fields(shape.hidden_size, shape.layers, shape.heads, self)
 
 
+class KBertHead(BaseModel):
+    """The standard network, which reads facts beside the words they are about; see ``compress.architectures``.
+
+    Attributes:
+        triples: File of the facts: subject, relation and object a line, with tabs between them.
+        branches: Most facts for each mention of a subject, the first of the file; 2 in the authors' code.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    triples: str
+    branches: int = Field(default=2, ge=1, le=100)
+
+    def on(self, base: TaskModel, task: TaskSpec, seed: int) -> TaskModel:
+        """Return a copy of a network, its head included, that reads the facts.
+
+        Raises:
+            UserError: If the network or the task cannot take them, or the file cannot be read.
+        """
+        del seed
+        from compress.architectures.k_bert_network import with_knowledge
+        from eval.knowledge.triples import read_triples
+
+        if problems := self.unanswerable(base, task):
+            raise UserError(*problems)
+        return with_knowledge(base, read_triples(self.triples), self.branches)
+
+    def unanswerable(self, base: TaskModel, task: TaskSpec) -> list[str]:
+        """Return why it cannot answer a task over a network; nothing if it can."""
+        from compress.architectures.k_bert_network import cannot_read_facts
+        from eval.knowledge.triples import read_triples
+
+        problems = cannot_read_facts(base, task)
+        try:
+            read_triples(self.triples)
+        except UserError as error:
+            problems += [f"head: k_bert.triples: {problem}" for problem in error.problems]
+        return problems
+
+
 def _with_states_head(
     head: ScalarMixHead | ConcatPoolingHead | KAdapterHead,
     base: TaskModel,
@@ -193,6 +233,9 @@ def _with_states_head(
     return with_states_head(base, task, seed, adapters, **config)
 
 
+Head = AnswerNetworkHead | ScalarMixHead | ConcatPoolingHead | KAdapterHead | KBertHead
+
+
 class HeadBlock(OneNamedBlock):
     """Which head answers; exactly one.
 
@@ -201,6 +244,7 @@ class HeadBlock(OneNamedBlock):
         scalar_mix: A weighted sum of the states of all layers (ELMo).
         concat_pooling: Three pooled vectors of a text (ULMFiT).
         k_adapter: The last states beside those of adapters (K-Adapter).
+        k_bert: The standard head, over a network that reads facts of a knowledge graph (K-BERT).
     """
 
     what: ClassVar[str] = "head"
@@ -209,10 +253,11 @@ class HeadBlock(OneNamedBlock):
     scalar_mix: ScalarMixHead | None = None
     concat_pooling: ConcatPoolingHead | None = None
     k_adapter: KAdapterHead | None = None
+    k_bert: KBertHead | None = None
 
     @property
-    def _named(self) -> AnswerNetworkHead | ScalarMixHead | ConcatPoolingHead | KAdapterHead:
-        found: AnswerNetworkHead | ScalarMixHead | ConcatPoolingHead | KAdapterHead = getattr(self, self.one)
+    def _named(self) -> Head:
+        found: Head = getattr(self, self.one)
         return found
 
     def unanswerable(self, base: TaskModel, task: TaskSpec) -> list[str]:

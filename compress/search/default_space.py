@@ -20,48 +20,48 @@ def any_of(*values: Any) -> dict[str, Any]:
 LOGITS: dict[str, Any] = {"distill.logits": {"loss": "mse", "alpha": 1.0}}
 FROM_BOTH: dict[str, Any] = {"distill.logits": {"alpha": 0.5}}
 """What recovery fine-tuning learns from: the teacher's outputs, or these and the labels in equal parts."""
+VECTORS: dict[str, Any] = {"distill.embedding": {"mse": 1.0, "similarity": 1.0}}
+"""What an embedder learns from: the teacher's vectors, and the cosines among them."""
 DISTILLED = {"epochs": 4, "learning_rate": 2e-4, "batch_size": 64, "warmup_steps": 0.06}
 """How the student is trained at first; pruned weights are trained at half that rate for half as long."""
 RECOVERED = {"epochs": 2, "learning_rate": 1e-4, "batch_size": 64, "warmup_steps": 0.06}
 EMBEDDINGS = {"epochs": 3, "learning_rate": 2e-4, "batch_size": 64, "warmup_steps": 0.06}
 BRANCHES = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 64}
 ONNX = {"onnx": {"agreement": 0.9}}
-RECOVERY: dict[str, Any] = {"objective": any_of(LOGITS, FROM_BOTH), "training": RECOVERED}
 
 
-def template(layers: int, per_token: bool = False) -> dict[str, Any]:
+def template(layers: int, per_token: bool = False, vectors: bool = False) -> dict[str, Any]:
     """Return the template for a teacher of so many layers.
 
     Args:
         layers: Of the teacher.
         per_token: Whether tokens are answered one by one, as in tagging: then teacher and student must cut the
             training texts alike until all training is done, so no subword token that these texts use is dropped.
+        vectors: Whether the teacher is an embedder, whose vectors are all there is to learn from.
     """
     rarer = () if per_token else ({"prune.vocabulary": {"min_count": 2}},)
+    objective = VECTORS if vectors else any_of(LOGITS, FROM_BOTH)
+    recovery: dict[str, Any] = {"objective": objective, "training": RECOVERED}
+    cut = {"ffn": any_of(0.25, 0.5, 0.75), **_importance(vectors)}
     return {
         "student": any_of(None, *({"from": "teacher", "layers": kept} for kept in kept_layers(layers))),
         "steps": [
-            any_of(
-                {"distill.logits": {"loss": "mse", "alpha": 1.0, "training": DISTILLED}},
-                {"distill.logits": {"loss": "kl", "temperature": 2.0, "alpha": 0.5, "training": DISTILLED}},
-                {"distill.labels": {"training": DISTILLED}},
-                None,
-            ),
+            any_of(*(_of_vectors() if vectors else _of_outputs()), None),
             any_of("prune.vocabulary", *rarer, None),
             any_of(
                 None,
-                {"prune.structured": {"ffn": any_of(0.25, 0.5, 0.75), "recover": False}},
-                {"prune.structured": {"ffn": any_of(0.25, 0.5, 0.75), "heads": any_of(0.25, 0.5), "recover": False}},
-                {"prune.structured": {"ffn": any_of(0.25, 0.5, 0.75), **RECOVERY}},
+                {"prune.structured": {**cut, "recover": False}},
+                {"prune.structured": {**cut, "heads": any_of(0.25, 0.5), "recover": False}},
+                {"prune.structured": {**cut, **recovery}},
             ),
-            any_of(None, {"share.lowrank": {"keep": any_of(0.25, 0.5), **RECOVERY}}),
+            any_of(None, {"share.lowrank": {"keep": any_of(0.25, 0.5), **recovery}}),
             any_of(
                 None,
                 {
                     "share.embeddings": {
                         "size": any_of(48, 64, 96, 128),
                         "weighting": "frequency",
-                        "objective": any_of(LOGITS, FROM_BOTH),
+                        "objective": objective,
                         "training": EMBEDDINGS,
                     }
                 },
@@ -88,6 +88,26 @@ def template(layers: int, per_token: bool = False) -> dict[str, Any]:
     }
 
 
+def _importance(vectors: bool) -> dict[str, str]:
+    """Return by what neurons and heads are chosen, where it is not Taylor's importance, which reads labels."""
+    return {"importance": "magnitude"} if vectors else {}
+
+
+def _of_outputs() -> list[dict[str, Any]]:
+    """Return how a student learns a teacher's outputs, labels, or both."""
+    return [
+        {"distill.logits": {"loss": "mse", "alpha": 1.0, "training": DISTILLED}},
+        {"distill.logits": {"loss": "kl", "temperature": 2.0, "alpha": 0.5, "training": DISTILLED}},
+        {"distill.labels": {"training": DISTILLED}},
+    ]
+
+
+def _of_vectors() -> list[dict[str, Any]]:
+    """Return how a student learns the vectors of an embedder."""
+    ways: list[dict[str, Any]] = [VECTORS["distill.embedding"], {"mse": 0.0, "cosine": 1.0, "similarity": 1.0}]
+    return [{"distill.embedding": {**way, "training": DISTILLED}} for way in ways]
+
+
 def kept_layers(layers: int) -> list[list[int]]:
     """Return which layers a student may keep: for each depth evenly spread ones, and the lowest.
 
@@ -102,26 +122,28 @@ def kept_layers(layers: int) -> list[list[int]]:
     return [kept for place, kept in enumerate(found) if kept not in found[:place]]
 
 
-def starts(layers: int) -> list[dict[str, Any]]:
+def starts(layers: int, vectors: bool = False) -> list[dict[str, Any]]:
     """Return the points that were found by hand: compress/recipes/chain-smallest.yaml and chain-fastest.yaml.
 
     Args:
         layers: Of the teacher; the smallest chain keeps half of them.
+        vectors: Whether the teacher is an embedder; then both chains learn its vectors, and none leaves early.
     """
+    objective, first = VECTORS if vectors else LOGITS, (_of_vectors() if vectors else _of_outputs())[0]
     half = max(1, layers // 2)
     spread = [round(place * (layers - 1) / max(1, half - 1)) for place in range(half)]
-    table = {"size": 96, "weighting": "frequency", "objective": LOGITS, "training": EMBEDDINGS}
+    table = {"size": 96, "weighting": "frequency", "objective": objective, "training": EMBEDDINGS}
     smallest: list[Any] = [
-        {"distill.logits": {"loss": "mse", "alpha": 1.0, "training": DISTILLED}},
+        first,
         "prune.vocabulary",
-        {"prune.structured": {"ffn": 0.5, "recover": False}},
+        {"prune.structured": {"ffn": 0.5, **_importance(vectors), "recover": False}},
         {"share.embeddings": table},
         "quantize.dynamic",
     ]
     fastest: list[Any] = [
         "prune.vocabulary",
-        {"prune.structured": {"ffn": 0.5, "objective": LOGITS, "training": RECOVERED}},
-        {"distill.early_exit": {"speed": "auto", "tolerance": 0.01, "training": BRANCHES}},
+        {"prune.structured": {"ffn": 0.5, **_importance(vectors), "objective": objective, "training": RECOVERED}},
+        *([] if vectors else [{"distill.early_exit": {"speed": "auto", "tolerance": 0.01, "training": BRANCHES}}]),
         {"quantize.dynamic": {"activations": "tensor"}},
     ]
     return [

@@ -27,6 +27,7 @@ from compress.search.standing import Standing, Winner, front, nearest, winners
 from eval.errors import CompressError, UserError
 from eval.files.typed_json import json_digest
 from eval.files.writing import atomic_write, exclusive, is_unfinished
+from eval.kinds.kind_registry import kind_of
 from eval.measurement import measure, pair
 from eval.progress.stages import under_way, whole
 from eval.result import RESULT_FILE, Result
@@ -281,7 +282,9 @@ def _space(budget: Budget, prepared: Prepared) -> tuple[Any, list[Any]]:
     """
     if budget.space is None:
         layers = layer_count(prepared.student.model)
-        return possible(template(layers, prepared.student.task.per_token), prepared), starts(layers)
+        task = prepared.student.task
+        vectors = kind_of(task.kind).vectors
+        return possible(template(layers, task.per_token, vectors), prepared), starts(layers, vectors)
     templates = [_read(Path(path)) for path in budget.space.template]
     space = templates[0] if len(templates) == 1 else {RANGE: templates}
     first = [_read(Path(path)) for path in budget.space.start]

@@ -73,9 +73,14 @@ class Student(StudentShape):
         return replace(student, lineage=(*source.lineage, record))  # type: ignore[call-arg]
 
     def source(self, teacher: Model) -> Model:
-        """Return the model that gives shape and weights: the teacher, or what ``from`` names, of the same class."""
+        """Return the model that gives shape and weights: the teacher, or what ``from`` names, of the same class.
+
+        Of a teacher that reads facts (K-BERT) it is the standard model inside.
+        """
         if self.from_ == "teacher":
-            return teacher
+            from compress.architectures.k_bert_network import without_knowledge
+
+            return without_knowledge(teacher)
         from compress.artifact.artifact import Artifact, load_model
 
         found = load_model(self.from_, teacher.task)

@@ -24,7 +24,9 @@ def sentence(main: Certificate) -> str:
     if main.family:
         test += f", corrected by Holm's method for {len(main.family) + 1} candidates"
     loss = f"a loss of more than {margin} {said.format(confidence=f'{100 * claim.confidence:g}%')}"
-    held = "" if main.index is None else f" (index: {main.index.title})"
+    size, held = main.index_size, "" if main.index is None else f" (index: {main.index.title})"
+    if held and size is not None:
+        held = f"{held[:-1]}; {size.bytes:,} bytes for {size.documents:,} documents)"
     return (
         f"{word} on {main.data.parts['test'].examples:,} test examples{held}: "
         f"{claim.metric} {candidate} against {teacher}; {loss} ({test})"

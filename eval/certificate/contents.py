@@ -19,7 +19,7 @@ from eval.certificate.archive import DamagedError, pack, unpack
 from eval.certificate.canonical import canonical, digest_of, lines, sha256, without_nan
 from eval.certificate.typed_values import WrongTypeError, read
 from eval.files.json_text import JsonError, parse_json
-from eval.ranking.index_fields import IndexFields
+from eval.ranking.index_fields import IndexFields, IndexSize
 from eval.stress.stress_rows import Perturbed, Stressed
 
 Form = TypeVar("Form")
@@ -30,6 +30,8 @@ MAIN, ROWS, LINEAGE, PROVENANCE = "certificate.json", "examples.jsonl", "lineage
 MEMBERS = frozenset({MAIN, ROWS, LINEAGE, PROVENANCE})
 PERTURBED = "perturbed.jsonl"
 """A member that may be there."""
+UNTOLD = ("stress", "index", "index_size", "family")
+"""Fields of a certificate that are left out where they say nothing."""
 
 
 @dataclass(frozen=True)
@@ -271,6 +273,7 @@ class Certificate:
         members: SHA-256 of the other members.
         stress: What came of perturbed texts, if the run measured it.
         index: How the candidate's documents were held, where not as float32 vectors; the teacher's always are.
+        index_size: What that index takes.
         family: One-sided p-value of each other candidate of the same search, of "it loses its margin or more"; the
             verdict is corrected for all of them by Holm's method.
     """
@@ -292,6 +295,7 @@ class Certificate:
     members: dict[str, str]
     stress: Stress | None = None
     index: IndexFields | None = None
+    index_size: IndexSize | None = None
     family: tuple[float, ...] = ()
 
 
@@ -340,15 +344,9 @@ class Contents:
             LINEAGE: canonical(without_nan(self.lineage)),
             PROVENANCE: canonical(without_nan(self.provenance)),
         }
-        main = asdict(self.main)
-        if not self.main.family:
-            del main["family"]
-        if self.main.stress is None:
-            del main["stress"]
-        else:
+        if self.main.stress is not None:
             members[PERTURBED] = lines(without_nan([asdict(each) for each in self.perturbed]))
-        if self.main.index is None:
-            del main["index"]
+        main = {name: value for name, value in asdict(self.main).items() if value or name not in UNTOLD}
         main["members"] = {name: sha256(data) for name, data in members.items()}
         return pack({MAIN: canonical(without_nan(main)), **members})
 

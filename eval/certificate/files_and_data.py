@@ -15,6 +15,7 @@ from eval.errors import UserError
 from eval.example_digests import example_digest, examples_digest, groups_of
 from eval.examples import Example
 from eval.files.json_text import JsonError, read_json
+from eval.ranking.document_set import documents_of
 
 Splits = Mapping[str, Sequence[Example]]
 """Examples by role: ``test``, and ``train`` and ``select`` where there are any."""
@@ -115,6 +116,10 @@ def _other_data(contents: Contents, splits: Splits) -> Iterator[str]:
         if role not in data.parts or data.parts[role].digest != digest:
             yield f"the {role} split is another one than that of the certificate"
             return
+    size = contents.main.index_size
+    if size is not None and (there := documents_of(test)) != size.documents:
+        yield f"the test queries search {there:,} documents, the index of the certificate has {size.documents:,}"
+        return
     kind = str(contents.main.task.get("kind"))
     found = {role: overlap_of(kind, test, splits[role]) for role in splits if role != "test"}
     for role, shared in found.items():

@@ -17,7 +17,7 @@ from eval.certificate.recomputing import Asked, outcome_of, power_of, scored
 from eval.errors import MissingLibraryError, shortened
 from eval.kinds.kind_registry import kind_of
 from eval.proof.paired_predictions import method_for
-from eval.ranking.index_fields import NAMED
+from eval.ranking.index_fields import BYTES, NAMED
 from eval.stress.stress_rows import Stressed, stress_rows
 from eval.stress.stress_sentences import stress_sentences
 
@@ -99,11 +99,24 @@ def _claim(main: Certificate) -> Iterator[str]:
     held = "" if main.index is None else f"{NAMED}{main.index.title}"
     if not main.candidate.name.endswith(held) or (not held and NAMED in main.candidate.name):
         yield f"index: {held.removeprefix(NAMED)[:60] or 'none'} is not that of the candidate that the claim names"
+    yield from _index_size(main)
     if main.task.get("metric") != claim.metric:
         yield f"task: its metric is {str(main.task.get('metric'))[:60]!r}, that of the claim {claim.metric[:60]!r}"
     for name, most in asdict(WIDEST).items():
         if not 0 <= getattr(main.tolerances, name) <= most:
             yield f"tolerances: {name} is {getattr(main.tolerances, name):g}, allowed is {most:g}"
+
+
+def _index_size(main: Certificate) -> Iterator[str]:
+    """Compute the bytes of the index from its form, its documents and the dimensions of their vectors."""
+    form, size = main.index, main.index_size
+    if form is None or size is None:
+        if (form is None) != (size is None):
+            yield "index: its form and its size are told together or not at all"
+    elif size.documents < 1 or size.width < 1 or not set(form.held) <= set(BYTES):
+        yield f"index: {form.title[:60]} with {size.documents:,} documents of {size.width:,} dimensions cannot be"
+    elif (known := form.size(size.documents, size.width).bytes) != size.bytes:
+        yield f"index: has {size.bytes:,} bytes, its documents {known:,}"
 
 
 def _data(contents: Contents) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from eval.certificate.contents import Certificate, Contents, Machine, Model, Spe
 from eval.certificate.findings import Finding, Word
 from eval.certificate.recomputing import outcome_of, scored
 from eval.kinds.kind_registry import kind_of
+from eval.ranking.index_fields import IndexSize
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Replayed:
         macs: Multiply-accumulates of one input of ``macs_length`` tokens, if they could be counted.
         macs_length: Tokens of that input.
         parameters: Weights, if they could be counted.
+        index: What the index of its documents takes, if they are held in one.
     """
 
     predictions: Sequence[dict[str, Any]]
@@ -33,6 +35,7 @@ class Replayed:
     macs: int | None
     macs_length: int | None = None
     parameters: int | None = None
+    index: IndexSize | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,7 @@ def check_cost(contents: Contents, candidate: Replayed, teacher: Replayed, repla
     """Compare sizes exactly, and speed ratios on the same processor features and threads alone."""
     main = contents.main
     wrong = [*_sizes(main.candidate, candidate), *_sizes(main.teacher, teacher)]
+    wrong += _index_sizes(main.index_size, candidate.index)
     if wrong:
         return Finding(4, Word.NOT_REPRODUCED, tuple(wrong))
     if not main.speeds:
@@ -193,6 +197,13 @@ def _sizes(model: Model, found: Replayed) -> Iterator[str]:
     for what, (now, before) in counted.items():
         if None not in (now, before) and now != before:
             yield f"{model.name}: {what}: {now:,} here, {before:,} in the certificate"
+
+
+def _index_sizes(known: IndexSize | None, found: IndexSize | None) -> Iterator[str]:
+    before, now = ({} if size is None else asdict(size) for size in (known, found))
+    for what in {**before, **now}:
+        if before.get(what) != now.get(what):
+            yield f"index: {what}: {now.get(what, 0):,} here, {before.get(what, 0):,} in the certificate"
 
 
 def _described(machine: Machine) -> str:

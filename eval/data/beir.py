@@ -94,8 +94,11 @@ def _texts(file: Path, problems: list[str]) -> dict[str, str]:
     problems += few(bad, NAMED, "bad lines")
     if twice:
         problems.append(f"{file}: {len(twice):,} ids stand twice, {_such_as(twice)}; every id must be another one")
-    if empty := [name for name, text in found.items() if not text]:
-        what = "queries" if file.name == QUERIES else "documents"
+    what = "queries" if file.name == QUERIES else "documents"
+    empty = [name for name, text in found.items() if not text]
+    if empty and len(empty) == len(found):
+        problems.append(f"{file}: all {len(found):,} {what} have an empty 'text'; put their texts there")
+    elif empty:
         logger.warning("%s: %d %s have no text, %s", file, len(empty), what, _such_as(empty))
     if not found and not bad:
         problems.append(f"{file}: is empty; put one JSON object with '_id' and 'text' a line into it")
@@ -114,7 +117,7 @@ def _judgements(
             continue
         query, document, score = _judgement(line)
         if score is None:
-            if number:  # the first line has the headings
+            if number or line is None or line.count("\t") != 2:  # else the first line has the headings
                 bad.append(f"{where}: {_why(line)}")
             continue
         unknown[QUERIES] += [query] * (query not in queries)

@@ -12,7 +12,7 @@ from eval.kinds.ranked_documents import RANKED, RankedDocuments, Read, by_corpus
 from eval.kinds.regression import Regression
 
 LONGEST = 65_536
-"""Characters of a document that are read; far more than any input holds."""
+"""Characters of a query and of a document that are read; far more than any input holds."""
 NEGATIVES = 4
 """Documents of the first stage, the best that are not relevant, that stand beside the relevant ones of a query."""
 PAIRS = 4096
@@ -56,7 +56,7 @@ class Reranking(RankedDocuments, Regression):
             others = [name for name in example["candidates"] if relevant.get(name, 0) <= 0][:NEGATIVES]
             negatives = [(example["text"], corpus.text_of(name), 0.0) for name in others]
             found += [
-                {"text_a": query, "text_b": document[:LONGEST], "label": grade, "group": example["id"]}
+                {"text_a": query, "text_b": document, "label": grade, "group": example["id"]}
                 for query, document, grade in (*relevant_pairs(example), *negatives)
             ]
         return found
@@ -65,9 +65,9 @@ class Reranking(RankedDocuments, Regression):
         """Return the pair; of a query the one with its first candidate."""
         del pair
         if "corpus" not in example:
-            return [(example["text_a"], example["text_b"])]
+            return [(example["text_a"][:LONGEST], example["text_b"][:LONGEST])]
         names = example.get("candidates", ())
-        return [(example["text"], example["corpus"].text_of(names[0])[:LONGEST] if names else "")]
+        return [(example["text"][:LONGEST], example["corpus"].text_of(names[0])[:LONGEST] if names else "")]
 
     def completed(
         self, examples: Sequence[Example], answers: Sequence[Answer], outputs: Sequence[Array], read: Read
@@ -107,6 +107,5 @@ def _with_candidates(examples: Sequence[Example]) -> list[Example]:
 
 def _pairs(example: Example) -> list[Example]:
     corpus = example["corpus"]
-    return [
-        {"text_a": example["text"], "text_b": corpus.text_of(name)[:LONGEST]} for name in example.get("candidates", ())
-    ]
+    names = example.get("candidates", ())
+    return [{"text_a": example["text"], "text_b": corpus.text_of(name)} for name in names]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 
 class Corpus(str):
@@ -54,3 +55,8 @@ class Corpus(str):
         Some data sets, such as ArguAna, look for other documents than the query, which is one of them.
         """
         return self.ids[place] == name and self.texts[place].endswith(text)
+
+
+def documents_of(examples: Iterable[Mapping[str, Any]]) -> int:
+    """Return how many documents queries search, those of each corpus once."""
+    return sum(len(corpus.texts) for corpus in {example["corpus"] for example in examples})

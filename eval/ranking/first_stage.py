@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from eval.errors import UserError
 from eval.ranking.best import largest
 from eval.ranking.document_set import Corpus
@@ -33,7 +35,8 @@ def candidates(corpus: Corpus, queries: Sequence[tuple[str, str]], count: int) -
     """
     index, found = _index(corpus), []
     for name, text in queries:
-        scores = index.get_scores(_words([text])[0])
+        words = _words([text])[0]
+        scores = index.get_scores(words) if index is not None and words else np.zeros(len(corpus.ids))
         places = [place for place in largest(scores, count + 1).tolist() if scores[place] > 0]
         found.append(tuple(corpus.ids[at] for at in places if not corpus.is_query(at, name, text))[:count])
     return found
@@ -41,7 +44,7 @@ def candidates(corpus: Corpus, queries: Sequence[tuple[str, str]], count: int) -
 
 @lru_cache(maxsize=1)
 def _index(corpus: Corpus) -> Any:
-    """Return the index of documents, which all splits of a task share."""
+    """Return the index of documents, which all splits of a task share; None if no document has a word."""
     try:
         import bm25s
     except ImportError as error:
@@ -49,8 +52,10 @@ def _index(corpus: Corpus) -> Any:
             "the first stage of a reranking task needs the library bm25s; run: pip install 'nlp-compress[retrieval]'"
         ) from error
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it writes of each index
-    index = bm25s.BM25()
-    index.index(_words(corpus.texts), show_progress=False)
+    index, words = bm25s.BM25(), _words(corpus.texts)
+    if not any(words):
+        return None
+    index.index(words, show_progress=False)
     return index
 
 

@@ -1,12 +1,34 @@
-"""The form of an index as plain values, for what reads it with the standard library alone: a certificate."""
+"""The form of an index, and its bytes, for what reads them with the standard library alone: a certificate."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 NAMED = ", index "
 """What stands between the name of a model and the title of the form its documents were held in."""
+BYTES: Mapping[str, Callable[[int], int]] = {
+    "float32": lambda width: 4 * width,
+    "int8": lambda width: width + 4,
+    "binary": lambda width: -(-width // 8),
+}
+"""Bytes of a vector with so many dimensions."""
+
+
+@dataclass(frozen=True)
+class IndexSize:
+    """What an index takes.
+
+    Attributes:
+        documents: Documents in it.
+        width: Dimensions of the vectors that the embedder gives; an index may hold fewer.
+        bytes: Bytes of all that is held of the documents.
+    """
+
+    documents: int
+    width: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -35,6 +57,23 @@ class IndexFields:
         cut = "" if self.dimensions is None else f" {self.dimensions}"
         second = "" if self.rescore is None else f", {self.candidates} rescored by {self.rescore}"
         return f"{self.vectors}{cut}{second}"
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The forms in which each vector is held, that of the first stage first."""
+        if self.rescore is None or self.rescore == self.vectors:
+            return (self.vectors,)
+        return (self.vectors, self.rescore)
+
+    def size(self, documents: int, width: int) -> IndexSize:
+        """Return what so many documents take, of an embedder whose vectors have so many dimensions.
+
+        Examples:
+            >>> IndexFields("binary", rescore="int8", candidates=400).size(1000, 384).bytes
+            436000
+        """
+        held = min(width, self.dimensions or width)
+        return IndexSize(documents, width, documents * sum(BYTES[form](held) for form in self.held))
 
     def plain(self) -> dict[str, Any]:
         """Return what ``IndexForm`` takes."""

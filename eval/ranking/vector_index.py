@@ -70,13 +70,7 @@ class IndexForm(BaseModel):
 
     def bytes_of(self, documents: int, width: int) -> int:
         """Return the bytes that the vectors of so many documents take, of an embedder with so many dimensions."""
-        held = min(width, self.dimensions or width)
-        return documents * sum(BYTES[form](held) for form in self.held)
-
-    @property
-    def held(self) -> tuple[Vectors, ...]:
-        """The forms in which each vector is held, that of the first stage first."""
-        return (self.vectors,) if self.rescore in (None, self.vectors) else (self.vectors, self.rescore)
+        return self.fields.size(documents, width).bytes
 
 
 def int8_codes(rows: Array) -> Codes:
@@ -127,12 +121,6 @@ PRODUCTS: Mapping[str, Callable[[Array, Codes], Array]] = {
     "binary": _signs,
 }
 """Products of float32 queries ``[q, d]`` with documents as they are held, ``[q, n]``."""
-BYTES: Mapping[str, Callable[[int], int]] = {
-    "float32": lambda width: 4 * width,
-    "int8": lambda width: width + 4,
-    "binary": lambda width: -(-width // 8),
-}
-"""Bytes of a vector with so many dimensions."""
 
 
 class VectorIndex:
@@ -164,7 +152,7 @@ class VectorIndex:
             UserError: They have fewer dimensions than the form holds.
         """
         rows = self._cut(vectors)
-        self._parts.append([CODED[form](rows) for form in self.form.held])
+        self._parts.append([CODED[form](rows) for form in self.form.fields.held])
 
     def search(self, queries: Array, count: int) -> tuple[list[Array], list[Array]]:
         """Return the places of the best documents of each query, best first, and their scores.

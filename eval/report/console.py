@@ -85,6 +85,8 @@ def _costs(rows: Sequence[ResultValues], batch: int) -> list[Column]:
         ("parameters", [Text(short(size.parameters if size else None)) for size in sizes]),
         ("bytes", [Text(short(row.bytes, "B")) for row in rows]),
     ]
+    if any(row.index is not None for row in rows):
+        found.append(("index\nbytes", [Text(short(row.index.bytes if row.index else None, "B")) for row in rows]))
     if any(row.memory is not None for row in rows):
         found.append(("peak\nmemory", [Text(short(row.memory.bytes if row.memory else None, "B")) for row in rows]))
     found.append(("MACs", [Text(short(size.macs if size else None)) for size in sizes]))

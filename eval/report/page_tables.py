@@ -148,6 +148,7 @@ def cost_table(results: Sequence[ResultValues], batch: int = 1) -> Grid:
     """Return one row a result: parameters, bytes, memory, multiply-accumulates, and speedups by their references."""
     reference = next((engine_of(one, one.comparison.reference) for one in results if one.comparison), "the reference")
     headings = ["model", "parameters", "not zero", "bytes"]
+    headings += ["index bytes"] if (searched := any(one.index for one in results)) else []
     headings += ["peak memory"] if (measured := any(one.memory or one.no_memory for one in results)) else []
     headings += ["MACs", f"p50 ms, batch {batch}", "examples/s", f"speedup over {reference}"]
     headings += ["speedup over its own export"] if (exported := any(one.same_engine for one in results)) else []
@@ -160,6 +161,7 @@ def cost_table(results: Sequence[ResultValues], batch: int = 1) -> Grid:
                 short(size.parameters if size else None),
                 percent(size.nonzero / size.parameters) if size and size.parameters else "-",
                 short(result.bytes, "B"),
+                *([short(result.index.bytes if result.index else None, "B")] if searched else []),
                 *([_memory(result)] if measured else []),
                 short(size.macs if size else None),
                 number(timing.p50_ms if timing else None, 2),

@@ -80,7 +80,8 @@ def model_inputs(config: Any) -> tuple[str, ...]:
     typed = family.token_types == "always" or (
         family.token_types == "config" and getattr(config, "type_vocab_size", 0) > 1
     )
-    return ("input_ids", "attention_mask", "token_type_ids") if typed else ("input_ids", "attention_mask")
+    types = ("token_type_ids",) if typed else ()
+    return ("input_ids", "attention_mask", *types, *family.more_inputs)
 
 
 def first_position(config: Any) -> int:

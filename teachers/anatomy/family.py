@@ -107,6 +107,7 @@ class Family:
         own_head_width: Dimension of the config that says how wide a head is; empty where heads share the hidden size.
         reads_weights: Whether standard code looks at the weight of a linear layer beside calling it.
         follow: Dimensions of a config that are those of others: the decoder's, where the two stacks are alike.
+        more_inputs: Names of further arrays that it takes for each token.
     """
 
     model_type: str
@@ -141,3 +142,4 @@ class Family:
     own_head_width: str = ""
     reads_weights: bool = False
     follow: Mapping[str, str] = field(default_factory=dict)
+    more_inputs: tuple[str, ...] = ()

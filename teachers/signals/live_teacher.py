@@ -33,9 +33,10 @@ class LiveTeacher(ModelTeacher):
 
         def signals(batch: Batch) -> Signals:
             if missing := [name for name in self.takes if name not in batch.inputs]:
+                types = "tokenize with return_token_type_ids=True"
                 raise UserError(
                     f"teacher {self.model.name}: reads {' and '.join(missing)}, which the batches do not have; "
-                    "tokenize with return_token_type_ids=True"
+                    f"{types if missing == ['token_type_ids'] else 'only its own encoder makes them'}"
                 )
             return reader(replace(batch, inputs={name: batch.inputs[name] for name in self.takes}))
 

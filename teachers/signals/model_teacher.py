@@ -18,7 +18,6 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from eval.cost.size import device_of
-from eval.encoding import TextEncoder
 from eval.errors import UserError
 from eval.files.typed_json import read_values, typed
 from eval.files.writing import atomic_folder, exclusive
@@ -34,6 +33,7 @@ from teachers.file_digests import config_values
 from teachers.home import home
 from teachers.signals.hooks import INNER, NOTHING, Signals, SignalSpec
 from teachers.signals.live_reader import LiveReader
+from teachers.signals.same_tokens import reads_alike, same_pieces
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("teachers.signals.model_teacher")
@@ -269,7 +269,7 @@ class CachedReader:
                 raise UserError(f"{folder}: {name}.npy does not fit the data; remove the folder")
 
     def __call__(self, batch: Batch) -> Signals:
-        """Return the signals of these rows, padded with 0 like the batch."""
+        """Return the signals of these rows, padded with 0 like the batch; of branches (K-BERT) there are none."""
         length = batch.inputs["input_ids"].shape[1]
         arrays = {name: self._padded(name, batch.rows.tolist(), length) for name in self.layout}
         tensors = {name: torch.from_numpy(array).to(batch.rows.device) for name, array in arrays.items()}
@@ -283,11 +283,11 @@ class CachedReader:
         starts, flat = self.starts[name], self.arrays[name]
         full = np.zeros((len(rows), *(length if part == "L" else part for part in shape)), dtype=np.float32)
         for position, row in enumerate(rows):
-            tokens = self.rows.tokens[row]
+            tokens, of_text = self.rows.tokens[row], self.rows.features[row].of_text
             values = flat[starts[row] : starts[row + 1]].reshape([tokens if part == "L" else part for part in shape])
-            place = self.rows.encoder.place(tokens, length)
+            place = self.rows.encoder.place(of_text, length)
             index: tuple[Any, ...] = (position, *(place if part == "L" else slice(None) for part in shape))
-            full[index] = values
+            full[index] = values[tuple(slice(of_text) if part == "L" else slice(None) for part in shape)]
         return full
 
 
@@ -352,32 +352,6 @@ def _store(
         place = rows.encoder.place(rows.tokens[row], length)
         own = values[tuple(place if part == "L" else slice(None) for part in shape)]
         flat[starts[row] : starts[row + 1]] = own.reshape(-1)
-
-
-def reads_alike(own: TextEncoder, other: TextEncoder) -> bool:
-    """Whether two encoders turn every example into the same inputs."""
-    settings = replace(own.settings, thresholds=other.settings.thresholds)
-    return settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
-
-
-def cuts_alike(own: TextEncoder, other: TextEncoder) -> bool:
-    """Whether two encoders turn every example into the same tokens, though one network also takes token types."""
-    same = ("inputs", "pad_type_id", "thresholds")
-    settings = replace(own.settings, **{name: getattr(other.settings, name) for name in same})
-    return settings == other.settings and own.tokenizer.to_str() == other.tokenizer.to_str()
-
-
-def same_pieces(own: EncodedDataset, other: EncodedDataset) -> bool:
-    """Whether two encoders cut every text of the same examples into the same pieces, though with other ids."""
-    if own.tokens != other.tokens or own.encoder.settings.pad_side != other.encoder.settings.pad_side:
-        return False
-    names, others = (
-        {number: piece for piece, number in rows.encoder.tokenizer.get_vocab().items()} for rows in (own, other)
-    )
-    return all(
-        [names.get(i) for i in one.ids] == [others.get(i) for i in two.ids]
-        for one, two in zip(own.features, other.features, strict=True)
-    )
 
 
 def _own_rows(model: TaskModel, rows: EncodedDataset) -> EncodedDataset:

@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODULES = (
     "compress.architectures.adaptive_depth_network",
+    "compress.architectures.k_bert_network",
     "compress.artifact.artifact",
     "compress.comparing.recipe_differences",
     "compress.distill.best_of",

@@ -139,28 +139,31 @@ class TestWords:
         before, size = tokenizer.backend_tokenizer.to_str(), len(tokenizer)
         longer = with_words(tokenizer, ["kyoto", "torino"])
         assert tokenizer.backend_tokenizer.to_str() == before
+        tokens = [tokenizer(word, add_special_tokens=False)["input_ids"] for word in ("kyoto", "torino")]
+        assert added(tokenizer, longer) == tokens
+        tokenizer.backend_tokenizer.enable_padding(length=16)
+        assert added(tokenizer, longer) == tokens, "padding is no part of a word"
+        tokenizer.backend_tokenizer.no_padding()
         assert longer.tokenize("Kyoto, the torinos") == ["kyoto", ",", "the", "torino", "##s"]
         assert longer.convert_tokens_to_ids(["kyoto", "torino"]) == [size, size + 1]
         assert longer("a good film")["input_ids"] == tokenizer("a good film")["input_ids"]
-        assert added(tokenizer, longer) == [
-            tokenizer(w, add_special_tokens=False)["input_ids"] for w in ("kyoto", "torino")
-        ]
 
     @pytest.mark.parametrize("read", ["output", "input"])
-    def test_their_vectors_are_those_of_the_word_read_alone(self, read):
-        model = tiny_taskmodel("bert", tiny_spec("embedding"))
-        longer = with_words(model.tokenizer, ["kyoto", "torino"])
-        found = StaticDistillation(vectors=read)._token_vectors(model, longer)
-        assert len(found) == len(longer) == len(model.tokenizer) + 2
-        for place, word in ((-2, "kyoto"), (-1, "torino")):
-            inputs = model.tokenizer(word, return_tensors="pt", add_special_tokens=read == "output")
-            with torch.no_grad():
-                whole = (
-                    model.model(**inputs).last_hidden_state
-                    if read == "output"
-                    else word_embeddings(model.model)(inputs["input_ids"])
-                )
-            assert torch.allclose(found[place], whole[0].mean(dim=0), atol=1e-5)
+    def test_a_word_begins_as_the_sum_of_its_tokens_and_no_text_turns(self, read, tmp_path):
+        source, found = tiny_taskmodel("bert", tiny_spec("embedding")), []
+        inputs = Inputs(
+            train=Examples([{"text": text} for text in TOLD * 4], "train"), teacher=ModelTeacher(source, cache=tmp_path)
+        )
+        for words in (0, 2):
+            step = StaticDistillation(embedding_size=12, vectors=read, fit=False, words=words)
+            network = step.network_for(step.reading(source, inputs))
+            step.begin(source, network, inputs)
+            found.append(network)
+        assert np.allclose(vectors(found[1], TOLD), vectors(found[0], TOLD), atol=1e-6)
+        plain, longer = (word_embeddings(network.model).weight.detach() for network in found)
+        for place, word in enumerate(("kyoto", "torino"), start=len(source.tokenizer)):
+            tokens = source.tokenizer(word, add_special_tokens=False)["input_ids"]
+            assert torch.allclose(longer[place], sum(plain[token] for token in tokens), atol=1e-6)
 
     def test_a_model_with_them_is_trained_saved_and_loaded(self, tmp_path):
         source = tiny_taskmodel("bert", tiny_spec("embedding"))

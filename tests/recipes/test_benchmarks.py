@@ -1,5 +1,6 @@
 """The scripts behind the figures in the docs still run; what they measure means nothing at this size."""
 
+import json
 import sys
 
 import numpy as np
@@ -14,9 +15,11 @@ from benchmarks import (
     tinybert_step,
     vector_index,
 )
+from benchmarks.data import squad_documents
 from benchmarks.static_vectors import Measured
 from compress.artifact.artifact import Artifact
 from compress.export import export_onnx
+from eval import load_task
 from eval.cost.memory import PeakMemory
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
@@ -79,7 +82,10 @@ def test_the_benchmark_of_the_index_runs_and_reads_texts_once(tmp_path, monkeypa
     rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")][2:]
     forms = [form.title for form in vector_index.forms(32)]
     assert [row[:2] for row in rows] == [
-        [name, form] for name in ("MiniLM-L6, float32", "MiniLM-L6, int8", "smaller") for form in forms
+        [f"{name}, {number}", form]
+        for name in ("MiniLM-L6", "smaller")
+        for number in ("float32", "int8")
+        for form in forms
     ]
     assert [row[5] for row in rows[:5]] == ["128", "36", "64", "20", "4"], "MB of a million vectors of 32 numbers"
     assert rows[0][-1] == ""
@@ -94,19 +100,41 @@ def test_the_picture_and_the_table_of_the_index_come_from_the_record(tmp_path):
     def row(model, form, size, score):
         ends = {"value": score, "low": score - 0.1, "high": score + 0.1}
         more = {"value": score - 0.6, "low": score - 0.7, "high": score - 0.5}
-        shape = {"model": model, "index": form, "megabytes": 90.0, "bytes": size, "search_ms": 0.5, "query_ms": 4.0}
+        ms = {"a": 4.0, "b": 0.03}[model]
+        shape = {"model": model, "index": form, "megabytes": 90.0, "bytes": size, "search_ms": 0.5, "query_ms": ms}
         return {**shape, "ndcg": ends, "difference": more}
 
     rows = [row("a", "float32", 4e9, 0.6), row("a", "int8", 1e9, 0.6), row("b", "int8", 2e9, 0.55)]
     here = {"cpu": "a processor", "features": [], "versions": {}}
-    found = {"data": "films", "rows": rows, "documents": 2000, "queries": 30, "machine": here, "commit": "abc"}
+    found = {"data": "cisi", "rows": rows, "documents": 2000, "queries": 30, "machine": here, "commit": "abc"}
     text = vector_index.report(found)
     assert "| a | float32 | 90.0 | 4.00 | 0.50 | 4,000 | 0.6000 [0.5000, 0.7000] |  |" in text
     assert "| a | **int8** |" in text, "no other is smaller and better"
     assert "| b | int8 |" in text
+    assert "Times as fast as a, a query at a time: b 133." in text
+    untimed = [{**row, "search_ms": None, "query_ms": None} for row in rows]
+    text = vector_index.report({**found, "rows": untimed})
+    assert "| a | float32 | 90.0 | - | - | 4,000 | 0.6000 [0.5000, 0.7000] |  |" in text
+    assert "Times as fast" not in text
     drawn = vector_index.draw(found).decode()
     assert "a int8" in drawn
     assert "b int8" not in drawn
+
+
+def test_questions_and_paragraphs_become_a_search(tmp_path):
+    def article(title, *texts):
+        asked = [{"context": text, "qas": [{"question": f" which {text}? "}, {"question": "why?"}]} for text in texts]
+        return {"title": title, "paragraphs": asked}
+
+    for split, found in {"train": [article("A_film", "warm", "dull")], "validation": [article("B", "warm")]}.items():
+        (tmp_path / f"{split}.json").write_text(json.dumps({"data": found}))
+    task = load_task("retrieval", squad_documents.written(tmp_path, tmp_path / "out", questions=3))
+    assert task.test[0]["corpus"].texts == ("A film warm", "A film dull"), "each paragraph once"
+    assert (sum("relevant" in text for text in task.train), len(task.test)) == (3, 2)
+    assert all(task.test[0]["corpus"].ids.index(name) == 0 for query in task.test for name in query["relevant"])
+    assert {query["text"] for query in task.test} == {"which warm?", "why?"}
+    with pytest.raises(SystemExit, match="in the format of SQuAD"):
+        squad_documents.written(tmp_path / "out", tmp_path / "none")
 
 
 def test_the_tables_of_adapters_come_from_the_record():
@@ -137,6 +165,12 @@ def test_differences_of_static_vectors_are_paired():
     here = {"cpu": "a processor", "features": [], "versions": {}}
     known = {"sets": rows, "model2vec": "1.0", "size": 8, "texts": 1000, "split": "test", "machine": here, "commit": ""}
     assert "| two | 40 | 102.50 | 127.50 | +25.00 | +25.00 to +25.00 |" in static_vectors.report(known)
+    sides = static_vectors.WITHOUT, static_vectors.WITH
+    rows = static_vectors.compared({"one": theirs, "two": theirs}, {"one": ours, "two": shifted}, sides)
+    text = static_vectors.words_report({**known, "sets": rows, "words": 500})
+    assert "| set | examples | without words | with words | difference | 95% |" in text
+    assert "| two | 40 | 102.50 | 127.50 | +25.00 | +25.00 to +25.00 |" in text
+    assert "`words: 500` against none: +" in text
 
 
 @pytest.mark.slow

@@ -146,6 +146,15 @@ def tiny_adapters(block, task, base, folder):
     return [f"teacher.finetune.head.k_adapter.adapters=[{', '.join([str(folder / 'adapter')] * count)}]"]
 
 
+def tiny_facts(block, folder):
+    """Return what names a file of facts about words of the tiny tasks, if the recipe's head reads facts."""
+    head = block.finetune.head if block.finetune is not None else None
+    if head is None or head.k_bert is None:
+        return []
+    (folder / "facts.tsv").write_text("paris\tis\ta place\nann\tis\ta person\n")
+    return [f"teacher.finetune.head.k_bert.triples={folder / 'facts.tsv'}"]
+
+
 @pytest.fixture
 def tiny_overrides(tmp_path, monkeypatch):
     """Return what makes a recipe tiny: its data, its teacher, and a few optimizer steps."""
@@ -160,6 +169,7 @@ def tiny_overrides(tmp_path, monkeypatch):
         write_data(task, tmp_path / "data")
         values = [f"task.data={tmp_path / 'data'}", "task.columns={}", *tiny_teacher(recipe.teacher, task, tmp_path)]
         values += tiny_adapters(recipe.teacher, task, tmp_path / "teacher", tmp_path)
+        values += tiny_facts(recipe.teacher, tmp_path)
         if recipe.teacher.finetune is not None:
             blocks = ["teacher.finetune"] + ["teacher.finetune.in_domain"] * (
                 recipe.teacher.finetune.in_domain is not None

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.archive import Archive, Run
 from compress import certify, recheck
 from compress.cli import main
 from compress.engine.preflight import result_name
@@ -82,6 +83,7 @@ def test_exports_are_measured_with_the_forms_of_an_index_too(scene):
         row, plain = figures[name], figures[name.partition(",")[0]]
         assert row["comparison"]["reference"] == "teacher"
         assert row["file_bytes"] == plain["file_bytes"]
+        assert (row["index"]["width"], plain.get("index")) == (32, None), "only a form of its own has other bytes"
         others = [Result.load(folder / "run" / "results" / result_name(part)) for part in (name, plain["name"])]
         assert pair(*others).metric == "ndcg@10", "query by query, against the float index of the same model"
 
@@ -101,6 +103,17 @@ def test_kept_rankings_give_the_score_again(scene):
     queries = load_task(kind, folder / "data").test
     assert len(result.kept.values) == len(queries)
     assert np.mean(result.kept.values) == pytest.approx(result.scores["ndcg@10"])
+
+
+def test_a_record_of_a_study_gives_the_rankings_again(scene, tmp_path):
+    folder, _ = scene
+    student, reference = (Result.load(folder / "run" / "results" / name) for name in ("onnx-int8", "teacher"))
+    archive = Archive(tmp_path)
+    archive.save("ranks", "row", 13, Run("digest", student=student, reference=reference, made={"commit": ""}))
+    known = archive.load("ranks")["row"][13]
+    assert known.student.kept.values == pytest.approx(student.kept.values)
+    again, before = (pair(*sides).difference for sides in ((known.student, known.reference), (student, reference)))
+    assert (again.value, again.low) == pytest.approx((before.value, before.low))
 
 
 @pytest.mark.parametrize("model", ["onnx-int8", pytest.param("model", marks=pytest.mark.slow)])
@@ -168,17 +181,31 @@ def test_the_index_is_certified_and_rechecked(scene, tmp_path, capsys, form):
         return
     assert code == 0, told.err
     contents = Contents.from_bytes(file.read_bytes())
-    assert f"20 test examples (index: {contents.main.index.title}): ndcg@10" in told.out
+    index, size = contents.main.index, contents.main.index_size
+    taken = IndexForm(**index.plain()).bytes_of(size.documents, size.width)
+    assert (size.documents, size.width, size.bytes) == (
+        len(load_task(kind, folder / "data").test[0]["corpus"].texts),
+        32,
+        taken,
+    )
+    assert (
+        f"20 test examples (index: {index.title}; {taken:,} bytes for {size.documents} documents): ndcg@10" in told.out
+    )
     given = {"model": folder / "run" / "onnx-int8", "teacher": folder / "teacher", "data": folder / "data"}
     found = recheck(file, **given)
     assert [finding.word for finding in found.findings] == [Word.UNSIGNED, *[Word.VALID] * 4], str(found)
-    for index, says in (
-        (None, "index: none is not that"),
-        (replace(contents.main.index, vectors="float32"), "float32"),
-    ):
-        file.write_bytes(replace(contents, main=replace(contents.main, index=index)).to_bytes())
+    tampered = (
+        ({"index": None, "index_size": None}, Word.INVALID, "index: none is not that"),
+        ({"index": replace(index, vectors="float32")}, Word.INVALID, "float32"),
+        ({"index_size": None}, Word.INVALID, "index: its form and its size are told together or not at all"),
+        ({"index_size": replace(size, bytes=1)}, Word.INVALID, f"index: has 1 bytes, its documents {taken:,}"),
+        ({"index_size": index.size(1, size.width)}, Word.OTHER_DATA, f"{size.documents} documents, the index of"),
+        ({"index_size": index.size(size.documents, 99)}, Word.NOT_REPRODUCED, "index: width: 32 here, 99 in"),
+    )
+    for values, word, says in tampered:
+        file.write_bytes(replace(contents, main=replace(contents.main, **values)).to_bytes())
         found = recheck(file, **given)
-        assert (found.word, says in found.reason) == (Word.INVALID, True), str(found)
+        assert (found.word, says in found.reason) == (word, True), str(found)
 
 
 def test_an_index_that_was_not_measured_is_not_certified(scene):

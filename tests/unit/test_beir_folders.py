@@ -50,6 +50,38 @@ def test_a_split_in_which_nothing_is_relevant_is_refused(qrels, said, tmp_path):
     assert found.startswith(f"{tmp_path / 'qrels' / 'test.tsv'}: {said}")
 
 
+def test_texts_that_are_all_empty_are_refused(tmp_path):
+    nothing = [{"_id": film["_id"], "text": " "} for film in FILMS]
+    (found,) = refused(tmp_path, corpus=nothing)
+    assert found == f"{tmp_path / 'corpus.jsonl'}: all 2 documents have an empty 'text'; put their texts there"
+
+
+def test_headings_are_a_line_of_three_and_other_layouts_are_refused_whole(tmp_path):
+    write(tmp_path, FILMS, ASKED, [])
+    (tmp_path / "qrels" / "test.tsv").write_text("q 0 d 1\nr 0 e 1\n", encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        load_task("retrieval", tmp_path)
+    assert [problem.rpartition(", not ")[2] for problem in caught.value.problems] == ["'q 0 d 1'", "'r 0 e 1'"]
+
+
+@pytest.mark.parametrize(("query", "found"), [("", []), ("?", []), ("dull " * 1_000_000, ["e"])])
+def test_a_reranker_takes_a_query_without_words_and_one_of_a_million(query, found, tmp_path):
+    pytest.importorskip("bm25s", reason="the first stage of reranking needs bm25s: the extra retrieval")
+    write(tmp_path, [*FILMS, {"_id": "h", "text": ""}], [*ASKED, {"_id": "s", "text": query}], [*RIGHT, "s\th\t1"])
+    task = load_task("reranking", tmp_path)
+    assert [query["candidates"] for query in task.test] == [["d"], ["e"], found]
+    start = time.process_time()
+    result = measure(tiny_taskmodel("bert", task.spec), task, split="test")
+    assert time.process_time() - start < 2
+    assert [answer["ranking"] for answer in result.kept.answers] == [["d"], ["e"], found]
+
+
+def test_documents_without_words_have_no_candidates(tmp_path):
+    pytest.importorskip("bm25s", reason="the first stage of reranking needs bm25s: the extra retrieval")
+    write(tmp_path, [{"_id": "d", "text": "?"}, {"_id": "e", "text": "!"}], ASKED, RIGHT)
+    assert [query["candidates"] for query in load_task("reranking", tmp_path).test] == [[], []]
+
+
 def test_ids_that_do_not_match_are_counted_and_named(tmp_path):
     found = refused(tmp_path, qrels=[*RIGHT, "q\tx\t1", "q\ty\t1", "z\td\t1"])
     assert found == (

@@ -30,7 +30,8 @@ from eval.task import TaskSpec
 from teachers import finetune
 from teachers.data.encoded_dataset import EncodedDataset
 from teachers.signals.ensemble_teacher import EnsembleTeacher
-from teachers.signals.model_teacher import ModelTeacher, cuts_alike, reads_alike
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.signals.same_tokens import cuts_alike, reads_alike
 from teachers.taskmodel import load_taskmodel, save_taskmodel
 from teachers.training.config import Training
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel

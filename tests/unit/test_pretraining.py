@@ -303,6 +303,15 @@ def test_phrases_of_a_list_are_hidden_whole(corpus, frame, tmp_path):
     assert found > 3
 
 
+def test_phrases_are_the_same_where_the_file_of_a_tokenizer_pads_and_truncates(corpus, tmp_path):
+    (tmp_path / "list.txt").write_text("warm room\n", encoding="utf-8")
+    plain, padded = tiny_tokenizer("bert"), tiny_tokenizer("bert")
+    padded.backend_tokenizer.enable_padding(length=8)
+    padded.backend_tokenizer.enable_truncation(1)
+    known, found = (Phrases.read([tmp_path / "list.txt"], each, corpus).known for each in (plain, padded))
+    assert known == found == {tuple(plain("warm room", add_special_tokens=False)["input_ids"])}
+
+
 def test_a_phrase_that_does_not_fit_before_the_end_gives_way_to_a_shorter_one():
     known = Phrases([(5, 6), (5, 6, 7, 8)])
     assert known.found(np.array([1, 5, 6]), [0, 1, 2]) == [(1, 3)]

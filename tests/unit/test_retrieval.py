@@ -10,11 +10,13 @@ import pytest
 from compress.cli import main
 from compress.engine.model_memory import with_memory
 from eval import UserError, load_task, measure
+from eval.encoding import TextEncoder
+from eval.inference import predict
 from eval.metrics.ranked_lists import PER_QUERY
 from eval.ranking.best import Best, largest
 from eval.ranking.document_set import Corpus
 from eval.ranking.first_stage import _index, candidates
-from eval.ranking.indexed import Indexed
+from eval.ranking.indexed import Documents, Indexed, indexed
 from eval.ranking.vector_index import IndexForm
 from eval.report.changed import _text
 from teachers.taskmodel import save_taskmodel
@@ -152,3 +154,30 @@ def test_an_embedder_is_measured_by_what_it_finds(tmp_path, capsys):
 def test_a_report_quotes_the_query_of_a_reranker():
     (example, *_) = tiny_task("reranking", examples=2).test
     assert _text(tiny_spec("reranking"), example).text == example["text"]
+
+
+def test_documents_are_read_once_for_all_forms_as_far_as_their_vectors_may_be_held(monkeypatch):
+    task = tiny_task("retrieval", examples=10)
+    model, corpus = tiny_taskmodel("bert", task.spec), task.test[0]["corpus"]
+    asked = []
+
+    def counts(encoder, examples, known=TextEncoder.encode):
+        asked.append(len(examples))
+        return known(encoder, examples)
+
+    monkeypatch.setattr(TextEncoder, "encode", counts)
+    forms = [IndexForm(vectors="int8"), IndexForm(vectors="binary")]
+    found = [measure(one, task, split="test") for one in indexed([model], forms)]
+    assert asked.count(len(corpus.texts)) == 1
+    anew = [measure(Indexed(model, form), task, split="test") for form in forms]
+    assert asked.count(len(corpus.texts)) == 3
+    assert [one.kept.answers for one in found] == [one.kept.answers for one in anew]
+    texts = [{"text": text} for text in corpus.texts[:2]]
+    little = Documents(most=2 * 32 * 4)
+
+    def read(several):
+        return predict(model, several).logits
+
+    assert little.vectors(texts, read) is little.vectors(texts, read)
+    other = [{"text": text} for text in corpus.texts[2:4]]
+    assert little.vectors(other, read) is not little.vectors(other, read)

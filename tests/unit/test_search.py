@@ -12,13 +12,16 @@ from compress.recipe import read_recipe
 from compress.recipe.from_yaml import recipe_from_plain
 from compress.search import search, search_page, searching
 from compress.search.budget import Budget, read_budget
-from compress.search.candidate import Candidate
+from compress.search.candidate import Candidate, possible
 from compress.search.default_space import kept_layers, starts, template
 from compress.search.limit import limit_from_plain
-from compress.search.ranges import points_of, range_problems, resolve
+from compress.search.ranges import RANGE, points_of, range_problems, resolve
 from compress.search.search_page import finals
 from compress.search.standing import Standing, Winner, front, nearest, ranked, winners
+from compress.technique import Inputs
 from eval.errors import UserError
+from teachers.signals.model_teacher import ModelTeacher
+from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
 ROOT = Path(__file__).parents[2]
 TASK, TEACHER = {"kind": "classification", "data": "data"}, {"model": "base"}
@@ -127,6 +130,22 @@ def test_where_tokens_are_answered_no_token_of_the_training_texts_is_dropped():
     assert "min_count" not in str(template(6, per_token=True))
     for point in starts(6):
         assert list(points_of(template(6, per_token=True), point))
+
+
+def test_an_embedder_learns_vectors_in_every_step_that_trains():
+    space = template(6, vectors=True)
+    assert "distill.logits" not in str(space)
+    for point in starts(6, vectors=True):
+        assert list(points_of(space, point))
+    model = tiny_taskmodel("bert", tiny_spec("retrieval"), num_hidden_layers=3)
+    texts = tiny_task("retrieval").train
+    prepared = SimpleNamespace(
+        student=model, inputs=Inputs(train=texts, calibration=texts, teacher=ModelTeacher(model))
+    )
+    kept = possible(space, prepared)["steps"]
+    assert [len(step[RANGE]) for step in kept] == [3, 3, 4, 2, 1, 1, 5], (
+        "no early exits, and this table is small already"
+    )
 
 
 def test_every_depth_can_be_kept_evenly_or_from_below():

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from eval.encoding import Feature
 from teachers.anatomy.encoder import max_tokens
 from teachers.data.encoded_dataset import Batch, EncodedDataset, mask_rows
+from teachers.plain_backend import plain_backend
 from teachers.taskmodel import TaskModel
 
 TICKS = 1 << 32
@@ -64,10 +65,7 @@ class MixedText:
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        backend = Tokenizer.from_str(self.teacher.tokenizer.backend_tokenizer.to_str())
-        backend.no_truncation()
-        backend.no_padding()
-        return backend
+        return plain_backend(self.teacher.tokenizer)
 
     @cached_property
     def _first(self) -> dict[int, int]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer
+from torch import Tensor
+
+from teachers.plain_backend import plain_backend
 
 LEAST = 2
 """How often a word stands in the texts, at least."""
@@ -30,7 +34,7 @@ def split_words(tokenizer: Any, texts: Iterable[str], most: int) -> list[str]:
     Returns:
         Words as the tokenizer normalizes them, those of fewest tokens first, and of these the most frequent.
     """
-    backend, counts = tokenizer.backend_tokenizer, Counter[str]()
+    backend, counts = plain_backend(tokenizer), Counter[str]()
     for text in texts:
         plain = backend.normalizer.normalize_str(text) if backend.normalizer else text
         counts.update(word for word, _ in backend.pre_tokenizer.pre_tokenize_str(plain))
@@ -64,4 +68,34 @@ def with_words(tokenizer: Any, words: Iterable[str]) -> Any:
 def added(before: Any, after: Any) -> list[list[int]]:
     """Return, for each token that ``with_words`` added, the ids that its word has without it."""
     words = sorted((place, word) for word, place in after.get_vocab().items() if place >= len(before))
-    return [before.backend_tokenizer.encode(word, add_special_tokens=False).ids for _, word in words]
+    backend = plain_backend(before)
+    return [backend.encode(word, add_special_tokens=False).ids for _, word in words]
+
+
+@dataclass(frozen=True)
+class AddedWords:
+    """The rows of a table that belong to whole words, below those of the tokens that each consists of.
+
+    Attributes:
+        first: Row of the first word.
+        tokens: The tokens of each word.
+    """
+
+    first: int
+    tokens: Sequence[Sequence[int]]
+
+    def summed(self, rows: Tensor) -> Tensor:
+        """Return rows ``[V, d]`` in which that of a word is the sum of those of its tokens."""
+        found = rows.clone()
+        for place, tokens in enumerate(self.tokens, start=self.first):
+            found[place] = rows[list(tokens)].sum(dim=0)
+        return found
+
+    def as_tokens(self, counts: Tensor) -> Tensor:
+        """Return counts ``[V]`` as they were if every word still stood there as its tokens."""
+        found = counts.clone()
+        for place, tokens in enumerate(self.tokens, start=self.first):
+            found[place] = 0
+            for token in tokens:
+                found[token] += counts[place]
+        return found

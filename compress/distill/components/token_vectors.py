@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -98,19 +97,18 @@ def least_squares(
     return mapped.float(), (centre_y - centre_x @ mapped).float()
 
 
-def output_vectors(model: TaskModel, words: Sequence[Sequence[int]] | None = None) -> Tensor:
+def output_vectors(model: TaskModel) -> Tensor:
     """Return for every token id the encoder's last hidden state when it reads that token alone, ``[V, d]``.
 
     The input is ``[CLS] token [SEP]``, or what the tokenizer puts around a text; the state is the mean over all of it.
 
     Args:
         model: A network with transformer layers.
-        words: Token ids of each text that is read in the place of single tokens, those of one length together.
     """
     last, size = layer_count(model.model), int(model.model.config.vocab_size)
     found = []
     with evaluating(model.model):
-        for features in _alone(model, [[token] for token in range(size)] if words is None else words):
+        for features in _alone(model, size):
             inputs = {name: torch.from_numpy(values) for name, values in model.encoder.collate(features).items()}
             found.append(
                 observe(model.model, inputs, SignalSpec(hidden_states=(last,))).hidden_states[last].mean(dim=1)
@@ -118,14 +116,12 @@ def output_vectors(model: TaskModel, words: Sequence[Sequence[int]] | None = Non
     return torch.cat(found).clone()
 
 
-def _alone(model: TaskModel, texts: Sequence[Sequence[int]]) -> Iterator[list[Feature]]:
-    """Yield inputs that each hold one of the texts, in their order; those of another length begin another batch."""
+def _alone(model: TaskModel, size: int) -> Iterator[list[Feature]]:
+    """Yield inputs that each hold one token, in the order of their ids."""
     around = model.encoder.tokenizer.encode("a")
     special = around.special_tokens_mask
     start, end = special.index(0), len(special) - special[::-1].index(0)
     before, after = (around.ids[:start], around.ids[end:])
-    kind, ends = around.type_ids[start], around.type_ids[end:]
-    for length, group in groupby(texts, len):
-        types, several = [*around.type_ids[:start], *[kind] * length, *ends], list(group)
-        for first in range(0, len(several), PIECES):
-            yield [Feature(0, [*before, *tokens, *after], types) for tokens in several[first : first + PIECES]]
+    types = [*around.type_ids[: start + 1], *around.type_ids[end:]]
+    for first in range(0, size, PIECES):
+        yield [Feature(0, [*before, token, *after], types) for token in range(first, min(first + PIECES, size))]

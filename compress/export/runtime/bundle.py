@@ -32,6 +32,7 @@ PARTS = (
     "eval.kinds.kind",
     "eval.encoder_settings",
     "eval.long_texts",
+    "eval.knowledge.sentence_trees",
     "eval.encoding",
     "eval.inference",
     "compress.export.targets.library",

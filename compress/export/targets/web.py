@@ -77,6 +77,10 @@ class WebTarget(Target):
         kind, assets = kind_of(model.task.kind), getattr(options, "assets", None)
         why = vars(type(kind)).get("no_page", Kind.no_page)  # not inherited: the page knows kinds by their names
         found = [f"{model.name}: {kind.name} is not for the browser: {why}; export it to onnx"] if why else []
+        if model.encoder.settings.triples:
+            found.append(
+                f"{model.name}: its page cannot put facts beside the words of a text (K-BERT); export it to onnx"
+            )
         if assets is not None and (missing := missing_assets(assets)):
             found.append(f"{assets}: lacks {', '.join(missing)}; name a node_modules folder filled by: {FETCH}")
         return found

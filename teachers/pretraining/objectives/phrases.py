@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from eval.errors import UserError
 from eval.files.rows import text_lines
+from teachers.plain_backend import plain_backend
 from teachers.pretraining.text.corpus import Corpus
 
 logger = logging.getLogger("teachers.pretraining")
@@ -48,7 +49,7 @@ class Phrases:
         if not texts:
             raise UserError(f"{', '.join(map(str, files))}: holds no phrase; write one a line")
         spaced = [form for text in texts for form in (text, f" {text}")]
-        encoded = tokenizer.backend_tokenizer.encode_batch(spaced, add_special_tokens=False)
+        encoded = plain_backend(tokenizer).encode_batch(spaced, add_special_tokens=False)
         phrases = cls([tuple(one.ids) for one in encoded if one.ids])
         count = int(min(LOOKED_AT, len(corpus.tokens)))
         found = phrases.found(np.asarray(corpus.tokens[:count]), corpus.words(0, count))

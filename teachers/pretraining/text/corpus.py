@@ -19,12 +19,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, PositiveInt
-from tokenizers import Tokenizer
 
 from eval.data.sources import Source
 from eval.errors import UserError
 from eval.files.typed_json import read_typed
 from eval.files.writing import atomic_folder, exclusive
+from teachers.plain_backend import plain_backend
 from teachers.pretraining.text.documents import Counts, documents
 
 VERSION = 3
@@ -172,9 +172,7 @@ def build(
     Raises:
         UserError: If a file cannot be read, or the text holds no token.
     """
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_padding()
-    backend.no_truncation()
+    backend = plain_backend(tokenizer)
     identity = hashlib.sha256(json.dumps([VERSION, reader.__name__, backend.to_str()]).encode())
     identity.update(repr(getattr(segmenter, "identity", segmenter is not None)).encode())
     for source in sources:

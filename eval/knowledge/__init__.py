@@ -1,0 +1,1 @@
+"""Facts of a knowledge graph: read from files, found in texts."""
