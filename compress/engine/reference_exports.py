@@ -110,19 +110,20 @@ def reference_exports(
 
 def _exported(reference: TaskModel, name: str, calibration: Examples | None) -> Path:
     """Return the folder of an export; its predictions are measured with the rest, so no agreement is asked of it."""
+    from compress.export.default_int8 import VERSION
     from compress.export.folder import export
     from teachers.signals.model_teacher import ModelTeacher
 
     target, int8 = name.removesuffix("-int8"), name.endswith("-int8")
-    ranges = {} if calibration is None or not int8 else {"calibration": calibration.digest}
-    made_from = json_digest({"model": ModelTeacher(reference).digest, "target": target, "int8": int8, **ranges})
+    how: dict[str, Any] = {"int8": int8, "agreement": 0.0, "name": name}
+    forms = {"forms": VERSION, "calibration": "" if calibration is None else calibration.digest} if int8 else {}
+    made_from = json_digest({"model": ModelTeacher(reference).digest, "target": target, "int8": int8, **forms})
     folder = home() / "reference-exports" / made_from[:32] / name
     if export_made_from(folder) != made_from:
         with exclusive(folder):
             if export_made_from(folder) != made_from:
-                how: dict[str, Any] = {"int8": int8, "agreement": 0.0, "made_from": made_from, "name": name}
                 with under_way(f"{reference.name}'s own {name}"):
-                    export(reference, folder, target, calibration=calibration or (), **how)
+                    export(reference, folder, target, calibration=calibration or (), made_from=made_from, **how)
     return folder
 
 
