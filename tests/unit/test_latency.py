@@ -294,6 +294,8 @@ def test_peak_memory_reports_a_failure_with_its_last_words():
 def test_machine_in_one_line():
     here = {"cpu": "Some CPU", "features": ["avx2", "avx512_vnni"], "versions": {"torch": "2.13.0", "numpy": "2.4"}}
     assert in_one_line(here) == "Some CPU, avx2, avx512_vnni; torch 2.13.0, numpy 2.4"
+    assert in_one_line({**here, "gpu": None}) == in_one_line(here)
+    assert in_one_line({**here, "gpu": "Some GPU"}) == "Some CPU, avx2, avx512_vnni; Some GPU; torch 2.13.0, numpy 2.4"
 
 
 def test_machine_is_plain_json_and_names_the_libraries():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from eval.cost.size import device_of
 from eval.errors import CompressError, UserError
 from eval.task import Examples, TaskSpec
 from teachers.signals import model_teacher as signals
@@ -38,6 +39,16 @@ def test_the_cache_equals_the_live_teacher(family, kind, tmp_path):
     for place in EVERYTHING.hidden_states:
         assert torch.allclose(cached.hidden_states[place][real], live.hidden_states[place][real], atol=1e-5)
     assert torch.allclose(cached.values[1][real], live.values[1][real], atol=1e-5)
+
+
+def test_a_live_teacher_is_copied_to_the_device_of_a_batch_and_stays_where_it_is():
+    teacher = tiny_taskmodel("bert", tiny_task("classification").spec)
+    reader = LiveReader(teacher, EVERYTHING)
+    assert reader.network(torch.device("cpu")) is teacher.model
+    there = reader.network(torch.device("meta"))
+    assert device_of(there).type == "meta"
+    assert reader.network(torch.device("meta")) is there
+    assert device_of(teacher.model).type == "cpu"
 
 
 def test_the_predicted_size_is_the_size_on_disk(tmp_path):
