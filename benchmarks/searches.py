@@ -32,7 +32,7 @@ NAME = "searches"
 """Name of the record, and of the part of the page that is made here."""
 CERTIFICATES = RESULTS / "certificates"
 HAND_MADE = 2
-"""The first candidates of a search in the default space: chain-smallest and chain-fastest."""
+"""The first candidates of a search in the default space: chain-smallest and chain-six-layers."""
 HEAD = ("candidate", "what it is", "difference to the teacher [95%]", "MB", "p50 ms", "trained for", "")
 
 

@@ -123,7 +123,7 @@ def kept_layers(layers: int) -> list[list[int]]:
 
 
 def starts(layers: int, vectors: bool = False) -> list[dict[str, Any]]:
-    """Return the points that were found by hand: compress/recipes/chain-smallest.yaml and chain-fastest.yaml.
+    """Return the points that were found by hand: compress/recipes/chain-smallest.yaml and chain-six-layers.yaml.
 
     Args:
         layers: Of the teacher; the smallest chain keeps half of them.
