@@ -89,14 +89,14 @@ class MaskedWords:
         logger.info("predicting other words in %d places of %d texts", len(jobs), len(sentences))
         found: list[dict[int, Any]] = [{} for _ in sentences]
         lengths = [len(pieces[index].feature.ids) for index, _, _ in jobs]
-        self.model.model.to("cuda" if torch.cuda.is_available() else "cpu")
-        for rows in counted(batches_by_length(lengths, ROWS), "predicting other words", len(jobs)):
-            batch = [jobs[row] for row in rows]
-            best = self._best([pieces[index].feature for index, _, _ in batch], [place for *_, place in batch], count)
-            for (index, word, _), row in zip(batch, best, strict=True):
-                old = sentences[index].words[word]
-                found[index][word] = others_than(old, (self.words[i] for i in row), count)
-        self.model.model.cpu()
+        with self.model.on_gpu():
+            for rows in counted(batches_by_length(lengths, ROWS), "predicting other words", len(jobs)):
+                batch = [jobs[row] for row in rows]
+                features = [pieces[index].feature for index, _, _ in batch]
+                best = self._best(features, [place for *_, place in batch], count)
+                for (index, word, _), row in zip(batch, best, strict=True):
+                    old = sentences[index].words[word]
+                    found[index][word] = others_than(old, (self.words[i] for i in row), count)
         return found
 
     def _best(self, features: Sequence[Feature], places: Sequence[int], count: int) -> list[list[int]]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from compress.quantize.hessian import Curvature, top_eigenvalue
 from compress.sample_loss import SampleLoss
 from compress.technique import Inputs
+from eval.cost.size import device_of
 from eval.files.typed_json import read_values, typed
 from eval.files.writing import atomic_write
 from eval.task import Examples
@@ -75,26 +76,25 @@ def layer_eigenvalues(
         known: list[list[float]] = typed(read_values(file, cure), list[list[float]], str(file), cure)
         return known
     network = student.model
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     flags = {parameter: parameter.requires_grad for parameter in network.parameters()}
     distinct = list(dict.fromkeys(layers(network)))
     found: list[list[float]] = [[] for _ in distinct]
-    network.eval().to(device)
-    try:
-        for portion in portions(technique, student, inputs, generator):
-            losses = _losses(technique, student, portion, inputs, generator, device)
-            for values, layer in zip(found, distinct, strict=True):
-                matrices = [module.weight for module in layer.modules() if isinstance(module, nn.Linear)]
-                for parameter in flags:
-                    parameter.requires_grad_(False)
-                for matrix in matrices:
-                    matrix.requires_grad_(True)
-                curvature = Curvature(losses, matrices)
-                values.append(top_eigenvalue(curvature, generator, technique.tolerance, technique.power_steps))
-    finally:
-        for parameter, flag in flags.items():
-            parameter.requires_grad_(flag)
-        network.cpu()
+    network.eval()
+    with student.on_gpu():
+        try:
+            for portion in portions(technique, student, inputs, generator):
+                losses = _losses(technique, student, portion, inputs, generator)
+                for values, layer in zip(found, distinct, strict=True):
+                    matrices = [module.weight for module in layer.modules() if isinstance(module, nn.Linear)]
+                    for parameter in flags:
+                        parameter.requires_grad_(False)
+                    for matrix in matrices:
+                        matrix.requires_grad_(True)
+                    curvature = Curvature(losses, matrices)
+                    values.append(top_eigenvalue(curvature, generator, technique.tolerance, technique.power_steps))
+        finally:
+            for parameter, flag in flags.items():
+                parameter.requires_grad_(flag)
     if file is not None:
         atomic_write(file, json.dumps(found).encode())
     return found
@@ -121,11 +121,11 @@ def _losses(
     portion: Examples,
     inputs: Inputs,
     generator: torch.Generator,
-    device: torch.device,
 ) -> list[Callable[[], Tensor]]:
     """Return one function a batch; their sum is the loss of the whole portion."""
     rows = rows_of(student, portion, generator.initial_seed())
     loss = technique.make_objective(inputs).bind(student, rows)
+    device = device_of(student.model)
     loss.modules.to(device)
     size = technique.training.batch_size
     order = sorted(range(len(rows)), key=lambda row: rows.lengths[row])

@@ -198,23 +198,26 @@ class KBertHead(BaseModel):
         """
         del seed
         from compress.architectures.k_bert_network import with_knowledge
-        from eval.knowledge.triples import read_triples
 
-        if problems := self.unanswerable(base, task):
+        facts, problems = self._facts(base, task)
+        if problems:
             raise UserError(*problems)
-        return with_knowledge(base, read_triples(self.triples), self.branches)
+        return with_knowledge(base, facts, self.branches)
 
     def unanswerable(self, base: TaskModel, task: TaskSpec) -> list[str]:
         """Return why it cannot answer a task over a network; nothing if it can."""
+        return self._facts(base, task)[1]
+
+    def _facts(self, base: TaskModel, task: TaskSpec) -> tuple[tuple[str, ...], list[str]]:
+        """Return the facts, and why a network cannot read them for a task."""
         from compress.architectures.k_bert_network import cannot_read_facts
         from eval.knowledge.triples import read_triples
 
         problems = cannot_read_facts(base, task)
         try:
-            read_triples(self.triples)
+            return read_triples(self.triples), problems
         except UserError as error:
-            problems += [f"head: k_bert.triples: {problem}" for problem in error.problems]
-        return problems
+            return (), [*problems, *(f"head: k_bert.triples: {problem}" for problem in error.problems)]
 
 
 def _with_states_head(

@@ -26,7 +26,7 @@ class LiveReader:
 
     model: TaskModel
     wanted: SignalSpec
-    copies: dict[torch.device, Any] = field(default_factory=dict)
+    copies: dict[torch.device, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def network(self, device: torch.device) -> Any:
         """Return the network on a device: itself if there, else a copy, so that the teacher stays where it is."""
