@@ -15,10 +15,11 @@ import argparse
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from eval.files.writing import atomic_write
 
 COUNT = 1000
 LEAST_WORDS = 8
@@ -65,10 +66,10 @@ def main() -> None:
     examples = [json.loads(line) for line in (source / "train.jsonl").read_text(encoding="utf-8").splitlines()]
     train, select = parted(examples)
     given.out.mkdir(parents=True, exist_ok=True)
+    atomic_write(given.out / "test.jsonl", (source / "validation.jsonl").read_bytes())
     for name, rows in (("train", train), ("validation", select)):
         lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-        (given.out / f"{name}.jsonl").write_text(lines, encoding="utf-8")
-    shutil.copyfile(source / "validation.jsonl", given.out / "test.jsonl")
+        atomic_write(given.out / f"{name}.jsonl", lines.encode("utf-8"))
     print(f"{len(train):,} of {len(examples):,} phrases to learn from, {len(select):,} sentences that choose")
 
 
