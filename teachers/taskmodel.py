@@ -80,6 +80,11 @@ class TaskModel:
         finally:
             self.model.to(before)
 
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether the network is on a GPU now."""
+        return device_of(self.model).type == "cuda"
+
     def forward(self, inputs: Inputs) -> Array:
         """Return float32 logits ``[rows, C]``, ``[rows, length, C]`` for tagging, qa and words, or vectors."""
         return self.forward_counted(inputs)[0]

@@ -33,6 +33,18 @@ class TorchDecoding:
 
     def step(self, ids: Array) -> Array:
         """Return the scores ``[rows, V]`` of the token after the newest of each row."""
+        scores: Array = self._scores(ids).cpu().numpy()
+        return scores
+
+    def best(self, ids: Array, most: int) -> tuple[Array, Array]:
+        """Return the likeliest of these tokens; they are found where the network is, since few of them are wanted."""
+        scores = self._scores(ids)
+        found, tokens = scores.topk(min(most, scores.shape[-1]))
+        tokens, order = tokens.sort(dim=-1)
+        found = found.gather(-1, order).double() - scores.logsumexp(dim=-1, keepdim=True).double()
+        return tokens.cpu().numpy(), found.cpu().numpy()
+
+    def _scores(self, ids: Array) -> Tensor:
         found = self.network(
             decoder_input_ids=torch.from_numpy(ids).to(self.mask.device)[:, None],
             encoder_outputs=BaseModelOutput(last_hidden_state=self.states),
@@ -40,7 +52,7 @@ class TorchDecoding:
             cache=self.cache,
             use_cache=True,
         )
-        scores: Array = found.logits[:, -1].float().cpu().numpy()
+        scores: Tensor = found.logits[:, -1].float()
         return scores
 
     def keep(self, rows: Array) -> None:

@@ -6,7 +6,7 @@ and its export write the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Protocol
 
@@ -16,7 +16,11 @@ from eval.examples import Array, Reads
 
 
 class Decoding(Protocol):
-    """Rows of text that are being written."""
+    """Rows of text that are being written.
+
+    It may have a method ``best(ids, most)`` that returns what ``best_of`` finds in the scores of ``step``, without
+    moving all of them.
+    """
 
     @property
     def rows(self) -> int:
@@ -76,6 +80,8 @@ def searched(
         length_penalty: Above 0 longer texts are preferred, 0 compares sums.
     """
     rows = decoding.rows
+    method: Callable[[Array, int], tuple[Array, Array]] | None = getattr(decoding, "best", None)
+    best_next = method or (lambda ids, most: best_of(decoding.step(ids), most))
     done: list[list[tuple[float, list[int]]]] = [[] for _ in range(rows)]
     alive = list(range(rows))
     decoding.keep(np.repeat(np.arange(rows), beams))
@@ -84,7 +90,7 @@ def searched(
     texts: list[list[list[int]]] = [[[] for _ in range(beams)] for _ in range(rows)]
     ids = np.full(rows * beams, start, dtype=np.int64)
     for length in range(1, most + 1):
-        beam_of, token_of, score_of = _candidates(decoding.step(ids), sums, 2 * beams)
+        beam_of, token_of, score_of = _candidates(*best_next(ids, 2 * beams), sums, 2 * beams)
         going, sources, tokens = list[int](), list[list[int]](), list[list[int]]()
         kept: list[list[list[int]]] = []
         for place, row in enumerate(alive):
@@ -113,23 +119,33 @@ def searched(
     return [[ids for _, ids in own] or [[]] for own in done]
 
 
-def _candidates(scores: Array, sums: Array, count: int) -> tuple[Array, Array, Array]:
+def best_of(scores: Array, most: int) -> tuple[Array, Array]:
+    """Return the likeliest tokens of each row and their log-probabilities ``[rows, most]``, in the order of tokens.
+
+    Args:
+        scores: Of the next token, ``[rows, V]``.
+        most: How many are wanted; with a small vocabulary there are fewer.
+    """
+    most = min(most, scores.shape[-1])
+    highest = scores.max(axis=-1, keepdims=True)
+    totals = np.log(np.exp(scores - highest).sum(axis=-1, dtype=np.float64)) + highest[:, 0]
+    tokens = np.sort(np.argpartition(scores, scores.shape[-1] - most, axis=-1)[:, -most:], axis=-1)
+    return tokens, np.take_along_axis(scores, tokens, axis=-1) - totals[:, None]
+
+
+def _candidates(tokens: Array, found: Array, sums: Array, count: int) -> tuple[Array, Array, Array]:
     """Return how each row goes on best: beams, tokens and log-probabilities ``[rows, count]``, the highest first.
 
     The best of a row are among the best of each of its beams, so most of the words are looked at once.
 
     Args:
-        scores: Of the next token, ``[rows · beams, V]``.
+        tokens: The likeliest of each beginning, ``[rows · beams, most]``.
+        found: Their log-probabilities.
         sums: Log-probabilities of the beginnings, ``[rows, beams]``.
         count: How many are wanted; with a small vocabulary there are fewer.
     """
-    rows, beams = sums.shape
-    most = min(count, scores.shape[-1])
-    highest = scores.max(axis=-1, keepdims=True)
-    totals = np.log(np.exp(scores - highest).sum(axis=-1, dtype=np.float64)) + highest[:, 0]
-    tokens = np.sort(np.argpartition(scores, scores.shape[-1] - most, axis=-1)[:, -most:], axis=-1)
-    found = np.take_along_axis(scores, tokens, axis=-1) + (sums.reshape(-1) - totals)[:, None]
-    found, tokens = found.reshape(rows, -1), tokens.reshape(rows, -1)
+    (rows, beams), most = sums.shape, tokens.shape[-1]
+    found, tokens = (found + sums.reshape(-1, 1)).reshape(rows, -1), tokens.reshape(rows, -1)
     order = np.argsort(-found, axis=-1, kind="stable")[:, : min(count, beams * most)]
     beam_of = np.repeat(np.arange(beams), most)[order]
     return beam_of, np.take_along_axis(tokens, order, axis=-1), np.take_along_axis(found, order, axis=-1)

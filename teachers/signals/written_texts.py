@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from eval.encoding import TextEncoder
 from eval.errors import UserError
 from eval.files.writing import exclusive
@@ -25,7 +27,8 @@ VERSION = 1
 """Raised when the same teacher and sources give other texts."""
 FILE = "texts.jsonl"
 BATCH, MOST_TOKENS = 64, 4096
-"""Most sources, and tokens of sources, that are read at once."""
+"""Most sources, and tokens of sources, that are read at once; ``ON_GPU`` times as many on a GPU."""
+ON_GPU = 8
 
 
 def written_texts(
@@ -70,12 +73,13 @@ def sources_digest(examples: Examples) -> str:
 def _write(file: Path, model: TaskModel, examples: Examples, found: dict[int, list[str]], several: bool) -> None:
     encoder = model.encoder
     features = encoder.encode([{"source": example["source"]} for example in examples])
+    more = ON_GPU if torch.cuda.is_available() else 1
     batches = [
         rows
-        for rows in batches_by_length([len(feature.ids) for feature in features], BATCH, MOST_TOKENS)
+        for rows in batches_by_length([len(feature.ids) for feature in features], more * BATCH, more * MOST_TOKENS)
         if not all(row in found for row in rows)
     ]
-    with file.open("a", encoding="utf-8") as stream:
+    with model.on_gpu(), file.open("a", encoding="utf-8") as stream:
         for rows in counted(batches, f"texts of {model.name}", len(examples)):
             written = model.write_several(encoder.collate([features[row] for row in rows]), 0 if several else 1)
             for row, texts in zip(rows, _texts(encoder, written), strict=True):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from eval.generation.beam_search import likeliest, searched
+from eval.generation.beam_search import best_of, likeliest, searched
 from teachers.anatomy.encoder import decoder_layer_parts, decoder_layers
 from teachers.taskmodel import evaluating
 from teachers.torch_decoding import TorchDecoding
@@ -91,3 +91,16 @@ def test_a_beam_finds_what_the_likeliest_token_misses():
 def test_a_longer_text_wins_with_a_higher_penalty():
     short, long = (searched(Chain(1), 2, 0, 6, 4, penalty)[0][0] for penalty in (0.0, 8.0))
     assert len(short) < len(long)
+
+
+@pytest.mark.parametrize("most", [1, 6, 400])
+def test_the_best_tokens_are_the_same_wherever_they_are_found(most):
+    inputs = {"input_ids": torch.randint(5, 300, (4, 7), generator=torch.Generator().manual_seed(1))}
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    model = tiny_taskmodel("t5", tiny_spec("seq2seq"), seed=3).model
+    with evaluating(model):
+        scores = TorchDecoding(model, inputs).step(np.zeros(4, dtype=np.int64))
+        tokens, found = TorchDecoding(model, inputs).best(np.zeros(4, dtype=np.int64), most)
+    expected = best_of(scores, most)
+    np.testing.assert_array_equal(tokens, expected[0])
+    np.testing.assert_allclose(found, expected[1], atol=1e-5)
