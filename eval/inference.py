@@ -191,6 +191,7 @@ def answered(
     examples: Sequence[Mapping[str, Any]],
     features: Sequence[Feature],
     batches: Iterable[Sequence[int]],
+    run: Callable[[Iterable[Inputs]], Iterable[tuple[Array, Array | None]]] | None = None,
 ) -> Predictions:
     """Answer examples that are encoded.
 
@@ -199,16 +200,17 @@ def answered(
         examples: The examples.
         features: What its encoder returned for them.
         batches: Indices of the features that run together; each index once.
+        run: Gives for each batch its logits and the layers that its rows ran through, in the place of the model.
     """
     encoder = model.encoder
     if encoder.kind.writes:
         return _written(model, features, batches)
     outputs: list[Array] = [np.empty(0, dtype=np.float32)] * len(features)
     layers: dict[int, int] = {}
-    counted = getattr(model, "forward_counted", None)
-    for indices in batches:
-        inputs = encoder.collate([features[i] for i in indices])
-        rows, ran = counted(inputs) if counted is not None else (model.forward(inputs), None)
+    counted = getattr(model, "forward_counted", None) or (lambda inputs: (model.forward(inputs), None))
+    batches = list(batches)
+    inputs = (encoder.collate([features[i] for i in indices]) for indices in batches)
+    for indices, (rows, ran) in zip(batches, run(inputs) if run else map(counted, inputs), strict=True):
         if ran is not None:
             layers |= zip(indices, ran.tolist(), strict=True)
         for row, index in zip(rows, indices, strict=True):

@@ -22,7 +22,6 @@ class Ours(Engine):
     name = "ours, float32"
     packages: tuple[str, ...] = ("onnxruntime",)
     target = "onnx"
-    threads = 1
 
     def prepare(self, files: Files, place: Path) -> None:
         """Export the model."""
@@ -42,9 +41,8 @@ class Ours(Engine):
         """Open the export; idle threads do not spin, as other engines run then."""
         from compress.export.runtime.answering import Runtime
 
-        export = Runtime(place / "export", threads, spinning=False)
-        self.threads = export.threads or 1
-        return lambda inputs: export.forward(dict(inputs))
+        self.export = Runtime(place / "export", threads, spinning=False)
+        return lambda inputs: self.export.forward(dict(inputs))
 
     def answer(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
         """Group the inputs of a stream anew, as ``Runtime.stream`` does for every user."""
@@ -56,10 +54,14 @@ class Ours(Engine):
         rows = [{name: array[row] for name, array in batch.items()} for batch in batches for row in range(count(batch))]
         lengths = [int(row["attention_mask"].sum()) for row in rows]
         found: list[Array] = [np.empty(0)] * len(rows)
-        for group in cheapest_batches(lengths, BATCH_TOKENS * self.threads, CALL_TOKENS * self.threads):
-            longest = max(lengths[index] for index in group)  # rows lie in batches that are padded farther
-            inputs = {name: np.stack([padded(rows[index][name], longest) for index in group]) for name in rows[0]}
-            for index, logits in zip(group, run(inputs), strict=True):
+        groups = list(cheapest_batches(lengths, BATCH_TOKENS, CALL_TOKENS))
+        longest = [max(lengths[index] for index in group) for group in groups]  # rows are padded farther
+        inputs = (
+            {name: np.stack([padded(rows[index][name], most) for index in group]) for name in rows[0]}
+            for group, most in zip(groups, longest, strict=True)
+        )
+        for group, (several, _) in zip(groups, self.export.forward_many(inputs), strict=True):
+            for index, logits in zip(group, several, strict=True):
                 found[index] = logits
         ends = np.cumsum([count(batch) for batch in batches])
         return [np.stack(found[end - count(batch) : end]) for end, batch in zip(ends, batches, strict=True)]

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from compress.export.runtime.batch_threads import engines_for_threads, on_threads
 from compress.export.runtime.manifest import library_for, read_manifest
 from compress.export.runtime.windows import WINDOW, Window, in_order, windows
 from compress.export.targets.library import Engine, ExportError
@@ -28,6 +30,8 @@ BATCH_TOKENS = 512
 """Most tokens of a batch for each thread: with more, what a layer passes on no longer fits into a core's cache."""
 CALL_TOKENS = 16
 """What a call costs beside its tokens, in tokens of a thread: between those of float32 and of int8 products."""
+MANY = 32
+"""Batches for each thread from which it pays to load the network once more, so that each thread has its own batches."""
 
 
 class Runtime:
@@ -113,10 +117,33 @@ class Runtime:
 
     def forward_counted(self, inputs: Inputs) -> tuple[Array, Array | None]:
         """Return the logits, and for a model with early exits how many layers each row ran through, ``[rows]``."""
+        return self._run(self.engine, inputs)
+
+    def forward_many(self, batches: Iterable[Inputs]) -> Iterator[tuple[Array, Array | None]]:
+        """Yield for each batch what ``forward_counted`` returns; each runs on one thread, several at a time.
+
+        Of most libraries that is faster than all threads on one batch after the other. The first call loads the network
+        once more, for threads of its own.
+        """
+        if not self.batch_engines:
+            return map(self.forward_counted, batches)
+        return on_threads(self.batch_engines, self._run, batches)
+
+    @cached_property
+    def batch_engines(self) -> list[Engine]:
+        """One for each thread, if there are several and the library can; of a model that writes none."""
+        if self.encoder.kind.writes:
+            return []
+        try:
+            return engines_for_threads(self.engine, self.threads or 1)
+        except Exception as error:  # each library has a dozen unrelated error types
+            raise ExportError(f"{self.folder}: its runtime cannot load it again ({first_line(error)})") from error
+
+    def _run(self, engine: Engine, inputs: Inputs) -> tuple[Array, Array | None]:
         one_of = self.manifest.get("one_of")
         asked = {TASK_IDS: np.full_like(inputs["input_ids"], one_of["number"])} if one_of else {}
         try:
-            found = self.engine.run({**inputs, **asked, **self.settings})
+            found = engine.run({**inputs, **asked, **self.settings})
         except Exception as error:  # each library has a dozen unrelated error types
             raise ExportError(f"{self.folder}: its runtime cannot run it ({first_line(error)})") from error
         found = {one_of["output"]: found[one_of["output"]]} if one_of else found
@@ -167,17 +194,19 @@ class Runtime:
             beside: Whether the next window is tokenized, and its batches are chosen, in another thread meanwhile.
         """
 
-        def ready(window: Window) -> tuple[list[dict[str, Any]], list[Feature], list[list[int]]]:
+        def ready(window: Window) -> tuple[list[dict[str, Any]], list[Feature], list[list[int]], bool]:
             held = self.examples(window.items, window.first)
             features = self.encoder.encode(held)
             lengths = [len(feature.ids) for feature in features]
-            at_once = self.threads or 1
+            threads = self.threads or 1
+            many = sum(lengths) >= MANY * BATCH_TOKENS * threads and bool(self.batch_engines)
+            at_once = 1 if many else threads
             plan = cheapest_batches(lengths, BATCH_TOKENS * at_once, CALL_TOKENS * at_once, batch_size)
-            return held, features, list(plan)
+            return held, features, list(plan), many
 
         with ThreadPoolExecutor(max_workers=1) as thread:
-            for held, features, batches in in_order(thread, ready, parts, 1) if beside else map(ready, parts):
-                yield answered(self, held, features, batches)
+            for held, features, batches, many in in_order(thread, ready, parts, 1) if beside else map(ready, parts):
+                yield answered(self, held, features, batches, self.forward_many if many else None)
 
     @property
     def _cores_are_free(self) -> bool:

@@ -38,6 +38,7 @@ PARTS = (
     "compress.export.targets.library",
     "compress.export.runtime.manifest",
     "compress.export.runtime.windows",
+    "compress.export.runtime.batch_threads",
     "compress.export.runtime.answering",
     "compress.export.runtime.task_set",
     "compress.export.runtime.many_processes",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 Made = TypeVar("Made")
+Part = TypeVar("Part")
 
 WINDOW = 4096
 """Examples of a window: with so many of them, batches of similar length have hardly any padding."""
@@ -47,16 +48,16 @@ def _characters(item: Any) -> int:
     return sum(len(part) for part in parts if isinstance(part, (str, list)))
 
 
-def in_order(pool: Executor, make: Callable[[Window], Made], source: Iterable[Window], ahead: int) -> Iterator[Made]:
-    """Yield what is made of each window, in order, while the pool works on later ones.
+def in_order(pool: Executor, make: Callable[[Part], Made], source: Iterable[Part], ahead: int) -> Iterator[Made]:
+    """Yield what is made of each part, in order, while the pool works on later ones.
 
-    Windows are read in the caller's thread. An error comes in its turn, after what was made before.
+    Parts are read in the caller's thread. An error comes in its turn, after what was made before.
 
     Args:
         pool: Threads or processes.
-        make: What they do with a window.
-        source: The windows.
-        ahead: How many windows are read beyond the one that is waited for.
+        make: What they do with a part.
+        source: The parts.
+        ahead: How many parts are read beyond the one that is waited for.
     """
     unread, waiting, more = iter(source), deque[Future[Made]](), True
     while more or waiting:

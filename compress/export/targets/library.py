@@ -32,7 +32,8 @@ class Engine(Protocol):
 
     ``predict.py`` carries the source of the class: it uses ``np``, ``Path`` and what it imports itself, and nothing
     else of the module that it stands in. A static method ``problems(file) -> list[str]`` is optional: what is wrong
-    with a network's file that its digest does not tell.
+    with a network's file that its digest does not tell. So is ``for_threads(count) -> list[Engine]``: one for each of
+    so many threads that call them at once, with as little memory as the library needs for it.
 
     Attributes:
         session: The library's own object.

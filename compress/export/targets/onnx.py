@@ -19,6 +19,7 @@ class OnnxEngine:
     """ONNX Runtime on the processor; takes ``.onnx`` and ``.ort``."""
 
     def __init__(self, file: Path, threads: int, spinning: bool) -> None:
+        self.file = file
         self.session = self.opened(file, threads, spinning)
         self.outputs = [output.name for output in self.session.get_outputs()]
 
@@ -33,6 +34,10 @@ class OnnxEngine:
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
         return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+    def for_threads(self, count: int) -> list[Any]:
+        """Return an engine for each of some threads that call them at once; they share one session."""
+        return [type(self)(self.file, 1, False)] * count
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
         """Return the outputs by name."""

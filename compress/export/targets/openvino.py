@@ -40,11 +40,12 @@ class OpenVinoEngine:
         precision: The precision that it runs in.
     """
 
-    def __init__(self, file: Path, threads: int, spinning: bool) -> None:
+    def __init__(self, file: Path, threads: int, spinning: bool, streams: int = 1) -> None:
         import warnings
 
         import openvino
 
+        self.file = file
         core = openvino.Core()
         network = core.read_model(str(file))
         place = ["compress", "precision"]
@@ -58,6 +59,8 @@ class OpenVinoEngine:
             settings["ENABLE_CPU_PINNING"] = False
         if threads:
             settings["INFERENCE_NUM_THREADS"] = threads
+        if streams > 1:  # one thread each
+            settings["NUM_STREAMS"] = streams
         self.layers, self.speed = [], 0.0
         self.parts: list[tuple[Any, list[str], list[str]]] = []
         while not self.parts or "states" in self.parts[-1][2]:  # which another network goes on with
@@ -70,6 +73,18 @@ class OpenVinoEngine:
             takes, gives = ([each.get_any_name() for each in ends] for ends in (network.inputs, network.outputs))
             self.parts.append((request, takes, gives))
         self.session = self.parts[0][0].get_compiled_model()
+
+    def for_threads(self, count: int) -> list[OpenVinoEngine]:
+        """Return an engine for each of some threads that call them at once; they share the compiled networks."""
+        import copy
+
+        engines = [OpenVinoEngine(self.file, count, False, count)]
+        while len(engines) < count:
+            engines.append(copy.copy(engines[0]))
+            engines[-1].parts = [
+                (request.get_compiled_model().create_infer_request(), *names) for request, *names in engines[0].parts
+            ]
+        return engines
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
         """Return the outputs by name; with early exits ``logits`` and the ``layers`` that each row ran through."""
