@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,17 +35,28 @@ class CTranslate2(Engine):
         """Load encoder and head."""
         from ctranslate2 import Encoder, StorageView
 
-        encoder = Encoder(
-            str(place / "encoder"), device="cpu", compute_type="int8", inter_threads=1, intra_threads=threads
-        )
         with np.load(place / HEAD) as head:
             weight, bias = head["weight"].T, head["bias"]
 
-        def run(inputs: Inputs) -> Array:
-            ids = StorageView.from_array(inputs["input_ids"].astype(np.int32))
-            lengths = StorageView.from_array(inputs["attention_mask"].sum(1).astype(np.int32))
-            found = encoder.forward_batch(ids, lengths)
-            logits: Array = np.array(found.pooler_output) @ weight + bias
-            return logits
+        def opened(at_once: int) -> Run:
+            each = {"inter_threads": at_once, "intra_threads": threads // at_once}
+            encoder = Encoder(str(place / "encoder"), device="cpu", compute_type="int8", **each)
 
-        return run
+            def run(inputs: Inputs) -> Array:
+                ids = StorageView.from_array(inputs["input_ids"].astype(np.int32))
+                lengths = StorageView.from_array(inputs["attention_mask"].sum(1).astype(np.int32))
+                found = encoder.forward_batch(ids, lengths)
+                logits: Array = np.array(found.pooler_output) @ weight + bias
+                return logits
+
+            return run
+
+        self.threads, self.several = threads, cache(lambda: opened(threads))
+        return opened(1)
+
+    def answer(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
+        """Run the batches of a stream on workers with one thread each (its ``inter_threads``)."""
+        if len(batches) == 1:
+            return [run(batches[0])]
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(self.several(), batches))
