@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,11 @@ class DynamicInt8(OnnxRuntime):
         import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        graph = files.graph
+        graph = place / "float32.onnx"  # a copy of its own, for the tool writes beside what it reads
         if self.fused:
-            graph = place / "fused.onnx"
             fuse(files, graph)
+        else:
+            shutil.copy(files.graph, graph)
         extra = {"DefaultTensorType": onnx.TensorProto.FLOAT}
         how = {"weight_type": QuantType.QInt8, "per_channel": True, **dict(self.how)}
         quantize_dynamic(str(graph), str(place / FILE), extra_options=extra, **how)
