@@ -30,7 +30,7 @@ BATCH_TOKENS = 512
 """Most tokens of a batch for each thread: with more, what a layer passes on no longer fits into a core's cache."""
 CALL_TOKENS = 16
 """What a call costs beside its tokens, in tokens of a thread: between those of float32 and of int8 products."""
-MANY = 32
+MANY = 16
 """Batches for each thread from which it pays to load the network once more, so that each thread has its own batches."""
 
 
