@@ -15,7 +15,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -38,7 +38,7 @@ from benchmarks import (
     trainer_models,
     vector_index,
 )
-from benchmarks.archive import ROOT, Archive
+from benchmarks.archive import ROOT, Archive, Run
 from benchmarks.results import DOCS, HERE, blocks, fill, write
 from benchmarks.study import Outcome, Study, block, outcomes, retained
 from eval.files.writing import atomic_write
@@ -228,8 +228,22 @@ def value_of(quantity: str, row: str, found: Mapping[str, Outcome]) -> float:
     return mean(value for value in values if value is not None)
 
 
+@dataclass(frozen=True)
+class ReadOnce(Archive):
+    """An archive that nothing is written to meanwhile, so that the records of a study are read once."""
+
+    found: dict[str, dict[str, dict[int, Run]]] = field(default_factory=dict, compare=False)
+
+    def load(self, study: str) -> dict[str, dict[int, Run]]:
+        """Return the records of a study, as ``Archive.load`` does."""
+        if study not in self.found:
+            self.found[study] = super().load(study)
+        return self.found[study]
+
+
 def problems(archive: Archive) -> Iterator[str]:
     """Yield everything in the documents that does not follow from the data."""
+    archive = ReadOnce(archive.folder)
     for page in sorted(DOCS.glob("*.md")):
         yield from table_problems(page, archive)
     for document, parts in listed().items():
