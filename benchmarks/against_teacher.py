@@ -1,6 +1,6 @@
 """Speedup of exports over their teacher, in eager torch and as its own export, and their score.
 
-    python -m benchmarks.against_teacher TEACHER EXPORT… --data FOLDER [--speeds 0.5 0.7] [--threads 1 2] [--fill [NAME]]
+    python -m benchmarks.against_teacher TEACHER EXPORT… --data FOLDER [--speeds 0.5 0.7] [--threads 1 2] [--fill]
 
 All are timed alternately in one run with the same number of threads (``eval.cost.timing``): latency at batch size 1,
 each sentence at its own length, from token ids to logits; and throughput on the validation split, from texts to
@@ -35,7 +35,6 @@ from eval.measurement import measure
 
 TEACHER = "teacher, torch in eager mode"
 BATCH = 16
-RECORD = "against-teacher"
 
 
 @dataclass(frozen=True)
@@ -137,9 +136,7 @@ def main() -> None:
     parser.add_argument("--speeds", type=float, nargs="*", default=[], help="of exports with early exit")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, len(os.sched_getaffinity(0))])
     parser.add_argument("--seconds", type=float, default=20.0, help="per model and case")
-    parser.add_argument(
-        "--fill", nargs="?", const=RECORD, metavar="NAME", help=f"put the table into docs/results/combined.md as {RECORD}"
-    )
+    parser.add_argument("--fill", action="store_true", help="put the table into docs/results/combined.md")
     given = parser.parse_args()
     teacher = Artifact.from_pretrained(given.teacher)
     task = load_task(teacher.task.kind, data=given.data, metric=teacher.task.metric)
@@ -155,7 +152,7 @@ def main() -> None:
     found = {"machine": machine(), "load": load_average(), "rows": plain}
     print(report(found))
     if given.fill:
-        fill(DOCS / "combined.md", given.fill, report(keep(given.fill, found)))
+        fill(DOCS / "combined.md", "against-teacher", report(keep("against-teacher", found)))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,6 @@ LISTED = ROOT / "docs" / "figures.yaml"
 REPORTS: Mapping[str, Callable[[Any], str]] = {
     adapters.NAME: adapters.report,
     "against-teacher": against_teacher.report,
-    "against-teacher-agnews": against_teacher.report,
     "multitask": multitask.report,
     "pretrained": pretrained.report,
     "distillation-step": rounds.report,
