@@ -1,4 +1,4 @@
-"""Long streams run several batches at a time, each on one thread; their answers are those of one batch after another."""
+"""Long streams run several batches at a time, each on one thread; their answers are those of one after another."""
 
 from importlib.util import find_spec
 
