@@ -231,7 +231,7 @@ def value_of(quantity: str, row: str, found: Mapping[str, Outcome]) -> float:
 class ReadOnce(Archive):
     """An archive that nothing is written to meanwhile, so that the records of a study are read once."""
 
-    found: dict[str, dict[str, dict[int, Run]]] = field(default_factory=dict, compare=False)
+    found: dict[str, dict[str, dict[int, Run]]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def load(self, study: str) -> dict[str, dict[int, Run]]:
         """Return the records of a study, as ``Archive.load`` does."""
@@ -254,6 +254,7 @@ def problems(archive: Archive) -> Iterator[str]:
 
 def write_all(archive: Archive) -> None:
     """Write every table, and every listed figure that has data."""
+    archive = ReadOnce(archive.folder)
     for page in sorted(DOCS.glob("*.md")):
         for name in blocks(page):
             if name == inference_report.NAME:

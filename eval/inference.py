@@ -124,6 +124,17 @@ def batches_by_length(lengths: Sequence[int], batch_size: int, most_tokens: int 
         first += rows
 
 
+def batches_for(
+    model: Predictor, lengths: Sequence[int], batch_size: int, most_tokens: int = MOST_TOKENS
+) -> Iterator[list[int]]:
+    """Yield what ``batches_by_length`` does, in larger batches for a model that writes on a GPU where it stands.
+
+    A step of writing takes as long there for many rows as for few.
+    """
+    at_once = WRITTEN_ON_GPU if model.encoder.kind.writes and getattr(model, "is_on_gpu", False) else 1
+    return batches_by_length(lengths, at_once * batch_size, at_once * most_tokens)
+
+
 def cheapest_batches(
     lengths: Sequence[int], most_tokens: int, call_tokens: int, batch_size: int | None = None
 ) -> Iterator[list[int]]:
@@ -174,9 +185,7 @@ def predict_in_place(
 ) -> Predictions:
     """Answer every example as ``predict`` does, wherever the model stands."""
     features = model.encoder.encode(examples)
-    if model.encoder.kind.writes and getattr(model, "is_on_gpu", False):  # a step takes as long for many rows
-        batch_size, most_tokens = WRITTEN_ON_GPU * batch_size, WRITTEN_ON_GPU * most_tokens
-    batches = batches_by_length([len(feature.ids) for feature in features], batch_size, most_tokens)
+    batches = batches_for(model, [len(feature.ids) for feature in features], batch_size, most_tokens)
     return answered(model, examples, features, batches)
 
 

@@ -54,9 +54,7 @@ class CTranslate2(Engine):
         self.threads, self.several = threads, cache(lambda: opened(threads))
         return opened(1)
 
-    def answer(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
+    def stream(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
         """Run the batches of a stream on workers with one thread each (its ``inter_threads``)."""
-        if len(batches) == 1:
-            return [run(batches[0])]
         with ThreadPoolExecutor(self.threads) as pool:
             return list(pool.map(self.several(), batches))

@@ -95,7 +95,11 @@ class Engine:
         raise NotImplementedError
 
     def answer(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
-        """Return the logits of a whole case; one batch after the other unless the engine itself groups texts anew."""
+        """Return the logits of a whole case: of one batch, or of a stream of them."""
+        return [run(batches[0])] if len(batches) == 1 else self.stream(run, batches)
+
+    def stream(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
+        """Return the logits of several batches; one after the other unless the engine has another way."""
         return [run(batch) for batch in batches]
 
     def network(self, files: Files, place: Path) -> Path | None:

@@ -52,10 +52,8 @@ class OpenVino(Engine):
         """Return the inputs that the network has."""
         return {name: array for name, array in inputs.items() if name in self.taken}
 
-    def answer(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
+    def stream(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
         """Give the batches of a stream to a queue, which runs several at a time."""
-        if len(batches) == 1:
-            return [run(batches[0])]
         found: list[Array] = [np.empty(0)] * len(batches)
 
         def keep(request: Any, number: int) -> None:

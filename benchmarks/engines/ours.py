@@ -44,23 +44,21 @@ class Ours(Engine):
         self.export = Runtime(place / "export", threads, spinning=False)
         return lambda inputs: self.export.forward(dict(inputs))
 
-    def answer(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
+    def stream(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
         """Group the inputs of a stream anew, as ``Runtime.stream`` does for every user."""
         from compress.export.runtime.answering import BATCH_TOKENS, CALL_TOKENS
         from eval.inference import cheapest_batches
 
-        if len(batches) == 1:
-            return [run(batch) for batch in batches]
         rows = [{name: array[row] for name, array in batch.items()} for batch in batches for row in range(count(batch))]
         lengths = [int(row["attention_mask"].sum()) for row in rows]
         found: list[Array] = [np.empty(0)] * len(rows)
+
+        def together(group: Sequence[int]) -> dict[str, Array]:
+            longest = max(lengths[index] for index in group)  # rows lie in batches that are padded farther
+            return {name: np.stack([padded(rows[index][name], longest) for index in group]) for name in rows[0]}
+
         groups = list(cheapest_batches(lengths, BATCH_TOKENS, CALL_TOKENS))
-        longest = [max(lengths[index] for index in group) for group in groups]  # rows are padded farther
-        inputs = (
-            {name: np.stack([padded(rows[index][name], most) for index in group]) for name in rows[0]}
-            for group, most in zip(groups, longest, strict=True)
-        )
-        for group, (several, _) in zip(groups, self.export.forward_many(inputs), strict=True):
+        for group, (several, _) in zip(groups, self.export.forward_many(map(together, groups)), strict=True):
             for index, logits in zip(group, several, strict=True):
                 found[index] = logits
         ends = np.cumsum([count(batch) for batch in batches])

@@ -122,6 +122,8 @@ def searched(
 def best_of(scores: Array, most: int) -> tuple[Array, Array]:
     """Return the likeliest tokens of each row and their log-probabilities ``[rows, most]``, in the order of tokens.
 
+    The best of a row are among the best of each of its beams, so most of the words are looked at once.
+
     Args:
         scores: Of the next token, ``[rows, V]``.
         most: How many are wanted; with a small vocabulary there are fewer.
@@ -135,8 +137,6 @@ def best_of(scores: Array, most: int) -> tuple[Array, Array]:
 
 def _candidates(tokens: Array, found: Array, sums: Array, count: int) -> tuple[Array, Array, Array]:
     """Return how each row goes on best: beams, tokens and log-probabilities ``[rows, count]``, the highest first.
-
-    The best of a row are among the best of each of its beams, so most of the words are looked at once.
 
     Args:
         tokens: The likeliest of each beginning, ``[rows · beams, most]``.

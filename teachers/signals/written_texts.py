@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from eval.encoding import TextEncoder
 from eval.errors import UserError
 from eval.files.writing import exclusive
-from eval.inference import batches_by_length
+from eval.inference import batches_for
 from eval.progress.stages import counted
 from eval.task import Examples
 from teachers.home import home
@@ -27,8 +25,7 @@ VERSION = 1
 """Raised when the same teacher and sources give other texts."""
 FILE = "texts.jsonl"
 BATCH, MOST_TOKENS = 64, 4096
-"""Most sources, and tokens of sources, that are read at once; ``ON_GPU`` times as many on a GPU."""
-ON_GPU = 8
+"""Most sources, and tokens of sources, that are read at once; more on a GPU, see ``batches_for``."""
 
 
 def written_texts(
@@ -73,13 +70,10 @@ def sources_digest(examples: Examples) -> str:
 def _write(file: Path, model: TaskModel, examples: Examples, found: dict[int, list[str]], several: bool) -> None:
     encoder = model.encoder
     features = encoder.encode([{"source": example["source"]} for example in examples])
-    more = ON_GPU if torch.cuda.is_available() else 1
-    batches = [
-        rows
-        for rows in batches_by_length([len(feature.ids) for feature in features], more * BATCH, more * MOST_TOKENS)
-        if not all(row in found for row in rows)
-    ]
+    lengths = [len(feature.ids) for feature in features]
     with model.on_gpu(), file.open("a", encoding="utf-8") as stream:
+        every = batches_for(model, lengths, BATCH, MOST_TOKENS)
+        batches = [rows for rows in every if not all(row in found for row in rows)]
         for rows in counted(batches, f"texts of {model.name}", len(examples)):
             written = model.write_several(encoder.collate([features[row] for row in rows]), 0 if several else 1)
             for row, texts in zip(rows, _texts(encoder, written), strict=True):
