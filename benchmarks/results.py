@@ -41,8 +41,9 @@ PAGES = {
         "distil-sick",
         "distil-banking77",
         "distil-recommended",
+        "distil-gpt2",
     ),
-    "base": ("distil-sst2-base", "distil-tasks-base", "distil-squad-base"),
+    "base": ("distil-sst2-base", "distil-tasks-base", "distil-squad-base", "distil-sst2-narrow"),
     "few-labels": ("few-labels-sst2", "few-labels-agnews", "few-labels-banking77", "few-labels-conll2003"),
     "pruning": ("prune-intents",),
     "quantization": ("quantize-intents",),
@@ -58,7 +59,15 @@ PAGES = {
         "teachers-line",
     ),
     "combined": ("combined-sst2", "families-mrpc", "families-conll2003", "families-squad"),
-    "embedders": ("retrieval-scifact", "retrieval-cisi", "retrieval-squad", "reranking-squad"),
+    "embedders": (
+        "retrieval-scifact",
+        "retrieval-cisi",
+        "retrieval-squad",
+        "retrieval-scifact-base",
+        "retrieval-cisi-base",
+        "retrieval-squad-base",
+        "reranking-squad",
+    ),
 }
 """Page of docs/results -> its studies in the order of running; some start from models of earlier ones."""
 
