@@ -25,6 +25,7 @@ import yaml
 from benchmarks import (
     adapters,
     against_teacher,
+    generation,
     inference_report,
     last_layer,
     multitask,
@@ -58,6 +59,7 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     trainer_models.NAME: trainer_models.section,
     searches.NAME: searches.report,
     last_layer.NAME: last_layer.report,
+    generation.NAME: generation.report,
     static_vectors.NAME: static_vectors.report,
     static_vectors.WORDS: static_vectors.words_report,
     **dict.fromkeys(vector_index.NAMES.values(), vector_index.report),
@@ -245,6 +247,11 @@ def problems(archive: Archive) -> Iterator[str]:
     archive = ReadOnce(archive.folder)
     for page in sorted(DOCS.glob("*.md")):
         yield from table_problems(page, archive)
+    yield from document_problems(archive)
+
+
+def document_problems(archive: Archive) -> Iterator[str]:
+    """Yield what does not follow from the data outside of the tables of docs/results: figures and pictures."""
     for document, parts in listed().items():
         text = (ROOT / document).read_text(encoding="utf-8")
         yield from (f"{document}: {problem}" for problem in figure_problems(text, parts, archive))

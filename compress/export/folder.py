@@ -130,7 +130,7 @@ def export(
     scheme, is_own = _scheme(model, int8, exclude, basis)
     if problems := [*occupied(folder), *export_problems(target, model, scheme, asked)]:
         raise UserError(*problems)
-    library = _library(basis)
+    model, library = target.asked_of(model, asked), _library(basis)
     one = [Form(scheme, scheme_name(scheme))]
     usual = AGREEMENT if strict or len(examples) else UNSEEN
     least, wanted = (usual, GOOD_ENOUGH) if agreement is None else (agreement, agreement)

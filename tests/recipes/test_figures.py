@@ -7,7 +7,16 @@ import pytest
 
 from benchmarks import figures
 from benchmarks.archive import RESULTS, Archive
-from benchmarks.figures import Part, figure_problems, listed, problems, table_problems, write_all
+from benchmarks.figures import (
+    Part,
+    ReadOnce,
+    document_problems,
+    figure_problems,
+    listed,
+    problems,
+    table_problems,
+    write_all,
+)
 from benchmarks.results import blocks
 from benchmarks.searches import CERTIFICATES
 from benchmarks.study import Study
@@ -15,9 +24,16 @@ from eval.certificate import recheck
 from eval.measurement import pair
 from tests.recipes.test_archive import run_of
 
+PAGES = sorted(figures.DOCS.glob("*.md"))
 
-def test_every_table_and_figure_of_the_documents_follows_from_its_data():
-    assert list(problems(Archive())) == []
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_every_table_of_a_page_follows_from_its_data(page):
+    assert table_problems(page, ReadOnce(RESULTS)) == []
+
+
+def test_every_figure_of_the_documents_follows_from_its_data():
+    assert list(document_problems(ReadOnce(RESULTS))) == []
 
 
 def test_tables_with_data_are_among_those_that_are_checked():

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -72,6 +73,26 @@ def test_an_export_writes_what_transformers_does(trained, folders, beams):
     answers = with_beams(folders[0] / "False", beams).predict(examples).answers
     assert [answer["text"] for answer in answers] == torch_texts(model, examples, beams)
     assert len({answer["text"] for answer in answers}) > 1
+
+
+def test_an_export_has_beams_of_its_own(trained, tmp_path):
+    task, model = trained
+    examples = task.test[:8]
+    how = {"examples": task.validation[:8], "options": {"beams": "3", "length_penalty": 0.5}}
+    export(model, tmp_path / "out", "generator", **how)
+    runtime = Runtime(tmp_path / "out")
+    assert (runtime.encoder.settings.beams, runtime.encoder.settings.length_penalty) == (3, 0.5)
+    asked = replace(model, task=model.task.model_copy(update={"beams": 3, "length_penalty": 0.5}))
+    assert runtime.predict(examples).answers == predict(asked, examples).answers
+    assert model.task.beams == 1
+    assert measure(runtime, task, against=model).comparison is not None
+    assert all(one.passed for one in verify(tmp_path / "out"))
+
+
+def test_a_decoder_alone_has_no_beams(tmp_path):
+    model = tiny_taskmodel("gpt2", tiny_spec("causal-lm"))
+    with pytest.raises(UserError, match="beams: of seq2seq alone"):
+        export(model, tmp_path / "out", "generator", options={"beams": 2})
 
 
 @pytest.mark.parametrize("family", at_first(ENCODER_DECODERS, "marian"))

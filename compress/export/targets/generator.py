@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from eval.encoding import Array, Inputs
 from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
-    from compress.export.targets.target_options import TargetBlock
+    from compress.export.targets.target_options import GeneratorBlock, TargetBlock
     from compress.modules.int8_scheme import Int8
     from teachers.taskmodel import TaskModel
 
@@ -80,12 +81,26 @@ class GeneratorTarget(Target):
     writes = True
     try_it = "python {out}/predict.py {text}"
 
+    def options(self) -> type[GeneratorBlock]:
+        """Return the options of every target, and how texts are searched for."""
+        from compress.export.targets.target_options import GeneratorBlock
+
+        return GeneratorBlock
+
+    def asked_of(self, model: TaskModel, options: TargetBlock) -> TaskModel:
+        """Return the model with the beams and the length penalty that are asked for."""
+        asked = {name: value for name, value in options.own().items() if value is not None}
+        return replace(model, task=model.task.model_copy(update=asked)) if asked else model
+
     def refused(self, model: TaskModel, options: TargetBlock) -> list[str]:
-        """Refuse what writes no text, and a decoder whose cache is none of keys and values."""
+        """Refuse what writes no text, beams of what has none, and a decoder whose cache is none of keys and values."""
         from teachers.anatomy.encoder import family_of
 
-        del options
         kind = kind_of(model.task.kind)
+        if kind.causal and (asked := options.own()):
+            return [
+                f"{model.name}: {' and '.join(asked)}: of seq2seq alone; {model.task.kind} takes one token at a time"
+            ]
         if not (kind.causal or kind.writes):
             return [f"{model.name}: {self.name} writes text, and {kind.named} model writes none"]
         if family_of(model.model).two_streams:

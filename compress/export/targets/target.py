@@ -134,6 +134,16 @@ class Target:
             return []
         return [f"{model.name}: {kind} answers with a text, which {self.name} does not write; export it to generator"]
 
+    def asked_of(self, model: TaskModel, options: TargetBlock) -> TaskModel:
+        """Return the model as its exports shall answer with these options; they are compared with that.
+
+        Args:
+            model: What is exported.
+            options: What is asked.
+        """
+        del options
+        return model
+
     def precisions(self, options: TargetBlock) -> Mapping[str, TargetBlock]:
         """Return the options under which an export is tried, the fastest first, by what notes add to its name.
 

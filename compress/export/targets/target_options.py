@@ -34,6 +34,20 @@ class TargetBlock(BaseModel):
         return {key: value for key, value in given.items() if key not in TargetBlock.model_fields}
 
 
+class GeneratorBlock(TargetBlock):
+    """What may be asked of an export that writes text.
+
+    Attributes:
+        beams: For seq2seq: beginnings that its beam search keeps; 1 takes the likeliest token each time. By default as
+            many as the task says. A student of ``distill.sequence`` often needs fewer than its teacher.
+        length_penalty: For seq2seq with beams: the power of its length that the score of a text is divided by; by
+            default the task's.
+    """
+
+    beams: int | None = Field(default=None, ge=1, le=64)
+    length_penalty: float | None = Field(default=None, ge=0)
+
+
 class OpenVinoBlock(TargetBlock):
     """What may be asked of OpenVINO.
 
