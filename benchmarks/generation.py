@@ -2,10 +2,10 @@
 
     COMPRESS_DATA=… python -m benchmarks.generation MODEL EXPORT… [--tokens 128] [--threads 1] [--fill]
 
-Each continues the beginnings of some texts by the likeliest token, up to as many tokens, one text at a time: the model
-by ``generate`` of transformers in eager mode with its cache, exports for ``generator`` by ``Runtime.generate``. They
-take turns in a random order; a speedup is the median of the rounds' ratios with its 95% interval. Perplexity is that of
-a token of the validation split.
+Each continues by the likeliest token the beginnings of texts that the model goes on with for as many tokens, one text
+at a time: the model by ``generate`` of transformers in eager mode with its cache, exports for ``generator`` by
+``Runtime.generate``. They take turns in a random order; a speedup is the median of the rounds' ratios with its 95%
+interval. Perplexity is that of a token of the validation split.
 """
 
 from __future__ import annotations
@@ -32,21 +32,35 @@ from teachers.taskmodel import TaskModel
 NAME = "generation"
 """Name of the record, and of the part of the page that is made here."""
 EAGER = "torch, eager"
-PROMPT = 8
-"""Words of a text that are continued."""
+WORDS, PROMPTS = 8, 8
+"""Words of a beginning, and how many beginnings are continued."""
 Write = Callable[[str, int], str]
 
 
 def in_torch(model: TaskModel) -> Write:
-    """Return what writes with the cache of transformers, token by token, until as many tokens are there."""
+    """Return what writes with the cache of transformers; as in exports, an end of text begins each."""
+    end = model.tokenizer.eos_token_id
 
     def write(prompt: str, tokens: int) -> str:
-        read = model.tokenizer(prompt, return_tensors="pt")
+        ids = torch.tensor([[end, *model.tokenizer(prompt, add_special_tokens=False).input_ids]])
+        how = {"do_sample": False, "max_new_tokens": tokens, "pad_token_id": end, "eos_token_id": end}
         with torch.inference_mode():
-            ids = model.model.generate(**read, do_sample=False, min_new_tokens=tokens, max_new_tokens=tokens)[0]
-        return str(model.tokenizer.decode(ids[read["input_ids"].shape[1] :], skip_special_tokens=True))
+            found = model.model.generate(ids, attention_mask=torch.ones_like(ids), **how)[0, ids.shape[1] :]
+        return str(model.tokenizer.decode([token for token in found.tolist() if token != end]))
 
     return write
+
+
+def beginnings(model: TaskModel, texts: Iterable[str], tokens: int) -> list[str]:
+    """Return the first words of texts that the model goes on with for as many tokens, ``PROMPTS`` of them."""
+    write, found = in_torch(model), list[str]()
+    for text in texts:
+        prompt = " ".join(text.split()[:WORDS])
+        if len(model.tokenizer(write(prompt, tokens), add_special_tokens=False).input_ids) >= tokens:
+            found.append(prompt)
+        if len(found) == PROMPTS:
+            break
+    return found
 
 
 def rows(model: TaskModel, exports: Mapping[str, Runtime], data: str, tokens: int, seconds: float) -> list[Any]:
@@ -60,9 +74,9 @@ def rows(model: TaskModel, exports: Mapping[str, Runtime], data: str, tokens: in
         seconds: For each.
     """
     task = load_task(model.task.kind, data=data, max_length=model.task.max_length)
-    prompts = [" ".join(str(example["text"]).split()[:PROMPT]) for example in task.validation[:16]]
-    writers: dict[str, Write] = {EAGER: in_torch(model), **{name: one.generate for name, one in exports.items()}}
+    prompts = beginnings(model, (str(example["text"]) for example in task.validation), tokens)
     results = {EAGER: measure(model, task), **{name: measure(one, task) for name, one in exports.items()}}
+    writers: dict[str, Write] = {EAGER: in_torch(model), **{name: one.generate for name, one in exports.items()}}
     asked = {
         name: lambda number, write=write: _write(write, prompts, number, tokens) for name, write in writers.items()
     }
