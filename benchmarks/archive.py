@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class Archive:
     def save(self, study: str, row: str, seed: int, run: Run) -> None:
         """Write the record of one row and seed; a failure does not take the place of results of the same recipe."""
         place = self.place(study, row, seed)
-        if run.student is None and place.is_file() and self._facts(place)["recipe"] == run.recipe:
+        if run.student is None and place.is_file() and _facts(place)["recipe"] == run.recipe:
             return
         facts: dict[str, Any] = {"study": study, "row": row, "seed": seed, "recipe": run.recipe}
         facts |= {"seconds": round(run.seconds, 3), "failure": _without_places(run.failure), "made": dict(run.made)}
@@ -106,7 +107,7 @@ class Archive:
         """
         found: dict[str, dict[int, Run]] = {}
         for place in self._places(study):
-            facts = self._facts(place)
+            facts = _facts(place)
             results = {name: self._result(facts.get(name), place) for name in ("student", "export", "reference")}
             run = Run(facts["recipe"], **results, **{name: facts[name] for name in ("seconds", "failure", "made")})
             found.setdefault(facts["row"], {})[facts["seed"]] = run
@@ -115,7 +116,7 @@ class Archive:
     def has(self, study: str, row: str, seed: int, recipe: str) -> bool:
         """Return whether there are results of this row and seed, made by this recipe."""
         place = self.place(study, row, seed)
-        facts = self._facts(place) if place.is_file() else {}
+        facts = _facts(place) if place.is_file() else {}
         return facts.get("recipe") == recipe and facts.get("student") is not None
 
     def studies(self) -> list[str]:
@@ -126,22 +127,13 @@ class Archive:
     def lines(self, study: str) -> Iterator[str]:
         """Yield one line for each record: row, seed, score, commit, bytes."""
         for place in self._places(study):
-            facts, size = self._facts(place), place.stat().st_size
+            facts, size = _facts(place), place.stat().st_size
             scores = facts["student"]["result"]["scores"] if facts["student"] else {}
             told = next((f"{name} {value:.4f}" for name, value in scores.items()), facts["failure"] or "no score")
             yield f"{study} | {facts['row']} | {facts['seed']} | {told} | {facts['made'].get('commit', '')} | {size:,}"
 
     def _places(self, study: str) -> list[Path]:
         return sorted((self.folder / study).glob(f"*{SUFFIX}"))
-
-    def _facts(self, place: Path) -> dict[str, Any]:
-        try:
-            facts: dict[str, Any] = parse_json(lzma.decompress(place.read_bytes()).decode("utf-8"))
-        except (lzma.LZMAError, EOFError, ValueError) as error:
-            raise UserError(
-                f"{place}: cannot be read as a record ({error}); measure again, or take the file anew"
-            ) from error
-        return facts
 
     def _share(self, room: str, digest: str, value: Any) -> str:
         """Write what several records share once, and return its digest."""
@@ -152,10 +144,11 @@ class Archive:
 
     def _shared(self, room: str, digest: str, user: Path) -> Any:
         place = self.folder / room / f"{digest[:16]}{SUFFIX}"
-        facts = self._facts(place) if place.is_file() else {}
-        if facts.get("digest") != digest or (room == PREDICTIONS and digest_of(facts[room]) != digest):
+        changed = place.stat().st_mtime_ns if place.is_file() else None
+        known, value = _shared_value(place, room, changed) if changed is not None else ("", None)
+        if known != digest:
             raise UserError(f"{place}: is not there, or not what {user.name} was measured on; take the file anew")
-        return facts[room]
+        return value
 
     def _values(self, result: Result) -> dict[str, Any]:
         return {"result": json.loads(result.model_copy(update={"predictions": None}).to_json())}
@@ -194,6 +187,25 @@ class Archive:
             raise UserError(f"{place}: {result.name} has a score of {result.score}, its predictions one of {found}")
         values = [float(value) for value in per_example(spec, answers, gold)]
         return result.model_copy(update={"kept": Kept(answers=answers, values=values, **examples)})
+
+
+def _facts(place: Path) -> dict[str, Any]:
+    try:
+        facts: dict[str, Any] = parse_json(lzma.decompress(place.read_bytes()).decode("utf-8"))
+    except (lzma.LZMAError, EOFError, ValueError) as error:
+        raise UserError(
+            f"{place}: cannot be read as a record ({error}); measure again, or take the file anew"
+        ) from error
+    return facts
+
+
+@lru_cache(maxsize=64)
+def _shared_value(place: Path, room: str, changed: int) -> tuple[str, Any]:
+    """Return digest and value of what several records share, which is read once while the file stays as it is."""
+    del changed
+    facts = _facts(place)
+    digest, value = str(facts.get("digest")), facts.get(room)
+    return (digest_of(value) if room == PREDICTIONS else digest), value
 
 
 def keep(name: str, values: Mapping[str, Any], folder: Path = RESULTS) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
+from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Data = TypeVar("Data")
@@ -30,8 +31,7 @@ def read(values: Any, data: type[Data], where: str = "") -> Data:
     """
     if not isinstance(values, dict):
         raise WrongTypeError(f"{where or 'the whole'}: must be an object")
-    hints = get_type_hints(data)
-    fields = {field.name: field for field in dataclasses.fields(data)}  # type: ignore[arg-type]
+    hints, fields = _of(data)
     if unknown := sorted(str(name)[:60] for name in values.keys() - fields.keys()):
         raise WrongTypeError(f"{_below(where, unknown[0])}: there is no such field")
     for name, field in fields.items():
@@ -39,6 +39,12 @@ def read(values: Any, data: type[Data], where: str = "") -> Data:
         if name not in values and not default:
             raise WrongTypeError(f"{_below(where, name)}: is missing")
     return data(**{name: _value(value, hints[name], _below(where, name)) for name, value in values.items()})
+
+
+@cache
+def _of(data: Any) -> tuple[dict[str, Any], dict[str, dataclasses.Field[Any]]]:
+    """Return the types and the fields of a dataclass by name; found once, for thousands of rows are of one."""
+    return get_type_hints(data), {field.name: field for field in dataclasses.fields(data)}
 
 
 def _value(value: Any, hint: Any, where: str) -> Any:

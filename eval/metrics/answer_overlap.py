@@ -19,7 +19,7 @@ WORD = re.compile(rf"[{CJK}]|[^\s{CJK}]+")
 ASCII_PUNCTUATION = frozenset(string.punctuation)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=65536)
 def answer_words(text: str) -> tuple[str, ...]:
     """Return the words that count: lower case, no punctuation, no English articles, each CJK character by itself."""
     text = text.lower()
@@ -38,7 +38,7 @@ def exact_match(answer: str, expected: str) -> float:
 def token_f1(answer: str, expected: str) -> float:
     """Return the F1 of the words that count; 1.0 if neither text has any."""
     found, wanted = answer_words(answer), answer_words(expected)
-    if not found or not wanted:
+    if found == wanted or not found or not wanted:
         return float(found == wanted)
     common = (Counter(found) & Counter(wanted)).total()
     return 2 * common / (len(found) + len(wanted))

@@ -24,6 +24,8 @@ def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     found: set[tuple[str, int, int]] = set()
     prefix_before, type_before, first = "O", "", -1
     for place, tag in enumerate([*tags, "O"]):
+        if tag == "O" == prefix_before:
+            continue
         prefix, _, type_ = tag.partition("-")
         begins = prefix != "O" and (prefix in "BS" or prefix_before in "EOS" or type_ != type_before)
         if prefix_before != "O" and (begins or prefix == "O"):

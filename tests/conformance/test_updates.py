@@ -14,15 +14,16 @@ from teachers.pretraining.objectives import Objectives
 from teachers.pretraining.text.sentence_pairs import PAIRS
 from tests.conformance.updates import BY_FORWARD_PASS, gradients
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 LARGEST = 1e-6
 """Relative to the norm of all gradients."""
 FEW = 1
-"""Kinds of task for each objective that the default tests compare, in turn; the slow ones compare all."""
+"""Kinds of task for each objective that are compared first, in turn, so that a fault is told in a minute."""
 
 
-@pytest.fixture(scope="module", params=[FEW, pytest.param(0, marks=pytest.mark.slow)], ids=["few", "all"])
+@pytest.fixture(scope="module", params=[FEW, 0], ids=["few", "all"])
 def few(request):
     return request.param
 
@@ -48,12 +49,10 @@ def test_every_objective_is_compared(whole):
     assert all(np.linalg.norm(gradient) > 0 for gradient in whole.values())
 
 
-@pytest.mark.slow
 def test_pieces_of_a_batch_give_its_update(whole, few):
     assert differences(whole, gradients(4, few=few)) == {}
 
 
-@pytest.mark.slow
 def test_two_processes_give_the_update_of_one(whole, few, tmp_path):
     file, only = tmp_path / "gradients.npz", "distill.logits on" if few else ""
     done = subprocess.run(

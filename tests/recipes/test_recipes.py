@@ -155,6 +155,12 @@ def tiny_facts(block, folder):
     return [f"teacher.finetune.head.k_bert.triples={folder / 'facts.tsv'}"]
 
 
+def tiny_lengths(block):
+    """Return what makes texts short, those that are read and those that are written."""
+    values = [] if block.max_length is None else ["task.max_length=64"]
+    return values if block.target_length is None else [*values, "task.target_length=12"]
+
+
 @pytest.fixture
 def tiny_overrides(tmp_path, monkeypatch):
     """Return what makes a recipe tiny: its data, its teacher, and a few optimizer steps."""
@@ -195,9 +201,7 @@ def tiny_overrides(tmp_path, monkeypatch):
             values.append(f"export.{number}.{block.target}.agreement=0.5")
         if recipe.evaluate is not None:
             values.append("evaluate.latency=null")
-        if recipe.task.max_length is not None:
-            values.append("task.max_length=64")
-        return values
+        return values + tiny_lengths(recipe.task)
 
     return overrides
 
