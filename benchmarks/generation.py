@@ -60,6 +60,8 @@ def beginnings(model: TaskModel, texts: Iterable[str], tokens: int) -> list[str]
             found.append(prompt)
         if len(found) == PROMPTS:
             break
+    if not found:
+        raise SystemExit(f"no text goes on for {tokens} tokens; ask for fewer (--tokens)")
     return found
 
 

@@ -10,6 +10,7 @@ from benchmarks import (
     adapters,
     against_teacher,
     distillation_step,
+    generation,
     multitask,
     static_vectors,
     tinybert_step,
@@ -18,7 +19,7 @@ from benchmarks import (
 from benchmarks.data import squad_documents
 from benchmarks.static_vectors import Measured
 from compress.artifact.artifact import Artifact
-from compress.export import export_onnx
+from compress.export import export, export_onnx
 from eval import load_task
 from eval.cost.memory import PeakMemory
 from teachers.taskmodel import save_taskmodel
@@ -51,6 +52,23 @@ def test_the_benchmark_of_tinybert_runs(small, monkeypatch, capsys):
     monkeypatch.setattr(tinybert_step, "peak_memory", lambda _: PeakMemory(2**20, 2**19))
     tinybert_step.main()
     assert "| of it for the training, MiB | 0 |" in capsys.readouterr().out
+
+
+def test_the_benchmark_of_generation_compares_with_torch(tmp_path, monkeypatch, capsys):
+    task = tiny_task("causal-lm")
+    write_data(task, tmp_path / "data" / "texts")
+    model = Artifact.from_model(tiny_taskmodel("gpt2", task.spec))
+    model.save(tmp_path / "model")
+    export(model, tmp_path / "out", "generator")
+    monkeypatch.setenv("COMPRESS_DATA", str(tmp_path / "data"))
+    given = ["benchmark", str(tmp_path / "model"), str(tmp_path / "out"), "--data", "texts"]
+    monkeypatch.setattr(sys, "argv", [*given, "--tokens", "3", "--seconds", "0.01"])
+    generation.main()
+    own, exported = (line.split("|") for line in capsys.readouterr().out.splitlines()[2:])
+    assert own[1].strip() == generation.EAGER
+    assert exported[7].strip() == "100%", "the texts of float32 are those of torch"
+    with pytest.raises(SystemExit, match="no text goes on for 3 tokens"):
+        generation.beginnings(model, [], 3)
 
 
 def test_the_benchmark_of_exports_against_their_teacher_runs(tmp_path, monkeypatch, capsys):
