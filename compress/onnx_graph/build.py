@@ -20,6 +20,7 @@ from compress.onnx_graph.float_graph import float_graph
 from compress.onnx_graph.int8_graph import quantize_graph
 from compress.onnx_graph.merged_products import merge_products
 from compress.onnx_graph.one_token import every_token, narrow_to_one_token
+from compress.onnx_graph.tied_weights import tie_transposed
 from compress.onnx_graph.tracing import OPSET
 from teachers.taskmodel import TaskModel
 
@@ -125,4 +126,6 @@ def _finished(parts: list[Any], joined: Callable[[list[Any]], Any], merged: bool
     if merged:
         for part in parts:
             merge_products(part)
-    return joined(parts)
+    graph = joined(parts)
+    tie_transposed(graph)
+    return graph
