@@ -1,4 +1,4 @@
-"""A weight and its transpose stored once: the table of words of a network whose head is tied to it."""
+"""A weight and its transpose stored once: the embedding matrix of a network whose head is tied to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST = 2**16
 def tie_transposed(model: Model) -> tuple[str, ...]:
     """Let weights that are another one transposed be that one's ``Transpose``, in place; return their names.
 
-    Exporters write out transposed what a network multiplies with, so that one that ties its head to its table of words
+    Exporters write out transposed what a network multiplies with, so that one that ties its head to its embedding matrix
     (Press and Wolf 2017, arXiv 1608.05859) would have it twice in the file. What runs the graph transposes it once,
     when it is loaded.
     """
