@@ -19,9 +19,9 @@ LEAST = 2**16
 def tie_transposed(model: Model) -> tuple[str, ...]:
     """Let weights that are another one transposed be that one's ``Transpose``, in place; return their names.
 
-    Exporters write out transposed what a network multiplies with, so that one that ties its head to its embedding matrix
-    (Press and Wolf 2017, arXiv 1608.05859) would have it twice in the file. What runs the graph transposes it once,
-    when it is loaded.
+    Exporters write out transposed what a network multiplies with, so that one that ties its head to its embedding
+    matrix (Press and Wolf 2017, arXiv 1608.05859) would have it twice in the file. What runs the graph transposes it
+    once, when it is loaded.
     """
     graph, tied = model.graph, dict[str, str]()
     large = [one for one in graph.initializer if len(one.dims) == 2 and one.dims[0] * one.dims[1] >= LEAST]
