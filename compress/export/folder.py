@@ -28,6 +28,7 @@ from compress.modules.int8_scheme import Int8, scheme_of, unmatched
 from compress.onnx_graph.float_graph import traced_once
 from eval.errors import CompressError, UserError
 from eval.files.writing import atomic_folder
+from eval.kinds.kind_registry import kind_of
 from eval.progress.stages import under_way
 from eval.task import Examples
 from teachers.taskmodel import TaskModel
@@ -36,8 +37,6 @@ AGREEMENT = 0.97
 """Least share of predictions that an int8 export must share with its model."""
 UNSEEN = 0.9
 """What is asked of it on synthetic texts, unless strictness is."""
-GOOD_ENOUGH = 0.99
-"""Share of predictions that ends the search for a form of an export, where nothing else is asked for."""
 GATE_EXAMPLES = 256
 """Most examples the gate looks at; evenly spread over those given."""
 BESIDE = ("config.json", "predict.py")
@@ -111,8 +110,8 @@ def export(
         name: What reports call the export; by default the model's name.
         tolerance: For float32, the largest difference of a logit relative to the largest logit.
         agreement: For int8, and for a network that rounds activations itself, the least share of equal predictions.
-            Forms are tried until one has it. By default until one has ``GOOD_ENOUGH``; if none does, the one with most
-            is kept, which must have ``AGREEMENT``.
+            Forms are tried until one has it. By default until one has ``Kind.good_enough``; if none does, the one with
+            most is kept, which must have ``AGREEMENT``.
         strict: Whether ``AGREEMENT`` is asked for without examples too. By default less is told there, down to
             ``UNSEEN``: on synthetic texts a classifier is often undecided, and a turned prediction says little.
         made_from: Digest of all that decides the export, which its manifest keeps.
@@ -133,7 +132,8 @@ def export(
     model, library = target.asked_of(model, asked), _library(basis)
     one = [Form(scheme, scheme_name(scheme))]
     usual = AGREEMENT if strict or len(examples) else UNSEEN
-    least, wanted = (usual, GOOD_ENOUGH) if agreement is None else (agreement, agreement)
+    good_enough = kind_of(model.task.kind).good_enough
+    least, wanted = (usual, good_enough) if agreement is None else (agreement, agreement)
     limits = _Limits(tolerance, least, wanted)
     with traced_once(), atomic_folder(folder, "the export") as beside:
         writer = _Writer(model, beside, basis, asked, name or model.name, spread(examples, GATE_EXAMPLES), limits)

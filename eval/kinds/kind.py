@@ -47,6 +47,7 @@ class Kind(Learning):
         calibrated: Whether predictions are labels with a probability.
         unscored: Fields of a prediction that neither scores nor agreement read.
         predicted: Field of a prediction that a metric of the user's own gets; empty if it has none that could be given.
+        good_enough: Share of equal predictions at which no other form of an 8-bit export is tried.
 
     Attributes in words:
         meaning: What is asked, for a list of kinds.
@@ -82,6 +83,7 @@ class Kind(Learning):
     calibrated: bool = False
     unscored: tuple[str, ...] = ("probability",)
     predicted: str = ""
+    good_enough: float = 0.99
 
     meaning: str = ""
     answer: str = ""

@@ -10,6 +10,7 @@ from compress.export.default_int8 import default_forms
 from compress.modules.int8_scheme import Int8
 from compress.quantize.calibration import Calibration
 from eval.errors import CompressError, UserError
+from eval.kinds.language.causal_lm import CausalLanguage
 from tests.tiny import tiny_task, tiny_taskmodel
 
 STATIC = "static quantization"
@@ -191,3 +192,13 @@ def test_excluded_modules_stay_in_float_in_every_form(bert, task, tmp_path):
     assert all(first in form.scheme.exclude for form in forms)
     with pytest.raises(UserError, match="no module is called 'clasifier'"):
         export(bert, tmp_path / "y", int8=True, exclude=["clasifier"])
+
+
+@pytest.mark.parametrize(("good_enough", "tries"), [(0.0, 1), (1.1, 5)])
+def test_a_kind_of_task_says_what_is_good_enough(good_enough, tries, tmp_path, monkeypatch):
+    monkeypatch.setattr(CausalLanguage, "good_enough", good_enough)
+    task = tiny_task("causal-lm")
+    model = tiny_taskmodel("gpt2", task.spec)
+    given = {"examples": task.validation[:8], "calibration": task.train[:8]}
+    report = export(model, tmp_path / "out", "generator", int8=True, **given)
+    assert len(manifest_of(report)["tries"]) == tries
