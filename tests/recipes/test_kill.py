@@ -12,7 +12,7 @@ from tests.interrupting import Interruption, contents, differing
 from tests.whole_run import STEADY
 
 KILLS = 200
-QUICK = 2
+QUICK = 1
 DISTANCE = 60
 """Most changes to the disk that a run makes before its first kill; the whole run makes some 500."""
 FARTHER = 10

@@ -84,6 +84,7 @@ def check(python, students, folder, *more):
         assert np.allclose(found[name], logits, atol=1e-5), name
 
 
+@pytest.mark.slow
 def test_students_load_with_stock_classes_where_the_project_is_blocked(students, tmp_path):
     check(sys.executable, students, tmp_path, "--blocked")
 

@@ -24,8 +24,18 @@ TEXT = "\n\n".join(
 )
 
 
-REPEATING = ("pretrain-mass", "pretrain-bert", "pretrain-bert-longer", "pretrain-bert-wwm", "pretrain-ernie-longer")
-"""Recipes whose tasks others have too; slow tests run them."""
+REPEATING = (
+    "pretrain-albert",
+    "pretrain-bert",
+    "pretrain-bert-longer",
+    "pretrain-bert-wwm",
+    "pretrain-ernie-longer",
+    "pretrain-mass",
+    "pretrain-roberta",
+    "pretrain-spanbert",
+    "pretrain-structbert",
+)
+"""Recipes whose objectives others have too, or tests/unit/test_pretraining.py; slow tests run them."""
 
 
 @pytest.fixture
