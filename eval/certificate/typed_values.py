@@ -31,7 +31,7 @@ def read(values: Any, data: type[Data], where: str = "") -> Data:
     """
     if not isinstance(values, dict):
         raise WrongTypeError(f"{where or 'the whole'}: must be an object")
-    hints, fields = _of(data)
+    hints, fields = _of(data)  # type: ignore[arg-type]  # a class is hashable
     if unknown := sorted(str(name)[:60] for name in values.keys() - fields.keys()):
         raise WrongTypeError(f"{_below(where, unknown[0])}: there is no such field")
     for name, field in fields.items():
