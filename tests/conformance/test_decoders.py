@@ -22,11 +22,12 @@ OTHER_TASKS = {
     "distill.static",
     "distill.embedding",
     "distill.contrastive",
+    "distill.cross_view",
     "distill.early_exit",
     "distill.dual",
     "share.adaptive_depth",
 }
-"""Techniques for other kinds of task."""
+"""Techniques for other kinds of task, or for networks that see what comes later."""
 QUICK = (
     "prune.heads",
     "prune.vocabulary",
