@@ -144,8 +144,7 @@ class Archive:
 
     def _shared(self, room: str, digest: str, user: Path) -> Any:
         place = self.folder / room / f"{digest[:16]}{SUFFIX}"
-        changed = place.stat().st_mtime_ns if place.is_file() else None
-        known, value = _shared_value(place, room, changed) if changed is not None else ("", None)
+        known, value = _shared_value(place, room, place.stat().st_mtime_ns) if place.is_file() else ("", None)
         if known != digest:
             raise UserError(f"{place}: is not there, or not what {user.name} was measured on; take the file anew")
         return value

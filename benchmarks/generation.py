@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from compress.export.runtime.answering import Runtime
 from eval.cost.machine import in_one_line
 from eval.cost.timing import interleave, paired_ratio
 from eval.data.loading import load_task
+from eval.inference import Predictor
 from eval.measurement import measure
 from teachers.taskmodel import TaskModel
 
@@ -77,12 +79,10 @@ def rows(model: TaskModel, exports: Mapping[str, Runtime], data: str, tokens: in
     """
     task = load_task(model.task.kind, data=data, max_length=model.task.max_length)
     prompts = beginnings(model, (str(example["text"]) for example in task.validation), tokens)
-    results = {EAGER: measure(model, task), **{name: measure(one, task) for name, one in exports.items()}}
+    models: dict[str, Predictor] = {EAGER: model, **exports}
+    results = {name: measure(one, task) for name, one in models.items()}
     writers: dict[str, Write] = {EAGER: in_torch(model), **{name: one.generate for name, one in exports.items()}}
-    asked = {
-        name: lambda number, write=write: _write(write, prompts, number, tokens) for name, write in writers.items()
-    }
-    times = interleave(asked, seconds)
+    times = interleave({name: partial(_write, write, prompts, tokens) for name, write in writers.items()}, seconds)
     same = {name: [write(prompt, tokens) for prompt in prompts] for name, write in writers.items()}
     return [
         {
@@ -96,7 +96,7 @@ def rows(model: TaskModel, exports: Mapping[str, Runtime], data: str, tokens: in
     ]
 
 
-def _write(write: Write, prompts: list[str], number: int, tokens: int) -> None:
+def _write(write: Write, prompts: list[str], tokens: int, number: int) -> None:
     write(prompts[number % len(prompts)], tokens)
 
 
@@ -107,12 +107,12 @@ def table(found: Iterable[Mapping[str, Any]], tokens: int) -> str:
     lines += ["|---" * 7 + "|"]
     for one in (first, *others):
         ratio = paired_ratio(first["seconds"], one["seconds"])
-        cells = [one["name"], f"{one['megabytes']:.1f}", f"{one['perplexity']:.2f}"]
-        cells += [
+        cells = [
+            one["name"],
+            f"{one['megabytes']:.1f}",
+            f"{one['perplexity']:.2f}",
             f"{one['perplexity'] / first['perplexity'] - 1:+.2%}",
             f"{1000 * float(np.median(one['seconds'])):.0f}",
-        ]
-        cells += [
             "" if one is first else f"{ratio.value:.1f} [{ratio.low:.1f}, {ratio.high:.1f}]",
             f"{one['same']:.0%}",
         ]
