@@ -31,6 +31,10 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder for the results; by default runs/NAME.")] = None,
     overrides: Overrides = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")] = False,
+    reuse: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Take over the steps of another run, up to the first that differs."),
+    ] = None,
     track: Track = None,
     json: Json = False,
 ) -> None:
@@ -41,7 +45,7 @@ def run(
 
     from compress.engine.pipeline import run_recipe
 
-    done = run_recipe(wanted, out or Path("runs") / wanted.name, resume=resume)
+    done = run_recipe(wanted, out or Path("runs") / wanted.name, resume=resume, reuse=reuse)
     if json:
         write_json(
             {

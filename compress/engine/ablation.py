@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compress.artifact.artifact import Artifact, load
+from compress.engine.run_folder import STEPS
 from compress.engine.steps import run
 from eval.errors import UserError
 from eval.progress.stages import stage
@@ -54,11 +55,11 @@ def ablations(recipe: Recipe, student: Artifact, inputs: Inputs, out: Path) -> I
     for number, step in enumerate(recipe.steps):
         name = f"without {step.name}" + (f" {number + 1}" if names.count(step.name) > 1 else "")
         folder = out / "without" / f"{number + 1}-{step.name}"
-        before = load(out / "steps" / f"{number}-{names[number - 1]}") if number else student
+        before = load(out / STEPS / f"{number}-{names[number - 1]}") if number else student
         rest = recipe.model_copy(update={"steps": recipe.steps[number + 1 :], "seed": recipe.seed + number + 1})
         try:
             with tracked_as(name), stage(name):
-                made = run(rest, before, inputs, folder=folder / "steps", anew=True)
+                made = run(rest, before, inputs, folder=folder / STEPS, anew=True)
         except UserError as error:
             logger.warning("%s: cannot run (%s)", name, "; ".join(error.problems))
             yield Ablation(name, folder, reason="; ".join(error.problems))

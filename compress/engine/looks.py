@@ -58,8 +58,23 @@ def look(folder: Path, split: str, examples: Examples, models: Sequence[Predicto
     candidates = {model.name: _digest(model) for model in models}
     time = datetime.now(UTC).isoformat(timespec="seconds")
     now = Look(time=time, split=split, digest=examples.digest, candidates=candidates, claim=claim)
-    rows = [row.model_dump() for row in (*read_looks(folder), now)]
-    atomic_write(folder / LOOKS_FILE, (json.dumps(rows, indent=1) + "\n").encode())
+    _write([*read_looks(folder), now], folder)
+
+
+def carry_looks(run: Path, out: Path) -> None:
+    """Count the openings of another run as those of a run that takes over its steps: what they showed chose its recipe.
+
+    Args:
+        run: Folder of the other run.
+        out: Folder of the run that takes over.
+
+    Raises:
+        UserError: If a file is damaged.
+    """
+    own = read_looks(out)
+    carried = [one for one in read_looks(run) if one not in own]
+    if carried:
+        _write(sorted([*carried, *own], key=lambda one: one.time), out)
 
 
 def told(looks: Sequence[Look]) -> str:
@@ -78,6 +93,11 @@ def told(looks: Sequence[Look]) -> str:
     often = "once" if len(same) == 1 else f"{len(same):,} times"
     many = f"{len(models):,} candidate{'s' if len(models) > 1 else ''}"
     return f"The split {looks[-1].split} was opened {often}, for {many}."
+
+
+def _write(looks: Sequence[Look], folder: Path) -> None:
+    rows = [one.model_dump() for one in looks]
+    atomic_write(folder / LOOKS_FILE, (json.dumps(rows, indent=1) + "\n").encode())
 
 
 def _digest(model: Predictor) -> str:

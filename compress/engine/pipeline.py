@@ -19,22 +19,28 @@ from compress.engine.baseline import BASELINE, baseline_notes, without_teacher
 from compress.engine.beside_scores import with_more
 from compress.engine.claim_file import claim_of, fix_claim
 from compress.engine.kept_results import keep_results, kept_results, measured_from
-from compress.engine.looks import look, read_looks, told
+from compress.engine.looks import carry_looks, look, read_looks, told
 from compress.engine.preflight import foresee, result_name
 from compress.engine.preparation import Prepared, prepare, refuse_several
-from compress.engine.provenance import content_of, export_made_from
 from compress.engine.reference_exports import ReferenceExports, always_for, reference_exports
-from compress.engine.run_folder import MODEL, PAGE, RESULTS_FILE, provisional, refuse_other_run, save_result, take
+from compress.engine.run_exports import form_in, runs_here, target_in, write_exports
+from compress.engine.run_folder import (
+    MODEL,
+    PAGE,
+    RESULTS_FILE,
+    STEPS,
+    provisional,
+    refuse_other_run,
+    save_result,
+    steps_to_reuse,
+    take,
+)
 from compress.engine.steps import run, step_notes
 from compress.engine.tracked_run import track_results, tracked
-from compress.export.runtime.manifest import MANIFEST, target_of
 from compress.recipe import Recipe
 from eval.comparison import measure_together
 from eval.cost.latency import LatencyPlan
-from eval.cost.machine import cpu_name
 from eval.errors import UserError
-from eval.files.json_text import read_json
-from eval.files.typed_json import json_digest
 from eval.files.writing import atomic_write
 from eval.measurement import scored_examples
 from eval.naming import public_name
@@ -47,7 +53,6 @@ from teachers.training.tracking import tracked_as
 
 if TYPE_CHECKING:
     from compress.engine.preview import Preview
-    from eval.data.loading import Task
     from eval.inference import Predictor
     from eval.task import Examples
 
@@ -81,13 +86,15 @@ class Run:
     notes: tuple[str, ...] = ()
 
 
-def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
+def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False, reuse: str | Path | None = None) -> Run:
     """Run a recipe from beginning to end.
 
     Args:
         recipe: What to do.
         out: Folder for results; it must be new, empty, or hold an interrupted run of the same recipe.
         resume: Go on with what ``out`` holds.
+        reuse: Folder of another run: its steps, up to the first that differs, are taken over, and its looks at the
+            split that reports count as this one's.
 
     Raises:
         UserError: If recipe, data, teacher or folder are unusable.
@@ -101,28 +108,31 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False) -> Run:
         )
     refuse_several(recipe)
     refuse_other_run(recipe, out, resume)
+    earlier = None if reuse is None else steps_to_reuse(Path(reuse), out)
     plan = [CHECK, *(step.name for step in recipe.steps)]
     plan += [EXPORT] if recipe.export else []
     plan += [MEASURE] if recipe.evaluate is not None else []
     with whole(recipe.name, plan, kept_in=out), ExitStack() as trackers:
         with stage(CHECK):
             with provisional(out):
-                seen = foresee(recipe, out / "steps")
+                seen = foresee(recipe, out / STEPS)
             trackers.enter_context(tracked(recipe, out))
             prepared = _prepared(recipe, seen, out)
-        return _carried_out(recipe, prepared, out)
+            if reuse is not None:
+                carry_looks(Path(reuse), out)
+        return _carried_out(recipe, prepared, out, earlier)
 
 
-def _carried_out(recipe: Recipe, prepared: Prepared, out: Path) -> Run:
+def _carried_out(recipe: Recipe, prepared: Prepared, out: Path, earlier: Path | None) -> Run:
     for note in prepared.roles.notes if prepared.roles is not None else ():
         logger.info("data: %s", note)
-    artifact = run(recipe, prepared.student, prepared.inputs, folder=out / "steps", dry_run_first=False)
+    artifact = run(recipe, prepared.student, prepared.inputs, folder=out / STEPS, dry_run_first=False, reuse=earlier)
     artifact = replace(artifact, name=recipe.name, folder=out / MODEL)
     save_result(artifact, out)
     exports: dict[str, Path] = {}
     if recipe.export:
         with stage(EXPORT):
-            exports = _export(recipe, artifact, prepared, out)
+            exports = write_exports(recipe, artifact, prepared, out)
     results: tuple[Result, ...] = ()
     page = None
     notes: list[str] = []
@@ -158,79 +168,6 @@ def _prepared(recipe: Recipe, seen: Preview, out: Path) -> Prepared:
     return prepare(recipe, roles=seen.roles)
 
 
-def _runs(export: Path) -> bool:
-    """Whether an export answers on this machine; what is made for the browser does so there."""
-    from compress.export.targets.target_registry import library_of
-
-    return library_of(_target(export)) is not None
-
-
-def _target(export: Path) -> str:
-    return target_of(read_json(export / MANIFEST))
-
-
-def _form(export: Path) -> str:
-    """Return target and number format of an export, such as ``onnx-int8``."""
-    manifest = read_json(export / MANIFEST)
-    return f"{target_of(manifest)}{'-int8' if manifest['scheme'] == 'int8' else ''}"
-
-
-def _export(recipe: Recipe, artifact: Artifact, prepared: Prepared, out: Path) -> dict[str, Path]:
-    """Write every export that the recipe asks for, unless it is there and was made from the same model, data, settings.
-
-    An export has to agree with its model on the examples that choose. The model lies in ``out`` too. int8 stands beside
-    fp32, so that the two can be compared.
-    """
-    from compress.export.folder import export, in_8_bits
-    from compress.export.targets.target_registry import FASTEST
-    from compress.onnx_graph.float_graph import traced_once
-
-    exports: dict[str, Path] = {}
-    task, calibration = prepared.task, prepared.inputs.calibration
-    examples = task.select if task is not None and len(task.select) else None
-    content = content_of(out / MODEL)
-    with traced_once():
-        for block in recipe.export:
-            target, settings = block.target, block.settings
-            if target == FASTEST and task is not None:
-                exports[target] = _fastest(recipe, artifact, task, settings, out / target)
-                continue
-            quantized = in_8_bits(target, artifact, settings.int8)
-            wanted = {target: False} | ({f"{target}-int8": True} if quantized else {})
-            for name, int8 in wanted.items():
-                if name in exports:
-                    continue
-                exports[name] = folder = out / name
-                how: dict[str, Any] = {"int8": int8, "name": f"{recipe.name} {name}", "agreement": settings.agreement}
-                own: dict[str, Any] = {"options": settings.own()} if settings.own() else {}
-                seen = None if examples is None else examples.digest
-                ranges = {} if calibration is None or not int8 else {"calibration": calibration.digest}
-                said = {"model": content, "examples": seen, "says": "chosen_on", **ranges, **how, **own}
-                made_from = json_digest(said)
-                if export_made_from(folder) != made_from:
-                    given: dict[str, Any] = {"examples": examples or (), "calibration": calibration or ()}
-                    with stage(name):
-                        report = export(artifact, folder, target, made_from=made_from, **given, **how, **own)
-                    for note in report.notes:
-                        logger.info("%s: %s", name, note)
-    return exports
-
-
-def _fastest(recipe: Recipe, artifact: Artifact, task: Task, settings: Any, folder: Path) -> Path:
-    """Write the fastest export for this machine, unless it is there and was chosen by the same data and settings."""
-    from compress.export.tune import tune
-
-    how = {"goal": settings.goal, "name": f"{recipe.name} {folder.name}"}
-    how |= {} if settings.agreement is None else {"agreement": settings.agreement}
-    data = {"select": task.select.digest, "train": task.train.digest}
-    made_from = json_digest({"model": content_of(folder.parent / MODEL), "machine": cpu_name(), **data, **how})
-    if export_made_from(folder) != made_from:
-        with stage(folder.name):
-            chosen = tune(artifact, folder, task, made_from=made_from, **how).chosen
-        logger.info("%s: %s", folder.name, chosen.place)
-    return folder
-
-
 def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predictor], list[str]]:
     """Return the models that the recipe gives without each of its steps, their exports, and what could not be run."""
     from compress.export.runtime.answering import Runtime
@@ -244,8 +181,8 @@ def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predic
             notes.append(f"The recipe {ablation.name} cannot run: {ablation.reason}.")
             continue
         models.append(ablation.artifact)
-        exports = _export(recipe, ablation.artifact, prepared, ablation.folder)
-        runnable = {name: at for name, at in exports.items() if _runs(at)}
+        exports = write_exports(recipe, ablation.artifact, prepared, ablation.folder)
+        runnable = {name: at for name, at in exports.items() if runs_here(at)}
         threads = torch.get_num_threads()
         models += [
             Runtime(at, threads, name=f"{ablation.name}, {name}", spinning=False) for name, at in runnable.items()
@@ -292,7 +229,7 @@ def evaluate(
     models: list[Predictor] = [] if unchanged else [artifact]  # of the same model one row is enough
     if block.baseline:
         models.append(replace(_baseline(recipe, prepared, out), name=BASELINE))
-    threads, runnable = torch.get_num_threads(), {name: at for name, at in exports.items() if _runs(at)}
+    threads, runnable = torch.get_num_threads(), {name: at for name, at in exports.items() if runs_here(at)}
     own_exports: list[Predictor] = [Runtime(at, threads, name=name, spinning=False) for name, at in runnable.items()]
     models += [*own_exports, *indexed(own_exports or [artifact], block.index), *others]
     if reference is not None and result_name(reference.name) in {result_name(model.name) for model in models}:
@@ -301,7 +238,7 @@ def evaluate(
     if block.latency is not None:
         plan = LatencyPlan(**block.latency.model_dump())
         # The unchanged model in the same form would be held against itself, so its float32 stands there.
-        forms = {name: _target(at) if unchanged else _form(at) for name, at in runnable.items()}
+        forms = {name: target_in(at) if unchanged else form_in(at) for name, at in runnable.items()}
         always = always_for(task.spec.kind, unchanged)
         if block.reference_exports:
             own = reference_exports(reference, forms, threads, prepared.inputs.calibration, always)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("compress.engine.run_folder")
 
-RECIPE_FILE, MODEL, RESULTS, RESULTS_FILE, PAGE = "recipe.yaml", "model", "results", "results.json", "report.html"
+RECIPE_FILE, STEPS, MODEL = "recipe.yaml", "steps", "model"
+RESULTS, RESULTS_FILE, PAGE = "results", "results.json", "report.html"
 """What stands in the folder of a run."""
 FREE = ("export", "evaluate", "ablate", "track")
 """Parts of a recipe that may change from one run to the next in the same folder: they train no model of it anew."""
@@ -58,12 +59,29 @@ def refuse_other_run(recipe: Recipe, out: Path, resume: bool) -> None:
     # A run of an earlier version that was killed while it wrote this left it empty; the steps know what they are of.
     if earlier.strip() and _trained_part(earlier, mark) != _trained_part(recipe_to_yaml(recipe), mark):
         raise UserError(
-            f"{out}: holds a run of another recipe (see {RECIPE_FILE} there); choose another --out; "
-            f"only {', '.join(FREE)} may change"
+            f"{out}: holds a run of another recipe (see {RECIPE_FILE} there); choose another --out, and add "
+            f"--reuse {out} to take over the steps that are the same; only {', '.join(FREE)} may change here"
         )
     names = [f"{block.target}{kind}" for block in recipe.export for kind in ("", "-int8")]
     if taken := [problem for name in names for problem in occupied(out / name)]:
         raise UserError(*taken)
+
+
+def steps_to_reuse(run: Path, out: Path) -> Path:
+    """Return where another run keeps its steps.
+
+    Args:
+        run: Its folder.
+        out: The folder of the run that takes them over.
+
+    Raises:
+        UserError: If it is no folder of a run, or the same.
+    """
+    if not (run / RECIPE_FILE).is_file():
+        raise UserError(f"{run}: holds no {RECIPE_FILE}, so it is no run whose steps could be taken over by --reuse")
+    if run.resolve() == out.resolve():
+        raise UserError(f"{run}: is --out as well as --reuse; to go on with the run it holds take --resume")
+    return run / STEPS
 
 
 def take(out: Path, recipe: Recipe | None = None) -> None:

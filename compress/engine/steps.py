@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from compress.registry import get, names, package_of
 from compress.technique import Inputs, Outcome, Technique
 from compress.traits import UNPRUNED, Handover, Trait
 from eval.errors import CompressError, UserError
+from eval.files.writing import atomic_folder
 from eval.inference import predict
 from eval.kinds.kind_registry import kind_of
 from eval.naming import without_paths
@@ -54,6 +56,7 @@ def run(
     folder: str | Path | None = None,
     dry_run_first: bool = True,
     anew: bool = False,
+    reuse: Path | None = None,
 ) -> Artifact:
     """Apply the steps of a recipe to ``student``, which stays as it is.
 
@@ -65,6 +68,7 @@ def run(
         dry_run_first: Whether the whole recipe first runs with one optimizer step per step, to fail early.
         anew: Whether a step that ``folder`` keeps, but that was made from something else, is made anew; else it is
             refused, for what was trained is not thrown away unasked.
+        reuse: Where another run kept its steps; up to the first that differs they are taken over into ``folder``.
 
     Returns:
         The result with its lineage.
@@ -85,6 +89,10 @@ def run(
             raise UserError(*(sentence for _, sentence in found_late))
     for index, step in enumerate(recipe.steps):
         place = None if places is None else places[index]
+        if place is not None and reuse is not None and not is_artifact(place):
+            reuse = (
+                reuse if _taken_over(reuse / place.name, place, step, artifact, inputs, recipe.seed + index) else None
+            )
         artifact = run_step(step, artifact, inputs, recipe.seed + index, place, anew)
     return artifact
 
@@ -267,12 +275,7 @@ def _kept(place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed
     if not is_artifact(place):
         return None
     found = load(place)
-    wanted = identity(step, artifact, inputs, seed)
-    last = found.lineage[-1].model_dump(mode="json")
-    differing = sorted(key for key in wanted if json.dumps(last[key]) != json.dumps(wanted[key]))
-    given, before = artifact.lineage[-1].files, found.lineage[-2].files
-    changed = sorted(name for name in given.keys() | before.keys() if given.get(name) != before.get(name))
-    differing += [f"{name} of the model before" for name in changed if before]  # earlier versions recorded none
+    differing = _differing(found, step, artifact, inputs, seed)
     if differing and anew:
         logger.info("%s: was made from something else (%s differ)", place, ", ".join(differing))
         return None
@@ -283,6 +286,41 @@ def _kept(place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed
             "(exports, baseline, results) is then made anew as well"
         )
     return replace(found, name=artifact.name)
+
+
+def _differing(found: Artifact, step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> list[str]:
+    """Return in what a kept result was made from something else than this step would make it from."""
+    wanted = identity(step, artifact, inputs, seed)
+    last = found.lineage[-1].model_dump(mode="json")
+    differing = sorted(key for key in wanted if json.dumps(last[key]) != json.dumps(wanted[key]))
+    given, before = artifact.lineage[-1].files, found.lineage[-2].files
+    changed = sorted(name for name in given.keys() | before.keys() if given.get(name) != before.get(name))
+    return differing + [f"{name} of the model before" for name in changed if before]  # earlier versions recorded none
+
+
+def _taken_over(kept: Path, place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> bool:
+    """Take over what another run kept of this very step, if it did."""
+    differing = _differing(load(kept), step, artifact, inputs, seed) if is_artifact(kept) else []
+    if differing:
+        logger.info("%s: is not taken over (%s differ)", kept, ", ".join(differing))
+    if differing or not is_artifact(kept):
+        return False
+    logger.info("%s: is taken over", kept)
+    copy_step(kept, place)
+    return True
+
+
+def copy_step(kept: Path, place: Path) -> None:
+    """Put what is kept of a step where another run looks for it; no bytes are copied where the disk allows it."""
+    with atomic_folder(place, "the step") as beside:
+        shutil.copytree(kept, beside, copy_function=_link, dirs_exist_ok=True)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def _verify(step: Technique, model: TaskModel, inputs: Inputs) -> None:

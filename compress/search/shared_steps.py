@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compress.artifact.artifact import Artifact
-from compress.engine.steps import identity, run_step, step_folders
+from compress.engine.steps import copy_step, identity, run_step, step_folders
 from eval.files.typed_json import json_digest
 from eval.files.writing import exclusive
 
@@ -47,14 +45,7 @@ def _place(store: Path, step: Technique, artifact: Artifact, inputs: Inputs, see
 
 
 def take_over(recipe: Recipe, places: list[Path], folder: Path) -> None:
-    """Put the kept steps of a recipe where a run of it looks for them; no bytes are copied where the disk allows it."""
+    """Put the kept steps of a recipe where a run of it looks for them."""
     for place, wanted in zip(places, step_folders(recipe, folder), strict=True):
         if not wanted.exists():
-            shutil.copytree(place, wanted, copy_function=_link)
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+            copy_step(place, wanted)

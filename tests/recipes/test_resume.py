@@ -7,6 +7,7 @@ import pytest
 
 from compress.artifact.artifact import load
 from compress.cli import main
+from compress.engine import steps
 from compress.engine.pipeline import run_recipe
 from compress.recipe import parse_recipe
 from eval.comparison import measure_together
@@ -247,10 +248,75 @@ def test_a_recipe_that_was_refused_can_be_mended_and_run(scene, capsys):
     assert main(["run", "recipe.yaml", "--out", "out"]) == 0
 
 
+LONGER = RECIPE.replace("{alpha: 0.9}]", "{alpha: 0.9}, prune.magnitude: {sparsity: 0.5}]").replace(
+    ", baseline: true", ""
+)
+"""The recipe with a step more."""
+
+
+def reuse(scene, recipe, out="longer", of="out"):
+    (scene / "recipe.yaml").write_text(recipe)
+    return main(["run", "recipe.yaml", "--out", out, "--reuse", of])
+
+
+def test_steps_of_another_run_are_taken_over_up_to_the_first_that_differs(scene, capsys, monkeypatch):
+    kept = load(scene / "out" / "steps" / "1-distill.logits")
+    ran = []
+    apply_step = steps.apply_step
+    monkeypatch.setattr(steps, "apply_step", lambda step, *how: ran.append(step.name) or apply_step(step, *how))
+    assert reuse(scene, LONGER) == 0, capsys.readouterr().err
+    assert ran[-1] == "prune.magnitude"
+    assert ran.count("distill.logits") == 1, "in the dry run alone"
+    taken = load(scene / "longer" / "steps" / "1-distill.logits")
+    assert (taken.digest, taken.lineage) == (kept.digest, kept.lineage)
+    assert load(scene / "longer" / "model").lineage[: len(kept.lineage)] == kept.lineage
+    assert load(scene / "out" / "model").digest == kept.digest
+    assert resume(scene, RECIPE) == 0, "what steps were taken from stays as it was"
+
+
+def test_a_step_that_differs_is_trained(scene, caplog):
+    assert reuse(scene, LONGER.replace("alpha: 0.9", "alpha: 0.8")) == 0
+    assert "1-distill.logits: is not taken over (config differ)" in caplog.text
+    assert "is taken over" not in caplog.text
+    assert load(scene / "longer" / "steps" / "1-distill.logits").lineage[-1].config["alpha"] == 0.8
+
+
+def test_looks_of_a_run_whose_steps_are_taken_over_count(scene, capsys):
+    earlier = json.loads((scene / "out" / "looks.json").read_text())
+    assert reuse(scene, LONGER) == 0
+    looks = json.loads((scene / "longer" / "looks.json").read_text())
+    assert looks[: len(earlier)] == earlier
+    assert len(looks) == len(earlier) + 1
+    assert f"was opened {len(looks)} times" in capsys.readouterr().out
+    assert json.loads((scene / "out" / "looks.json").read_text()) == earlier
+
+
+@pytest.mark.parametrize(
+    ("of", "problem"),
+    [
+        ("nowhere", "nowhere: holds no recipe.yaml, so it is no run"),
+        ("data", "data: holds no recipe.yaml, so it is no run"),
+        ("out/../longer", "is --out as well as --reuse"),
+    ],
+)
+def test_what_is_no_other_run_gives_no_steps(scene, capsys, of, problem):
+    if "longer" in of:
+        shutil.copytree(scene / "out", scene / "longer")
+    (scene / "recipe.yaml").write_text(RECIPE)
+    assert main(["run", "recipe.yaml", "--out", "longer", "--resume", "--reuse", of]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_a_run_of_another_recipe_says_how_its_steps_are_taken_over(scene, capsys):
+    assert resume(scene, LONGER) == 2
+    assert "--reuse out to take over the steps that are the same" in " ".join(capsys.readouterr().err.split())
+
+
 KILLED = """
 import os, signal, sys
 from eval.files import writing
 from compress.cli import main
+from compress.engine import steps
 settle = writing._settle
 def killed(folder, mode=None):
     if (folder / sys.argv[1]).exists():

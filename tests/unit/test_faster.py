@@ -67,7 +67,7 @@ def test_the_fastest_is_no_target_of_its_own(tmp_path):
 
 
 def test_a_recipe_asks_for_the_fastest_in_one_word(tmp_path, monkeypatch):
-    from compress.engine import pipeline
+    from compress.engine import run_exports
     from compress.export import tune
     from compress.recipe.from_yaml import parse_recipe
 
@@ -76,16 +76,16 @@ def test_a_recipe_asks_for_the_fastest_in_one_word(tmp_path, monkeypatch):
     recipe = parse_recipe("seed: 1\nteacher: {model: x}\nexport: [fastest: {agreement: 0.0, goal: throughput}]\n")
     monkeypatch.setitem(tune.tune.__kwdefaults__, "seconds", 0.02)
     monkeypatch.setattr(tune, "VARIANTS", {"int8": tune._by_tensor})
-    monkeypatch.setattr(pipeline, "content_of", lambda folder: "a model")
+    monkeypatch.setattr(run_exports, "content_of", lambda folder: "a model")
     prepared = SimpleNamespace(task=task, inputs=SimpleNamespace(calibration=task.train[:8]))
     for _ in range(2):  # the second time it is found
-        exports = pipeline._export(recipe, model, prepared, tmp_path)
+        exports = run_exports.write_exports(recipe, model, prepared, tmp_path)
         assert exports == {"fastest": tmp_path / "fastest"}
         monkeypatch.setattr(tune, "tune", None)
     manifest = json.loads((tmp_path / "fastest" / "export.json").read_text(encoding="utf-8"))
     assert (manifest["target"], manifest["tuned"]["goal"]) == ("onnx", "throughput")
-    assert pipeline._runs(tmp_path / "fastest")
-    assert pipeline._form(tmp_path / "fastest") == "onnx-int8"
+    assert run_exports.runs_here(tmp_path / "fastest")
+    assert run_exports.form_in(tmp_path / "fastest") == "onnx-int8"
     assert Runtime(tmp_path / "fastest").predict(["a line"]).answers
 
 
