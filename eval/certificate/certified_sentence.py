@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eval.certificate.contents import Certificate
+from eval.kinds.kind_registry import kind_names
+from eval.scores import metrics_of
 
-TESTS = {"score interval": "Tango's score interval", "score interval by group": "Tango's score interval, by group"}
-"""Methods that are called by the name of who found them."""
 VERDICTS = {
     "non-inferior": ("Certified", "is excluded with {confidence} confidence"),
     "not shown": ("Not certified", "is not excluded with {confidence} confidence"),
@@ -20,7 +20,7 @@ def sentence(main: Certificate) -> str:
     candidate, teacher = (_score(scores.get(claim.metric)) for scores in (outcome.candidate, outcome.teacher))
     points = 100 * claim.margin
     margin = f"{points:.1f} point" if round(points, 1) == 1 else f"{points:.3g} points"
-    test = TESTS.get(claim.method, claim.method)
+    test = _test(main)
     if main.family:
         test += f", corrected by Holm's method for {len(main.family) + 1} candidates"
     loss = f"a loss of more than {margin} {said.format(confidence=f'{100 * claim.confidence:g}%')}"
@@ -31,6 +31,15 @@ def sentence(main: Certificate) -> str:
         f"{word} on {main.data.parts['test'].examples:,} test examples{held}: "
         f"{claim.metric} {candidate} against {teacher}; {loss} ({test})"
     )
+
+
+def _test(main: Certificate) -> str:
+    """Return the name of the test; for shares of single examples that are right it is Tango's."""
+    claim, kind = main.fixed.claim, str(main.task.get("kind"))
+    metric = metrics_of(kind).get(claim.metric) if kind in kind_names() else None
+    if claim.groups:
+        return "paired score interval, by group"
+    return "Tango's score interval" if metric is not None and metric.proportion else "paired score interval"
 
 
 def _score(value: float | None) -> str:

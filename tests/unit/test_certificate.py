@@ -164,6 +164,22 @@ def test_the_sentence(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("metric", "groups", "test"),
+    [
+        ("accuracy", False, "Tango's score interval"),
+        ("accuracy", True, "paired score interval, by group"),
+        ("f1", False, "paired score interval"),
+        ("unheard_of", False, "paired score interval"),
+    ],
+)
+def test_the_sentence_names_the_test(tmp_path, metric, groups, test):
+    main = certificate(tmp_path).main
+    claim = replace(main.fixed.claim, metric=metric, groups=groups)
+    main = replace(main, fixed=replace(main.fixed, claim=claim))
+    assert sentence(main).endswith(f"95% confidence ({test})")
+
+
 def test_a_certificate_that_shows_nothing_is_valid_and_says_so(tmp_path):
     file = tmp_path / "model.cert"
     file.write_bytes(certificate(tmp_path, margin=0.001).to_bytes())
