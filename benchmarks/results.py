@@ -2,8 +2,8 @@
 
     COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.results distillation --out runs [--seeds 1] [--only sst2]
 
-It prepares the inputs of the page's studies (students of general distillation, pretrained networks, a small Chinese
-base), runs the studies, each in its own folder below ``--out``, and puts their tables into the page,
+It prepares the inputs of the page's studies (students of general distillation, pretrained networks, facts, a small
+Chinese base), runs the studies, each in its own folder below ``--out``, and puts their tables into the page,
 between ``<!-- study NAME -->`` and ``<!-- end -->``, and their plots into docs/results/plots. Tables are made from the
 records in benchmarks/results alone (``benchmarks.archive``): a row of which there is a record is not run again, and one
 without is "being measured". A page takes hours on two cores, and several machines may share them: commit the records.
@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import pretrained
+from benchmarks import place_facts, pretrained
 from benchmarks.archive import Archive, plain
 from benchmarks.data import squad_documents
 from benchmarks.study import LAST, Study, block, draw_plots, outcomes, run_study
@@ -63,6 +63,8 @@ PAGES = {
         "teachers-msra",
         "teachers-strategies",
         "teachers-line",
+        "teachers-entities",
+        "families-xlnet",
     ),
     "combined": ("combined-sst2", "families-mrpc", "families-conll2003", "families-squad"),
     "embedders": (
@@ -88,6 +90,7 @@ def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
         "SQUAD_SEARCH": lambda: squad_documents.written(
             Path(os.environ["COMPRESS_DATA"]) / "squad1", out / "squad_search"
         ),
+        "COMPRESS_FACTS": lambda: place_facts.written(out / "facts.tsv"),
         "PRETRAINED": lambda: pretrained.networks(out / "pretrained"),
     }
 
