@@ -98,15 +98,18 @@ def evaluate(
         torch.set_num_threads(opened["threads"])
 
     from compress.engine.beside_scores import with_more
+    from compress.engine.looks import look_again
     from eval.comparison import measure_together
     from eval.cost.latency import LatencyPlan
     from eval.data.roles import reporting
     from eval.files.writing import atomic_write
+    from eval.measurement import scored_examples
     from eval.ranking.indexed import indexed
 
     split = reporting(wanted, split)
     timing = LatencyPlan() if latency and arithmetic is None else None  # an emulation takes its time
     models = [candidate, *indexed([candidate], forms)]
+    counted = look_again(Path(model), split, scored_examples(wanted, split), models)
     results = measure_together(models, wanted, reference, split, margin, timing, seed)
     known = {found.name: found for found in (*models, reference) if found is not None}
     asked = {"stress": stress, "attributions": attributions, "memory": timing is not None}
@@ -125,6 +128,8 @@ def evaluate(
     from eval.report.console import to_text
 
     typer.echo(to_text(results))
+    if counted:
+        typer.echo(counted)
 
 
 def _arithmetic(given: str | None) -> Arithmetic | None:

@@ -61,6 +61,31 @@ def look(folder: Path, split: str, examples: Examples, models: Sequence[Predicto
     _write([*read_looks(folder), now], folder)
 
 
+def look_again(place: Path, split: str, examples: Examples, models: Sequence[Predictor]) -> str:
+    """Count that the examples by which a run reports are opened once more, outside of the run.
+
+    Args:
+        place: Folder of a model or an export; it is counted if it stands in the folder of a run.
+        split: Name of the split that is opened.
+        examples: Those of it that are scored.
+        models: What is scored.
+
+    Returns:
+        How often they have been opened by now; empty where none of a run's are.
+
+    Raises:
+        UserError: If the run's file is damaged.
+    """
+    folder = place.resolve().parent
+    if all(one.digest != examples.digest for one in read_looks(folder)):
+        return ""
+    try:
+        look(folder, split, examples, models)
+    except OSError as error:
+        return f"This look at the split {split} could not be counted in {folder / LOOKS_FILE} ({error})."
+    return told(read_looks(folder))
+
+
 def carry_looks(run: Path, out: Path) -> None:
     """Count the openings of another run as those of a run that takes over its steps: what they showed chose its recipe.
 

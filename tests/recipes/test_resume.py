@@ -291,6 +291,17 @@ def test_looks_of_a_run_whose_steps_are_taken_over_count(scene, capsys):
     assert json.loads((scene / "out" / "looks.json").read_text()) == earlier
 
 
+@pytest.mark.parametrize(("split", "counts"), [("test", True), ("validation", False)])
+@pytest.mark.parametrize("model", ["model", "onnx-int8"])
+def test_an_evaluation_of_a_model_of_a_run_is_a_look(scene, capsys, model, split, counts):
+    before = json.loads((scene / "out" / "looks.json").read_text())
+    assert main(["eval", f"out/{model}", "--data", "data", "--split", split, "--no-latency"]) == 0
+    looks = json.loads((scene / "out" / "looks.json").read_text())
+    assert looks[: len(before)] == before
+    assert len(looks) == len(before) + counts
+    assert ("The split test was opened 2 times, for 4 candidates." in capsys.readouterr().out) == counts
+
+
 @pytest.mark.parametrize(
     ("of", "problem"),
     [
