@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from compress.engine.claim_file import read_claims
 from eval.files.typed_json import read_values, typed
 from eval.files.writing import atomic_write
 from eval.ranking.indexed import indexed_name
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from eval.task import Examples
 
 LOOKS_FILE = "looks.json"
+NO_CLAIM = "none"
+"""What a look that was taken over from a run that claimed nothing has for a claim."""
 
 
 class Look(BaseModel):
@@ -29,7 +32,7 @@ class Look(BaseModel):
         split: Its name.
         digest: SHA-256 of its examples.
         candidates: Digest of each model that was scored on it, by its name.
-        claim: Digest of the claim that was fixed before (``eval.certificate.contents.Fixed``).
+        claim: Digest of the claim that was fixed before (``eval.certificate.contents.Fixed``), or ``NO_CLAIM``.
     """
 
     time: str
@@ -79,8 +82,9 @@ def look_again(place: Path, split: str, examples: Examples, models: Sequence[Pre
     folder = place.resolve().parent
     if all(one.digest != examples.digest for one in read_looks(folder)):
         return ""
+    claim = next((fixed.digest for fixed in reversed(read_claims(folder))), "")
     try:
-        look(folder, split, examples, models)
+        look(folder, split, examples, models, claim)
     except OSError as error:
         return f"This look at the split {split} could not be counted in {folder / LOOKS_FILE} ({error})."
     return told(read_looks(folder))
@@ -97,7 +101,8 @@ def carry_looks(run: Path, out: Path) -> None:
         UserError: If a file is damaged.
     """
     own = read_looks(out)
-    carried = [one for one in read_looks(run) if one not in own]
+    earlier = [one.model_copy(update={"claim": one.claim or NO_CLAIM}) for one in read_looks(run)]
+    carried = [one for one in earlier if one not in own]
     if carried:
         _write(sorted([*carried, *own], key=lambda one: one.time), out)
 

@@ -11,9 +11,11 @@ import pytest
 from compress import certify, recheck
 from compress.certification.certifying import _candidate
 from compress.certification.replaying import chosen_in
+from compress.cli import main
 from compress.engine.claim_file import CLAIM_FILE, read_claims
 from compress.engine.looks import read_looks
 from compress.engine.pipeline import run_recipe
+from compress.recipe import parse_recipe
 from compress.recipe.from_yaml import read_recipe
 from eval.certificate.findings import Word
 from eval.certificate.rechecking import read_certificate
@@ -139,6 +141,21 @@ def test_a_margin_that_is_moved_afterwards_is_refused(scene, copied):
     (copied / "recipe.yaml").write_text(text.replace("0.05", "0.3"), encoding="utf-8")
     with pytest.raises(UserError, match=r"margin moved afterwards: the recipe says 0\.3"):
         certify(copied, copied / "model.cert", model="onnx-int8")
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_looks_of_an_evaluation_and_of_a_run_whose_steps_are_taken_over_are_certified(scene, copied, tmp_path, claims):
+    if not claims:  # as a run against nothing leaves them
+        (copied / "claim.json").unlink()
+        looks = [one | {"claim": ""} for one in json.loads((copied / "looks.json").read_text())]
+        (copied / "looks.json").write_text(json.dumps(looks))
+    assert main(["eval", str(copied / "model"), "--data", str(scene / "data"), "--no-latency"]) == 0
+    text = (scene / "recipe.yaml").read_text().replace("0.05", "0.1").replace("stress: true, ", "")
+    done = run_recipe(parse_recipe(text), tmp_path / "again", reuse=copied)
+    assert "The split test was opened 3 times" in " ".join(done.notes)
+    certify(done.folder, tmp_path / "model.cert", model="onnx-int8")
+    report = recheck(tmp_path / "model.cert", level=1)
+    assert report.word == Word.VALID, report
 
 
 def test_a_selection_is_refused(copied):
