@@ -27,6 +27,7 @@ from compress.export.runtime.answering import Runtime
 from eval.cost.machine import in_one_line
 from eval.cost.timing import interleave, paired_ratio
 from eval.data.loading import load_task
+from eval.errors import quantity
 from eval.inference import Predictor
 from eval.measurement import measure
 from teachers.taskmodel import TaskModel
@@ -122,7 +123,7 @@ def table(found: Iterable[Mapping[str, Any]], tokens: int) -> str:
 
 def report(found: Mapping[str, Any]) -> str:
     """Return the table of what was kept, and what it was measured on."""
-    told = f"{found['threads']} thread{'s' if found['threads'] > 1 else ''}; {in_one_line(found['machine'])}"
+    told = f"{quantity(found['threads'], 'thread')}; {in_one_line(found['machine'])}"
     return f"{table(found['rows'], found['tokens'])}\n\n{told}; commit {found['commit']}."
 
 

@@ -18,6 +18,7 @@ from benchmarks.engines.engine import tool_of
 from benchmarks.results import DOCS, fill
 from eval.cost.machine import VNNI, in_one_line
 from eval.cost.timing import Median, paired_ratio
+from eval.errors import quantity
 
 NAME = "inference"
 """Name of the part of docs/results/inference.md that is made here, and the beginning of the records' names."""
@@ -226,7 +227,7 @@ def share(measured: Sequence[Measured], rates: Mapping[str, Mapping[str, float]]
 def circumstances(found: Mapping[str, Any], measured: Sequence[Measured]) -> str:
     """Say what the record was measured on, and how."""
     rounds = [len(times) for row in measured for times in row.seconds.values()]
-    words = [f"{found['threads']} thread{'s' if found['threads'] != 1 else ''} of {in_one_line(found['machine'])}"]
+    words = [f"{quantity(found['threads'], 'thread')} of {in_one_line(found['machine'])}"]
     shown = found["machine"]["versions"]
     for row in measured:
         others = {name: version for name, version in row.versions.items() if shown.get(name) != version}

@@ -18,7 +18,7 @@ from compress.distill.combined import CombinedDistillation
 from compress.objective import ObjectiveBlock, ObjectiveTerm
 from compress.reading.validation_errors import errors_in
 from compress.technique import Inputs, Technique, TrainedTechnique
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import model_inputs
@@ -287,7 +287,8 @@ def label_problems(config: Any, teacher: TaskModel) -> list[str]:
     task: TaskSpec = teacher.task
     own, known = tuple(config.id2label[i] for i in sorted(config.id2label)), task.labels
     if task.outputs and len(own) != task.outputs:
-        return [f"the student has {len(own)} outputs and the teacher {teacher.name} {task.outputs}; set num_labels"]
+        outputs = quantity(len(own), "output")
+        return [f"the student has {outputs} and the teacher {teacher.name} {task.outputs}; set num_labels"]
     unnamed = tuple(f"LABEL_{i}" for i in range(len(known)))
     if kind_of(task.kind).labelled and own != known and unnamed not in (own, known):
         return [f"the student's labels are {list(own)} and the teacher's {list(known)}; give both the same order"]

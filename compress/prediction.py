@@ -15,7 +15,7 @@ from compress.export.runtime.windows import windows
 from compress.export.targets.library import ExportError
 from eval.data.columns import matched_columns
 from eval.data.readers import format_of, read
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 from eval.kinds.kind_registry import kind_of
 
 Item = str | Mapping[str, Any]
@@ -81,7 +81,7 @@ def of_table(
     asked = kind_of(kind)
     fields = asked.given(pair)
     if text and len(text) != len(fields):
-        raise UserError(f"--text: the model reads {' and '.join(fields)}; name {len(fields)} columns")
+        raise UserError(f"--text: the model reads {' and '.join(fields)}; name {quantity(len(fields), 'column')}")
     rows = iter(read(file))
     first = next(rows, None)
     if first is None:

@@ -92,12 +92,33 @@ def nearest(given: str, names: Sequence[str], likeness: float = 0.6) -> str | No
     return next(iter(difflib.get_close_matches(str(given)[:LONGEST_NAME], names, n=1, cutoff=likeness)), None)
 
 
-def few(sentences: Sequence[str], most: int, what: str) -> list[str]:
-    """Return the first sentences, and one that says how many more there are.
+def quantity(number: int, one: str, several: str = "") -> str:
+    """Return a number with its noun, which stands in the singular after 1.
+
+    Args:
+        number: How many.
+        one: The noun in the singular.
+        several: The noun in the plural; by default with an s.
 
     Examples:
-        >>> few(["line 1: is empty", "line 2: is empty", "line 3: is empty"], most=1, what="bad lines")
+        >>> quantity(1, "cell"), quantity(2000, "cell"), quantity(0, "query", "queries")
+        ('1 cell', '2,000 cells', '0 queries')
+    """
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
+def few(sentences: Sequence[str], most: int, what: str, cure: str = "") -> list[str]:
+    """Return the first sentences, and one that says how many more there are.
+
+    Args:
+        sentences: All of them.
+        most: How many are returned.
+        what: What each is about, in the singular.
+        cure: What is added where there are more.
+
+    Examples:
+        >>> few(["line 1: is empty", "line 2: is empty", "line 3: is empty"], most=1, what="bad line")
         ['line 1: is empty', '... and 2 more bad lines']
     """
     more = len(sentences) - most
-    return [*sentences[:most], *([f"... and {more} more {what}"] if more > 0 else [])]
+    return [*sentences[:most], *([f"... and {quantity(more, f'more {what}')}{cure}"] if more > 0 else [])]

@@ -16,7 +16,7 @@ from eval.cost.latency import latency as time_models
 from eval.cost.machine import machine
 from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_bytes, onnx_size
 from eval.data.loading import Task
-from eval.errors import UserError, did_you_mean
+from eval.errors import UserError, did_you_mean, quantity
 from eval.inference import Predictor, answered, batches_by_length, completed, on_gpu
 from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.metrics.own_metric import Function, OwnMetric
@@ -260,7 +260,9 @@ def scored_examples(task: Task, split: str) -> Examples:
     missing = [place for place, example in enumerate(examples) if field is not None and example.get(field) is None]
     if missing:
         named = ", ".join(str(place) for place in missing[:MOST_NAMED])
-        raise UserError(f"measure: {len(missing)} examples of {split!r} have no {field!r}, such as number {named}")
+        raise UserError(
+            f"measure: {quantity(len(missing), 'example')} of {split!r} without {field!r}, such as number {named}"
+        )
     return examples
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eval.errors import UserError, did_you_mean
+from eval.errors import UserError, did_you_mean, quantity
 from eval.examples import Answer, Example
 from eval.kinds.kind_registry import kind_of
 from eval.metrics.own_metric import OwnMetric, own_metric
@@ -116,7 +116,10 @@ def resampler(spec: TaskSpec, answers: Sequence[Answer], examples: Sequence[Exam
     if misfit:
         raise UserError(f"metric: {misfit}")
     if len(answers) != len(examples):
-        raise UserError(f"score: {len(answers)} answers for {len(examples)} examples; there must be one for each")
+        raise UserError(
+            f"score: {quantity(len(answers), 'answer')} for {quantity(len(examples), 'example')}; there must be "
+            "one for each"
+        )
     if not len(examples):
         raise UserError("score: there are no examples to score")
     truth = kind_of(spec.kind).truth

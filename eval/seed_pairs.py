@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 
 if TYPE_CHECKING:
     from eval.result import Result
@@ -39,7 +39,10 @@ def seed_pairs(candidates: Sequence[Result], references: Sequence[Result]) -> li
             raise UserError(*problems)
         return [(one, known[one.training_seed]) for one in candidates]
     if not candidates or len(candidates) != len(references):
-        raise UserError(f"pair: {len(candidates)} candidates cannot be paired off with {len(references)} references")
+        raise UserError(
+            f"pair: {quantity(len(candidates), 'candidate')} cannot be paired off with "
+            f"{quantity(len(references), 'reference')}"
+        )
     twice = [seed for seed, count in Counter(seeds[0]).items() if seed is not None and count > 1]
     if twice:
         raise UserError(f"pair: seed {twice[0]} is that of several candidates; give one result a seed")

@@ -6,7 +6,7 @@ import math
 import os
 from typing import Any
 
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 from teachers.anatomy.encoder import attention_width, shape_of
 
 MOST_PARAMETERS = 2_000_000_000
@@ -57,7 +57,10 @@ def window_problems(config: Any, where: str) -> list[str]:
     windows = given if isinstance(given, list) else [given]
     found = []
     if isinstance(given, list) and len(given) != layers:
-        found.append(f"{where}: attention_window has {len(given)} numbers for {layers} layers; give one for each")
+        found.append(
+            f"{where}: attention_window has {quantity(len(given), 'number')} for "
+            f"{quantity(layers, 'layer')}; give one for each"
+        )
     if odd := [window for window in windows if window < 2 or window % 2]:
         found.append(f"{where}: attention_window {', '.join(map(str, odd))}: must be an even number, at least 2")
     return found

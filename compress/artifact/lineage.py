@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from compress.artifact.record import Record
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 from eval.files.typed_json import json_digest, read_values, typed
 
 FILE = "lineage.json"
@@ -101,7 +101,7 @@ def _unchained(rows: Sequence[Mapping[str, Any]], last: str | None, file: Path) 
         previous = digest
         plain.append(values)
     if previous != last:
-        raise UserError(f"{file}: holds {len(plain)} records, and the last one is missing; {ANEW}")
+        raise UserError(f"{file}: holds {quantity(len(plain), 'record')}, and the last one is missing; {ANEW}")
     return plain
 
 

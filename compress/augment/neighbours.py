@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compress.augment.whole_words import SPARE, others_than, whole_words
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 from eval.files.paths import user_path
 from teachers.anatomy.encoder import word_embeddings
 from teachers.taskmodel import TaskModel
@@ -93,7 +93,9 @@ def vectors_of_file(path: str | Path) -> WordVectors:
                     break
                 row = np.array(numbers, dtype=np.float32)
                 if rows and len(row) != len(rows[0]):
-                    raise UserError(f"{path}:{number}: has {len(row)} numbers, the lines before {len(rows[0])}")
+                    raise UserError(
+                        f"{path}:{number}: has {quantity(len(row), 'number')}, the lines before {len(rows[0])}"
+                    )
                 if word.isalpha():
                     words.append(word)
                     rows.append(row)

@@ -71,7 +71,7 @@ def _checked(source: Source, checker: Checker, labelled: Callable[[Row], bool]) 
         except BadItemError as error:
             bad.append(f"{row.where}: {error}")
     if bad:
-        raise UserError(*few(bad, SHOWN, "bad items"))
+        raise UserError(*few(bad, SHOWN, "bad item"))
     if not found:
         raise UserError(f"{source.name}: is empty; there is nothing to read")
     return found

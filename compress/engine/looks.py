@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from compress.engine.claim_file import read_claims
+from eval.errors import quantity
 from eval.files.typed_json import read_values, typed
 from eval.files.writing import atomic_write
 from eval.ranking.indexed import indexed_name
@@ -121,7 +122,7 @@ def told(looks: Sequence[Look]) -> str:
     same = [one for one in looks if one.digest == looks[-1].digest]
     models = {digest for one in same for digest in one.candidates.values()}
     often = "once" if len(same) == 1 else f"{len(same):,} times"
-    many = f"{len(models):,} candidate{'s' if len(models) > 1 else ''}"
+    many = quantity(len(models), "candidate")
     return f"The split {looks[-1].split} was opened {often}, for {many}."
 
 

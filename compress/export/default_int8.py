@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from compress.modules.int8_scheme import Int8
+from eval.errors import quantity
 from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
@@ -139,5 +140,4 @@ def _without(scheme: Int8, order: Sequence[str], count: int) -> Form:
     """Return a form with the first layers in float32."""
     from compress.quantize.calibration import only
 
-    layers = "layer" if count == 1 else "layers"
-    return Form(only(scheme, order[count:], order), f"{scheme_name(scheme)}, {count} {layers} in float32")
+    return Form(only(scheme, order[count:], order), f"{scheme_name(scheme)}, {quantity(count, 'layer')} in float32")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from compress.companion import Accompanied
 from compress.objective import RecoveryTechnique
 from compress.technique import Inputs, Measure, Need, Outcome
+from eval.errors import quantity
 from eval.kinds.kind_registry import kind_of
 from teachers.anatomy.encoder import family_of, layer_count
 from teachers.taskmodel import TaskModel
@@ -120,7 +121,9 @@ class TokenPruning(RecoveryTechnique):
         if last < 1:
             found.append(f"{self.name}: needs a model of 2 layers or more")
         elif self.keep is not None and len(self.keep) != last:
-            found.append(f"{self.name}: keep has {len(self.keep)} shares, must have {last}: one a layer but the last")
+            found.append(
+                f"{self.name}: keep has {quantity(len(self.keep), 'share')}, must have {last}: one a layer but the last"
+            )
         found += self.reads_logits_alone("tokens are dropped")
         return found
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from compress.reading.wording import shown
 from compress.reading.yaml_places import DEEPEST, Document, Location, read_yaml
-from eval.errors import UserError, did_you_mean
+from eval.errors import UserError, did_you_mean, quantity
 
 
 def apply_overrides(document: Document, overrides: Sequence[str]) -> None:
@@ -98,7 +98,9 @@ def _next_key(data: Any, location: Location, keys: list[str]) -> tuple[str | int
     if keys[0].isdecimal():
         if len(keys[0]) < 10 and int(keys[0]) < len(data):
             return int(keys[0]), 1
-        raise UserError(f"{'.'.join(map(str, location))} has {len(data)} items, counted from 0; there is no {keys[0]}")
+        raise UserError(
+            f"{'.'.join(map(str, location))} has {quantity(len(data), 'item')}, counted from 0; there is no {keys[0]}"
+        )
     return _by_name(data, location, keys)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compress.search.standing import Standing, Winner, front, nearest, ranked
+from eval.errors import quantity
 from eval.files.writing import atomic_write
 from eval.proof.many_comparisons import holm
 from eval.report.page_tables import Cell, Grid, grid
@@ -101,7 +102,8 @@ def search_facts(
         "teacher": {"score": teacher.score, "metric": teacher.metric, "split": teacher.split, "digest": teacher.digest},
         "outcome": _outcome(budget, standings, looked_at, near, ended=ended),
         "seconds": round(seconds, 1),
-        "spent": f"{len(standings):,} candidates, {trained:,} of them trained, {seconds / 3600:.2f} hours of training",
+        "spent": f"{quantity(len(standings), 'candidate')}, {trained:,} of them trained, "
+        f"{seconds / 3600:.2f} hours of training",
         "front": [one.key for one in front(standings, budget)],
         "winners": [
             {

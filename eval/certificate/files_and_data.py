@@ -11,7 +11,7 @@ from eval.certificate.contents import LINEAGE, Contents, Model
 from eval.certificate.findings import Finding, Word
 from eval.certificate.model_files import model_files
 from eval.certificate.overlap import overlap_of
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 from eval.example_digests import example_digest, examples_digest, groups_of
 from eval.examples import Example
 from eval.files.json_text import JsonError, read_json
@@ -109,7 +109,7 @@ def _other_data(contents: Contents, splits: Splits) -> Iterator[str]:
             yield f"example {number} of the test split (from 0): its group is not that of the certificate"
             return
     if len(test) != len(rows):
-        yield f"the test split has {len(test):,} examples, the certificate {len(rows):,}"
+        yield f"the test split has {quantity(len(test), 'example')}, the certificate {len(rows):,}"
         return
     for role in sorted(set(data.parts) | set(splits)):
         digest = examples_digest(splits.get(role, ()))

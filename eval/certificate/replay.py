@@ -11,6 +11,7 @@ import numpy as np
 from eval.certificate.contents import Certificate, Contents, Machine, Model, Speed
 from eval.certificate.findings import Finding, Word
 from eval.certificate.recomputing import outcome_of, scored
+from eval.errors import quantity
 from eval.kinds.kind_registry import kind_of
 from eval.ranking.index_fields import IndexSize
 
@@ -112,7 +113,7 @@ def _different(
     role: str, main: Certificate, names: Sequence[str], known: Sequence[dict[str, Any]], found: Replayed
 ) -> Iterator[str]:
     if len(found.predictions) != len(known):
-        yield f"{role}: {len(found.predictions):,} predictions for {len(known):,} examples"
+        yield f"{role}: {quantity(len(found.predictions), 'prediction')} for {quantity(len(known), 'example')}"
         return
     for number, (one, other) in enumerate(zip(known, found.predictions, strict=True)):
         same = equal(one, other, main.tolerances.number)

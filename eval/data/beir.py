@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from eval.data.readers import read_jsonl
-from eval.errors import UserError, few
+from eval.errors import UserError, few, quantity
 from eval.files.rows import NOT_UTF8, Row, text_lines
 from eval.kinds.values import BadItemError, plain_text, shown
 from eval.ranking.document_set import Corpus
@@ -91,9 +91,11 @@ def _texts(file: Path, problems: list[str]) -> dict[str, str]:
                 found[name] = plain_text("text", f"{title or ''} {text}".strip())
             except BadItemError as error:
                 bad.append(f"{row.where}: {error}")
-    problems += few(bad, NAMED, "bad lines")
+    problems += few(bad, NAMED, "bad line")
     if twice:
-        problems.append(f"{file}: {len(twice):,} ids stand twice, {_such_as(twice)}; every id must be another one")
+        problems.append(
+            f"{file}: {quantity(len(twice), 'id')} given twice, {_such_as(twice)}; every id must be another one"
+        )
     what = "queries" if file.name == QUERIES else "documents"
     empty = [name for name, text in found.items() if not text]
     if empty and len(empty) == len(found):
@@ -125,10 +127,10 @@ def _judgements(
         earlier = found.setdefault(query, {}).setdefault(document, score)
         if earlier != score:
             bad.append(f"{where}: says {score:g} of {query} and {document}, a line before it {earlier:g}")
-    problems += few(bad, NAMED, "bad lines")
+    problems += few(bad, NAMED, "bad line")
     for beside, names in unknown.items():
         if names:
-            problems.append(f"{file}: {len(names):,} lines name an id that {beside} lacks, {_such_as(names)}")
+            problems.append(f"{file}: {quantity(len(names), 'line')} with an id that {beside} lacks, {_such_as(names)}")
     if not found and not bad:
         problems.append(f"{file}: has no judgements; expected query-id, corpus-id and score with tabs between them")
     elif not bad and not any(score > 0 for scores in found.values() for score in scores.values()):

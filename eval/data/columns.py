@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 from eval.examples import TEXT, TEXTS
 from eval.kinds.kind import Kind
 
@@ -109,7 +109,7 @@ def named_columns(kind: Kind, text: str | Sequence[str] | None, label: str | Non
     texts = [text] if isinstance(text, str) else list(text or ())
     fields = kind.given(pair=len(texts) == 2)
     if texts and len(fields) != len(texts):
-        raise UserError(f"text: {kind.named} task reads {' and '.join(fields)}; name {len(fields)} columns")
+        raise UserError(f"text: {kind.named} task reads {' and '.join(fields)}; name {quantity(len(fields), 'column')}")
     found = dict(zip(fields, texts, strict=True)) if texts else {}
     if label is not None:
         if kind.truth is None:

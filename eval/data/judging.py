@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from eval.data.loading import Task
 from eval.data.roles import LEAST, MOST, MOST_REPORTED, assign_roles, group_of
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 from eval.task import Example, Examples
 
 UNNAMED = re.compile(r"LABEL_\d+")
@@ -78,8 +78,8 @@ def _only_split(task: Task) -> tuple[str, Examples]:
     name, pool = next((name, split) for name, split in task.splits.items() if name != "unlabeled")
     if len(pool) < 3 * LEAST:
         raise UserError(
-            f"{task.source or 'data'}: has {len(pool):,} examples, too few to learn or choose on some and to report on "
-            f"others; give at least {3 * LEAST}"
+            f"{task.source or 'data'}: has {quantity(len(pool), 'example')}, too few to learn or choose on some and to "
+            f"report on others; give at least {3 * LEAST}"
         )
     return name, pool
 

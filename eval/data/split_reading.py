@@ -8,7 +8,7 @@ from itertools import chain
 
 from eval.data.item_checks import BadItemError, Checker
 from eval.data.sources import Source
-from eval.errors import UserError, few
+from eval.errors import UserError, few, quantity
 from eval.kinds.kind import Kind
 from eval.task import Example, Examples
 
@@ -43,9 +43,9 @@ def read_splits(
             continue
         if wrong and on_bad == "skip":
             logger.warning(
-                "%s: left out %d bad items of %d: %s: %s",
+                "%s: left out %s of %d: %s: %s",
                 source.name,
-                len(wrong),
+                quantity(len(wrong), "bad item"),
                 len(items) + len(wrong),
                 *wrong[0],
             )
@@ -55,7 +55,8 @@ def read_splits(
             problems.append(f"{source.name}: is empty; put items into it, or take the file away")
         elif not items and on_bad == "skip":
             problems.append(
-                f"{source.name}: nothing is left of it; all {len(wrong)} items are bad, such as {': '.join(wrong[0])}"
+                f"{source.name}: nothing is left of it but {quantity(len(wrong), 'bad item')}, such as "
+                f"{': '.join(wrong[0])}"
             )
         if checker.labels is None:
             checker.labels = _labels(checker.kind, items)
@@ -65,7 +66,7 @@ def read_splits(
     if checker.labels is None and checker.kind.labelled and not (problems or bad):
         problems.append("labels: no split has any; add a train split, or name them with labels: [...]")
     if problems or bad:
-        raise UserError(*problems, *few(bad, SHOWN, "bad items; on_bad: skip leaves them out"))
+        raise UserError(*problems, *few(bad, SHOWN, "bad item", "; on_bad: skip leaves them out"))
     return splits
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 from eval.files.rows import NOT_UTF8, Row, text_lines
 
 SHOWN_COLUMNS = 10
@@ -80,7 +80,8 @@ def _table(rows: Iterable[tuple[str, list[str] | str | None]]) -> Iterator[Row]:
                 raise UserError(f"{where}: the header names {named} twice; give each column a name of its own")
         elif len(cells) != len(header):
             named = ", ".join(header[:SHOWN_COLUMNS]) + (", ..." if len(header) > SHOWN_COLUMNS else "")
-            problem = f"has {len(cells)} cells, but the header names {len(header)} columns: {named}"
+            columns = quantity(len(header), "column")
+            problem = f"has {quantity(len(cells), 'cell')}, but the header names {columns}: {named}"
             yield Row(where, problem=problem)
         else:
             yield Row(where, dict(zip(header, cells, strict=True)), written=True)

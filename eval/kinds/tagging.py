@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eval.errors import quantity
 from eval.examples import IGNORED, Answer, Array, Asks, Example, Feature, Reads
 from eval.kinds.kind import Kind
 from eval.kinds.values import BadItemError, LabelReader, shown
@@ -65,7 +66,8 @@ class Tagging(Kind):
             raise BadItemError(f"'tags' must be a list of strings, not {shown(value)}")
         tags = [labels.label(tag) for tag in value]
         if len(tags) != len(example["tokens"]):
-            raise BadItemError(f"has {len(example['tokens'])} tokens but {len(tags)} tags; give one tag a token")
+            words = quantity(len(example["tokens"]), "token")
+            raise BadItemError(f"has {words} but {quantity(len(tags), 'tag')}; give one tag a token")
         return tags
 
     def labels_in(self, truth: Any) -> Iterable[str]:

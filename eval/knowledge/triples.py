@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eval.errors import UserError, few
+from eval.errors import UserError, few, quantity
 from eval.files.paths import near_path
 from eval.files.rows import NOT_UTF8, text_lines
 
@@ -37,7 +37,7 @@ def read_triples(path: str | Path) -> tuple[str, ...]:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be read: {reason}{'' if path.exists() else near_path(path)}") from error
     if problems:
-        raise UserError(*few(problems, SHOWN, "bad lines"))
+        raise UserError(*few(problems, SHOWN, "bad line"))
     if not facts:
         raise UserError(f"{path}: holds no facts; write subject, relation and object a line, with tabs between them")
     if len(facts) > MOST:
@@ -49,6 +49,7 @@ def read_triples(path: str | Path) -> tuple[str, ...]:
 
 def _wrong(cells: list[str]) -> str:
     if len(cells) != len(CELLS):
-        return f"has {len(cells)} cells, and a fact has {len(CELLS)}: {', '.join(CELLS)}, with tabs between them"
+        wanted = f"a fact has {len(CELLS)}: {', '.join(CELLS)}, with tabs between them"
+        return f"has {quantity(len(cells), 'cell')}, and {wanted}"
     missing = [name for name, cell in zip(CELLS, cells, strict=True) if not cell]
     return f"has no {' and no '.join(missing)}" if missing else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 from eval.examples import Answer, Asks, Example
 from eval.metrics.scorers import Indices, Metric, Scorer
 from eval.one_line import first_line
@@ -100,8 +100,8 @@ def own_metric(name: OwnMetric, truths: Callable[[Example], Any], predicted: str
                 return float(name.function(_taken(true, indices), _taken(found, indices)))
             except Exception as error:  # whatever the function raises
                 raise UserError(
-                    f"metric: {name}: the function failed on {len(indices)} examples ({type(error).__name__}: "
-                    f"{first_line(error)}); it gets y_true and y_pred and returns a number"
+                    f"metric: {name}: the function failed on {quantity(len(indices), 'example')} "
+                    f"({type(error).__name__}: {first_line(error)}); it gets y_true and y_pred and returns a number"
                 ) from error
 
         return score

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eval.errors import UserError
+from eval.errors import UserError, quantity
 from eval.examples import Answer
 from eval.files.json_number import Number as Number
 from eval.kinds.kind_registry import kind_of
@@ -306,7 +306,8 @@ def agreement(kind: str, candidate: Sequence[Answer], reference: Sequence[Answer
     """
     if len(candidate) != len(reference):
         raise UserError(
-            f"agreement: {len(candidate)} answers against {len(reference)}; both must be on the same examples"
+            f"agreement: {quantity(len(candidate), 'answer')} against {len(reference)}; both must be on the "
+            "same examples"
         )
     if kind_of(kind).masks:
         raise UserError(f"agreement: a {kind} model gives no answers to compare")

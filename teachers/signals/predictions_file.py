@@ -93,7 +93,7 @@ def read_predictions(
         counts[key] += 1
         places.setdefault(key, f"{row.where} ({shown(next(iter(example.values())))})")
     if bad:
-        raise UserError(*few(bad, SHOWN, "bad rows"))
+        raise UserError(*few(bad, SHOWN, "bad row"))
     if not sums:
         raise UserError(f"{name}: is empty; there is nothing to learn from")
     if kind.pairs and bool(checker.pair) != spec.pair:

@@ -268,7 +268,7 @@ OTHER: list[Case] = [
         "eval: columns too many",
         f"eval model --data odd.csv --no-latency {NAMED} --text a --text b",
         write("odd.csv", ODD),
-        says="reads text; name 1 columns",
+        says="reads text; name 1 column",
     ),
     Case(
         "distill: texts that are none",

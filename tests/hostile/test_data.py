@@ -157,7 +157,7 @@ TABLES: dict[str, tuple[str, str]] = {
     "no header": ("a film,good\nb film,bad\n", "'text' and 'label' are missing"),
     "an empty label": ("text,label\na,good\nb,\nc,bad\n", r":3: the field 'label' is empty"),
     "a label of spaces": ("text,label\na,good\nb,  \nc,bad\n", r":3: the field 'label' is empty"),
-    "too few cells": ("text,label\na,good\nb\nc,bad\n", r":3: has 1 cells"),
+    "too few cells": ("text,label\na,good\nb\nc,bad\n", r":3: has 1 cell,"),
     "too many cells": ("text,label\na,good\nb,bad,x\nc,bad\n", r":3: has 3 cells"),
     "one class": ("text,label\na,good\nb,good\n", "all labels are 'good'"),
     "a header of a megabyte": (f"text,label,{'x' * 1_000_000}\na,good\nb,bad\n", r":2: has 2 cells"),
@@ -383,7 +383,7 @@ ANSWERS: dict[str, tuple[Any, str]] = {
     "lists of numbers": ({"text": [7], "answer_start": [0]}, "an answer must have a text"),
 }
 TAGS: dict[str, tuple[dict[str, Any], str]] = {
-    "one too few": ({"tags": ["O"]}, "4 tokens but 1 tags"),
+    "one too few": ({"tags": ["O"]}, "4 tokens but 1 tag;"),
     "none": ({"tags": []}, "4 tokens but 0 tags"),
     "an empty one": ({"tags": ["O", "", "O", "O"]}, "a label must not be empty"),
     "a null one": ({"tags": ["O", None, "O", "O"]}, "a label must be"),

@@ -146,7 +146,7 @@ SPLITS = [
     ),
     bad(
         "a split without labels",
-        r"evaluate\.split: .*have no 'label'",
+        r"evaluate\.split: .*without 'label'",
         without_labels("test"),
         **evaluate("split: test"),
     ),

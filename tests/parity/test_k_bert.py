@@ -224,14 +224,19 @@ def test_a_student_that_reads_no_facts_learns_its_tags(file, tmp_path):
 
 
 def test_every_bad_line_of_a_file_is_told(tmp_path):
-    (tmp_path / "facts.tsv").write_bytes(b"a\tis\tb\n\na\tb\n\tis\t \n\xff\n a \tis\tb\nc\tin\td d\n")
+    (tmp_path / "facts.tsv").write_bytes(b"a\tis\tb\n\na\tb\n\tis\t \n\xff\n a \tis\tb\nc\tin\td d\nalone\n")
     with pytest.raises(UserError) as raised:
         read_triples(tmp_path / "facts.tsv")
     assert [problem.partition("facts.tsv:")[2] for problem in raised.value.problems] == [
         "3: has 2 cells, and a fact has 3: subject, relation, object, with tabs between them",
         "4: has no subject and no object",
         "5: is not valid UTF-8; save the file as UTF-8",
+        "8: has 1 cell, and a fact has 3: subject, relation, object, with tabs between them",
     ]
+    (tmp_path / "facts.tsv").write_text("alone\n" * 11)
+    with pytest.raises(UserError) as raised:
+        read_triples(tmp_path / "facts.tsv")
+    assert raised.value.problems[-1] == "... and 1 more bad line"
     (tmp_path / "facts.tsv").write_text(" a \tis\tb\na\tis\tb\r\nc\tin\td  d\n")
     assert read_triples(tmp_path / "facts.tsv") == ("a\tis\tb", "c\tin\td d")
     (tmp_path / "facts.tsv").write_text("\n")

@@ -306,7 +306,7 @@ class TestVectors:
 
     @pytest.mark.parametrize(
         ("text", "problem"),
-        [("good 1 0\nbad 1\n", ":2: has 1 numbers"), ("good x\n", "a word and its numbers"), ("", "holds no words")],
+        [("good 1 0\nbad 1\n", ":2: has 1 number,"), ("good x\n", "a word and its numbers"), ("", "holds no words")],
     )
     def test_a_bad_file(self, text, problem, tmp_path):
         file = tmp_path / "vectors.txt"

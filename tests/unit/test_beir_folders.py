@@ -33,7 +33,7 @@ def test_an_empty_corpus_is_refused_and_so_is_what_names_its_documents(tmp_path)
     found = refused(tmp_path, corpus=[])
     assert found == (
         f"{tmp_path / 'corpus.jsonl'}: is empty; put one JSON object with '_id' and 'text' a line into it",
-        f"{tmp_path / 'qrels' / 'test.tsv'}: 2 lines name an id that corpus.jsonl lacks, such as 'd', 'e'",
+        f"{tmp_path / 'qrels' / 'test.tsv'}: 2 lines with an id that corpus.jsonl lacks, such as 'd', 'e'",
     )
 
 
@@ -85,8 +85,8 @@ def test_documents_without_words_have_no_candidates(tmp_path):
 def test_ids_that_do_not_match_are_counted_and_named(tmp_path):
     found = refused(tmp_path, qrels=[*RIGHT, "q\tx\t1", "q\ty\t1", "z\td\t1"])
     assert found == (
-        f"{tmp_path / 'qrels' / 'test.tsv'}: 1 lines name an id that queries.jsonl lacks, such as 'z'",
-        f"{tmp_path / 'qrels' / 'test.tsv'}: 2 lines name an id that corpus.jsonl lacks, such as 'x', 'y'",
+        f"{tmp_path / 'qrels' / 'test.tsv'}: 1 line with an id that queries.jsonl lacks, such as 'z'",
+        f"{tmp_path / 'qrels' / 'test.tsv'}: 2 lines with an id that corpus.jsonl lacks, such as 'x', 'y'",
     )
 
 
@@ -115,7 +115,7 @@ def test_copies_are_kept_and_counted(tmp_path, caplog):
 def test_ids_and_judgements_that_stand_twice(tmp_path):
     found = refused(tmp_path, corpus=[*FILMS, FILMS[0]], qrels=[*RIGHT, RIGHT[0], "q\td\t2"])
     assert found == (
-        f"{tmp_path / 'corpus.jsonl'}: 1 ids stand twice, such as 'd'; every id must be another one",
+        f"{tmp_path / 'corpus.jsonl'}: 1 id given twice, such as 'd'; every id must be another one",
         f"{tmp_path / 'qrels' / 'test.tsv'}:5: says 2 of q and d, a line before it 1",
     )
 

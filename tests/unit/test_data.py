@@ -175,7 +175,7 @@ class TestFormats:
 
     def test_tagged_csv(self, tmp_path):
         (tmp_path / "train.csv").write_text("tokens,tags\nAnn  left .,B-PER O O\nin Oslo,O\n")
-        assert refused("tagging", tmp_path)[0].endswith("train.csv:3: has 2 tokens but 1 tags; give one tag a token")
+        assert refused("tagging", tmp_path)[0].endswith("train.csv:3: has 2 tokens but 1 tag; give one tag a token")
         task = load_task("tagging", tmp_path, on_bad="skip")
         assert task.train[0] == {"tokens": ["Ann", "left", "."], "tags": ["B-PER", "O", "O"]}
 
@@ -445,7 +445,7 @@ class TestBadItems:
             ("regression", '{"text_a": "a", "text_b": "b", "label": NaN}', "'label' must be a finite number, not nan"),
             ("regression", {**SCORES[0], "label": "3"}, "'label' must be a finite number, not '3'"),
             ("regression", {**SCORES[0], "label": True}, "'label' must be a finite number, not True"),
-            ("tagging", {"tokens": ["a", "b"], "tags": ["O"]}, "has 2 tokens but 1 tags; give one tag a token"),
+            ("tagging", {"tokens": ["a", "b"], "tags": ["O"]}, "has 2 tokens but 1 tag; give one tag a token"),
             (
                 "tagging",
                 {"tokens": "a b", "tags": ["O", "O"]},
@@ -550,7 +550,7 @@ class TestBadItems:
     def test_nothing_left(self, folder):
         wrong = refused("classification", folder(train=GOOD, validation=["no", "no"]), on_bad="skip")
         assert len(wrong) == 1
-        assert wrong[0].startswith("validation.jsonl: nothing is left of it; all 2 items are bad, such as ")
+        assert wrong[0].startswith("validation.jsonl: nothing is left of it but 2 bad items, such as ")
 
     def test_a_broken_archive_beside_bad_items(self, folder):
         path = folder(train=[*GOOD, "no"])

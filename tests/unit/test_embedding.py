@@ -69,7 +69,7 @@ class TestData:
         assert [item["text"] for item in task.train] == ["one", "two"]
         assert task.spec.metric == "spearman"
         assert not scorable(task.spec, task.validation)
-        with pytest.raises(UserError, match="1 examples of 'validation' have no 'label'"):
+        with pytest.raises(UserError, match="1 example of 'validation' without 'label'"):
             measure(tiny_taskmodel("bert", task.spec), task)
 
     def test_numbers_of_text_tables(self, tmp_path):

@@ -323,7 +323,7 @@ def test_a_missing_or_empty_split_is_named():
 
 def test_examples_without_labels_are_named():
     task = Task(SPEC, {"validation": Examples([*ITEMS, {"text": "a"}, {"text": "b", "label": None}])})
-    with pytest.raises(UserError, match="2 examples of 'validation' have no 'label', such as number 8, 9"):
+    with pytest.raises(UserError, match="2 examples of 'validation' without 'label', such as number 8, 9"):
         measure(sentiment(), task)
 
 

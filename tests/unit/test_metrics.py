@@ -379,7 +379,7 @@ class TestRefusals:
         task = spec("classification", labels=LABELS)
         with pytest.raises(UserError, match="there are no examples to score"):
             score(task, [], [])
-        with pytest.raises(UserError, match="2 answers for 1 examples"):
+        with pytest.raises(UserError, match="2 answers for 1 example;"):
             score(task, *classified(["bad", "good"], ["bad"]))
         with pytest.raises(UserError, match="1 of 2 examples have no 'label'"):
             resampler(task, [{"label": "bad"}] * 2, [{"text": "", "label": "bad"}, {"text": ""}])

@@ -68,7 +68,7 @@ def test_all_that_is_wrong_with_a_folder_is_told_at_once(tmp_path):
         load_task("retrieval", tmp_path)
     said = "\n".join(caught.value.problems)
     for part in (
-        "1 ids stand twice, such as 'd'",
+        "1 id given twice, such as 'd'",
         "corpus.jsonl lacks, such as 'x'",
         "queries.jsonl lacks, such as 'p'",
     ):

@@ -86,7 +86,7 @@ def test_what_is_no_such_table_is_refused(make, given, problem):
 @pytest.mark.parametrize(
     ("kind", "columns", "problem"),
     [
-        ("tagging", {"text": ("a", "b")}, "text: a tagging task reads tokens; name 1 columns"),
+        ("tagging", {"text": ("a", "b")}, "text: a tagging task reads tokens; name 1 column"),
         ("masked-lm", {"label": "stars"}, "label: a masked-lm task has no labels; leave it out"),
     ],
 )

@@ -11,6 +11,7 @@ import numpy as np
 from compress.export.check.probes import odd_examples, synthetic_examples
 from eval.differences import Seen
 from eval.encoding import Array, Feature, Inputs
+from eval.errors import quantity
 from eval.inference import Predictor
 from eval.kinds.kind_registry import kind_of
 from eval.progress.stages import counted
@@ -152,7 +153,7 @@ def compare(
     if limit is not None and not parts <= limit:
         problems.append(f"a text read in two parts differs by up to {parts:.3g}, allowed is {limit:.3g}")
     if share < agreement:
-        what = f"{len(real)} examples" if real else f"{len(judged)} synthetic texts"
+        what = quantity(len(real), "example") if real else quantity(len(judged), "synthetic text")
         problems.append(f"{share:.2%} of the predictions on {what} are equal, needed are {agreement:.2%}")
     return GateReport(
         len(real), share, agreement, seen.largest, seen.mean, seen.scale, limit, together, tuple(problems)

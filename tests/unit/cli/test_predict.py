@@ -68,13 +68,13 @@ def test_mistakes(call, place, export, table, tmp_path):
     code, _, err = call("predict", export, "a", "--text", "review")
     assert (code, err) == (2, "--text: names a column of a table; give it with --file, or leave it out\n")
     code, _, err = call("predict", export, "--file", table, "--text", "a", "--text", "b")
-    assert (code, err) == (2, "--text: the model reads text; name 1 columns\n")
+    assert (code, err) == (2, "--text: the model reads text; name 1 column\n")
     code, _, err = call("predict", place / "teacher", "a", "--speed", "0.5", "--processes", "2")
     assert code == 2
     assert err.startswith("--processes and --speed: is for exports")
     (tmp_path / "bad.csv").write_text("review,stars\na\n", encoding="utf-8")
     code, _, err = call("predict", export, "--file", tmp_path / "bad.csv")
     assert code == 2
-    assert "bad.csv:2: has 1 cells" in err
+    assert "bad.csv:2: has 1 cell," in err
     (tmp_path / "empty.csv").write_text("", encoding="utf-8")
     assert call("predict", export, "--file", tmp_path / "empty.csv") == (0, "", "")
