@@ -19,7 +19,7 @@ from compress.export.targets.target_registry import FASTEST, get_target
 from compress.modules.int8_scheme import Int8, scheme_of
 from compress.reading.yaml_places import Location
 from eval.cost.latency import length_problems
-from eval.data.roles import AUTO, LEAST, SHARE
+from eval.data.roles import AUTO, uncarved
 from eval.errors import UserError
 from eval.inference import predict
 from eval.kinds.kind_registry import kind_of
@@ -94,10 +94,13 @@ def _export_problems(recipe: Recipe, roles: Roles | None, made: Artifact | None)
         for sentence in target.missing():
             yield ("export", index), f"{where}: {sentence}"
         if block.target == FASTEST and (roles is None or not len(roles.task.select)):
+            why = ""
+            if recipe.evaluate is not None and roles is not None and len(roles.task.train):
+                why = f": {uncarved(roles.task)}"
             yield (
                 ("export", index),
-                f"{where}: there are no examples to choose on; add a validation split beside a test split, or at least "
-                f"{round(LEAST / SHARE)} training examples to carve some from, or export to a target by its name",
+                f"{where}: there are no examples to choose on{why}; add a validation split beside a test split, or "
+                "export to a target by its name",
             )
         if made is None:
             continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from eval.data.loading import Task, balanced_weights
 from eval.data.readers import format_of
-from eval.errors import UserError, did_you_mean
+from eval.errors import UserError, did_you_mean, quantity
 from eval.kinds.kind_registry import kind_of
 from eval.task import SELECT, Example, Examples
 
@@ -102,8 +102,7 @@ def assign_roles(task: Task, split: str = AUTO, select: str = AUTO) -> Roles:
     notes = [f"{', '.join(parts)}."]
     if not len(chosen) and len(train):
         notes.append(
-            f"Of {len(train):,} training examples, too few have labels to carve some to choose on, so nothing is "
-            "chosen: the last epoch of every training is kept."
+            f"Nothing is chosen, and the last epoch of every training is kept: {uncarved(task)}. {_cure(kind)}"
         )
     if len(chosen) and chosen.digest == task.splits[report].digest:
         notes.append(f"{report} chooses and reports, so its scores are those of a selection and show no margin.")
@@ -134,11 +133,40 @@ def read_as(task: Task) -> str:
 
 def _silent(task: Task) -> str:
     """Return why nothing reports."""
-    least = math.ceil(LEAST / REPORTED)
+    reason = uncarved(task, REPORTED, MOST_REPORTED, REPORT_SALT)
+    where = task.source or "the task"
+    return f"Nothing reports: {where} has no validation or test split with labels, and {reason}."
+
+
+def uncarved(task: Task, share: float = SHARE, most: int = MOST, salt: str = SALT) -> str:
+    """Return why no part of the training examples can be carved, with how many there are and how many are needed.
+
+    Args:
+        task: The task.
+        share: As for ``carve``.
+        most: As for ``carve``.
+        salt: As for ``carve``.
+    """
+    kind, has = kind_of(task.spec.kind), f"train has {quantity(len(task.train), 'example')}"
+    if kind.searches and not any(kind.truth in example for example in task.train):
+        return f"{has} to learn from, pairs of texts, and {kind.named} task is scored on queries with their judgements"
+    fit = _groups(task)
+    labelled = sum(map(len, fit.values()))
+    if labelled < (least := math.ceil(LEAST / share)):
+        return f"{has}, {labelled:,} of them with labels, and a part is carved from {least} on"
+    wanted = min(most, int(share * labelled))
+    smallest, largest = min(map(len, fit.values())), max(map(len, fit.values()))
     return (
-        f"Nothing reports: {task.source or 'the task'} has no validation or test split with labels, and train has "
-        f"{len(task.train):,} examples, of which a part is held out if {least} or more have labels."
+        f"{has}, {labelled:,} of them with labels, in {quantity(len(fit), 'group')} of {smallest:,} to {largest:,}, "
+        f"and no part of {LEAST} to {wanted:,} holds whole groups and leaves an example of every label in train"
     )
+
+
+def _cure(kind: Kind) -> str:
+    """Return what gives a task of this kind examples that choose."""
+    if kind.searches:
+        return "Give both qrels/dev.tsv and qrels/test.tsv; the queries of dev then choose."
+    return f"Give more examples with labels, or others that choose with task: {{files: {{{SELECT}: FILE}}}}."
 
 
 def carve(task: Task, share: float = SHARE, most: int = MOST, salt: str = SALT) -> tuple[Examples, Examples]:
@@ -152,15 +180,7 @@ def carve(task: Task, share: float = SHARE, most: int = MOST, salt: str = SALT) 
         most: Most examples that are carved.
         salt: What is hashed before a group.
     """
-    kind = kind_of(task.spec.kind)
-    groups: dict[str, list[int]] = defaultdict(list)
-    for place, example in enumerate(task.train):
-        groups[group_of(task.spec.kind, example)].append(place)
-    fit = {
-        group: places
-        for group, places in groups.items()
-        if kind.truth is None or all(kind.truth in task.train[place] for place in places)
-    }
+    kind, fit = kind_of(task.spec.kind), _groups(task)
     wanted = min(most, int(share * sum(map(len, fit.values()))))
     left = Counter(label for example in task.train for label in _labels(kind, example))
     taken: set[int] = set()
@@ -175,6 +195,19 @@ def carve(task: Task, share: float = SHARE, most: int = MOST, salt: str = SALT) 
     for place, example in enumerate(task.train):
         sides[place in taken].append(example)
     return Examples(sides[True], SELECT), Examples(sides[False], task.train.name, task.train.skipped)
+
+
+def _groups(task: Task) -> dict[str, list[int]]:
+    """Return the places of each group of the training examples of which all have labels."""
+    kind = kind_of(task.spec.kind)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, example in enumerate(task.train):
+        groups[group_of(task.spec.kind, example)].append(place)
+    return {
+        group: places
+        for group, places in groups.items()
+        if kind.truth is None or all(kind.truth in task.train[place] for place in places)
+    }
 
 
 def _labels(kind: Kind, example: Example) -> set[str]:

@@ -91,6 +91,7 @@ def test_a_recipe_asks_for_the_fastest_in_one_word(tmp_path, monkeypatch):
 
 def test_a_recipe_without_examples_to_choose_on_is_refused_before_it_trains(tmp_path):
     from compress.engine.preflight import _export_problems
+    from compress.recipe.blocks import EvaluateBlock
     from compress.recipe.from_yaml import parse_recipe
     from eval.data.loading import Task
     from eval.data.roles import Roles
@@ -103,3 +104,5 @@ def test_a_recipe_without_examples_to_choose_on_is_refused_before_it_trains(tmp_
         assert place == ("export", 0)
         assert sentence.startswith("export 1, fastest: there are no examples to choose on; add a validation split")
     assert list(_export_problems(recipe, Roles(task), None)) == []
+    ((_, sentence),) = _export_problems(recipe.model_copy(update={"evaluate": EvaluateBlock()}), nothing, None)
+    assert "to choose on: train has 40 examples, 40 of them with labels, and a part is carved from 200 on;" in sentence

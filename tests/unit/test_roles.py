@@ -11,7 +11,7 @@ from compress.testing.tiny import tiny_spec, tiny_task
 from eval.data.loading import Task, balanced_weights
 from eval.data.roles import LEAST, MOST, assign_roles, group_of, read_as
 from eval.errors import UserError
-from eval.task import Examples
+from eval.task import Examples, TaskSpec
 
 KINDS = ("classification", "regression", "tagging", "qa", "masked-lm", "embedding", "multiple-choice")
 
@@ -68,8 +68,8 @@ def test_of_a_small_train_alone_nothing_reports() -> None:
     roles = assign_roles(task_of(train=films(66)))
     assert set(roles.task.splits) == {"train"}
     assert roles.notes == (
-        "Nothing reports: films has no validation or test split with labels, and train has 66 examples, of which a "
-        "part is held out if 67 or more have labels.",
+        "Nothing reports: films has no validation or test split with labels, and train has 66 examples, 66 of "
+        "them with labels, and a part is carved from 67 on.",
     )
 
 
@@ -147,7 +147,33 @@ def test_a_label_never_leaves_the_training_examples() -> None:
 def test_where_there_is_too_little_to_carve_nothing_is_chosen(train: list[dict[str, object]]) -> None:
     roles = assign_roles(task_of(train=train, validation=films(50)))
     assert (len(roles.task.train), len(roles.task.select), roles.report) == (len(train), 0, "validation")
-    assert "nothing is chosen" in roles.notes[-1]
+    assert roles.notes[-1].startswith("Nothing is chosen, and the last epoch of every training is kept: train has ")
+
+
+def test_why_nothing_is_carved_is_said_with_its_numbers() -> None:
+    note = assign_roles(task_of(train=films(100) + [{"text": "a"}] * 5, validation=films(5))).notes[-1]
+    assert "train has 105 examples, 100 of them with labels, and a part is carved from 200 on. Give more" in note
+    grouped = [{**film, "group": str(number // 100)} for number, film in enumerate(films(500))]
+    note = assign_roles(task_of(train=grouped, validation=films(5))).notes[-1]
+    assert "train has 500 examples, 500 of them with labels, in 5 groups of 100 to 100, and no part of 20 to 50" in note
+    assert note.endswith("others that choose with task: {files: {select: FILE}}.")
+
+
+@pytest.mark.parametrize("kind", ["reranking", "retrieval"])
+def test_pairs_of_queries_and_documents_are_not_said_to_lack_labels(kind: str) -> None:
+    pairs = [{"text_a": f"query {n // 10}", "text_b": f"text {n}", "label": float(n % 10 == 0)} for n in range(1000)]
+    query = {"id": "q", "text": "a", "corpus": "documents", "relevant": {"d": 1}}
+    spec = TaskSpec(kind=kind, metric="ndcg@10")
+    task = Task(spec, {"train": Examples(pairs, "train"), "test": Examples([query], "test")}, "folder")
+    roles = assign_roles(task)
+    assert roles.notes[-1] == (
+        "Nothing is chosen, and the last epoch of every training is kept: train has 1,000 examples to learn from, "
+        f"pairs of texts, and a {kind} task is scored on queries with their judgements. Give both qrels/dev.tsv and "
+        "qrels/test.tsv; the queries of dev then choose."
+    )
+    silent = assign_roles(replace(task, splits={"train": task.train})).notes
+    assert "a part is carved" not in silent[0]
+    assert "scored on queries with their judgements." in silent[0]
 
 
 def test_a_task_without_training_examples_only_reports() -> None:

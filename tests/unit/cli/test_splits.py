@@ -37,8 +37,9 @@ def test_of_a_folder_with_train_alone_check_says_what_is_carved(check):
     assert code == 0
     assert found["roles"] == [
         "train 84, test: validation 36 carved from train, the only split with labels.",
-        "Of 84 training examples, too few have labels to carve some to choose on, so nothing is chosen: the last epoch "
-        "of every training is kept.",
+        "Nothing is chosen, and the last epoch of every training is kept: train has 84 examples, 84 of them with "
+        "labels, and a part is carved from 200 on. Give more examples with labels, or others that choose with task: "
+        "{files: {select: FILE}}.",
     ]
     assert found["data"] == ["train 84", "validation 36"]
 
