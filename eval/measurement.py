@@ -16,7 +16,7 @@ from eval.cost.latency import latency as time_models
 from eval.cost.machine import machine
 from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_bytes, onnx_size
 from eval.data.loading import Task
-from eval.errors import UserError, did_you_mean, quantity
+from eval.errors import UserError, quantity
 from eval.inference import Predictor, answered, batches_by_length, completed, on_gpu
 from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.metrics.own_metric import Function, OwnMetric
@@ -250,12 +250,10 @@ def scored_examples(task: Task, split: str) -> Examples:
         allowed = ", ".join(kind.name for kind in all_kinds() if kind.scored)
         raise UserError(f"measure: a {task.spec.kind} task has no answers to score; allowed: {allowed}")
     examples = task.splits.get(split)
-    filled = [name for name, items in task.splits.items() if len(items)]
     if examples is None:
-        raise UserError(
-            f"measure: there is no split {split!r} in {task.source or 'the task'}{did_you_mean(split, filled)}"
-        )
+        raise UserError(f"measure: {task.lacks(split)}")
     if not len(examples):
+        filled = [name for name, items in task.splits.items() if len(items)]
         raise UserError(f"measure: the split {split!r} is empty; splits with examples: {', '.join(filled) or 'none'}")
     missing = [place for place, example in enumerate(examples) if field is not None and example.get(field) is None]
     if missing:

@@ -13,7 +13,7 @@ from typing import Any
 from eval.data.arguments import Weights, specification, wrong_arguments
 from eval.data.columns import named_columns
 from eval.data.item_checks import Checker
-from eval.data.sources import find_sources, in_memory, is_dataset, is_frame, is_rows
+from eval.data.sources import find_sources, in_memory, is_dataset, is_frame, is_rows, unread_split
 from eval.data.split_reading import read_splits, truths
 from eval.errors import UserError, did_you_mean
 from eval.kinds.kind import Kind
@@ -59,6 +59,12 @@ class Task:
     def test(self) -> Examples:
         """The test split; empty if there is none."""
         return self.splits.get("test", Examples((), "test"))
+
+    def lacks(self, split: str) -> str:
+        """Return a sentence that says that there is no such split, and what to do."""
+        more = "" if kind_of(self.spec.kind).searches else unread_split(self.source, split)
+        filled = [name for name, items in self.splits.items() if len(items)]
+        return f"there is no split {split!r} in {self.source or 'the task'}{more}{did_you_mean(split, filled)}"
 
     @classmethod
     def from_pandas(
@@ -274,7 +280,9 @@ def load_task(
         raise UserError(*problems)
     sources = find_sources(data, files or {}, searched=kind_of(kind).searches)
     unknown = [
-        f"limit: there is no split {name!r}{did_you_mean(name, sources)}" for name in limit if name not in sources
+        f"limit: there is no split {name!r}{unread_split(data, name)}{did_you_mean(name, sources)}"
+        for name in limit
+        if name not in sources
     ]
     if unknown:
         raise UserError(*unknown)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from eval.data.loading import Task, balanced_weights
 from eval.data.readers import format_of
-from eval.errors import UserError, did_you_mean, quantity
+from eval.errors import UserError, quantity
 from eval.kinds.kind_registry import kind_of
 from eval.task import SELECT, Example, Examples
 
@@ -74,7 +74,7 @@ def assign_roles(task: Task, split: str = AUTO, select: str = AUTO) -> Roles:
         ('validation', 270, 30)
     """
     problems = [
-        f"{field}: there is no split {name!r} in {task.source or 'the task'}{did_you_mean(name, task.splits)}"
+        f"{field}: {task.lacks(name)}"
         for field, name in (("split", split), ("select", select))
         if name != AUTO and not len(task.splits.get(name, ()))
     ]

@@ -12,7 +12,7 @@ from typing import Any
 from eval.data.beir import CORPUS, QUERIES, beir_rows
 from eval.data.readers import FORMATS, format_of, read
 from eval.data.table_readers import read_dataset
-from eval.errors import UserError, did_you_mean
+from eval.errors import UserError, did_you_mean, nearest
 from eval.files.paths import near_path, user_path
 from eval.files.rows import Row
 
@@ -181,6 +181,25 @@ def _place(folder: Path | None, file: Path) -> Path:
 
 def _split_of(path: Path) -> str:
     return Path(path.name.removesuffix(".gz")).stem
+
+
+def unread_split(data: Any, split: str) -> str:
+    """Return which splits are read of a folder, and how a recipe reads another one.
+
+    Nothing is said where data is no folder, or a split was meant that would have been read.
+
+    Args:
+        data: As for ``find_sources``.
+        split: The name of a split that was not read.
+    """
+    folder = user_path(data) if isinstance(data, str | Path) and str(data) else None
+    if not split or split in SPLITS or folder is None or not folder.is_dir():
+        return ""
+    there = sorted(file.name for file in folder.iterdir() if _split_of(file) == split and format_of(file) is not None)
+    if not there and nearest(split, SPLITS):
+        return ""
+    named = f"task: {{files: {{{split}: {there[0] if there else 'FILE'}}}}}"
+    return f" (of a folder {', '.join(SPLITS)} are read; {named} in a recipe names further ones)"
 
 
 def _split_files(folder: Path, named: set[str], problems: list[str]) -> dict[str, Path]:

@@ -14,8 +14,10 @@ import pyarrow.parquet
 import pytest
 
 from eval.data.loading import load_task
+from eval.data.roles import assign_roles
 from eval.data.split_reading import SHOWN
 from eval.errors import UserError
+from eval.measurement import scored_examples
 from eval.task import TaskSpec
 
 GOOD = [{"text": "so good", "label": "positive"}, {"text": "so bad", "label": "negative"}]
@@ -615,6 +617,27 @@ class TestLimits:
             "limit: there is no split 'tran'; did you mean 'train'?",
             "limit: there is no split 'test'; allowed: train",
         ]
+
+    def test_a_file_of_another_name_is_a_split_when_files_names_it(self, folder):
+        path = folder(train=GOOD, validation=GOOD, holdout=GOOD[:1])
+        task = load_task("classification", path)
+        assert set(task.splits) == {"train", "validation"}
+        said = (
+            f"there is no split 'holdout' in {path} (of a folder train, validation, test, unlabeled are read; "
+            "task: {files: {holdout: holdout.jsonl}} in a recipe names further ones); allowed: train, validation"
+        )
+        with pytest.raises(UserError) as caught:
+            assign_roles(task, "holdout")
+        assert caught.value.problems == (f"split: {said}",)
+        with pytest.raises(UserError) as caught:
+            scored_examples(task, "holdout")
+        assert caught.value.problems == (f"measure: {said}",)
+        assert "task: {files: {other: FILE}}" in task.lacks("other")
+        assert task.lacks("tran").endswith("there is no split 'tran' in " + f"{path}; did you mean 'train'?")
+        task = load_task("classification", path, files={"holdout": "holdout.jsonl"})
+        roles = assign_roles(task, "holdout")
+        assert (roles.report, list(roles.task.splits["holdout"])) == ("holdout", GOOD[:1])
+        assert len(scored_examples(task, "holdout")) == 1
 
 
 class TestArguments:
