@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from compress.commands.optimize import Label, Margin, Text, told
-from compress.commands.run import Json
+from compress.commands.run import Json, Track
 
 
 def distill(
@@ -25,12 +25,13 @@ def distill(
     quick: Annotated[
         bool, typer.Option("--quick", help="Train with the teacher alone, and not on labels only as well.")
     ] = False,
+    track: Track = None,
     json: Json = False,
 ) -> None:
     """Distil a finished model into fewer of its layers, by a recipe that is written beside; measure and certify it."""
     from compress.shortcuts.distilling import shrink
 
     how: dict[str, Any] = {"text": text, "label": label, "out": out, "margin": margin, "quick": quick}
-    done = shrink(model, data, layers=layers, unlabelled=unlabelled, **how)
+    done = shrink(model, data, layers=layers, unlabelled=unlabelled, track=track or (), **how)
     files = {"model": done.model, "export": done.export, "recipe": done.recipe}
     told(files, done.results, done.notes, done.page, done.certificate, json)

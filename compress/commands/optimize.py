@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,12 +39,17 @@ def optimize(
         float | None,
         typer.Option(min=0.0, max=1.0, callback=finite, help="Least share of equal predictions; by default 0.98."),
     ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRACKER", help="Send what is measured to it, such as tensorboard; may be repeated."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Export a finished model in the fastest way that answers as it does; measure and certify what that costs."""
     from compress.shortcuts.optimizing import optimize as made_fast
 
-    done = made_fast(model, data, text=text, label=label, out=out, margin=margin, agreement=agreement)
+    how: dict[str, Any] = {"text": text, "label": label, "margin": margin, "agreement": agreement}
+    done = made_fast(model, data, out=out, track=track or (), **how)
     told(
         {"export": done.export}, done.results, done.notes, done.page, done.certificate, json, variant=done.chosen.place
     )

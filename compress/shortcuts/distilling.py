@@ -62,6 +62,7 @@ def shrink(
     out: str | Path | None = None,
     margin: float = 0.01,
     quick: bool = False,
+    track: str | Sequence[str] = (),
 ) -> Shrunk:
     """Distil a model into a student of fewer of its layers, export it in its fastest form, and show what that costs.
 
@@ -78,6 +79,7 @@ def shrink(
         margin: Loss of the score that still counts as no worse.
         quick: Whether the student is trained with the teacher alone. By default it is trained on labels only as well,
             and the one that is better on the examples that choose is the result.
+        track: Trackers that get curves and results, as a recipe's ``track``; the recipe that is kept names none.
 
     Raises:
         UserError: If the model or the data cannot be used, with every reason.
@@ -122,7 +124,9 @@ def shrink(
     file = folder / RECIPE
     atomic_write(file, recipe_text(answers, str(file)).encode())
     run = folder / "run"
-    done = run_recipe(read_recipe(file), run, resume=run.exists())
+    trackers = (track,) if isinstance(track, str) else tuple(track)
+    recipe = read_recipe(file).model_copy(update={"track": trackers})
+    done = run_recipe(recipe, run, resume=run.exists())
     certified = certify(run, folder / CERTIFICATE, model=FASTEST)
     use = f"Use {done.exports[FASTEST]}; the recipe is {file}: change it and run it again with compress run."
     said = (*notes, *answers.advice.why, *done.notes, f"{certified.sentence}.", use)

@@ -65,6 +65,7 @@ def optimize(
     out: str | Path | None = None,
     margin: float = 0.01,
     agreement: float | None = None,
+    track: str | Sequence[str] = (),
 ) -> Optimized:
     """Export a model in the fastest way that answers as it does, and show what that costs.
 
@@ -80,6 +81,7 @@ def optimize(
         out: Folder to write; by default ``runs/NAME-optimized``. What an earlier call left there is gone on with.
         margin: Loss of the score that still counts as no worse.
         agreement: Least share of equal predictions; by default 0.98.
+        track: Trackers that get what is measured on data, as a recipe's ``track``.
 
     Raises:
         UserError: If the model or the data cannot be used, with every reason.
@@ -89,11 +91,14 @@ def optimize(
     name = Path(model).name or "model"
     folder = Path(out) if out is not None else Path("runs") / f"{name}-optimized"
     if data is None:
-        if text is not None or label is not None:
-            raise UserError("text, label: name columns of data; give data, or leave them out")
+        problems = ["text, label: name columns of data; give data, or leave them out"] * bool(text or label)
+        problems += ["track: without data no score is measured; give data, or leave it out"] * bool(track)
+        if problems:
+            raise UserError(*problems)
         return _on_synthetic_texts(artifact, folder, agreement)
     task, notes = kept_task(artifact.task, data, text, label, with_test, folder / "data")
-    recipe = recipe_from_plain(_recipe(str(model), name, folder / "data", task.spec, margin, agreement), name)
+    plain = _recipe(str(model), name, folder / "data", task.spec, margin, agreement)
+    recipe = recipe_from_plain(plain | ({"track": track} if track else {}), name)
     done = run_recipe(recipe, folder / "run", resume=(folder / "run").exists())
     certified = certify(folder / "run", folder / CERTIFICATE, model=FASTEST)
     found = next(result for result in done.results if result.name == FASTEST)

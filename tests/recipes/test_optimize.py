@@ -8,9 +8,11 @@ from pathlib import Path
 import datasets
 import pandas
 import pytest
+from accelerate import tracking
 
+import compress.shortcuts.distilling as distilling
 import compress.shortcuts.optimizing as module
-from compress import Artifact, optimize, recheck
+from compress import Artifact, optimize, recheck, shrink
 from compress.cli import main
 from compress.export import tune
 from compress.recipe import parse_recipe
@@ -20,6 +22,7 @@ from eval.certificate.findings import Word
 from eval.errors import UserError
 from teachers.taskmodel import save_taskmodel
 from tests.tiny import tiny_task, tiny_taskmodel
+from tests.unit.test_tracking import Notebook, curve
 
 COUNT = 60
 
@@ -50,11 +53,22 @@ def model(folder, kind="classification", family="bert", labels=None):
     return [dict(example) for split in ("train", "validation", "test") for example in task.splits[split]]
 
 
-def test_a_csv_with_other_names_by_the_command(tmp_path, capsys, caplog):
+@pytest.fixture
+def notebook(monkeypatch):
+    """A tracker that keeps what it is told."""
+    monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "notebook", Notebook)
+    monkeypatch.setattr(Notebook, "told", [])
+    return Notebook
+
+
+def test_a_csv_with_other_names_by_the_command(tmp_path, capsys, caplog, notebook):
     rows = [{"sentence": row["text"], "sentiment": row["label"]} for row in model(tmp_path / "m")]
     pandas.DataFrame(rows).to_csv("reviews.csv", index=False)
     with caplog.at_level(logging.INFO):
-        assert main(["optimize", "m", "--data", "reviews.csv", "--agreement", "0.5", "--json"]) == 0
+        flags = ["--agreement", "0.5", "--track", "notebook"]
+        assert main(["optimize", "m", "--data", "reviews.csv", *flags, "--json"]) == 0
+    assert ("project", "m") in notebook.told
+    assert curve(notebook.told, "results/fastest/accuracy")
     told = json.loads(capsys.readouterr().out)
     out = tmp_path / "runs" / "m-optimized"
     assert told["export"] == "runs/m-optimized/run/fastest"
@@ -135,15 +149,35 @@ def test_mistakes(tmp_path):
         optimize("m", [{"text": str(n), "label": "xy"[n % 2]} for n in range(99)])
     with pytest.raises(UserError, match="the field 'Review' is missing"):
         optimize("m", [{"text": "a", "label": "bad"}], text="Review")
+    with pytest.raises(UserError, match="track: without data no score is measured"):
+        optimize("m", track="tensorboard")
+
+
+def test_the_recipe_of_a_distillation_is_tracked_and_kept_without(tmp_path, monkeypatch):
+    class SeenError(Exception):
+        pass
+
+    def run(recipe, folder, *, resume):
+        raise SeenError(recipe.trackers)
+
+    monkeypatch.setattr(distilling, "run_recipe", run)
+    rows = model(tmp_path / "m")
+    for given, seen in (("aim", ("aim",)), (["aim", "wandb"], ("aim", "wandb")), ((), ())):
+        with pytest.raises(SeenError) as raised:
+            shrink("m", rows, layers=1, track=given)
+        assert raised.value.args == (seen,)
+    assert "track" not in (tmp_path / "runs" / "m-1l" / "recipe.yaml").read_text()
 
 
 @pytest.mark.slow
-def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch):
+def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch, notebook):
     monkeypatch.setattr(recommendation, "LEAST_UPDATES", 20)
     rows = model(tmp_path / "m")
     table = {"review": [row["text"] for row in rows], "stars": [row["label"] for row in rows]}
     pandas.DataFrame(table).to_csv("r.csv", index=False)
-    assert main(["distill", "m", "--data", "r.csv", "--layers", "1", "--label", "stars", "--json"]) == 0
+    flags = ["--layers", "1", "--label", "stars", "--track", "notebook", "--json"]
+    assert main(["distill", "m", "--data", "r.csv", *flags]) == 0
+    assert any(curve(notebook.told, name) for name in ("1-distill.best_of/loss", "1-distill.best_of/1/loss"))
     told = json.loads(capsys.readouterr().out)
     text = (tmp_path / told["recipe"]).read_text()
     assert "# A third of the layers or fewer: the first ones.\n" in text
