@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,28 +84,33 @@ class NewNetwork(BaseModel):
                     self.save(beside, examples, task, seed)
         return folder
 
-    def save(self, folder: Path, examples: Examples, task: TaskSpec, seed: int) -> None:
-        """Write the network into a folder; of fewer examples than it is made for it has as many rows of words.
+    def save(self, folder: Path, examples: Examples, task: TaskSpec, seed: int, *, untrained: bool = False) -> None:
+        """Write the network into a folder.
+
+        Args:
+            folder: An empty folder.
+            examples: As for ``made``.
+            task: Likewise.
+            seed: Likewise.
+            untrained: Whether it only stands for the network: its words are those of the beginning of the texts.
 
         Raises:
             UserError: As for ``made``.
         """
         from teachers.pretraining.network import config_for
-        from teachers.pretraining.text.tokenizer_training import trained_tokenizer
+        from teachers.pretraining.text.tokenizer_training import tokenizer_of_beginning, trained_tokenizer
         from teachers.taskmodel import build_taskmodel, load_tokenizer, loaded_part, save_taskmodel
 
-        own, text = self.tokenizer, ExampleTexts(examples, task.kind)
+        own, text, rows = self.tokenizer, ExampleTexts(examples, task.kind), 0
         if own.from_ is not None:
             source = own.from_
             tokenizer = loaded_part(source, "tokenizer", lambda: load_tokenizer(source))
-        elif len(examples):
-            tokenizer = trained_tokenizer(text, own.kind, own.size, own.lowercase, home() / "tokenizers")
+        elif untrained:
+            tokenizer, rows = tokenizer_of_beginning(text, own.kind, own.size, own.lowercase)
         else:
-            with tempfile.TemporaryDirectory() as scratch:
-                tokenizer = trained_tokenizer(text, own.kind, own.size, own.lowercase, Path(scratch))
+            tokenizer = trained_tokenizer(text, own.kind, own.size, own.lowercase, home() / "tokenizers")
         config = config_for(self.network, tokenizer, "new.network")
-        if own.from_ is None and not len(examples):  # a stand-in, whose tables are as large as they will be
-            config.vocab_size = max(config.vocab_size, own.size)
+        config.vocab_size = max(config.vocab_size, rows)
         save_taskmodel(build_taskmodel(config, tokenizer, task, seed=seed, name="network"), folder)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eval.errors import UserError
-from eval.task import Examples, TaskSpec
+from eval.task import TaskSpec
 
 if TYPE_CHECKING:
     from compress.engine.preparation import Prepared
@@ -45,8 +45,9 @@ class Preview:
 def preview(recipe: Recipe) -> Prepared:
     """Read the data, load the models, build the student and check every step, but train and augment nothing.
 
-    A teacher that would be fine-tuned is represented by its base with a new head, once for every seed, and one that
-    would be pretrained by a new network that knows no word: shapes and costs are the same.
+    A teacher that would be fine-tuned is represented by its base with a new head, once for every seed, and one that is
+    still to be made by a new network whose tokenizer is learned from the beginning of its text: shapes are the same,
+    and costs about.
 
     Raises:
         UserError: With every reason why the recipe cannot run, those of data and of models together.
@@ -76,9 +77,10 @@ def look(recipe: Recipe) -> Preview:
             task = read_task(recipe)
             roles, wrong = _roles(recipe, task)
             problems += wrong
-            if block is not None and block.new is not None and task is not None:
-                block.new.save(Path(scratch), Examples((), "none"), task.spec, recipe.seed)
-                untrained = recipe.model_copy(update={"teacher": _standing_in(block, scratch, "new")})
+            if block is not None and block.new is not None and task is not None and roles is not None:
+                block.new.save(Path(scratch), roles.task.train, task.spec, recipe.seed, untrained=True)
+                stands = _without_finetuning(_standing_in(block, scratch, "new"), recipe.seed)
+                untrained = recipe.model_copy(update={"teacher": stands})
             prepared = assemble(untrained, roles)
         except UserError as error:
             problems += [*error.problems, *_unreadable_models(untrained)]
@@ -115,12 +117,15 @@ def _untrained(recipe: Recipe, scratch: Path) -> TeacherBlock | None:
 
         save_untrained(block.pretrain, scratch, recipe.seed)
         block = _standing_in(block, str(scratch), "pretrain")
-    if block.new is not None:
-        return block.model_copy(update={"finetune": None})
-    if block.finetune is not None:
-        models = tuple(model for model, _ in block.members(recipe.seed))
-        block = block.model_copy(update={"model": models, "finetune": None})
-    return block
+    return _without_finetuning(block, recipe.seed) if block.new is None else block
+
+
+def _without_finetuning(block: TeacherBlock, seed: int) -> TeacherBlock:
+    """Return the block with what would be fine-tuned as the teachers, once for every seed."""
+    if block.finetune is None:
+        return block
+    models = tuple(model for model, _ in block.members(seed))
+    return block.model_copy(update={"model": models, "finetune": None})
 
 
 def _standing_in(block: TeacherBlock, folder: str, place: str) -> TeacherBlock:

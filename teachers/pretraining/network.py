@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from eval.data.sources import Source
+from eval.data.sources import Source, find_sources
 from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import embedding_parts, family_of, mixes_neighbours, model_inputs, new_config
@@ -20,8 +20,7 @@ from teachers.pretraining.inputs import check_inputs
 from teachers.pretraining.objectives.prefix_lm import TYPES
 from teachers.pretraining.settings import NetworkBlock, Pretraining
 from teachers.pretraining.text.corpus import Segmenter
-from teachers.pretraining.text.tokenizer_training import LONGEST, Sentences, trained_tokenizer
-from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
+from teachers.pretraining.text.tokenizer_training import Sentences, tokenizer_of_beginning, trained_tokenizer
 from teachers.seeding import seeded
 from teachers.taskmodel import (
     TaskModel,
@@ -217,14 +216,19 @@ def check_positions(network: Any) -> None:
 
 
 def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
-    """Write a network of the right shape that knows no word and has learned nothing; its text is found, but not read.
+    """Write a network of the right shape that has learned nothing; its words are those of the beginning of its text.
 
     Raises:
         UserError: If there is no such text, list, pairs, dialogues, network or tokenizer.
     """
     check_inputs(block)
     named = block.network.from_ or block.tokenizer.from_
-    tokenizer = bert_word_pieces((), block.tokenizer.size, LONGEST) if named is None else tokenizer_for(block, ())
+    if named is None:
+        one = block.tokenizer
+        text = Sentences([found["train"] for name in block.text if "train" in (found := find_sources(name, {}))])
+        tokenizer, rows = tokenizer_of_beginning(text, one.kind, one.size, one.lowercase)
+    else:
+        tokenizer, rows = tokenizer_for(block, ()), 0
     wanted = words_of(block)
     predicts: Words = wanted if wanted in ("next", "ordered", "written") else "masked"
     student = network_for(block.network, tokenizer, predicts, seed)
@@ -232,8 +236,8 @@ def save_untrained(block: Pretraining, folder: Path, seed: int) -> None:
     check_directions(block, student.model)
     if any(task.restarts for stage in block.stages for task in stage.tasks.values()):
         check_positions(student.model)
-    if named is None and student.model.config.vocab_size < block.tokenizer.size:
-        student.model.resize_token_embeddings(block.tokenizer.size, mean_resizing=False)
+    if student.model.config.vocab_size < rows:
+        student.model.resize_token_embeddings(rows, mean_resizing=False)
     save_taskmodel(student, folder)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -20,6 +20,8 @@ VERSION = 1
 """Raised when the same text and settings give other pieces."""
 LONGEST = 512
 """What a tokenizer tells standard code of the longest input; the network's own limit counts."""
+MOST_READ = 1_000_000
+"""Characters from which a tokenizer is learned that only stands for one."""
 SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100, "xlnet": 100, "gpt2": 300, "bpe": 300, "t5": 400}
 SENTINELS = 100
 """Tokens that stand for spans in T5's objective, of a tokenizer that has them."""
@@ -77,21 +79,54 @@ def trained_tokenizer(text: Text, kind: Kind, size: int, lowercase: bool, home: 
     """
     from teachers.taskmodel import load_tokenizer
 
-    if size < SMALLEST[kind]:
-        raise UserError(f"tokenizer.size: {size} pieces are too few for {kind}; give {SMALLEST[kind]} or more")
+    _refuse_few(kind, size)
     words = json.dumps([VERSION, kind, size, lowercase]).encode() + text.digest
     folder = home / f"{kind}-{hashlib.sha256(words).hexdigest()[:16]}"
     with exclusive(folder):
         if not folder.is_dir():
-            if kind == "wordpiece":
-                tokenizer = bert_word_pieces(text, size, LONGEST, lowercase)
-            elif kind in ("unigram", "xlnet"):
-                tokenizer = _unigrams(text, size, lowercase, kind)
-            else:
-                tokenizer = _byte_pairs(text, size, kind)
+            tokenizer = _learned(text, kind, size, lowercase)
             with atomic_folder(folder, "the tokenizer") as beside:
                 tokenizer.save_pretrained(beside)
     return load_tokenizer(str(folder))
+
+
+def tokenizer_of_beginning(text: Iterable[str], kind: Kind, size: int, lowercase: bool) -> tuple[Any, int]:
+    """Return a tokenizer of the first ``MOST_READ`` characters of a text, and how many pieces one of all of it has.
+
+    It is kept nowhere. Of a text that ends before, it is the tokenizer that ``trained_tokenizer`` makes, and the number
+    is exact; else it needs a few more tokens for a text, and the number is the most there can be, ``size``.
+
+    Args:
+        text: The text.
+        kind: As for ``trained_tokenizer``.
+        size: Likewise.
+        lowercase: Likewise.
+
+    Raises:
+        UserError: If so few pieces cannot hold the letters.
+    """
+    _refuse_few(kind, size)
+    read, room = [], MOST_READ
+    for sentence in text:
+        if room <= 0:
+            break
+        read.append(sentence)
+        room -= len(sentence)
+    if not read:  # unigrams need some; that there is no text is found by whoever reads it
+        return bert_word_pieces((), size, LONGEST, lowercase), size
+    tokenizer = _learned(read, kind, size, lowercase)
+    return tokenizer, len(tokenizer) if room > 0 else max(len(tokenizer), size)
+
+
+def _refuse_few(kind: Kind, size: int) -> None:
+    if size < SMALLEST[kind]:
+        raise UserError(f"tokenizer.size: {size} pieces are too few for {kind}; give {SMALLEST[kind]} or more")
+
+
+def _learned(text: Iterable[str], kind: Kind, size: int, lowercase: bool) -> Any:
+    if kind == "wordpiece":
+        return bert_word_pieces(text, size, LONGEST, lowercase)
+    return _unigrams(text, size, lowercase, kind) if kind in ("unigram", "xlnet") else _byte_pairs(text, size, kind)
 
 
 SPECIAL = {
@@ -103,7 +138,7 @@ SPECIAL = {
 """The special tokens of byte-level tokenizers, in the order of their ids."""
 
 
-def _byte_pairs(sentences: Text, size: int, kind: Kind) -> Any:
+def _byte_pairs(sentences: Iterable[str], size: int, kind: Kind) -> Any:
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -144,7 +179,7 @@ def ended(learner: Any) -> Any:
     )
 
 
-def _unigrams(sentences: Text, size: int, lowercase: bool, kind: Kind) -> Any:
+def _unigrams(sentences: Iterable[str], size: int, lowercase: bool, kind: Kind) -> Any:
     import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
