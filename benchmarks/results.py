@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks import place_facts, pretrained
 from benchmarks.archive import Archive, plain
-from benchmarks.data import squad_documents
+from benchmarks.data import general_sentences, squad_documents
 from benchmarks.study import LAST, Study, block, draw_plots, outcomes, run_study
 from eval.files.writing import atomic_write
 
@@ -89,6 +89,9 @@ def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
         "CHINESE_BASE": lambda: pretrained.network("ernie", out / "pretrained"),
         "SQUAD_SEARCH": lambda: squad_documents.written(
             Path(os.environ["COMPRESS_DATA"]) / "squad1", out / "squad_search"
+        ),
+        "GENERAL_SENTENCES": lambda: general_sentences.written(
+            Path(os.environ["COMPRESS_DATA"]), out / "sentences.txt"
         ),
         "COMPRESS_FACTS": lambda: place_facts.written(out / "facts.tsv"),
         "PRETRAINED": lambda: pretrained.networks(out / "pretrained"),

@@ -54,10 +54,15 @@ class Answers:
     @property
     def name(self) -> str:
         """A name for the recipe, made of the data's name and the number of layers."""
-        called = self.called or Path(self.data.rstrip("/")).name.split("${")[0]
+        called = self.called or Path(self.data.rstrip("/")).name.split("." if self.one_file else "${")[0]
         stem = re.sub(r"[^A-Za-z0-9.+-]+", "-", called).strip("-.+")
         int8 = any(settings.get("int8") for settings in self.export.values())
         return f"{stem or 'recipe'}-{self.layers}l{'-int8' if int8 else ''}"
+
+    @property
+    def one_file(self) -> bool:
+        """Whether the data is a file, which is then learned from; what chooses and what reports is taken out of it."""
+        return Path(self.data).is_file()
 
     @property
     def advice(self) -> Recommendation:
@@ -109,12 +114,15 @@ def _task(answers: Answers) -> str:
     lengths = f"  max_length: {answers.max_length or kind.max_length}      # tokens of {kind.longer}"
     if kind.stride != Kind.stride:
         lengths += f"\n  stride: {kind.stride}          # tokens that neighbouring windows share"
+    data = f"data: {_quoted(answers.data)}"
+    if answers.one_file:
+        data = f"files: {{train: {_quoted(answers.data)}}}      # what chooses and what reports is taken out of it"
     labels = f"\n  labels: {_quoted(list(answers.labels))}" if answers.labels else ""
     return f"""\
 # {kind.name}: {kind.meaning}.
 task:
   kind: {kind.name}
-  data: {_quoted(answers.data)}{labels}
+  {data}{labels}
 {lengths}
   on_bad: refuse       # or skip: leave bad lines out and count them
 """

@@ -39,6 +39,18 @@ class TestInit:
         # The teacher's config says that it has a trained head.
         assert "finetune:" not in re.sub("#.*", "", out.read_text(encoding="utf-8"))
 
+    def test_one_table_is_learned_from(self, call, place, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        rows = [json.loads(line) for line in (place / "data" / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+        table = "".join(f'{number},"{row["text"]} {number}",{row["label"]}\n' for number, row in enumerate(rows * 3))
+        (tmp_path / "my.reviews.csv").write_text(f"id,review,sentiment\n{table}", encoding="utf-8")
+        flags = ("--task", "classification", "--data", "my.reviews.csv", "--teacher", place / "teacher", "--layers", 2)
+        assert call("init", *flags, "--no-int8", "--out", "new.yaml")[0] == 0
+        code, said, err = call("check", "new.yaml")
+        assert code == 0, err
+        assert "name: my-2l\n" in said
+        assert "carved from train" in said
+
     def test_questions(self, call, tmp_path, monkeypatch):
         out = tmp_path / "new.yaml"
         self.answers(monkeypatch, "sentiment", "classification", "reviews", "bert-base-uncased", "y", "4", "n")

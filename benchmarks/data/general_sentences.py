@@ -1,0 +1,97 @@
+"""Bring sentences of many kinds together, for an embedder that is to learn from text that is not the user's.
+
+    COMPRESS_DATA=… python -m benchmarks.data.general_sentences --out sentences.txt
+
+They come from pairs of sentences (MNLI, QQP, QNLI, MRPC, RTE), captions, news, comments and Wikipedia. No text of the
+sets on which the embedders are judged (SICK, banking77, STS-B) is among them; captions of pictures are, as in SICK.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from eval.files.writing import atomic_write
+
+SOURCES = {
+    "mnli": ("text_a", "text_b"),
+    "qqp": ("text_a", "text_b"),
+    "qnli": ("text_a", "text_b"),
+    "mrpc": ("text_a", "text_b"),
+    "rte": ("text_a", "text_b"),
+    "multi30k_de_en": ("target",),
+    "ag_news": ("text",),
+    "goemotions": ("text",),
+}
+"""Data set -> the fields of its examples that hold English text."""
+JUDGED = {"sick": ("text_a", "text_b"), "stsb_en": ("text_a", "text_b"), "banking77": ("text",)}
+COUNT = 120_000
+WORDS = (3, 60)
+"""The fewest and the most words of a sentence that is taken."""
+
+
+def fields(folder: Path, names: Iterable[str], splits: Iterable[str] = ("train",)) -> Iterator[str]:
+    """Yield the texts of a data set, field by field."""
+    for split in splits:
+        file = folder / f"{split}.jsonl"
+        for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+            row = json.loads(line)
+            yield from (row[name].strip() for name in names)
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a paragraph, as far as full stops tell.
+
+    Examples:
+        >>> sentences("It rained. We stayed at home! Why not?")
+        ['It rained.', 'We stayed at home!', 'Why not?']
+    """
+    return re.split(r"(?<=[.!?])\\s+(?=[A-Z])", text.strip())
+
+
+def drawn(texts: Iterable[str], left_out: Iterable[str] = (), count: int = COUNT) -> list[str]:
+    """Return so many different texts of fitting length, drawn by a hash of each.
+
+    Args:
+        texts: All there are.
+        left_out: Texts that may not be among them, whatever their case.
+        count: How many.
+
+    Examples:
+        >>> sorted(drawn(["one two three", "one two three", "too short", "Four five six"], ["four five SIX"]))
+        ['one two three']
+    """
+    judged = {text.casefold() for text in left_out}
+    fitting = {text for text in texts if WORDS[0] <= len(text.split()) <= WORDS[1] and text.casefold() not in judged}
+    return sorted(fitting, key=lambda text: hashlib.sha256(text.encode()).hexdigest())[:count]
+
+
+def written(data: Path, file: Path) -> Path:
+    """Write the sentences, or find the file; return it."""
+    if not file.is_file():
+        with gzip.open(data / "wiki_en" / "train.txt.gz", "rt", encoding="utf-8") as lines:
+            found = [sentence for line in lines for sentence in sentences(line)]
+        found += [text for name, parts in SOURCES.items() for text in fields(data / name, parts)]
+        splits = ("train", "validation", "test")
+        judged = [text for name, parts in JUDGED.items() for text in fields(data / name, parts, splits)]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(file, "".join(f"{' '.join(text.split())}\n" for text in drawn(found, judged)).encode())
+    return file
+
+
+def main() -> None:
+    """Write the file and say how many sentences it holds."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
+    file = written(Path(os.environ["COMPRESS_DATA"]), parser.parse_args().out)
+    print(f"{file}: {len(file.read_text(encoding='utf-8').splitlines()):,} sentences")
+
+
+if __name__ == "__main__":
+    main()
