@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from compress.shortcuts.recipe_text import Answers, recipe_text, teacher_facts
+from compress.shortcuts.recipe_text import Answers, known_examples, recipe_text, teacher_facts
 from compress.terminal.next_command import say_next
 from eval.errors import UserError, did_you_mean
 from eval.files.writing import atomic_write
@@ -83,7 +83,9 @@ def _ask(
     if int8 is None:
         int8 = _confirm("Shall the export be quantized to int8 for CPUs?", True)
     target = "generator" if kind_of(task).writes else "onnx"
-    return Answers(task, data, teacher, finetune, layers, {target: {"int8": int8}}, facts.get("layers"))
+    known = {"teacher_layers": facts.get("layers"), "teacher_width": facts.get("width")}
+    export = {target: {"int8": int8}}
+    return Answers(task, data, teacher, finetune, layers, export, **known, examples=known_examples(data))
 
 
 def _until_known(question: str, default: str) -> str:

@@ -50,6 +50,9 @@ class TestInit:
         assert code == 0, err
         assert "name: my-2l\n" in said
         assert "carved from train" in said
+        finetune = "finetune: {epochs: 20, learning_rate: 1.0e-4, batch_size: 32}"
+        assert call("init", *flags, "--finetune", "--no-int8", "--out", "new.yaml", "--force")[0] == 0
+        assert finetune in (tmp_path / "new.yaml").read_text(encoding="utf-8"), "few examples, a narrow network"
 
     def test_questions(self, call, tmp_path, monkeypatch):
         out = tmp_path / "new.yaml"
