@@ -116,7 +116,7 @@ def _quoted(value: Any) -> str:
 def _head(answers: Answers, file: str) -> str:
     return f"""\
 # compress check {file}    finds every error before any compute
-# compress plan {file}     predicts sizes, updates and time
+# compress plan {file}     predicts sizes, optimizer steps and time
 # compress run {file}      writes model, exports and report to runs/{answers.name}
 # Environment variables work in every value: ${{NAME}} or ${{NAME:-default}}.
 name: {answers.name}

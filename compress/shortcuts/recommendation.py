@@ -81,7 +81,9 @@ def recommend(
     epochs = _repeated(EPOCHS, examples)
     why = ["a third of the layers or fewer: the first ones"] if first else []
     if epochs > EPOCHS:
-        why.append(f"{examples:,} examples are few: {epochs} epochs, so that there are about {LEAST_UPDATES} updates")
+        why.append(
+            f"{examples:,} examples are few: {epochs} epochs, so that there are about {LEAST_UPDATES} optimizer steps"
+        )
     step = _step(kind, classes or 0)
     if (classes or 0) >= MANY_CLASSES and kind_of(kind).labelled:
         why.append(f"{classes} labels are many: soft targets, which did better there than squared logits")
