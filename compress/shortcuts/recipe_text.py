@@ -37,6 +37,7 @@ class Answers:
         briefly: Whether only what a first look needs is measured: latency of one text a time, and no memory.
         called: What the recipe's name is made of; by default the data.
         quick: Whether the student is trained with the teacher alone, and not on labels only as well.
+        bf16: Whether trainings compute in bfloat16.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class Answers:
     briefly: bool = False
     called: str | None = None
     quick: bool = False
+    bf16: bool = False
 
     @property
     def name(self) -> str:
@@ -152,6 +154,7 @@ def _teacher(answers: Answers) -> str:
         )
         how = finetuning(answers.teacher_width, answers.examples)
         how["learning_rate"] = _rate(how["learning_rate"])
+        how |= {"precision": "bf16"} if answers.bf16 else {}
         block = f"  finetune: {{{', '.join(f'{name}: {value}' for name, value in how.items())}}}\n"
     elif kind_of(answers.kind).vectors:
         note, block = "# A sentence embedder; it teaches what it knows already, without labels.", ""
@@ -173,6 +176,7 @@ def _student(answers: Answers) -> str:
     if answers.unlabelled is not None:
         more = "# The teacher answers these too, and the student learns from it.\n"
         more += f"augment: {{unlabelled: {_quoted(answers.unlabelled)}}}\n\n"
+    precision = "  precision: bf16           # this processor has instructions for it; elsewhere leave it out\n"
     return f"""\
 # The student starts from layers of the teacher: a number takes them evenly spread, a list such as [0, 2, 5] names them.
 {why}student: {{from: teacher, layers: {layers}}}
@@ -183,7 +187,7 @@ training:
   learning_rate: {_rate(advice.learning_rate)}
   batch_size: {advice.batch_size}
   group_by_length: true     # batches of similar length waste less on padding
-"""
+{precision if answers.bf16 else ""}"""
 
 
 def _rate(value: float) -> str:
