@@ -1,9 +1,11 @@
-"""Bring sentences of many kinds together, for an embedder that is to learn from text that is not the user's.
+"""Bring sentences together that a student learns from without labels.
 
     COMPRESS_DATA=… python -m benchmarks.data.general_sentences --out sentences.txt
+    COMPRESS_DATA=… python -m benchmarks.data.general_sentences --reviews --count 30000 --out film_sentences.txt
 
-They come from pairs of sentences (MNLI, QQP, QNLI, MRPC, RTE), captions, news, comments and Wikipedia. No text of the
-sets on which the embedders are judged (SICK, banking77, STS-B) is among them; captions of pictures are, as in SICK.
+For embedders they come from pairs of sentences (MNLI, QQP, QNLI, MRPC, RTE), captions, news, comments and Wikipedia. No
+text of the sets on which the embedders are judged (SICK, banking77, STS-B) is among them; captions of pictures are, as
+in SICK. ``--reviews`` takes sentences of IMDB's training reviews, for students of SST-2; none of SST-2 is among them.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def fields(folder: Path, names: Iterable[str], splits: Iterable[str] = ("train",
     """Yield the texts of a data set, field by field."""
     for split in splits:
         file = folder / f"{split}.jsonl"
-        for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        for line in file.read_bytes().splitlines() if file.is_file() else ():
             row = json.loads(line)
             yield from (row[name].strip() for name in names)
 
@@ -52,7 +54,7 @@ def sentences(text: str) -> list[str]:
         >>> sentences("It rained. We stayed at home! Why not?")
         ['It rained.', 'We stayed at home!', 'Why not?']
     """
-    return re.split(r"(?<=[.!?])\\s+(?=[A-Z])", text.strip())
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z])", text.strip())
 
 
 def drawn(texts: Iterable[str], left_out: Iterable[str] = (), count: int = COUNT) -> list[str]:
@@ -72,16 +74,29 @@ def drawn(texts: Iterable[str], left_out: Iterable[str] = (), count: int = COUNT
     return sorted(fitting, key=lambda text: hashlib.sha256(text.encode()).hexdigest())[:count]
 
 
-def written(data: Path, file: Path) -> Path:
+def of_many_kinds(data: Path) -> Iterator[str]:
+    """Yield paragraphs of Wikipedia, of which the short ones are taken, and the texts of ``SOURCES``."""
+    with gzip.open(data / "wiki_en" / "train.txt.gz", "rt", encoding="utf-8") as lines:
+        yield from (line.strip() for line in lines)
+    for name, parts in SOURCES.items():
+        yield from fields(data / name, parts)
+
+
+def of_reviews(data: Path) -> Iterator[str]:
+    """Yield the sentences of IMDB's training reviews."""
+    for review in fields(data / "imdb", ("text",)):
+        yield from sentences(review)
+
+
+def written(data: Path, file: Path, reviews: bool = False, count: int = COUNT) -> Path:
     """Write the sentences, or find the file; return it."""
     if not file.is_file():
-        with gzip.open(data / "wiki_en" / "train.txt.gz", "rt", encoding="utf-8") as lines:
-            found = [sentence for line in lines for sentence in sentences(line)]
-        found += [text for name, parts in SOURCES.items() for text in fields(data / name, parts)]
+        found = of_reviews(data) if reviews else of_many_kinds(data)
         splits = ("train", "validation", "test")
-        judged = [text for name, parts in JUDGED.items() for text in fields(data / name, parts, splits)]
+        sets = {"sst2": ("text",)} if reviews else JUDGED
+        judged = [text for name, parts in sets.items() for text in fields(data / name, parts, splits)]
         file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(file, "".join(f"{' '.join(text.split())}\n" for text in drawn(found, judged)).encode())
+        atomic_write(file, "".join(f"{' '.join(text.split())}\n" for text in drawn(found, judged, count)).encode())
     return file
 
 
@@ -89,7 +104,10 @@ def main() -> None:
     """Write the file and say how many sentences it holds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
-    file = written(Path(os.environ["COMPRESS_DATA"]), parser.parse_args().out)
+    parser.add_argument("--reviews", action="store_true", help="sentences of film reviews")
+    parser.add_argument("--count", type=int, default=COUNT, help=f"how many ({COUNT:,})")
+    given = parser.parse_args()
+    file = written(Path(os.environ["COMPRESS_DATA"]), given.out, given.reviews, given.count)
     print(f"{file}: {len(file.read_text(encoding='utf-8').splitlines()):,} sentences")
 
 

@@ -8,6 +8,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MODULES = (
+    "benchmarks.data.general_sentences",
+    "benchmarks.engines.engine",
+    "benchmarks.inference_report",
+    "benchmarks.place_facts",
     "compress.architectures.adaptive_depth_network",
     "compress.architectures.k_bert_network",
     "compress.artifact.artifact",
@@ -113,7 +117,7 @@ def test_examples_run(name, tmp_path, monkeypatch):
 def test_every_example_is_run():
     written = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for package in ("compress", "eval", "teachers")
+        for package in ("benchmarks", "compress", "eval", "teachers")
         for path in (ROOT / package).rglob("*.py")
         if PROMPT in path.read_text(encoding="utf-8")
     }
