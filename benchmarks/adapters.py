@@ -146,10 +146,12 @@ def _timed(
 
 def report(found: Mapping[str, Any]) -> str:
     """Return the tables of what was kept, and what it was measured on."""
-    sizes = [("form", "one graph, MB", "one task's model, MB", "times one task's", "all merged models, MB")]
-    speeds = [("form", "texts", "one graph, ms", "merged models in turn, ms", "factor [95%]")]
+    sizes: list[tuple[str, ...]] = [
+        ("form", "one graph, MB", "one task's model, MB", "times one task's", "all merged models, MB")
+    ]
+    speeds: list[tuple[str, ...]] = [("form", "texts", "one graph, ms", "merged models in turn, ms", "factor [95%]")]
     heads = ("merged, torch", "one graph", "merged, export", "equal answers", "largest difference")
-    scores = [("form", "task", "metric", "examples", *heads)]
+    scores: list[tuple[str, ...]] = [("form", "task", "metric", "examples", *heads)]
     for one in found["forms"]:
         size = {key: one[key] / 1e6 for key in ("bytes", "bytes_of_one", "bytes_of_all")}
         share = f"{one['bytes'] / one['bytes_of_one']:.2f}"

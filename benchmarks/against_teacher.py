@@ -93,13 +93,14 @@ def table(measured: Sequence[Row]) -> str:
     heads += [f"speedup over {TEACHER}", "over its own export"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in measured:
-        own = known.get(row.own_export or "")
+        slower = (teacher, known.get(row.own_export or ""))
         cells = [str(row.alone.threads), row.name, f"{row.megabytes:.1f}", f"{row.score:.4f}"]
         cells += [f"{row.score / teacher.score:.1%}", f"{1000 / row.alone.examples_per_second:.2f}"]
         cells += [f"{row.alone.p50_ms:.2f}"]
-        cells += [_ratio(other and other.alone.round_ms, row.alone.round_ms) for other in (teacher, own)]
+        cells += ["" if other is None else _ratio(other.alone.round_ms, row.alone.round_ms) for other in slower]
         cells += [f"{row.stream.examples_per_second:.0f}"]
-        cells += [_ratio(other and other.stream.pass_seconds, row.stream.pass_seconds) for other in (teacher, own)]
+        passes = row.stream.pass_seconds
+        cells += ["" if other is None else _ratio(other.stream.pass_seconds, passes) for other in slower]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -112,9 +113,7 @@ def report(found: Mapping[str, Any]) -> str:
     return f"{body}\n\n{in_one_line(found['machine'])}; load of the machine at the end {found['load']}"
 
 
-def _ratio(slower: Sequence[float] | None, faster: Sequence[float]) -> str:
-    if slower is None:
-        return ""
+def _ratio(slower: Sequence[float], faster: Sequence[float]) -> str:
     found: Median = paired_ratio(slower, faster)
     return f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]"
 

@@ -108,8 +108,10 @@ class Archive:
         found: dict[str, dict[int, Run]] = {}
         for place in self._places(study):
             facts = _facts(place)
-            results = {name: self._result(facts.get(name), place) for name in ("student", "export", "reference")}
-            run = Run(facts["recipe"], **results, **{name: facts[name] for name in ("seconds", "failure", "made")})
+            results = (self._result(facts.get(name), place) for name in ("student", "export", "reference"))
+            student, export, reference = results
+            of_the_run = facts["seconds"], facts["failure"], facts["made"]
+            run = Run(facts["recipe"], student, export, reference, *of_the_run)
             found.setdefault(facts["row"], {})[facts["seed"]] = run
         return {row: dict(sorted(runs.items())) for row, runs in found.items()}
 

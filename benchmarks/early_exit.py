@@ -82,8 +82,7 @@ def curve(
     for part, name in ((plain, "plain"), (model, "exits")):
         export_onnx(part, folder / name, int8=int8, examples=task.validation)
     runtimes: dict[float | None, Runtime] = {None: Runtime(folder / "plain", threads, spinning=False)}
-    for speed in speeds:
-        runtimes[speed] = Runtime(folder / "exits", threads, spinning=False, speed=speed)
+    runtimes |= {speed: Runtime(folder / "exits", threads, spinning=False, speed=speed) for speed in speeds}
     times = milliseconds(runtimes, task.validation[:SENTENCES], seconds)
     points = []
     for speed, runtime in runtimes.items():

@@ -15,10 +15,11 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -142,6 +143,11 @@ class Part:
         """Return the text with its figures."""
         return self.says.format(*(figure(said, archive) for said in self.figures)) if self.figures else self.says
 
+    def filled(self, document: str, archive: Archive) -> str:
+        """Return a document in which the part has its figures."""
+        text = self.text(archive)
+        return self.pattern().sub(lambda _: text, document)
+
     def pattern(self, text: str | None = None) -> re.Pattern[str]:
         """Return what finds the part in a document, with any figures, or with the text given; lines may break."""
         words = (self.says if text is None else text).split()
@@ -212,21 +218,26 @@ def value_of(quantity: str, row: str, found: Mapping[str, Outcome]) -> float:
     words = QUANTITY.fullmatch(quantity)
     if words is None or (words["base"] and words["base"] not in found):
         raise ValueError(f"there is no quantity {quantity!r}; allowed: {QUANTITY.pattern}")
-    outcome, side = found[row], "export" if words["export"] else "student"
+    outcome = found[row]
+    side: Literal["student", "export"] = "export" if words["export"] else "student"
     interval: Interval | None = None
     if words["base"]:
         base = found[words["base"]].runs
-        seeds = [seed for seed in outcome.runs if seed in base]
-        interval = pair(*([runs[seed].student for seed in seeds] for runs in (outcome.runs, base))).difference
+        sides = [(run.student, base[seed].student) for seed, run in outcome.runs.items() if seed in base]
+        both = [(one, other) for one, other in sides if one is not None and other is not None]
+        if both:
+            interval = pair([one for one, _ in both], [other for _, other in both]).difference
     elif words["name"] == "retained":
         interval = retained(outcome, side)
     if interval is not None:
         return float(getattr(interval, words["end"] or "value"))
-    read = OF_A_RESULT.get(words["name"], lambda result: None)
-    values = [read(result) for result in (outcome.exports if side == "export" else outcome.students)]
-    if not values or None in values:
+    read = OF_A_RESULT.get(words["name"])
+    results = outcome.exports if side == "export" else outcome.students
+    values = [read(result) for result in results] if read is not None else []
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
         raise ValueError(f"the row {row!r} has no {quantity}")
-    return mean(value for value in values if value is not None)
+    return mean(known)
 
 
 @dataclass(frozen=True)
@@ -273,11 +284,8 @@ def write_all(archive: Archive) -> None:
     for document, parts in listed().items():
         text = (ROOT / document).read_text(encoding="utf-8")
         for part in (part for part in parts if part.figures):
-            try:
-                wanted = part.text(archive)
-            except ValueError:
-                continue
-            text = part.pattern().sub(lambda _, wanted=wanted: wanted, text)
+            with suppress(ValueError):  # a figure without data stays
+                text = part.filled(text, archive)
         atomic_write(ROOT / document, text.encode("utf-8"))
     readme_picture.write(archive.folder)
     vector_index.write(archive.folder)

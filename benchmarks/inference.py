@@ -310,8 +310,9 @@ def main() -> None:
         files.folder.mkdir(parents=True, exist_ok=True)
         if not files.graph.exists():
             write_files(files, model, task, given.sentences, given.compared)
-        found = {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "weights": model.digest, "machine": machine()}
-        found |= {"threads": given.threads, "sentences": given.sentences, "compared": given.compared}
+        found: dict[str, Any] = {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "weights": model.digest}
+        found |= {"machine": machine(), "threads": given.threads}
+        found |= {"sentences": given.sentences, "compared": given.compared}
         found |= compare(files, engines, given.cases, given.threads, given.seconds)
     found |= {"rates": rates(model.model.config, given.threads)}
     found |= {"billions": gigaflops(model.model.config, *SHAPES[RATED])}

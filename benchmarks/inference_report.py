@@ -74,7 +74,7 @@ class Measured:
 def gigaflops(config: Any, rows: int, length: int) -> float:
     """Return 10^9 floating-point operations of a BERT encoder: two for each product of its layers."""
     width, inner = config.hidden_size, config.intermediate_size
-    token = config.num_hidden_layers * (4 * width**2 + 2 * width * inner + 2 * length * width)
+    token: int = config.num_hidden_layers * (4 * width**2 + 2 * width * inner + 2 * length * width)
     return 2e-9 * rows * length * token
 
 
@@ -144,7 +144,7 @@ def write(folder: Path = RESULTS, pages: Path = DOCS) -> None:
 def report(found: Mapping[str, Any]) -> str:
     """Return all tables of a record."""
     measured = [Measured(**row) for row in found["engines"]]
-    rates, billions = found.get("rates"), found.get("billions")
+    rates = found.get("rates")
     complete = any(row.ours for row in measured)
     parts = [against_peers(measured)] if complete else []
     parts.append(table(measured, found.get("sentences", STREAMED_BEFORE)))
@@ -155,7 +155,7 @@ def report(found: Mapping[str, Any]) -> str:
     if reasons := found.get("not_measured"):
         parts.append("\n".join(["Not measured:", "", *(f"- {name}: {reason}" for name, reason in reasons.items())]))
     if complete and rates and RATED in measured[0].seconds:
-        parts.append(share(measured, rates, billions))
+        parts.append(share(measured, rates, found["billions"]))
     parts.append(circumstances(found, measured))
     return "\n\n".join(parts)
 

@@ -52,7 +52,8 @@ def in_openvino(graph: onnx.ModelProto) -> Run:
     core = openvino.Core()
     settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": 1}
     request = core.compile_model(core.read_model(graph.SerializeToString()), "CPU", settings).create_infer_request()
-    return request.infer
+    run: Run = request.infer
+    return run
 
 
 ENGINES = {"onnxruntime": in_onnxruntime, "openvino": in_openvino}

@@ -108,7 +108,7 @@ def _ours(method: Method, outcome: Outcome) -> Iterator[str]:
 def _fewer_macs(student: Result) -> float | None:
     """Return how many times fewer multiply-accumulates than its reference a model needs."""
     reference = student.comparison.reference_size if student.comparison else None
-    if student.size is None or reference is None or not student.size.macs:
+    if student.size is None or reference is None or not student.size.macs or reference.macs is None:
         return None
     return reference.macs / student.size.macs
 

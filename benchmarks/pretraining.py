@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.rounds import arguments, tell, timed_in_rounds
 from eval.data.sources import Source
-from teachers.pretraining.objectives import MaskedLM
+from teachers.pretraining.objectives.mlm import MaskedLM
 from teachers.pretraining.objectives.pretext_objective import Text
 from teachers.pretraining.pretraining_batches import PretextDataset
 from teachers.pretraining.text.corpus import build
@@ -58,13 +58,15 @@ def bare(network: Any, batches: list[Any]) -> float:
     network.train()
     decayed = [p for p in network.parameters() if p.ndim >= 2]
     others = [p for p in network.parameters() if p.ndim < 2]
-    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.01}, {"params": others}], lr=1e-6, fused=True)
+    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": 0.01}, {"params": others}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-6, fused=True)
     started = time.perf_counter()
     for batch in batches:
         hidden = network.bert(**batch.inputs).last_hidden_state
         labels = batch.targets["mlm"]
         asked = labels != -100
-        F.cross_entropy(word_scores(network, hidden[asked]), labels[asked]).backward()
+        loss = F.cross_entropy(word_scores(network, hidden[asked]), labels[asked])
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -103,7 +105,7 @@ def speeds(rounds: int) -> dict[str, Any]:
         rows = rows_of(sources, tokenizer, Path(scratch))
         tokens = int(rows.lengths.sum())
         tokenized = tokens / (time.perf_counter() - started)
-        order = [*LengthGroupedBatches(rows.lengths, BATCH, 13, group=False)][:200]
+        order = [*LengthGroupedBatches(rows.lengths.tolist(), BATCH, 13, group=False)][:200]
         started = time.perf_counter()
         drawn = sum(int(rows.batch(batch).mask.sum()) for batch in order)
         masked = drawn / (time.perf_counter() - started)

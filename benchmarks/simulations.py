@@ -18,6 +18,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -86,8 +87,12 @@ def means(candidate: Array, reference: Array, groups: Array | None = None) -> Sa
     """Return a sample whose metric is the mean of one value an example."""
     alike = None if groups is not None else np.unique(np.stack([candidate, reference]), axis=1, return_inverse=True)[1]
     binary = bool(np.isin(candidate, (0, 1)).all() and np.isin(reference, (0, 1)).all())
-    sides = (lambda rows, side=side: float(side[rows].mean()) for side in (candidate, reference))
-    return Sample(*sides, len(candidate), groups, None if alike is None else alike.reshape(-1), binary)
+
+    def metric(side: Array) -> Metric:
+        return lambda rows: float(side[rows].mean())
+
+    alike = None if alike is None else alike.reshape(-1)
+    return Sample(metric(candidate), metric(reference), len(candidate), groups, alike, binary)
 
 
 def ratios(candidate: Array, reference: Array, groups: Array | None = None) -> Sample:
@@ -95,8 +100,11 @@ def ratios(candidate: Array, reference: Array, groups: Array | None = None) -> S
     alike = None
     if groups is None:
         alike = np.unique(np.concatenate([candidate, reference], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-    sides = (lambda rows, side=side: f1(*side[rows].sum(axis=0).tolist()) for side in (candidate, reference))
-    return Sample(*sides, len(candidate), groups, alike)
+
+    def metric(side: Array) -> Metric:
+        return lambda rows: f1(*side[rows].sum(axis=0).tolist())
+
+    return Sample(metric(candidate), metric(reference), len(candidate), groups, alike)
 
 
 @dataclass(frozen=True)
@@ -203,14 +211,16 @@ def similarity(chance: np.random.Generator) -> Population:
 
 
 def _spearman(columns: Array, groups: Array | None) -> Sample:
-    places = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in columns.T]
+    truth, candidate, reference = (np.unique(column, return_inverse=True)[1].reshape(-1) for column in columns.T)
 
     def ranks(place: Array) -> Array:
         count = np.bincount(place)
         return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
 
-    sides = (lambda rows, side=side: pearson(ranks(places[side][rows]), ranks(places[0][rows])) for side in (1, 2))
-    return Sample(*sides, len(columns), groups)
+    def metric(place: Array) -> Metric:
+        return lambda rows: pearson(ranks(place[rows]), ranks(truth[rows]))
+
+    return Sample(metric(candidate), metric(reference), len(columns), groups)
 
 
 def questions(exact: bool) -> Callable[[np.random.Generator], Population]:
@@ -303,7 +313,7 @@ def false_drawn(kind: str, examples: int, disagreement: float, margin: float, qu
             differs = chance.random(examples) < disagreement
             size = np.where(chance.random(examples) < 2 / 3, chance.beta(2, 2, examples), 1.0)
             sign = np.where(chance.random(examples) < (1 + margin / (disagreement * PARTIAL)) / 2, -1.0, 1.0)
-            values = differs * size * sign
+            values: Array = differs * size * sign
         else:
             count = examples // GROUP
             open_to = chance.random(count) < 2 * disagreement
@@ -330,17 +340,16 @@ def cells(quick: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """Yield the name of each cell and what computes it."""
     for examples in SIZES[:2] if quick else SIZES:
         for name in POPULATIONS:
-            yield f"coverage|{name}|{examples}", lambda name=name, examples=examples: coverage(name, examples, quick)
+            yield f"coverage|{name}|{examples}", partial(coverage, name, examples, quick)
     for kind, largest in LARGEST.items():
         for examples in FALSE_SIZES[:2] if quick else FALSE_SIZES:
             for disagreement in DISAGREEMENTS:
                 for margin in (margin for margin in MARGINS if margin <= largest * disagreement):
-                    values = (examples, disagreement, margin)
                     yield (
                         f"false|{kind}|{examples}|{disagreement}|{margin}",
-                        (lambda values=values: false_exact(*values))
+                        partial(false_exact, examples, disagreement, margin)
                         if kind == "single"
-                        else (lambda kind=kind, values=values: false_drawn(kind, *values, quick=quick)),
+                        else partial(false_drawn, kind, examples, disagreement, margin, quick),
                     )
 
 
@@ -440,8 +449,11 @@ def _false_table(known: dict[str, Any], kind: str) -> str:
         for disagreement in DISAGREEMENTS:
             start = f"false|{kind}|{examples}|{disagreement}|"
             found = [(cell, key.removeprefix(start)) for key, cell in known.items() if key.startswith(start)]
-            cell, margin = max(found, key=lambda one: one[0]["rate"], default=({}, ""))
-            row.append(f"{_share(cell['rate'], cell['samples'])} at {float(margin):.1%}" if cell else "-")
+            if not found:
+                row.append("-")
+                continue
+            cell, margin = max(found, key=lambda one: float(one[0]["rate"]))
+            row.append(f"{_share(cell['rate'], cell['samples'])} at {float(margin):.1%}")
         rows.append(row)
     return _table(rows)
 

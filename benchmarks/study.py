@@ -289,7 +289,7 @@ def _made(study: Study) -> dict[str, Any]:
     return {"command": command, "commit": commit(), "environment": environment}
 
 
-def table(study: Study, found: dict[str, Outcome]) -> str:
+def table(study: Study, found: Mapping[str, Outcome]) -> str:
     """Return the study as a Markdown table, and below it how many comparisons stand in it.
 
     A difference is bold if it is significant at 5%, on either side, after Holm's correction for all of the table.
@@ -332,9 +332,9 @@ def block(study: Study, found: Mapping[str, Outcome]) -> str:
     return f"{table(study, found)}\n\n{lines}"
 
 
-def _comparisons(study: Study, found: dict[str, Outcome]) -> dict[tuple[str, str], Comparison]:
+def _comparisons(study: Study, found: Mapping[str, Outcome]) -> dict[tuple[str, str], Comparison]:
     """Return each row against each baseline, over the seeds that both have; those without an interval are left out."""
-    known = {}
+    known: dict[tuple[str, str], Comparison] = {}
     for row, outcome in found.items():
         for baseline in study.baselines:
             name = study.baseline_of(row, baseline)
@@ -346,7 +346,8 @@ def _comparisons(study: Study, found: dict[str, Outcome]) -> dict[tuple[str, str
             of_them = {result.training_seed for result in both}
             if both:
                 one = pair(both, [result for result in base.students if result.training_seed in of_them])
-                known |= {(row, baseline): one} if isfinite(one.p_value) else {}
+                if isfinite(one.p_value):
+                    known[row, baseline] = one
     return known
 
 
@@ -358,7 +359,8 @@ def _cells(study: Study, row: str, outcome: Outcome, against: dict[tuple[str, st
     size = outcome.students[0].size
     cells = [f"{mean(scores):.4f}{spread} ({len(scores)})", shown(retained(outcome, "student"))]
     cells += [against.get((row, baseline), "") for baseline in study.baselines]
-    cells += [f"{size.parameters / 1e6:.1f} M", f"{size.macs / 1e6:.0f} M"] if size else ["", ""]
+    cells.append(f"{size.parameters / 1e6:.1f} M" if size else "")
+    cells.append(f"{size.macs / 1e6:.0f} M" if size and size.macs is not None else "")
     cells.append(f"{(outcome.students[0].bytes or 0) / 1e6:.1f}")
     cells.append(f"{mean(outcome.seconds):.0f}" if any(outcome.seconds) else "")  # empty if nothing is trained
     if not outcome.exports:

@@ -26,7 +26,8 @@ from teachers.data.batches import LengthGroupedBatches
 from teachers.losses.loss import Objective
 from teachers.losses.task_loss import TaskLoss
 from teachers.signals.hooks import NOTHING
-from teachers.signals.model_teacher import LiveReader, ModelTeacher
+from teachers.signals.live_reader import LiveReader
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import TaskModel, load_taskmodel
 from teachers.training.scoring import rows_of
 

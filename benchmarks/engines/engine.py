@@ -127,7 +127,6 @@ def size_of(network: Path | None) -> int:
 
 def without_bf16() -> str:
     """Return the reason not to measure bfloat16 on this processor; empty if it has instructions for it."""
-    from eval.cost.machine import cpu_features
+    from eval.cost.machine import bf16_is_fast, cpu_features
 
-    has = {"avx512_bf16", "amx_bf16"} & set(cpu_features())
-    return "" if has else "this processor has no bfloat16 instructions"
+    return "" if bf16_is_fast(cpu_features()) else "this processor has no bfloat16 instructions"

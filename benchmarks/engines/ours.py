@@ -30,8 +30,8 @@ class Ours(Engine):
 
         model = load(files.model)
         scheme = self.scheme(model, files)
-        known = {"examples": files.texts("gate"), "calibration": files.texts("calibration")}
-        export(model, place / "export", self.target, int8=scheme, **known)
+        gate, calibration = files.texts("gate"), files.texts("calibration")
+        export(model, place / "export", self.target, int8=scheme, examples=gate, calibration=calibration)
 
     def scheme(self, model: TaskModel, files: Files) -> bool | Int8:
         """Return what is exported in 8 bits, and how."""

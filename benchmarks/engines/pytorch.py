@@ -91,7 +91,7 @@ class DynamicInt8(Eager):
         import torch
         from torch.ao.quantization import quantize_dynamic
 
-        return quantize_dynamic(network, {torch.nn.Linear}, dtype=torch.qint8)
+        return quantize_dynamic(network, {torch.nn.Linear}, dtype=torch.qint8)  # type: ignore[no-untyped-call]
 
     def network(self, files: Files, place: Path) -> Path | None:
         """Nothing is written."""

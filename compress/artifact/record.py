@@ -85,7 +85,7 @@ class Record(BaseModel):
 
     @property
     def total_seconds(self) -> float:
-        """How long it took, with at least the updates of a training that was interrupted before."""
+        """How long it took, with at least the steps of a training that was interrupted before."""
         return max(self.seconds, float(sum(row.get("seconds", 0.0) for row in self.facts.get("history", ()))))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shutil import which
 from typing import Annotated, Any
 
 import typer
 
-from compress.shortcuts.recipe_text import Answers, recipe_text, teacher_facts
+from compress.shortcuts.recipe_text import Answers, known_examples, recipe_text, teacher_facts
 from compress.terminal.next_command import say_next
+from eval.cost.machine import bf16_is_fast, cpu_features
 from eval.errors import UserError, did_you_mean
 from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import OWN, all_kinds, kind_names, kind_of
@@ -83,7 +85,11 @@ def _ask(
     if int8 is None:
         int8 = _confirm("Shall the export be quantized to int8 for CPUs?", True)
     target = "generator" if kind_of(task).writes else "onnx"
-    return Answers(task, data, teacher, finetune, layers, {target: {"int8": int8}}, facts.get("layers"))
+    known = {"teacher_layers": facts.get("layers"), "teacher_width": facts.get("width")}
+    export = {target: {"int8": int8}}
+    # On a GPU the number format is chosen by itself; to ask torch for one would take seconds.
+    bf16 = bf16_is_fast(cpu_features()) and which("nvidia-smi") is None
+    return Answers(task, data, teacher, finetune, layers, export, **known, examples=known_examples(data), bf16=bf16)
 
 
 def _until_known(question: str, default: str) -> str:

@@ -1,4 +1,4 @@
-"""``compress plan``: sizes, updates and a rough time."""
+"""``compress plan``: sizes, optimizer steps and a rough time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORTH_SAYING = 1.2
 
 
 def plan(recipe: RecipeFile, overrides: Overrides = None, json: Json = False) -> None:
-    """Predict what a recipe costs: sizes of the models, updates of each step, and a rough time on this machine."""
+    """Predict what a recipe costs: sizes of the models, optimizer steps of each, and a rough time on this machine."""
     from compress.recipe import read_recipe
 
     wanted = read_recipe(recipe, overrides or ())
@@ -49,7 +49,7 @@ def plan(recipe: RecipeFile, overrides: Overrides = None, json: Json = False) ->
     )
     typer.echo()
     table(
-        ("step", ">inputs", ">tokens each", ">updates", ">rough time"),
+        ("step", ">inputs", ">tokens each", ">optimizer steps", ">rough time"),
         [
             (
                 row.name,

@@ -41,7 +41,7 @@ def teach(
     out: Annotated[Path | None, typer.Option(help="Folder for the teacher, beside the copy in COMPRESS_HOME.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seeds head, order and dropout.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
-    max_steps: Annotated[int | None, typer.Option(help="Most updates.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Most optimizer steps.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples of an optimizer step.")] = None,
     warmup_steps: Annotated[

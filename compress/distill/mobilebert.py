@@ -29,7 +29,7 @@ from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
 
 TRANSFER = 240_000 / 500_000
-"""The paper's updates of the transfer, for one update of the pre-training distillation that follows."""
+"""The paper's steps of the transfer, for one step of the pre-training distillation that follows."""
 
 NORMALISED, MEANS, VARIANCES = 100.0, 5000.0, 5.0
 """The authors' weights of the three parts of ``normalised`` feature maps."""

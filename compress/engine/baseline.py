@@ -1,4 +1,4 @@
-"""The baseline of a recipe: the same student, trained on labels only, and what it does not share with the result."""
+"""The baseline of a recipe: the same student, trained on labels only; what it does not share with the result; notes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from compress.artifact.record import Record
     from compress.recipe import Recipe
+    from eval.result import Result
 
 BASELINE = "no teacher"
 """What reports call the baseline."""
@@ -89,3 +90,16 @@ def _optimizer_steps(record: Record) -> int:
     """Return how many steps the trainings of a record made; of each stage the last entry tells."""
     steps = [int(row.get("step") or 0) for row in record.facts.get("history", ())]
     return sum(step for place, step in enumerate(steps) if step >= (steps[place + 1 :] or [0])[0])
+
+
+def weak_teacher_notes(own: Result | None) -> list[str]:
+    """Return what is said where a model is better than its teacher beyond chance."""
+    compared = None if own is None else own.comparison
+    if own is None or compared is None or compared.verdict == "selection" or compared.difference.low <= 0:
+        return []
+    found = compared.difference
+    return [
+        f"{own.name} is better than its teacher, by {found.value:.3f} {compared.metric} [{found.low:.3f}, "
+        f"{found.high:.3f}], so the teacher has not learned the task as well as it could, and what is retained of it "
+        "says little. Train it for longer or at a higher rate (teacher.finetune: epochs, learning_rate), and run again."
+    ]

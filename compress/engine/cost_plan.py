@@ -1,4 +1,4 @@
-"""What a recipe will cost: sizes, updates and a rough time, before it is run."""
+"""What a recipe will cost: sizes, optimizer steps and a rough time, before it is run."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Plan:
 
 
 def make_plan(recipe: Recipe) -> Plan:
-    """Predict sizes, updates and time of a recipe; a few optimizer steps are timed, nothing is kept.
+    """Predict sizes, optimizer steps and time of a recipe; a few optimizer steps are timed, nothing is kept.
 
     Raises:
         UserError: With every reason why the recipe cannot run.

@@ -15,7 +15,7 @@ import torch
 from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
-from compress.engine.baseline import BASELINE, baseline_notes, without_teacher
+from compress.engine.baseline import BASELINE, baseline_notes, weak_teacher_notes, without_teacher
 from compress.engine.beside_scores import with_more
 from compress.engine.claim_file import claim_of, fix_claim
 from compress.engine.kept_results import keep_results, kept_results, measured_from
@@ -148,6 +148,7 @@ def _carried_out(recipe: Recipe, prepared: Prepared, out: Path, earlier: Path | 
             *unrun,
             *more,
             *_baseline_notes(artifact, out),
+            *(weak_teacher_notes(own) if recipe.evaluate.against == "teacher" else ()),
             told(read_looks(out)),
         ]
         examples = prepared.task.splits[prepared.roles.report] if prepared.roles is not None else None

@@ -77,8 +77,8 @@ def steps_to_reuse(run: Path, out: Path) -> Path:
     Raises:
         UserError: If it is no folder of a run, or the same.
     """
-    if not (run / RECIPE_FILE).is_file():
-        raise UserError(f"{run}: holds no {RECIPE_FILE}, so it is no run whose steps could be taken over by --reuse")
+    if lacking := [name for name in (RECIPE_FILE, STEPS) if not (run / name).exists()]:
+        raise UserError(f"{run}: holds no {' and no '.join(lacking)}, so there are no steps of a run to --reuse")
     if run.resolve() == out.resolve():
         raise UserError(f"{run}: is --out as well as --reuse; to go on with the run it holds take --resume")
     return run / STEPS

@@ -29,7 +29,7 @@ class MagnitudePruning(Surgery):
 
     ``W' = M · W`` with ``M = 0`` for the ``round(s · numel)`` smallest ``|w|``. ``gradual``: while the model is
     trained, ``s(t) = s_f - s_f · (1 - (t - t0) / (t1 - t0))³`` rises from 0 to the sparsity ``s_f``, M is chosen anew
-    every ``every`` updates, and a weight whose mask comes back has its old value. ``once``: M is chosen before the
+    every ``every`` steps, and a weight whose mask comes back has its old value. ``once``: M is chosen before the
     training. Either way M stays as it is from then on, through every later step: steps that train or round the weights
     keep the zeros, a second pruning adds to them, and steps that would make new weights of them are refused.
 
@@ -41,7 +41,7 @@ class MagnitudePruning(Surgery):
         parts: What is pruned: ``layers`` (their linear layers), ``embeddings`` (the embedding matrix), ``pooler``. All,
             as in the paper.
         schedule: ``gradual`` as in the paper, or ``once``.
-        begin: t0 of ``gradual``, as a part of all updates.
+        begin: t0 of ``gradual``, as a part of all steps.
         until: t1, likewise. The paper takes 10,000 of 100,000 steps of continued pre-training; a fine-tuning is
             shorter, so here it is half of it.
         every: Updates between two choices of M. Default 100, the habit of the authors' library.
@@ -166,7 +166,7 @@ class MagnitudePruning(Surgery):
         return cubic(0.0, self.target, (step - first) / max(last - first, 1)) if step < last else self.target
 
     def pruning_steps(self, total: int) -> tuple[int, int]:
-        """Return t0 and t1 in updates."""
+        """Return t0 and t1 in optimizer steps."""
         return math.floor(self.begin * total), math.ceil(self.until * total)
 
     def masks(self, weights: Sequence[Tensor], share: float) -> list[Tensor]:

@@ -54,7 +54,7 @@ class MovementPruning(RecoveryTechnique):
 
     Limits:
         Nothing gets faster: the zeros are multiplied too, and an ONNX export holds them in full. Scored singly,
-        weights want tens of thousands of updates (the paper has 55,000): in 626 and 1,252 ours collapsed, while 1,252
+        weights want tens of thousands of steps (the paper has 55,000): in 626 and 1,252 ours collapsed, while 1,252
         were enough for blocks of 32 x 32. With ``block`` whole heads and neurons may end up empty; they stay in
         place, masked: ``prune.structured`` takes them out. Above 70 % of weights kept ``prune.magnitude`` is the better
         one. ``keep`` counts the weights of the layers' matrices: ``facts`` has both.

@@ -101,14 +101,14 @@ def spread(values: Tensor, block: tuple[int, int]) -> Tensor:
 def scheduled_value(start: float, end: float, step: int, total: int, warm: int, waits: float, cools: float) -> float:
     """Return the value of the schedule before update ``step``.
 
-    ``start`` for the first ``waits · warm`` updates, ``end`` for the last ``cools · warm``, and between them
+    ``start`` for the first ``waits · warm`` steps, ``end`` for the last ``cools · warm``, and between them
     ``end + (start - end) · (1 - progress)³``.
 
     Args:
         start: First value.
         end: Last value.
         step: Counted from 0; ``total`` after the last optimizer step.
-        total: All updates.
+        total: All optimizer steps.
         warm: Updates of the warm-up of the learning rate.
         waits: How often as long nothing is pruned.
         cools: How often as long the last value is held.

@@ -45,10 +45,10 @@ class Theseus(RecoveryTechnique):
         base: p of ``linear`` before the first optimizer step. Default 0.3 as in the authors' example. With 1 nothing is
             ever replaced: the fine-tuning of the same layers from the same start, which is the control.
         slope: How much p of ``linear`` rises with each optimizer step, 0.0006 in the authors' example; None lets it
-            reach 1 after ``replacing`` of all updates.
+            reach 1 after ``replacing`` of all steps.
         rate: p of ``constant``. Default 0.5 as in the paper; 0.5 to 0.7 works.
-        replacing: Part of all updates in which p is below 1; the rest is the fine-tuning of the successor. The authors
-            count updates (2,500 of ``constant``); here it is a half, whatever the size of the data.
+        replacing: Part of all steps in which p is below 1; the rest is the fine-tuning of the successor. The authors
+            count steps (2,500 of ``constant``); here it is a half, whatever the size of the data.
         training: Defaults as in the authors' example: 15 epochs of 32, rate 2e-5, no warm-up but p's own.
 
     Needs:

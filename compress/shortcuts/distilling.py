@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from compress.artifact.artifact import Artifact
 from compress.certification.certifying import certify
 from compress.engine.pipeline import run_recipe
@@ -14,6 +16,7 @@ from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import read_recipe
 from compress.shortcuts.labelled_data import kept_task
 from compress.shortcuts.recipe_text import Answers, recipe_text
+from eval.cost.machine import bf16_is_fast, cpu_features
 from eval.data.judging import with_train
 from eval.errors import UserError
 from eval.files.writing import atomic_write
@@ -120,6 +123,7 @@ def shrink(
         briefly=True,
         called=public_name(name),
         quick=quick,
+        bf16=bf16_is_fast(cpu_features()) and not torch.cuda.is_available(),
     )
     file = folder / RECIPE
     atomic_write(file, recipe_text(answers, str(file)).encode())

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compress.shortcuts.recommendation import Recommendation, recommend
+from compress.shortcuts.recommendation import Recommendation, finetuning, recommend
 from eval.files.json_text import read_json
 from eval.kinds.kind_registry import kind_of, own_kinds
+
+LINES = {".jsonl": 0, ".txt": 0, ".csv": 1, ".tsv": 1}
+"""Files with an example a line -> lines of the head."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Answers:
         layers: Layers of the student.
         export: The target, and what is asked of it.
         teacher_layers: Layers of the teacher, if they are known.
+        teacher_width: Its hidden size, likewise.
         examples: Training examples, with labels and without, if they are known.
         labels: Class names or tags in the order of the model's outputs; by default those in the data, sorted.
         max_length: Most tokens of one input; by default the kind's.
@@ -33,6 +37,7 @@ class Answers:
         briefly: Whether only what a first look needs is measured: latency of one text a time, and no memory.
         called: What the recipe's name is made of; by default the data.
         quick: Whether the student is trained with the teacher alone, and not on labels only as well.
+        bf16: Whether trainings compute in bfloat16.
     """
 
     kind: str
@@ -42,6 +47,7 @@ class Answers:
     layers: int
     export: dict[str, dict[str, Any]]
     teacher_layers: int | None = None
+    teacher_width: int | None = None
     examples: int | None = None
     labels: tuple[str, ...] = ()
     max_length: int | None = None
@@ -50,6 +56,7 @@ class Answers:
     briefly: bool = False
     called: str | None = None
     quick: bool = False
+    bf16: bool = False
 
     @property
     def name(self) -> str:
@@ -73,15 +80,27 @@ class Answers:
 
 
 def teacher_facts(teacher: str) -> dict[str, Any]:
-    """Return what the config of a local model folder says: ``layers`` and ``trained``; empty if it says nothing."""
+    """Return what the config of a local model folder says, if anything: ``layers``, ``width``, ``trained``."""
     try:
         config = read_json(Path(teacher) / "config.json")
         layers = config.get("num_hidden_layers") or config.get("n_layers") or config.get("n_layer")
+        width = config.get("hidden_size") or config.get("dim") or config.get("d_model") or config.get("n_embd")
         learned = [kind for kind in own_kinds() if kind.truth is not None]
         trained = any(kind.has_head(str(name)) for name in config.get("architectures") or () for kind in learned)
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
-    return {"trained": trained} | ({"layers": layers} if isinstance(layers, int) and layers > 0 else {})
+    sizes = {"layers": layers, "width": width}
+    return {"trained": trained} | {name: size for name, size in sizes.items() if isinstance(size, int) and size > 0}
+
+
+def known_examples(data: str) -> int | None:
+    """Return about how many training examples a local file or folder has, a line each; None where lines do not tell."""
+    place = Path(data)
+    found = [place] if place.is_file() else sorted(place.glob("train.*"))
+    if not found or found[0].suffix not in LINES:
+        return None
+    with found[0].open("rb") as lines:
+        return max(0, sum(1 for line in lines if line.strip()) - LINES[found[0].suffix])
 
 
 def recipe_text(answers: Answers, file: str) -> str:
@@ -99,7 +118,7 @@ def _quoted(value: Any) -> str:
 def _head(answers: Answers, file: str) -> str:
     return f"""\
 # compress check {file}    finds every error before any compute
-# compress plan {file}     predicts sizes, updates and time
+# compress plan {file}     predicts sizes, optimizer steps and time
 # compress run {file}      writes model, exports and report to runs/{answers.name}
 # Environment variables work in every value: ${{NAME}} or ${{NAME:-default}}.
 name: {answers.name}
@@ -133,7 +152,10 @@ def _teacher(answers: Answers) -> str:
         note = (
             "# The base is fine-tuned on the task first, once: the result is kept under COMPRESS_HOME and found again."
         )
-        block = "  finetune: {epochs: 3, learning_rate: 5.0e-5, batch_size: 32}\n"
+        how = finetuning(answers.teacher_width, answers.examples)
+        how["learning_rate"] = _rate(how["learning_rate"])
+        how |= {"precision": "bf16"} if answers.bf16 else {}
+        block = f"  finetune: {{{', '.join(f'{name}: {value}' for name, value in how.items())}}}\n"
     elif kind_of(answers.kind).vectors:
         note, block = "# A sentence embedder; it teaches what it knows already, without labels.", ""
     else:
@@ -154,6 +176,7 @@ def _student(answers: Answers) -> str:
     if answers.unlabelled is not None:
         more = "# The teacher answers these too, and the student learns from it.\n"
         more += f"augment: {{unlabelled: {_quoted(answers.unlabelled)}}}\n\n"
+    precision = "  precision: bf16           # this processor has instructions for it; elsewhere leave it out\n"
     return f"""\
 # The student starts from layers of the teacher: a number takes them evenly spread, a list such as [0, 2, 5] names them.
 {why}student: {{from: teacher, layers: {layers}}}
@@ -164,7 +187,7 @@ training:
   learning_rate: {_rate(advice.learning_rate)}
   batch_size: {advice.batch_size}
   group_by_length: true     # batches of similar length waste less on padding
-"""
+{precision if answers.bf16 else ""}"""
 
 
 def _rate(value: float) -> str:

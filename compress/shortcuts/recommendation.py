@@ -1,4 +1,4 @@
-"""What ``docs/choosing.md`` recommends for a student of fewer layers: which layers, what loss, how long."""
+"""What ``docs/choosing.md`` recommends for a student of fewer layers and its teacher: layers, loss, time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ MANY_CLASSES = 30
 """Labels from which on probabilities were learned better than squared logits (151 intents: 0.815 against 0.810)."""
 LEAST_UPDATES, MOST_EPOCHS = 300, 20
 """Optimizer steps that few examples are repeated for, and the most repetitions."""
+FINETUNE_EPOCHS, BASE_WIDTH = 3, 768
+"""Epochs of a teacher on enough examples, and the hidden size from which on it takes the papers' rate of 5e-5. Narrower
+networks learn too slowly with it; the teachers of docs/results that are made of MiniLM take twice as much or more."""
 
 LABELS = "distill.labels"
 
@@ -75,11 +78,12 @@ def recommend(
         {'temperature': 2.0, 'alpha': 0.5}
     """
     first = teacher_layers is not None and 3 * layers <= teacher_layers
-    updates = None if not examples else math.ceil(examples / BATCH_SIZE)
-    epochs = EPOCHS if updates is None else min(MOST_EPOCHS, max(EPOCHS, math.ceil(LEAST_UPDATES / updates)))
+    epochs = _repeated(EPOCHS, examples)
     why = ["a third of the layers or fewer: the first ones"] if first else []
     if epochs > EPOCHS:
-        why.append(f"{examples:,} examples are few: {epochs} epochs, so that there are about {LEAST_UPDATES} updates")
+        why.append(
+            f"{examples:,} examples are few: {epochs} epochs, so that there are about {LEAST_UPDATES} optimizer steps"
+        )
     step = _step(kind, classes or 0)
     if (classes or 0) >= MANY_CLASSES and kind_of(kind).labelled:
         why.append(f"{classes} labels are many: soft targets, which did better there than squared logits")
@@ -87,6 +91,30 @@ def recommend(
         step = {"technique": "distill.best_of", "settings": {"of": [{"distill.logits": step["settings"]}, LABELS]}}
         why.append("whether the teacher helps beyond the labels is tried on the examples that choose; the better stays")
     return Recommendation(layers=tuple(range(layers)) if first else layers, epochs=epochs, why=tuple(why), **step)
+
+
+def finetuning(width: int | None = None, examples: int | None = None) -> dict[str, Any]:
+    """Return how a teacher is fine-tuned, as fields of ``teacher.finetune``.
+
+    Args:
+        width: Its hidden size, if it is known.
+        examples: Labelled training examples, if they are known.
+
+    Examples:
+        >>> finetuning(768, 50_000)
+        {'epochs': 3, 'learning_rate': 5e-05, 'batch_size': 32}
+        >>> finetuning(384, 756)
+        {'epochs': 13, 'learning_rate': 0.0001, 'batch_size': 32}
+    """
+    rate = 5.0e-5 if width is None or width >= BASE_WIDTH else 1.0e-4
+    return {"epochs": _repeated(FINETUNE_EPOCHS, examples), "learning_rate": rate, "batch_size": BATCH_SIZE}
+
+
+def _repeated(epochs: int, examples: int | None) -> int:
+    """Return so many epochs, or more where the examples are so few that they give too few optimizer steps."""
+    if not examples:
+        return epochs
+    return min(MOST_EPOCHS, max(epochs, math.ceil(LEAST_UPDATES / math.ceil(examples / BATCH_SIZE))))
 
 
 def _step(kind: str, classes: int) -> dict[str, Any]:

@@ -126,6 +126,11 @@ def int8_is_fast(features: Iterable[str]) -> bool:
     return bool(set(features) & (VNNI | ARM_DOT))
 
 
+def bf16_is_fast(features: Iterable[str]) -> bool:
+    """Whether a processor with these features has instructions that multiply in bfloat16."""
+    return bool({"avx512_bf16", "amx_bf16"} & set(features))
+
+
 def int8_note(features: Iterable[str]) -> str:
     """Say in one sentence what 8-bit products do on a processor with these features."""
     present = set(features)

@@ -151,7 +151,9 @@ def median_interval(values: Sequence[float] | NDArray[Any], confidence: float = 
     return Median(float(np.median(ordered)), float(ordered[place]), float(ordered[count - 1 - place]), coverage, count)
 
 
-def paired_ratio(slower: Sequence[float], faster: Sequence[float], confidence: float = 0.95) -> Median:
+def paired_ratio(
+    slower: Sequence[float] | NDArray[Any], faster: Sequence[float] | NDArray[Any], confidence: float = 0.95
+) -> Median:
     """Return the median of the ratios of the same rounds, with its interval; what slowed both in a round cancels.
 
     Args:

@@ -53,7 +53,7 @@ class Training(RenamedFields):
             given (``ACCELERATE_MIXED_PRECISION``); without it bf16 on a GPU that has it, fp32 elsewhere.
         freeze: Parts that stay as they are; a pooler is no part of the encoder, but of the head.
         unfreeze: Train the head first, then one more layer from the top at a time, the embeddings last: one more each
-            ``epoch``, or evenly, so that all are trained after this part of all updates; None trains all at once.
+            ``epoch``, or evenly, so that all are trained after this part of all steps; None trains all at once.
         keep: Whether the epoch with the best validation score or the last one is returned.
         patience: Stop after this many epochs (or reports) without a better validation score; None never stops early.
         checkpoint_seconds: Time between checkpoints of an interruptible run, as long as they take at most 5% of it; 0

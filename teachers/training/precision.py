@@ -12,13 +12,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from eval.cost.machine import bf16_is_fast
 from eval.errors import UserError, did_you_mean
 
 LAUNCHED = "ACCELERATE_MIXED_PRECISION"
 """What ``accelerate launch --mixed_precision`` sets."""
 ALLOWED = ("no", "bf16", "fp16")
-BF16 = frozenset({"avx512_bf16", "amx_bf16"})
-"""Features of processors that multiply in bf16."""
 
 
 def launched_precision() -> str:
@@ -59,7 +58,7 @@ def bf16_speedup(features: Iterable[str], rows: int = 512, width: int = 768, rou
     Returns:
         The ratio, or None without such instructions.
     """
-    if not BF16.intersection(features):
+    if not bf16_is_fast(features):
         return None
     types = (torch.float32, torch.bfloat16)
     factors = [(torch.ones(rows, width, dtype=each), torch.ones(width, 4 * width, dtype=each)) for each in types]

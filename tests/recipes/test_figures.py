@@ -130,6 +130,7 @@ def test_a_claim_that_is_not_listed_is_found():
         ("s | other | score | .4f", "has no data of the row 'other'"),
         ("s | a row | speed | .4f", "there is no quantity 'speed'"),
         ("s | a row | export.speedup | .1f", "has no export.speedup"),
+        ("s | a row | against other | .4f", "has no against other"),
     ],
 )
 def test_a_figure_without_data_is_told(made, said, told):

@@ -305,8 +305,8 @@ def test_an_evaluation_of_a_model_of_a_run_is_a_look(scene, capsys, model, split
 @pytest.mark.parametrize(
     ("of", "problem"),
     [
-        ("nowhere", "nowhere: holds no recipe.yaml, so it is no run"),
-        ("data", "data: holds no recipe.yaml, so it is no run"),
+        ("nowhere", "nowhere: holds no recipe.yaml and no steps, so there are no steps of a run to --reuse"),
+        (".", ".: holds no steps, so there are no steps of a run"),
         ("out/../longer", "is --out as well as --reuse"),
     ],
 )

@@ -1,11 +1,16 @@
 """The baseline without a teacher: what it shares with the result, and what it does not."""
 
+from types import SimpleNamespace
+
+import pytest
+
 from compress.artifact.record import Record
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
-from compress.engine.baseline import baseline_differences, baseline_notes, without_teacher
+from compress.engine.baseline import baseline_differences, baseline_notes, weak_teacher_notes, without_teacher
 from compress.engine.cost_plan import updates_of
 from compress.recipe import Recipe
+from eval.proof.paired_statistics import Interval
 from teachers.training.config import Training
 
 
@@ -62,3 +67,17 @@ def test_equal_optimizer_steps_are_told():
     (note,) = baseline_notes(one, other)
     assert note.startswith("no teacher differs in more than the teacher: step 1, 1,200 optimizer steps, without")
     assert baseline_notes([record("prune.layers")], [record("prune.layers")]) == []
+
+
+@pytest.mark.parametrize(
+    ("low", "verdict", "said"),
+    [(0.03, "non-inferior", True), (-0.01, "non-inferior", False), (0.03, "selection", False)],
+)
+def test_a_teacher_that_is_outdone_beyond_chance_is_told(low, verdict, said):
+    compared = SimpleNamespace(metric="accuracy", verdict=verdict, difference=Interval(0.08, low, 0.13))
+    notes = weak_teacher_notes(SimpleNamespace(name="small", comparison=compared))
+    assert [
+        note.startswith("small is better than its teacher, by 0.080 accuracy [0.030, 0.130]") for note in notes
+    ] == ([True] if said else [])
+    assert all("teacher.finetune: epochs, learning_rate" in note for note in notes)
+    assert weak_teacher_notes(None) == weak_teacher_notes(SimpleNamespace(name="small", comparison=None)) == []

@@ -50,6 +50,16 @@ class TestInit:
         assert code == 0, err
         assert "name: my-2l\n" in said
         assert "carved from train" in said
+        monkeypatch.setattr("compress.commands.init.which", lambda name: None)
+        monkeypatch.setattr("compress.commands.init.cpu_features", lambda: ("avx512f", "avx512_bf16"))
+        finetune = "finetune: {epochs: 20, learning_rate: 1.0e-4, batch_size: 32, precision: bf16}"
+        assert call("init", *flags, "--finetune", "--no-int8", "--out", "new.yaml", "--force")[0] == 0
+        text = (tmp_path / "new.yaml").read_text(encoding="utf-8")
+        assert finetune in text, "few examples, a narrow network, a processor with bfloat16"
+        assert "\n  precision: bf16 " in text
+        monkeypatch.setattr("compress.commands.init.cpu_features", lambda: ("avx2",))
+        assert call("init", *flags, "--finetune", "--no-int8", "--out", "new.yaml", "--force")[0] == 0
+        assert "bf16" not in (tmp_path / "new.yaml").read_text(encoding="utf-8")
 
     def test_questions(self, call, tmp_path, monkeypatch):
         out = tmp_path / "new.yaml"
