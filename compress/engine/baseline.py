@@ -92,10 +92,16 @@ def _optimizer_steps(record: Record) -> int:
     return sum(step for place, step in enumerate(steps) if step >= (steps[place + 1 :] or [0])[0])
 
 
-def weak_teacher_notes(own: Result | None) -> list[str]:
-    """Return what is said where a model is better than its teacher beyond chance."""
+def weak_teacher_notes(recipe: Recipe, own: Result | None) -> list[str]:
+    """Return what is said where a model is better beyond chance than the teacher that its recipe fine-tunes.
+
+    Further text (``augment``) may make a model better than a teacher that has learned all it can; then nothing is said.
+    """
     compared = None if own is None else own.comparison
     if own is None or compared is None or compared.verdict == "selection" or compared.difference.low <= 0:
+        return []
+    against_teacher = recipe.evaluate is not None and recipe.evaluate.against == "teacher"
+    if not against_teacher or recipe.augment is not None or recipe.teacher is None or recipe.teacher.finetune is None:
         return []
     found = compared.difference
     return [

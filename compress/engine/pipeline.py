@@ -148,7 +148,7 @@ def _carried_out(recipe: Recipe, prepared: Prepared, out: Path, earlier: Path | 
             *unrun,
             *more,
             *_baseline_notes(artifact, out),
-            *(weak_teacher_notes(own) if recipe.evaluate.against == "teacher" else ()),
+            *weak_teacher_notes(recipe, own),
             told(read_looks(out)),
         ]
         examples = prepared.task.splits[prepared.roles.report] if prepared.roles is not None else None

@@ -310,7 +310,7 @@ def test_what_does_not_fit_is_named():
     model = tiny_taskmodel("bert")
     assert TokenPruning().check(model, Inputs()) == []
     (problem,) = TokenPruning(keep=(0.5,)).check(model, Inputs())
-    assert "keep has 1 shares, must have 2: one a layer but the last" in problem
+    assert "keep has 1 share, must have 2: one a layer but the last" in problem
     (problem,) = TokenPruning().check(tiny_taskmodel("bert", num_hidden_layers=1), Inputs())
     assert "needs a model of 2 layers or more" in problem
     found = TokenPruning(objective={"distill.logits": {}, "distill.pkd": {}}).check(model, Inputs())

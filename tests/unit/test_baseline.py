@@ -9,7 +9,7 @@ from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
 from compress.engine.baseline import baseline_differences, baseline_notes, weak_teacher_notes, without_teacher
 from compress.engine.cost_plan import updates_of
-from compress.recipe import Recipe
+from compress.recipe import Recipe, parse_recipe
 from eval.proof.paired_statistics import Interval
 from teachers.training.config import Training
 
@@ -69,15 +69,32 @@ def test_equal_optimizer_steps_are_told():
     assert baseline_notes([record("prune.layers")], [record("prune.layers")]) == []
 
 
+FINETUNED = """
+task: {kind: classification, data: data}
+teacher: {model: base, finetune: {epochs: 1}}
+student: {layers: 2}
+steps: [distill.logits]
+evaluate: {against: teacher}
+"""
+
+
 @pytest.mark.parametrize(
-    ("low", "verdict", "said"),
-    [(0.03, "non-inferior", True), (-0.01, "non-inferior", False), (0.03, "selection", False)],
+    ("recipe", "low", "verdict", "said"),
+    [
+        (FINETUNED, 0.03, "non-inferior", 1),
+        (FINETUNED, -0.01, "non-inferior", 0),
+        (FINETUNED, 0.03, "selection", 0),
+        (FINETUNED.replace("against: teacher", "against: other"), 0.03, "non-inferior", 0),
+        (FINETUNED.replace(", finetune: {epochs: 1}", ""), 0.03, "non-inferior", 0),
+        (f"{FINETUNED}augment: {{unlabelled: more.txt}}", 0.03, "non-inferior", 0),
+    ],
 )
-def test_a_teacher_that_is_outdone_beyond_chance_is_told(low, verdict, said):
+def test_a_teacher_that_is_outdone_beyond_chance_is_told(recipe, low, verdict, said):
     compared = SimpleNamespace(metric="accuracy", verdict=verdict, difference=Interval(0.08, low, 0.13))
-    notes = weak_teacher_notes(SimpleNamespace(name="small", comparison=compared))
-    assert [
-        note.startswith("small is better than its teacher, by 0.080 accuracy [0.030, 0.130]") for note in notes
-    ] == ([True] if said else [])
-    assert all("teacher.finetune: epochs, learning_rate" in note for note in notes)
-    assert weak_teacher_notes(None) == weak_teacher_notes(SimpleNamespace(name="small", comparison=None)) == []
+    notes = weak_teacher_notes(parse_recipe(recipe), SimpleNamespace(name="small", comparison=compared))
+    assert len(notes) == said
+    for note in notes:
+        assert note.startswith("small is better than its teacher, by 0.080 accuracy [0.030, 0.130]")
+        assert "teacher.finetune: epochs, learning_rate" in note
+    assert not weak_teacher_notes(parse_recipe(recipe), None)
+    assert not weak_teacher_notes(parse_recipe(recipe), SimpleNamespace(name="small", comparison=None))

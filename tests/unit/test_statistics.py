@@ -176,7 +176,7 @@ def test_agreement_by_kind():
 
 
 def test_agreement_refuses_other_examples_and_kinds():
-    with pytest.raises(UserError, match="1 answers against 0"):
+    with pytest.raises(UserError, match="1 answer against 0"):
         agreement("qa", [{"text": "x"}], [])
     with pytest.raises(UserError, match="masked-lm"):
         agreement("masked-lm", [], [])
