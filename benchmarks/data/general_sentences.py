@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import hashlib
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from benchmarks.data.whole_sentences import by_hash
 from eval.files.writing import atomic_write
 
 SOURCES = {
@@ -71,7 +71,7 @@ def drawn(texts: Iterable[str], left_out: Iterable[str] = (), count: int = COUNT
     """
     judged = {text.casefold() for text in left_out}
     fitting = {text for text in texts if WORDS[0] <= len(text.split()) <= WORDS[1] and text.casefold() not in judged}
-    return sorted(fitting, key=lambda text: hashlib.sha256(text.encode()).hexdigest())[:count]
+    return by_hash(fitting, count)
 
 
 def of_many_kinds(data: Path) -> Iterator[str]:

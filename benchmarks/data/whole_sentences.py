@@ -15,7 +15,7 @@ import argparse
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,11 @@ def whole(texts: Sequence[str]) -> list[str]:
     return found
 
 
+def by_hash(texts: Iterable[str], count: int) -> list[str]:
+    """Return so many of the texts, drawn by a hash of each."""
+    return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).hexdigest())[:count]
+
+
 def parted(examples: Sequence[dict[str, Any]], count: int = COUNT) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return what is learned from, and the sentences that choose.
 
@@ -47,7 +52,7 @@ def parted(examples: Sequence[dict[str, Any]], count: int = COUNT) -> tuple[list
         count: Sentences that choose, drawn by a hash of their text.
     """
     long = [text for text in whole([row["text"] for row in examples]) if len(text.split()) >= LEAST_WORDS]
-    drawn = set(sorted(long, key=lambda text: hashlib.sha256(text.encode()).hexdigest())[:count])
+    drawn = set(by_hash(long, count))
     inside = " " + " | ".join(sorted(text.strip() for text in drawn)) + " "
 
     def learned(text: str) -> bool:

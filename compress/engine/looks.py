@@ -57,12 +57,14 @@ def read_looks(folder: Path) -> list[Look]:
     return found
 
 
-def look(folder: Path, split: str, examples: Examples, models: Sequence[Predictor], claim: str = "") -> None:
-    """Write down that a split is opened to score these models; the reference is none of them."""
+def look(folder: Path, split: str, examples: Examples, models: Sequence[Predictor], claim: str = "") -> list[Look]:
+    """Write down that a split is opened to score these models, of which the reference is none; return all openings."""
     candidates = {model.name: _digest(model) for model in models}
     time = datetime.now(UTC).isoformat(timespec="seconds")
     now = Look(time=time, split=split, digest=examples.digest, candidates=candidates, claim=claim)
-    _write([*read_looks(folder), now], folder)
+    looks = [*read_looks(folder), now]
+    _write(looks, folder)
+    return looks
 
 
 def look_again(place: Path, split: str, examples: Examples, models: Sequence[Predictor]) -> str:
@@ -85,10 +87,9 @@ def look_again(place: Path, split: str, examples: Examples, models: Sequence[Pre
         return ""
     claim = next((fixed.digest for fixed in reversed(read_claims(folder))), "")
     try:
-        look(folder, split, examples, models, claim)
+        return told(look(folder, split, examples, models, claim))
     except OSError as error:
         return f"This look at the split {split} could not be counted in {folder / LOOKS_FILE} ({error})."
-    return told(read_looks(folder))
 
 
 def carry_looks(run: Path, out: Path) -> None:

@@ -300,10 +300,10 @@ def _differing(found: Artifact, step: Technique, artifact: Artifact, inputs: Inp
 
 def _taken_over(kept: Path, place: Path, step: Technique, artifact: Artifact, inputs: Inputs, seed: int) -> bool:
     """Take over what another run kept of this very step, if it did."""
-    differing = _differing(load(kept), step, artifact, inputs, seed) if is_artifact(kept) else []
-    if differing:
+    if not is_artifact(kept):
+        return False
+    if differing := _differing(load(kept), step, artifact, inputs, seed):
         logger.info("%s: is not taken over (%s differ)", kept, ", ".join(differing))
-    if differing or not is_artifact(kept):
         return False
     logger.info("%s: is taken over", kept)
     copy_step(kept, place)
