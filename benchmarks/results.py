@@ -93,6 +93,9 @@ def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
         "GENERAL_SENTENCES": lambda: general_sentences.written(
             Path(os.environ["COMPRESS_DATA"]), out / "sentences.txt"
         ),
+        "FILM_SENTENCES": lambda: general_sentences.written(
+            Path(os.environ["COMPRESS_DATA"]), out / "film_sentences.txt", reviews=True
+        ),
         "COMPRESS_FACTS": lambda: place_facts.written(out / "facts.tsv"),
         "PRETRAINED": lambda: pretrained.networks(out / "pretrained"),
     }
