@@ -105,20 +105,35 @@ class FakeQuantLinear(nn.Linear):
         per_channel: Whether each output has its own range of weights.
         decay: Of the moving ranges.
         rounds_output: Whether outputs are rounded too.
+        smooth: What each channel of the input is divided by before it is rounded, powers of 2 ``[in]``; the weights
+            are rounded as they are when multiplied by it.
     """
 
-    def __init__(self, linear: nn.Linear, levels: int, per_channel: bool, decay: float, rounds_output: bool) -> None:
+    smooth: Tensor | None
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        levels: int,
+        per_channel: bool,
+        decay: float,
+        rounds_output: bool,
+        smooth: Tensor | None = None,
+    ) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias, self.pruned = linear.weight, linear.bias, is_masked(linear)
         self.levels, self.per_channel = levels, per_channel
         self.input_range = MovingRange(decay)
         self.output_range = MovingRange(decay) if rounds_output else None
+        self.register_buffer("smooth", smooth)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the rounded product of rounded numbers; the bias is rounded when the layer is frozen."""
         weight = without_gradient_of_zeros(self.weight) if self.pruned else self.weight
-        weight = fake_quantize(weight, largest_of(self.weight, self.per_channel), self.levels)
+        if self.smooth is not None:
+            x, weight = x / self.smooth, weight * self.smooth
+        weight = fake_quantize(weight, largest_of(weight, self.per_channel), self.levels)
         y = F.linear(self.input_range(x), weight, self.bias)
         return y if self.output_range is None else self.output_range(y)
 
@@ -133,9 +148,16 @@ class FakeQuantLinear(nn.Linear):
             plain.weight, plain.bias = self.weight, self.bias
             return masked(plain) if self.pruned else plain
         new = Int8Linear(
-            self.in_features, self.out_features, self.bias is not None, self.per_channel, self.output_range is not None
+            self.in_features,
+            self.out_features,
+            self.bias is not None,
+            self.per_channel,
+            self.output_range is not None,
+            self.smooth is not None,
         )
-        new.codes, new.scale = _codes(self.weight, self.per_channel, self.levels, known)
+        new.codes, new.scale = _codes(self.weight, self.per_channel, self.levels, known, self.smooth)
+        if self.smooth is not None:
+            new.smooth = self.smooth
         new.input_step = self.input_range.largest / LEVELS
         if self.output_range is not None:
             new.output_step = self.output_range.largest.clamp_min(LEAST) / LEVELS
@@ -173,7 +195,8 @@ class FakeQuantEmbedding(nn.Embedding):
 class Int8Linear(nn.Module):
     """A frozen linear layer: int8 codes, and fixed steps of inputs and outputs.
 
-    Sums are those of integers, so they do not depend on the order in which a machine adds.
+    Sums are those of integers, so they do not depend on the order in which a machine adds. With ``smooth`` the channels
+    of the input are divided by powers of 2 first, and the codes are of weights multiplied by them.
     """
 
     sparse_tensors = ("codes",)
@@ -181,16 +204,27 @@ class Int8Linear(nn.Module):
     scale: Tensor
     input_step: Tensor
     output_step: Tensor
+    smooth: Tensor
 
-    def __init__(self, in_features: int, out_features: int, bias: bool, per_channel: bool, rounds_output: bool) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool,
+        per_channel: bool,
+        rounds_output: bool,
+        smoothed: bool = False,
+    ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.per_channel, self.rounds_output = per_channel, rounds_output
+        self.per_channel, self.rounds_output, self.smoothed = per_channel, rounds_output, smoothed
         self.register_buffer("codes", torch.zeros(out_features, in_features, dtype=torch.int8))
         self.register_buffer("scale", torch.ones((out_features, 1) if per_channel else ()))
         self.register_buffer("input_step", torch.ones(()))
         if rounds_output:
             self.register_buffer("output_step", torch.ones(()))
+        if smoothed:
+            self.register_buffer("smooth", torch.ones(in_features))
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
     def describe(self) -> dict[str, Any]:
@@ -201,15 +235,18 @@ class Int8Linear(nn.Module):
             "bias": self.bias is not None,
             "per_channel": self.per_channel,
             "rounds_output": self.rounds_output,
+            **({"smoothed": True} if self.smoothed else {}),
         }
 
     @property
     def weight(self) -> Tensor:
         """The weights in float ``[out, in]``."""
-        return self.codes * self.scale
+        weight = self.codes * self.scale
+        return weight / self.smooth if self.smoothed else weight
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what integers give: ``step · scale · Σ q_x q_w + bias``, rounded again if outputs are."""
+        x = x / self.smooth if self.smoothed else x
         sums = F.linear(steps_of(x, self.input_step), self.codes.to(x.dtype))
         y = sums * (self.input_step * self.scale.reshape(-1))
         if self.bias is not None:
@@ -252,10 +289,13 @@ def largest_of(weight: Tensor, per_channel: bool) -> Tensor:
     return magnitude.amax(dim=1, keepdim=True) if per_channel else magnitude.max()
 
 
-def _codes(weight: Tensor, per_channel: bool, levels: int, known: dict[int, Codes]) -> Codes:
+def _codes(
+    weight: Tensor, per_channel: bool, levels: int, known: dict[int, Codes], smooth: Tensor | None = None
+) -> Codes:
     if id(weight) not in known:
-        scale = largest_of(weight, per_channel).clamp_min(LEAST) / levels
-        known[id(weight)] = (steps_of(weight.detach(), scale, levels).to(torch.int8), scale)
+        smoothed = weight.detach() if smooth is None else weight.detach() * smooth
+        scale = largest_of(smoothed, per_channel).clamp_min(LEAST) / levels
+        known[id(weight)] = (steps_of(smoothed, scale, levels).to(torch.int8), scale)
     return known[id(weight)]
 
 
@@ -275,15 +315,18 @@ def rounds(network: nn.Module) -> bool:
     return any(isinstance(part, Int8Linear | Int8Embedding) for part in network.modules())
 
 
-def frozen_ranges(network: nn.Module) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the largest input and the largest output of every frozen layer, by its paths; outputs if rounded."""
-    inputs, outputs = {}, {}
+def frozen_ranges(network: nn.Module) -> dict[str, dict[str, Any]]:
+    """Return fields of ``Int8`` for every frozen layer, by its paths: its range, its largest output, its smoothing."""
+    found: dict[str, dict[str, Any]] = {"ranges": {}, "outputs": {}, "smooth": {}}
     for path, part in network.named_modules(remove_duplicate=False):
         if isinstance(part, Int8Linear):
-            inputs[path] = float(part.input_step) * LEVELS
+            largest = float(part.input_step) * LEVELS
+            found["ranges"][path] = [-largest, largest]
             if part.rounds_output:
-                outputs[path] = float(part.output_step) * LEVELS
-    return inputs, outputs
+                found["outputs"][path] = float(part.output_step) * LEVELS
+            if part.smoothed:
+                found["smooth"][path] = part.smooth.tolist()
+    return found
 
 
 def in_float(network: Any) -> Any:

@@ -276,19 +276,21 @@ class Quantizer:
 
     def _smoothed(self, x: str, weight: str, matrix: Array, smooth: Array) -> tuple[str, str, Array]:
         """Divide the channels of ``x`` and multiply the rows of its matrix by the same numbers."""
-        if x not in self.smoothed:
+        digest = hashlib.sha256(smooth.tobytes()).hexdigest()[:16]
+        key = f"{x}_smooth_{digest}"
+        if key not in self.smoothed:
             folded = self._into_norm(x, smooth)
-            by = f"{x}_smooth_by"
-            self.smoothed[x] = x if folded else self._add("Mul", [x, self._constant(by, 1 / smooth)], f"{x}_smooth")
-        times = f"{weight}_smooth_{hashlib.sha256(smooth.tobytes()).hexdigest()[:16]}"
-        return self.smoothed[x], times, matrix * smooth[:, None]
+            by = self._constant(f"{x}_{digest}_smooth_by", 1 / smooth)
+            self.smoothed[key] = x if folded else self._add("Mul", [x, by], key)
+        return self.smoothed[key], f"{weight}_smooth_{digest}", matrix * smooth[:, None]
 
     def _into_norm(self, x: str, smooth: Array) -> bool:
         """Divide gain and bias of the LayerNorm that gives ``x``, if all that reads it is smoothed alike."""
         norm = next((n for n in self.nodes if x in n.output and n.op_type == "LayerNormalization"), None)
         readers = [node for node in self.graph.node if x in node.input]
-        smoothed = [self._known(self.scheme.smooth, node) and self._known(self.scheme.ranges, node) for node in readers]
-        if norm is None or not all(smoothed):
+        factors = {None if self._linear(node) is None else self._known(self.scheme.smooth, node) for node in readers}
+        has_range = all(self._known(self.scheme.ranges, node) for node in readers)
+        if norm is None or len(factors) > 1 or None in factors or not has_range:
             return False
         values = {weight.name: weight for weight in self.graph.initializer}
         values |= {n.output[0]: attributes(n).get("value") for n in self.graph.node if n.op_type == "Constant"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +19,7 @@ from compress.onnx_graph.int8_graph import linear_nodes, quantize_graph
 from compress.onnx_graph.rewrites import Model, module_of
 from compress.onnx_graph.tracing import STATES
 from compress.quantize.gptq import gptq
-from compress.quantize.ranges import Histogram, Method, smoothing
+from compress.quantize.ranges import Histogram, Method, smoothing, together
 from eval.differences import Seen
 from eval.encoding import Feature, TextEncoder
 from eval.progress.stages import one_by_one
@@ -73,7 +73,7 @@ class Calibration:
             linear: What ``linear`` returned.
             strength: The share of the difficulty that moves to the weights.
         """
-        of = _together({node.name: node.input[:2] for node in self.graph.graph.node if node.name in linear})
+        of = together({node.name: node.input[:2] for node in self.graph.graph.node if node.name in linear})
         largest: dict[int, Array] = {}
         for node, x in self._inputs(linear):
             largest[of[node]] = np.maximum(largest.get(of[node], 0), np.abs(x).max(axis=0))
@@ -272,20 +272,6 @@ class Calibration:
         for (batch, one), (_, other) in zip(expected, self._answers(graph), strict=True):
             seen.add(batch, self.encoder, one, other, decide=True)
         return seen.agreement(0.0), seen.mean
-
-
-def _together(names: Mapping[str, Iterable[str]]) -> dict[str, int]:
-    """Return each node's group: nodes are in one if a chain of names that two of them have in common connects them.
-
-    Examples:
-        >>> _together({"query": ("x", "q"), "key": ("x", "k"), "again": ("y", "k"), "dense": ("z", "d")})
-        {'query': 0, 'key': 0, 'again': 0, 'dense': 1}
-    """
-    groups: list[set[str]] = []
-    for own in names.values():
-        joined = set(own).union(*(group for group in groups if not group.isdisjoint(own)))
-        groups = [*(group for group in groups if group.isdisjoint(own)), joined]
-    return {node: next(n for n, group in enumerate(groups) if not group.isdisjoint(own)) for node, own in names.items()}
 
 
 def _passes(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:

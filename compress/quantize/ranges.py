@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from compress.modules.int8_scheme import affine
 
 Array = NDArray[Any]
 Method = Literal["min_max", "percentile", "entropy", "mse"]
+Key = TypeVar("Key", bound=Hashable)
 BINS = 4096
 """Bins of a histogram, half of them below 0."""
 CANDIDATES = 128
@@ -163,3 +165,17 @@ def smoothing(activations: Array, weights: Array, strength: float) -> Array:
     known = (activations > 0) & (weights > 0)
     x, w = (np.where(known, values, 1.0).astype(np.float64) for values in (activations, weights))
     return np.where(known, x**strength / w ** (1 - strength), 1.0).astype(np.float32)
+
+
+def together(names: Mapping[Key, Iterable[str]]) -> dict[Key, int]:
+    """Return each layer's group: layers are in one if a chain of names that two of them have in common connects them.
+
+    Examples:
+        >>> together({"query": ("x", "q"), "key": ("x", "k"), "again": ("y", "k"), "dense": ("z", "d")})
+        {'query': 0, 'key': 0, 'again': 0, 'dense': 1}
+    """
+    groups: list[set[str]] = []
+    for own in names.values():
+        joined = set(own).union(*(group for group in groups if not group.isdisjoint(own)))
+        groups = [*(group for group in groups if group.isdisjoint(own)), joined]
+    return {name: next(n for n, group in enumerate(groups) if not group.isdisjoint(own)) for name, own in names.items()}

@@ -240,7 +240,7 @@ def distortions(student: TaskModel, groups: Sequence[Sequence[int]], what: str, 
     """Return for each layer how far hidden states move if its whole group uses its weights; see ``LayerSharing``."""
     import torch
 
-    from compress.share.sample import input_batches
+    from compress.sample_inputs import input_batches
     from teachers.anatomy.encoder import layers
     from teachers.taskmodel import evaluating
 

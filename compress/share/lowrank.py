@@ -210,28 +210,17 @@ def second_moments(student: TaskModel, modules: list[Any], examples: Any) -> dic
     """Return for each module the mean of ``x xᵀ`` over the real tokens of its inputs, ``[in, in]`` in float64."""
     import torch
 
-    from compress.share.sample import input_batches
-    from teachers.taskmodel import evaluating
+    from compress.sample_inputs import visit_inputs
 
     sums = {module: torch.zeros(module.in_features, module.in_features, dtype=torch.float64) for module in modules}
     counts = dict.fromkeys(modules, 0)
-    mask = torch.empty(0, 0)
 
-    def count(module: nn.Module, given: tuple[Tensor, ...]) -> None:
-        states = given[0]
-        states = states[mask.bool()] if states.shape[:2] == mask.shape else states.reshape(-1, states.shape[-1])
+    def count(module: nn.Module, x: Tensor, states: Tensor) -> None:
+        del x
         sums[module] += (states.T @ states).double()
         counts[module] += len(states)
 
-    handles = [module.register_forward_pre_hook(count) for module in modules]
-    try:
-        for inputs in input_batches(student, examples):
-            mask = inputs["attention_mask"]
-            with evaluating(student.model):
-                student.model(**inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
+    visit_inputs(student, modules, examples, count)
     return {module: sums[module] / max(counts[module], 1) for module in modules}
 
 

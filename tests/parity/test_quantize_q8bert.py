@@ -23,6 +23,7 @@ from compress.modules.fake_quant import (
     steps_of,
 )
 from compress.quantize.q8bert import Q8Bert
+from compress.quantize.smoothing import smoothing_factors
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.cost.size import file_bytes
@@ -151,6 +152,72 @@ def test_a_table_is_rounded_row_by_row_of_its_range():
     torch.testing.assert_close(by_row(ids), by_row.frozen({})(ids))
 
 
+# ---- smoothing
+
+
+def test_smoothing_of_two_channels():
+    """max|x| of 8 and 2, max|w| of 0.5 and 1, a = 1/2: 4 and 2 to the half, rounded to a power of 2."""
+    linear = nn.Linear(2, 2, bias=False)
+    linear.weight = nn.Parameter(torch.tensor([[0.5, 0.25], [0.125, -1.0]]))
+    made = FakeQuantLinear(linear, 127, True, 0.9, False, torch.tensor([4.0, 2.0]))
+    x = torch.tensor([[8.0, -1.0], [-2.0, 2.0]])
+    made.train()(x)
+    assert made.input_range.largest == 2.0, "8 / 4, where 2 / 2 is smaller"
+    frozen = made.frozen({})
+    # Rows of W by columns: [0.5 * 4, 0.25 * 2] of 2.0 and [0.125 * 4, -1 * 2] of 2.0, 127 steps each.
+    assert frozen.codes.tolist() == [[127, 32], [32, -127]]
+    q_x = [[127, -32], [-32, 64]]
+    assert steps_of(x / frozen.smooth, frozen.input_step).tolist() == q_x
+    sums = torch.tensor(q_x).float() @ frozen.codes.float().T
+    torch.testing.assert_close(frozen(x), sums * (2 / 127) * (2 / 127), atol=1e-6, rtol=0)
+    torch.testing.assert_close(frozen(x), made.eval()(x), atol=1e-6, rtol=0)
+    torch.testing.assert_close(frozen.weight, frozen.codes * (2 / 127) / torch.tensor([4.0, 2.0]))
+
+
+def test_factors_are_powers_of_two_that_layers_with_one_input_share():
+    task = tiny_task()
+    student = tiny_taskmodel("bert", task.spec)
+    layers = [part for part in student.model.modules() if isinstance(part, nn.Linear)]
+    seen = {}
+    for layer in layers:
+        layer.register_forward_pre_hook(lambda layer, x: seen.setdefault(layer, []).append(x[0]))
+    factors = smoothing_factors(student, layers, task.train[:8], 0.75)
+    inputs = student.encoder.collate(student.encoder.encode(task.train[:8]))
+    real = torch.from_numpy(inputs["attention_mask"]).bool()
+    for layer, found in factors.items():
+        assert torch.equal(torch.exp2(torch.log2(found).round()), found)
+        (x,) = seen[layer]
+        largest = (x[real] if x.ndim == 3 else x).abs().amax(0)
+        alike = [other for other in layers if seen[other][0] is x]
+        rows = torch.stack([other.weight.abs().amax(0) for other in alike]).amax(0)
+        exact = largest**0.75 / rows**0.25
+        assert ((found / exact).log2().abs() <= 0.5 + 1e-5).all()
+    first = student.model.bert.encoder.layer[0].attention.self
+    assert torch.equal(factors[first.query], factors[first.value])
+    assert {len(found) for found in factors.values()} == {32, 64}
+
+
+@pytest.mark.parametrize("smooth", [None, 0.75])
+def test_a_neuron_that_stands_out_takes_no_steps_from_the_others(smooth):
+    """With one neuron a thousand times as active, the answers move by the half; smoothed, by a hundredth."""
+    task = tiny_task()
+    student = tiny_taskmodel("bert", task.spec)
+    for layer in student.model.bert.encoder.layer:
+        with torch.no_grad():
+            layer.intermediate.dense.bias[0] = 1000.0
+            layer.output.dense.weight[:, 0] /= 1000.0
+    before = np.stack(predict(student, task.validation).logits)
+    Q8Bert(smooth=smooth).prepare(student, task.train)
+    moving = [part for part in student.model.modules() if isinstance(part, MovingRange)]
+    for part in moving:
+        part.train()
+    predict(student, task.train)
+    for part in moving:
+        part.eval()
+    moved = np.abs(np.stack(predict(student, task.validation).logits) - before).mean() / np.abs(before).mean()
+    assert moved > 0.1 if smooth is None else moved < 0.1, moved
+
+
 # ---- the technique
 
 
@@ -204,15 +271,17 @@ def test_ranges_come_back_when_a_killed_training_goes_on(tmp_path, monkeypatch):
     assert again.digest == whole.digest
 
 
-def test_the_saved_folder_is_a_quarter(tmp_path):
+@pytest.mark.parametrize(("per_channel", "share"), [(False, 0.26), (True, 0.27)])
+def test_the_saved_folder_is_a_quarter(per_channel, share, tmp_path):
+    """A scale for each output and a factor for each input add a hundredth at a width of 128."""
     task = tiny_task()
     model = tiny_taskmodel("bert", task.spec, hidden_size=128, intermediate_size=512)
-    result = trained(model, task)
+    result = trained(model, task, per_channel=per_channel)
     result.save(tmp_path / "a")
     size = result.lineage[-1]
     assert size.size_after["parameters"] == size.size_before["parameters"]
-    assert size.size_after["bytes"] < 0.26 * size.size_before["bytes"]
-    assert file_bytes(tmp_path / "a") < 0.28 * size.size_before["bytes"]
+    assert size.size_after["bytes"] < share * size.size_before["bytes"]
+    assert file_bytes(tmp_path / "a") < (share + 0.02) * size.size_before["bytes"]
 
 
 def test_a_teacher_heals():
@@ -301,19 +370,21 @@ def test_the_export_computes_the_same_integers(family, requantize_output, tmp_pa
     assert check_exact(tmp_path / "int8" / "model.onnx", inputs) == report.quantized["linear"]
 
 
-def test_codes_of_the_export_are_those_of_the_model(tmp_path):
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_codes_of_the_export_are_those_of_the_model(per_channel, tmp_path):
     import onnx
 
     task = tiny_task()
-    result = trained(tiny_taskmodel("bert", task.spec), task)
+    result = trained(tiny_taskmodel("bert", task.spec), task, per_channel=per_channel)
     export_onnx(result, tmp_path / "int8", examples=task.validation)
     graph = in_integers(onnx.load(str(tmp_path / "int8" / "model.onnx"))).graph
     arrays = {weight.name: onnx.numpy_helper.to_array(weight) for weight in graph.initializer}
-    products = {node.name.rpartition("/")[0]: node for node in graph.node if node.op_type == "MatMulInteger"}
+    products = [arrays[node.input[1]].T for node in graph.node if node.op_type == "MatMulInteger"]
     for path, part in result.model.named_modules():
-        if isinstance(part, Int8Linear):
-            node = products[path]
-            np.testing.assert_array_equal(arrays[node.input[1]], part.codes.numpy().T)
+        if isinstance(part, Int8Linear):  # queries, keys and values may be one product
+            codes, width = part.codes.numpy(), part.out_features
+            blocks = [found[i : i + width] for found in products for i in range(0, len(found), width)]
+            assert any(np.array_equal(block, codes) for block in blocks), path
     rows = next(array for name, array in arrays.items() if name.endswith("_rows") and len(array) > 64)
     codes = result.model.bert.embeddings.word_embeddings.codes.numpy()
     assert rows.dtype == np.int8
