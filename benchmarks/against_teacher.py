@@ -1,11 +1,12 @@
 """Speedup of exports over their teacher, in eager torch and as its own export, and their score.
 
-    python -m benchmarks.against_teacher TEACHER EXPORT… --data FOLDER [--speeds 0.5 0.7] [--threads 1 2] [--fill]
+    python -m benchmarks.against_teacher TEACHER EXPORT… --data FOLDER [--speeds 0.5 0.7] [--threads 1 2] [--limit N]
 
 All are timed alternately in one run with the same number of threads (``eval.cost.timing``): latency at batch size 1,
 each sentence at its own length, from token ids to logits; and throughput on the validation split, from texts to
 predictions, of all in batches of similar length. The teacher's own exports, float32 and int8, are what a user has
-without compression: the speedup over the one in the same number format is what compression brought.
+without compression: the speedup over the one in the same number format is what compression brought. --fill puts the
+table into docs/results/combined.md, at the place called --name; --limit takes so many examples of each split.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from eval.measurement import measure
 
 TEACHER = "teacher, torch in eager mode"
 BATCH = 16
+NAMES = ("against-teacher", "against-teacher-agnews")
+"""Places of docs/results/combined.md, and what is kept for them in benchmarks/results."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +138,14 @@ def main() -> None:
     parser.add_argument("--speeds", type=float, nargs="*", default=[], help="of exports with early exit")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, len(os.sched_getaffinity(0))])
     parser.add_argument("--seconds", type=float, default=20.0, help="per model and case")
+    parser.add_argument("--limit", type=int, help="examples of each split (default: all)")
+    parser.add_argument("--name", choices=NAMES, default=NAMES[0], help="(%(default)s)")
     parser.add_argument("--fill", action="store_true", help="put the table into docs/results/combined.md")
     given = parser.parse_args()
     teacher = Artifact.from_pretrained(given.teacher)
-    task = load_task(teacher.task.kind, data=given.data, metric=teacher.task.metric)
+    splits = [name for name in ("validation", "test") if any(Path(given.data).glob(f"{name}.*"))]
+    limit = {} if given.limit is None else dict.fromkeys(splits, given.limit)
+    task = load_task(teacher.task.kind, data=given.data, metric=teacher.task.metric, limit=limit)
     measured: list[Row] = []
     for threads in given.threads:
         torch.set_num_threads(threads)
@@ -151,7 +158,7 @@ def main() -> None:
     found = {"machine": machine(), "load": load_average(), "rows": plain}
     print(report(found))
     if given.fill:
-        fill(DOCS / "combined.md", "against-teacher", report(keep("against-teacher", found)))
+        fill(DOCS / "combined.md", given.name, report(keep(given.name, found)))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from benchmarks import (
     simulations,
     static_vectors,
     trainer_models,
+    untrained_rounding,
     vector_index,
 )
 from benchmarks.archive import ROOT, Archive, Run
@@ -51,7 +52,7 @@ from eval.result import Result
 LISTED = ROOT / "docs" / "figures.yaml"
 REPORTS: Mapping[str, Callable[[Any], str]] = {
     adapters.NAME: adapters.report,
-    "against-teacher": against_teacher.report,
+    **dict.fromkeys(against_teacher.NAMES, against_teacher.report),
     "multitask": multitask.report,
     "pretrained": pretrained.report,
     "distillation-step": rounds.report,
@@ -60,6 +61,7 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     trainer_models.NAME: trainer_models.section,
     searches.NAME: searches.report,
     last_layer.NAME: last_layer.report,
+    untrained_rounding.NAME: untrained_rounding.report,
     generation.NAME: generation.report,
     static_vectors.NAME: static_vectors.report,
     static_vectors.WORDS: static_vectors.words_report,

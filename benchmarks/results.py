@@ -62,6 +62,7 @@ PAGES = {
         "teachers-line",
         "teachers-entities",
         "families-xlnet",
+        "long-imdb",
     ),
     "combined": ("combined-sst2", "families-mrpc", "families-conll2003", "families-squad"),
     "embedders": (

@@ -37,7 +37,6 @@ MODULES = (
     "compress.prune.head_importance",
     "compress.prune.magnitude_ranking",
     "compress.quantize.bit_widths",
-    "compress.quantize.calibration",
     "compress.quantize.gptq",
     "compress.quantize.ranges",
     "compress.recipe.from_yaml",
