@@ -18,22 +18,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from benchmarks.archive import keep
 from benchmarks.results import DOCS, fill
-from compress.modules.fake_quant import MovingRange
+from compress.modules.fake_quant import FakeQuantLinear, MovingRange
 from compress.quantize.q8bert import Q8Bert
+from compress.sample_inputs import visit_inputs
+from eval.cost.machine import in_one_line
 from eval.data.loading import load_task
 from eval.inference import predict
 from eval.task import Examples
+from teachers.anatomy.encoder import layer_parts, layers
 from teachers.taskmodel import TaskModel, load_taskmodel
 
 NAME = "untrained-rounding"
+WEIGHTS = "7-bit weights, per-channel scales, activations in float32"
 FORMS: dict[str, dict[str, Any]] = {
     "8 bits, as in the paper": {"per_channel": False, "smooth": None, "reduce_range": False},
     "7-bit weights": {"per_channel": False, "smooth": None},
     "8 bits, per-channel scales": {"smooth": None, "reduce_range": False},
     "7-bit weights, per-channel scales": {"smooth": None},
+    WEIGHTS: {"smooth": None, "requantize_output": "none"},
     "7-bit weights, per-channel scales, smoothed (the default)": {},
 }
 """Name -> options of ``quantize.q8bert``."""
@@ -46,10 +52,15 @@ def answers(model: TaskModel, examples: Examples) -> Any:
     return np.stack(predict(model, examples).logits)
 
 
-def rounded(model: TaskModel, examples: Examples, options: Mapping[str, Any]) -> TaskModel:
+def rounded(model: TaskModel, examples: Examples, form: str) -> TaskModel:
     """Return a copy of a network that rounds, with the ranges that examples show."""
     own = replace(model, model=copy.deepcopy(model.model))
-    Q8Bert(**options).prepare(own, examples)
+    Q8Bert(**FORMS[form]).prepare(own, examples)
+    if form == WEIGHTS:
+        for part in own.model.modules():
+            if isinstance(part, FakeQuantLinear):
+                part.input_range = torch.nn.Identity()
+        return own
     moving = [part for part in own.model.modules() if isinstance(part, MovingRange)]
     for part in moving:
         part.training = True
@@ -63,10 +74,24 @@ def compared(model: TaskModel, seen: Examples, judged: Examples) -> Iterator[dic
     """Yield for each of ``FORMS`` how often the prediction stays, and the change of logits by their own size."""
     before = answers(model, judged)
     size = np.sqrt(np.square(before).mean())
-    for form, options in FORMS.items():
-        after = answers(rounded(model, seen, options), judged)
+    for form in FORMS:
+        after = answers(rounded(model, seen, form), judged)
         agreement = float((after.argmax(1) == before.argmax(1)).mean())
         yield {"form": form, "agreement": agreement, "change": float(np.sqrt(np.square(after - before).mean()) / size)}
+
+
+def outliers(model: TaskModel, examples: Examples) -> list[float]:
+    """Return for each layer the largest channel by the median one, of what its second feed-forward part is given."""
+    every = [layer_parts(model.model, layer)["ffn_out"] for layer in layers(model.model)]
+    largest: dict[torch.nn.Module, torch.Tensor] = {}
+
+    def see(part: torch.nn.Module, x: torch.Tensor, states: torch.Tensor) -> None:
+        del x
+        own = states.abs().amax(dim=0)
+        largest[part] = torch.maximum(largest.get(part, own), own)
+
+    visit_inputs(model, every, examples, see)
+    return [round(float(largest[part].max() / largest[part].median()), 1) for part in every]
 
 
 def report(found: Mapping[str, Any]) -> str:
@@ -79,7 +104,10 @@ def report(found: Mapping[str, Any]) -> str:
         cells = [f"{row['agreement']:.1%} | {row['change']:.1%}" for row in rows]
         lines.append(f"| {form} | {' | '.join(cells)} |")
     said = f"{found['count']} texts of {found['data']}, test; ranges of {SEEN} training texts."
-    return "\n".join([*lines, "", f"{said} `{found['command']}`, commit {found['commit']}."])
+    for name, ratios in found["outliers"].items():
+        shown = ", ".join(f"{ratio:g}" for ratio in ratios)
+        said += f" Largest channel by the median one, inputs of the second feed-forward parts, {name}: {shown}."
+    return "\n".join([*lines, "", f"{said} {in_one_line(found['machine'])}; commit {found['commit']}."])
 
 
 def main() -> None:
@@ -91,15 +119,16 @@ def main() -> None:
     parser.add_argument("--fill", action="store_true")
     given = parser.parse_args()
     found: dict[str, Any] = {}
+    ratios: dict[str, list[float]] = {}
     for folder in given.models:
         model = load_taskmodel(str(folder))
         task = load_task("classification", Path(os.environ["COMPRESS_DATA"]) / given.data)
         assert task.train is not None
         assert task.test is not None
         seen, judged = task.train.sample(SEEN, 13), task.test.sample(given.count, 13)
-        layers, width = model.model.config.num_hidden_layers, model.model.config.hidden_size
-        found[f"{layers} x {width}"] = list(compared(model, seen, judged))
-    kept = keep(NAME, {"data": given.data, "count": given.count, "models": found})
+        name = f"{model.model.config.num_hidden_layers} x {model.model.config.hidden_size}"
+        found[name], ratios[name] = list(compared(model, seen, judged)), outliers(model, seen)
+    kept = keep(NAME, {"data": given.data, "count": given.count, "models": found, "outliers": ratios})
     print(report(kept))
     if given.fill:
         fill(DOCS / "quantization.md", NAME, report(kept))
