@@ -75,20 +75,17 @@ class MovingGrid(nn.Module):
         with torch.no_grad():
             if self.training:
                 self._observe(x)
-            if not bool(self.high > self.low):
-                return x
             step = (self.high - self.low) / (2**self.bits - 1)
             steps = ((x.float() - self.low) / step).round().clamp(0, 2**self.bits - 1)
-            rounded: Tensor = (steps * step + self.low).to(x.dtype)
+            # No value is asked for: a GPU would stop for each answer, in every layer of every step.
+            rounded: Tensor = torch.where(self.high > self.low, (steps * step + self.low).to(x.dtype), x)
         return x + (rounded - x).detach()
 
     def _observe(self, x: Tensor) -> None:
-        low, high = x.min().float(), x.max().float()
-        if bool(self.high > self.low):
-            low = self.momentum * self.low + (1 - self.momentum) * low
-            high = self.momentum * self.high + (1 - self.momentum) * high
-        self.low.copy_(low)
-        self.high.copy_(high)
+        known = self.high > self.low
+        for average, now in zip((self.low, self.high), x.aminmax(), strict=True):
+            moved = self.momentum * average + (1 - self.momentum) * now.float()
+            average.copy_(torch.where(known, moved, now.float()))
 
 
 class _Grid(nn.Module):

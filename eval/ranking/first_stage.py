@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -45,6 +46,8 @@ def candidates(corpus: Corpus, queries: Sequence[tuple[str, str]], count: int) -
 @lru_cache(maxsize=1)
 def _index(corpus: Corpus) -> Any:
     """Return the index of documents, which all splits of a task share; None if no document has a word."""
+    # It tries JAX, where that is installed, which by itself takes three quarters of a GPU and leaves torch too little.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
         import bm25s
     except ImportError as error:

@@ -1,7 +1,9 @@
 """Rankings of documents: metrics against hand-computed numbers and ranx, exact search, folders of BEIR."""
 
 import json
+import os
 import random
+import subprocess
 import sys
 
 import numpy as np
@@ -29,6 +31,24 @@ def test_metrics_of_a_ranking_by_hand():
     assert found == pytest.approx(
         {"ndcg@10": gain / (1 + gain), "mrr@10": 0.5, "recall@10": 0.5, "recall@100": 0.5, "map@100": 0.25}
     )
+
+
+def test_the_first_stage_leaves_the_gpu_to_torch(tmp_path):
+    """bm25s imports JAX, where it is installed; it may not take most of a GPU for itself."""
+    pytest.importorskip("bm25s", reason="bm25s is not installed: the extra retrieval")
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text(
+        "import os\nprint('jax', os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'])\nraise ImportError\n"
+    )
+    program = (
+        "from eval.ranking.document_set import Corpus\n"
+        "from eval.ranking.first_stage import candidates\n"
+        "print(candidates(Corpus(('a', 'b'), ('one word', 'two words')), [('q', 'words')], 5))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    environment.pop("XLA_PYTHON_CLIENT_PREALLOCATE", None)
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["jax false", "[('b',)]"]
 
 
 def test_chunks_of_documents_make_no_difference():
