@@ -59,7 +59,7 @@ def rounded(model: TaskModel, examples: Examples, form: str) -> TaskModel:
     if form == WEIGHTS:
         for part in own.model.modules():
             if isinstance(part, FakeQuantLinear):
-                part.input_range = torch.nn.Identity()
+                part.register_module("input_range", torch.nn.Identity())
         return own
     moving = [part for part in own.model.modules() if isinstance(part, MovingRange)]
     for part in moving:

@@ -11,8 +11,6 @@ from compress.technique import Inputs, Measure, Need, Outcome
 from teachers.training.config import Training
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
     from torch import nn
 
@@ -129,7 +127,7 @@ class Q8Bert(RecoveryTechnique):
         """Replace the layers, train, and freeze them."""
         from compress.modules.fake_quant import Int8Embedding, Int8Linear, freeze, frozen_ranges
 
-        self.prepare(student, inputs.calibration or inputs.train or ())
+        self.prepare(student, inputs.calibration or inputs.train)
         training = self.training.model_copy(update={"precision": "fp32"})
         history = self.train(student, inputs, self.make_objective(inputs), generator, training=training)
         freeze(student.model)
@@ -145,7 +143,7 @@ class Q8Bert(RecoveryTechnique):
         facts = {"linear": kinds.count(Int8Linear), "tables": kinds.count(Int8Embedding), "history": history}
         return Outcome(student, facts, scheme)
 
-    def prepare(self, student: TaskModel, examples: Examples | Sequence[Any] = ()) -> None:
+    def prepare(self, student: TaskModel, examples: Examples | None = None) -> None:
         """Put layers that round in the place of the linear layers and embedding tables, in place.
 
         Args:
