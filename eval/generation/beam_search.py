@@ -15,6 +15,10 @@ import numpy as np
 from eval.examples import Array, Reads
 
 
+BLOCK = 64
+"""Scores of a row that are looked at together, where the largest of many are wanted."""
+
+
 class Decoding(Protocol):
     """Rows of text that are being written.
 
@@ -131,8 +135,33 @@ def best_of(scores: Array, most: int) -> tuple[Array, Array]:
     most = min(most, scores.shape[-1])
     highest = scores.max(axis=-1, keepdims=True)
     totals = np.log(np.exp(scores - highest).sum(axis=-1, dtype=np.float64)) + highest[:, 0]
-    tokens = np.sort(np.argpartition(scores, scores.shape[-1] - most, axis=-1)[:, -most:], axis=-1)
-    return tokens, np.take_along_axis(scores, tokens, axis=-1) - totals[:, None]
+    tokens = np.sort(_places_of_largest(scores, most), axis=-1)
+    return tokens, scores[_each_row(scores), tokens] - totals[:, None]
+
+
+def _places_of_largest(scores: Array, most: int) -> Array:
+    """Return the places of the ``most`` largest scores of each row ``[rows, most]``, in no order.
+
+    They are in those ``most`` blocks of the row whose largest scores are the largest, or behind the last whole block,
+    so few of a long row have to be compared with each other.
+    """
+    rows, words = scores.shape
+    blocks = words // BLOCK
+    if blocks <= 2 * most:
+        return np.argpartition(scores, words - most, axis=-1)[:, -most:]
+    highest = scores[:, : blocks * BLOCK].reshape(rows, blocks, BLOCK).max(axis=-1)
+    chosen = np.argpartition(highest, blocks - most, axis=-1)[:, -most:]
+    inside = (chosen[:, :, None] * BLOCK + np.arange(BLOCK)).reshape(rows, -1)
+    behind = np.broadcast_to(np.arange(blocks * BLOCK, words), (rows, words - blocks * BLOCK))
+    places = np.concatenate([inside, behind], axis=-1)
+    each = _each_row(scores)
+    few = np.argpartition(scores[each, places], places.shape[-1] - most, axis=-1)[:, -most:]
+    found: Array = places[each, few]
+    return found
+
+
+def _each_row(values: Array) -> Array:
+    return np.arange(len(values))[:, None]
 
 
 def _candidates(tokens: Array, found: Array, sums: Array, count: int) -> tuple[Array, Array, Array]:
@@ -148,7 +177,7 @@ def _candidates(tokens: Array, found: Array, sums: Array, count: int) -> tuple[A
     found, tokens = (found + sums.reshape(-1, 1)).reshape(rows, -1), tokens.reshape(rows, -1)
     order = np.argsort(-found, axis=-1, kind="stable")[:, : min(count, beams * most)]
     beam_of = np.repeat(np.arange(beams), most)[order]
-    return beam_of, np.take_along_axis(tokens, order, axis=-1), np.take_along_axis(found, order, axis=-1)
+    return beam_of, tokens[_each_row(order), order], found[_each_row(order), order]
 
 
 def same_tokens(one: Sequence[Any], other: Sequence[Any]) -> float:

@@ -104,3 +104,15 @@ def test_the_best_tokens_are_the_same_wherever_they_are_found(most):
     expected = best_of(scores, most)
     np.testing.assert_array_equal(tokens, expected[0])
     np.testing.assert_allclose(found, expected[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("words", [5, 64, 700, 6000])
+@pytest.mark.parametrize("most", [1, 4, 12])
+def test_the_best_of_a_large_vocabulary_are_those_that_sorting_all_of_it_finds(words, most):
+    chance = np.random.default_rng(words)
+    scores = chance.permuted(np.tile(np.linspace(-8, 8, words, dtype=np.float32), (3, 1)), axis=1)
+    tokens, found = best_of(scores, most)
+    np.testing.assert_array_equal(tokens, np.sort(np.argsort(-scores, axis=-1)[:, :most], axis=-1))
+    exact = scores.astype(np.float64)
+    expected = exact - np.log(np.exp(exact).sum(axis=-1, keepdims=True))
+    np.testing.assert_allclose(found, np.take_along_axis(expected, tokens, axis=-1), atol=1e-5)

@@ -162,8 +162,8 @@ class Runtime:
         Raises:
             ExportError: If an example lacks a field or is no text; all such examples at once.
         """
-        held = self.examples(examples, 1)
-        return joined(self.by_window(windows(held, WINDOW), batch_size, self._cores_are_free))
+        parts = list(windows(self.examples(examples, 1), WINDOW))
+        return joined(self.by_window(parts, batch_size, beside=len(parts) > 1 and self._cores_are_free))
 
     def stream(
         self, examples: Iterable[str | Mapping[str, Any]], chunk: int | None = None, batch_size: int | None = None
@@ -298,6 +298,7 @@ class ExportDecoding:
     def __init__(self, engine: Any, inputs: Inputs) -> None:
         self.engine = engine
         self.past: Inputs = engine.read(inputs)
+        self.sources = np.arange(self.rows)
 
     @property
     def rows(self) -> int:
@@ -310,8 +311,10 @@ class ExportDecoding:
         return np.asarray(logits[:, -1], dtype=np.float32)
 
     def keep(self, rows: Array) -> None:
-        """Go on with these rows."""
-        self.past = {name: array[rows] for name, array in self.past.items()}
+        """Go on with these rows; what was read of the sources stays where each row keeps its source."""
+        before, self.sources = self.sources, self.sources[rows]
+        moved = self.engine.widths if np.array_equal(before, self.sources) else self.past
+        self.past |= {name: self.past[name].take(rows, axis=0) for name in moved}
 
 
 def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class CachedEngine(OnnxEngine):
         super().__init__(file, threads, spinning)
         given = self.session.get_inputs()
         self.widths = {one.name: one.shape[2] for one in given if one.name.startswith("past.")}
+        self.given_out = [output.name for output in self.session.get_outputs()]
         source = file.with_name("encoder.onnx")
         self.reader = self.opened(source, threads, spinning) if source.is_file() else None
 
@@ -50,9 +51,7 @@ class CachedEngine(OnnxEngine):
         source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
         names = [output.name for output in self.reader.get_outputs()]
         read = dict(zip(names, self.reader.run(None, source), strict=True))
-        rows = len(source["input_ids"])
-        empty = {name: np.zeros((rows, 0, width), dtype=np.float32) for name, width in self.widths.items()}
-        return {"attention_mask": source["attention_mask"], **read, **empty}
+        return {"attention_mask": source["attention_mask"], **read, **self._nothing(len(source["input_ids"]))}
 
     def step(self, inputs: Inputs, past: Inputs) -> tuple[Array, Inputs]:
         """Return the logits of new tokens ``[rows, tokens, V]``, and the past of those that follow.
@@ -61,11 +60,12 @@ class CachedEngine(OnnxEngine):
             inputs: The new tokens.
             past: What ``read`` or an earlier call returned; empty at the beginning where there is no source.
         """
-        rows = len(inputs["input_ids"])
-        empty = {name: np.zeros((rows, 0, width), dtype=np.float32) for name, width in self.widths.items()}
-        before = past or empty
-        logits, *present = self.session.run(None, {**inputs, **before})
+        before = past or self._nothing(len(inputs["input_ids"]))
+        logits, *present = self.session.run(self.given_out, {**inputs, **before})
         return logits, {**before, **dict(zip(self.widths, present, strict=True))}
+
+    def _nothing(self, rows: int) -> Inputs:
+        return {name: np.zeros((rows, 0, width), dtype=np.float32) for name, width in self.widths.items()}
 
 
 class GeneratorTarget(Target):
