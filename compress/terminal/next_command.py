@@ -58,10 +58,12 @@ def example_of(export: Path) -> str:
     from eval.kinds.kind_registry import kind_of
 
     task = read_manifest(export)["task"]
-    example = kind_of(task["kind"]).probe(TEXT, task["pair"])
+    kind = kind_of(task["kind"])
+    read = {*kind.given(task["pair"]), *kind.others}
+    example = {field: value for field, value in kind.probe(TEXT, task["pair"]).items() if field in read}
     if "text_b" in example:
         example["text_b"] = "another text"
-    return TEXT if set(example) == {"text"} else json.dumps(example)
+    return TEXT if list(example.values()) == [TEXT] else json.dumps(example)
 
 
 def say_how_to_go_on(command: Sequence[str], kept_in: Path | None) -> None:
