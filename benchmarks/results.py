@@ -2,8 +2,8 @@
 
     COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.results distillation --out runs [--seeds 1] [--only sst2]
 
-It prepares the inputs of the page's studies (students of general distillation, pretrained networks, facts, a small
-Chinese base), runs the studies, each in its own folder below ``--out``, and puts their tables into the page,
+It prepares the inputs of the page's studies (students of general distillation, adapters, pretrained networks, facts,
+a small Chinese base), runs the studies, each in its own folder below ``--out``, and puts their tables into the page,
 between ``<!-- study NAME -->`` and ``<!-- end -->``, and their plots into docs/results/plots. Tables are made from the
 records in benchmarks/results alone (``benchmarks.archive``): a row of which there is a record is not run again, and one
 without is "being measured". A page takes hours on two cores, and several machines may share them: commit the records.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks import place_facts, pretrained
 from benchmarks.archive import Archive, plain
-from benchmarks.data import general_sentences, squad_documents
+from benchmarks.data import general_sentences, long_reviews, squad_documents
 from benchmarks.study import LAST, Study, block, draw_plots, outcomes, run_study
 from eval.files.writing import atomic_write
 
@@ -61,8 +61,12 @@ PAGES = {
         "teachers-strategies",
         "teachers-line",
         "teachers-entities",
+        "teachers-k-adapter",
+        "teachers-subjects",
+        "teachers-unilm",
         "families-xlnet",
         "long-imdb",
+        "long-imdb-reviews",
     ),
     "combined": ("combined-sst2", "families-mrpc", "families-conll2003", "families-squad"),
     "embedders": (
@@ -84,13 +88,16 @@ PAGES = {
 def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
     """Return the environment variables that the studies read, each with the function that makes its value."""
     return {
-        "DISTIL_GENERAL": lambda: from_text(out),
+        "DISTIL_GENERAL": lambda: models_of("distil-general", out),
+        "K_ADAPTERS": lambda: models_of("k-adapters", out),
         "DISTIL_EMBEDDING": lambda: out / "distil-embedding",
         "PRUNE_INTENTS": lambda: out / "prune-intents",
         "CHINESE_BASE": lambda: pretrained.network("ernie", out / "pretrained"),
+        "COMPRESS_BASE_GPT2": lambda: pretrained.network("gpt2", out / "pretrained"),
         "SQUAD_SEARCH": lambda: squad_documents.written(
             Path(os.environ["COMPRESS_DATA"]) / "squad1", out / "squad_search"
         ),
+        "LONG_REVIEWS": lambda: long_reviews.written(Path(os.environ["COMPRESS_DATA"]) / "imdb", out / "imdb_long"),
         "GENERAL_SENTENCES": lambda: general_sentences.written(
             Path(os.environ["COMPRESS_DATA"]), out / "sentences.txt"
         ),
@@ -102,18 +109,18 @@ def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
     }
 
 
-def from_text(out: Path) -> Path:
-    """Return the folder of the students distilled on unlabelled text, which are trained if they do not exist.
+def models_of(name: str, out: Path) -> Path:
+    """Return the folder of the models of a study that measures nothing, which are trained if they do not exist.
 
     Raises:
         SystemExit: If one could not be trained.
     """
-    folder = out / "distil-general"
-    study = Study.read(HERE / "studies" / "distil-general.yaml")
+    folder = out / name
+    study = Study.read(HERE / "studies" / f"{name}.yaml")
     run_study(study, folder, Archive())
     missing = [row for row in study.rows if not (folder / f"{plain(row)}-{study.seeds[0]}" / LAST).is_file()]
     if missing:
-        raise SystemExit(f"distil-general: could not be trained: {', '.join(missing)}")
+        raise SystemExit(f"{name}: could not be trained: {', '.join(missing)}")
     return folder
 
 

@@ -36,7 +36,9 @@ def written(data: Path, out: Path, words: int = 400) -> Path:
         lines = file.read_text(encoding="utf-8").strip("\n").split("\n") if file.is_file() else []
         kept[split] = [line for line in lines if len(json.loads(line)["text"].split()) >= words]
         if not kept[split]:
-            problems.append(f"{file}: {'no text of' if lines else 'is missing; there is nothing of'} {words} words or more")
+            problems.append(
+                f"{file}: {'no text of' if lines else 'is missing; there is nothing of'} {words} words or more"
+            )
     if problems:
         raise SystemExit("\n".join(problems))
     with atomic_folder(out, "the long texts") as beside:

@@ -1,4 +1,4 @@
-"""A module of your own as a student: trained by the toolkit, measured, and exported to ONNX."""
+"""A module of your own as a student or a teacher: trained by the toolkit, measured, and exported to ONNX."""
 
 from __future__ import annotations
 
@@ -98,6 +98,8 @@ def adapt(
     module: nn.Module, tokenizer: Any, task: TaskSpec, *, name: str = "model", weights: str | Path | None = None
 ) -> TaskModel:
     """Make a student of any module, for ``distill.logits`` and ``distill.labels``, ``measure`` and ``export_onnx``.
+
+    It may be the teacher, too, of whatever learns from logits.
 
     ::
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from eval.examples import Array, Reads
 
-
 BLOCK = 64
 """Scores of a row that are looked at together, where the largest of many are wanted."""
 

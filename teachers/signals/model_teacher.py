@@ -141,7 +141,7 @@ class ModelTeacher:
     @property
     def layers(self) -> int:
         """How many layers the teacher has."""
-        return shape_of(self.model.model.config).layers
+        return self._known("layers", "layers")
 
     @property
     def decoder_layers(self) -> int:
@@ -151,12 +151,12 @@ class ModelTeacher:
     @property
     def hidden_size(self) -> int:
         """Width of the teacher's hidden states."""
-        return shape_of(self.model.model.config).hidden_size
+        return self._known("hidden_size", "hidden states")
 
     @property
     def heads(self) -> int:
         """How many attention heads each of its layers has."""
-        return shape_of(self.model.model.config).heads
+        return self._known("heads", "attention heads")
 
     @property
     def plain_attention(self) -> bool:
@@ -202,6 +202,19 @@ class ModelTeacher:
             return live
         return self._cached(own, wanted, predicted)
 
+    def _known(self, size: str, what: str) -> int:
+        """Return a size of the network.
+
+        Raises:
+            UserError: It has none, as an adapted module.
+        """
+        found: int | None = getattr(shape_of(self.model.model.config), size)
+        if found is None:
+            raise UserError(
+                f"teacher {self.model.name} has no {what} that are known here, only logits; take distill.logits"
+            )
+        return found
+
     def refuse_lost_heads(self, wanted: SignalSpec) -> None:
         """Refuse to give queries, keys or values of a network that lacks some of its heads.
 
@@ -235,9 +248,11 @@ def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: SignalSpec
     shape = shape_of(config)
     outputs = kind_of(model.task.kind).width(model.task.outputs, shape.hidden_size, shape.vocab_size)
     numbers = (tokens if model.task.per_token else len(lengths)) * outputs * wanted.logits
-    numbers += tokens * len(wanted.hidden_states) * shape.hidden_size
-    projections = len(wanted.queries) + len(wanted.keys) + len(wanted.values)
-    return 4 * (numbers + tokens * projections * attention_width(config))
+    if wanted.hidden_states:  # of a known family; an adapted module may have no such size
+        numbers += tokens * len(wanted.hidden_states) * shape.hidden_size
+    if projections := len(wanted.queries) + len(wanted.keys) + len(wanted.values):
+        numbers += tokens * projections * attention_width(config)
+    return 4 * numbers
 
 
 class CachedReader:

@@ -6,7 +6,8 @@ the part does from then on as a pure function of the two numbers and its own wei
 alike, and it returns whether the part has its last shape: weights from before are never kept as the best.
 
 A part may also have ``rates() -> {name of an own parameter: peak learning rate}``: these parameters are trained at
-their own rate, without weight decay. Chance comes from torch's global generator, which checkpoints keep.
+their own rate, without weight decay. Both are methods of the part's class: a module of a user may have a tensor of that
+name. Chance comes from torch's global generator, which checkpoints keep.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Scheduled:
 
     def at_step(self, step: int, total: int) -> bool:
         """Tell every part where the training stands; return whether all have their last shape."""
-        settled = [part.at_step(step, total) for part in self.parts if hasattr(part, "at_step")]
+        settled = [part.at_step(step, total) for part in self.parts if hasattr(type(part), "at_step")]
         return all(settled)
 
     def rates(self) -> dict[nn.Parameter, float]:
@@ -49,7 +50,7 @@ class Scheduled:
         return {
             getattr(part, name): value
             for part in self.parts
-            if hasattr(part, "rates")
+            if hasattr(type(part), "rates")
             for name, value in part.rates().items()
         }
 

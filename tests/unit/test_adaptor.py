@@ -7,9 +7,13 @@ from torch import nn
 
 from compress import Inputs, Recipe, UserError, load, run
 from compress.architectures.adaptor import adapt
+from compress.distill.distilbert import DistilBertDistillation
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
+from compress.distill.minilm import MiniLMDistillation
+from compress.distill.mobilebert import MobileBertDistillation
 from compress.distill.pkd import PatientDistillation
+from compress.distill.tinybert import TinyBertDistillation
 from compress.export import Runtime, export_onnx
 from eval.inference import predict
 from eval.measurement import measure
@@ -114,3 +118,36 @@ def test_what_a_module_lacks_is_named(teacher, tmp_path):
     inputs = Inputs(train=tiny_task().train, teacher=ModelTeacher(teacher, cache=tmp_path))
     with pytest.raises(UserError, match=r"step 1, distill\.pkd: works on transformer layers, and model has none"):
         run(Recipe(steps=(PatientDistillation(),)), adapt(cnn(teacher), tokenizer, spec), inputs)
+
+
+def test_a_module_teaches_by_its_logits(teacher, tmp_path):
+    task = tiny_task("classification")
+    other = ModelTeacher(adapt(cnn(teacher), teacher.tokenizer, task.spec, name="cnn"), cache=tmp_path)
+    small = run(Recipe(steps=(LogitDistillation(max_steps=2),)), teacher, Inputs(train=task.train, teacher=other))
+    assert small.lineage[-1].technique == "distill.logits"
+
+
+@pytest.mark.parametrize(
+    "technique",
+    [
+        PatientDistillation,
+        TinyBertDistillation,
+        MiniLMDistillation,
+        DistilBertDistillation,
+        MobileBertDistillation,
+    ],
+)
+def test_and_by_nothing_else(teacher, technique, tmp_path):
+    task = tiny_task("classification")
+    other = ModelTeacher(adapt(cnn(teacher), teacher.tokenizer, task.spec, name="cnn"), cache=tmp_path)
+    with pytest.raises(UserError, match=r"teacher cnn has no (layers|hidden states) that are known here, only logits"):
+        run(Recipe(steps=(technique(),)), teacher, Inputs(train=task.train, teacher=other))
+
+
+def test_a_tensor_called_as_a_method_of_ours_is_the_modules_own(teacher):
+    module = cnn(teacher)
+    module.register_buffer("rates", torch.ones(2))
+    task = tiny_task("classification")
+    student = adapt(module, teacher.tokenizer, task.spec)
+    run(Recipe(steps=(LabelTraining(max_steps=1),)), student, Inputs(train=task.train))
+    assert torch.equal(module.rates, torch.ones(2))
