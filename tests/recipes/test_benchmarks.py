@@ -16,7 +16,7 @@ from benchmarks import (
     tinybert_step,
     vector_index,
 )
-from benchmarks.data import squad_documents
+from benchmarks.data import long_reviews, squad_documents
 from benchmarks.static_vectors import Measured
 from compress.artifact.artifact import Artifact
 from compress.export import export, export_onnx
@@ -207,3 +207,21 @@ def test_the_benchmark_of_several_tasks_runs(tmp_path, monkeypatch, capsys):
     assert printed[0] == "| training | cola | mrpc | rte | stsb |"
     assert [line.split(" | ")[0] for line in printed[2:]] == [f"| {way}" for way in multitask.WAYS]
     assert printed[2].count("(2)") == 4
+
+
+def test_the_long_texts_of_a_task_are_kept_split_by_split(tmp_path):
+    texts = ["short", "one two\x85three four", "one two three fours"]  # a line of JSON may hold other ends of lines
+    for split in long_reviews.SPLITS:
+        rows = [{"text": f"{split} {text}", "label": f"{len(text) % 2}"} for text in texts]
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        (tmp_path / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    out = long_reviews.written(tmp_path, tmp_path / "out", words=5)
+    task = load_task("classification", out)
+    assert {split: [one["text"] for one in task.splits[split]] for split in long_reviews.SPLITS} == {
+        split: [f"{split} {text}" for text in texts[1:]] for split in long_reviews.SPLITS
+    }
+    with pytest.raises(SystemExit, match="no text of 9 words or more"):
+        long_reviews.written(tmp_path, tmp_path / "none", words=9)
+    with pytest.raises(SystemExit, match=r"train\.jsonl: is missing"):
+        long_reviews.written(tmp_path / "away", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
