@@ -17,12 +17,14 @@ from compress.augment.training_set import expected
 from compress.engine.preview import preview
 from compress.technique import TrainedTechnique
 from eval.cost.machine import cpu_features
+from eval.data.loading import Task
 from eval.data.roles import Roles
 from eval.data.sources import find_sources
 from eval.proof.contributions import units_of
 from eval.proof.paired_proportions import Discordance, examples_needed, smallest_margin
 from eval.task import Examples, TaskSpec
 from teachers.anatomy.encoder import base_encoder, has_decoder, layer_count
+from teachers.finetuning.in_domain import text_task
 from teachers.pretraining.text.tokenizer_training import Sentences
 from teachers.seeding import seeded
 from teachers.taskmodel import TaskModel, logits_of, set_task
@@ -116,6 +118,8 @@ def make_plan(recipe: Recipe) -> Plan:
     for teacher in prepared.teachers:
         sizes.append(_size(teacher.name, teacher))
         if block is not None:
+            if block.in_domain is not None and prepared.task is not None:
+                steps.append(_in_domain(teacher, prepared.task, block, block.in_domain))
             steps.append(_fitting(teacher, train, block))
         if any("teacher" in step.needed() for step in recipe.steps):
             steps.append(_signals(teacher, train, times))
@@ -178,8 +182,9 @@ def _trainings(recipe: Recipe) -> Iterator[Training]:
     """Yield the settings of everything that is trained."""
     if recipe.teacher is not None and recipe.teacher.pretrain is not None:
         yield from (stage.training for stage in recipe.teacher.pretrain.stages)
-    if recipe.teacher is not None and recipe.teacher.finetune is not None:
-        yield recipe.teacher.finetune.training
+    if recipe.teacher is not None and (block := recipe.teacher.finetune) is not None:
+        yield block.training
+        yield from () if block.in_domain is None else (block.in_domain,)
     for step in recipe.steps:
         yield from step.trainings() if isinstance(step, TrainedTechnique) else ()
 
@@ -225,15 +230,12 @@ def _work(name: str, model: TaskModel, train: Examples, training: Training) -> S
 
 
 def _pretraining(recipe: Recipe, teachers: Sequence[TaskModel]) -> Iterator[StepRow]:
-    """Yield the work of every stage, if there is any; heads, which answer at few places, are not counted."""
+    """Yield the work of every stage, if there is any."""
     block = None if recipe.teacher is None else recipe.teacher.pretrain
     if block is None:
         return
     teacher = teachers[0]
-    spec = TaskSpec(kind="embedding", metric="nearest")
-    network = copy.deepcopy(base_encoder(teacher.model))
-    set_task(network.config, spec)
-    encoder = TaskModel(network, teacher.tokenizer, spec, name=teacher.name)
+    encoder = _without_head(teacher)
     for number, stage in enumerate(block.stages, start=1):
         updates = stage.training.max_steps
         if updates is None:
@@ -243,6 +245,21 @@ def _pretraining(recipe: Recipe, teachers: Sequence[TaskModel]) -> Iterator[Step
         rows = updates * stage.training.batch_size
         seconds = rows * _seconds_a_row(encoder, stage.length, learns=True)
         yield StepRow(f"{teacher.name}.pretrain {number}", rows, updates, float(stage.length), seconds)
+
+
+def _in_domain(teacher: TaskModel, task: Task, block: FinetuneBlock, training: Training) -> StepRow:
+    """Return the work on the task's own texts that comes before fine-tuning, once for every seed of it."""
+    row = _work(f"{teacher.name}.finetune.in_domain", _without_head(teacher), text_task(task).train, training)
+    times = len({seed for _, seed in block.runs(seed=0)})
+    return replace(row, updates=row.updates * times, seconds=row.seconds * times)
+
+
+def _without_head(teacher: TaskModel) -> TaskModel:
+    """Return the encoder alone, as a stand-in for one with a head that answers at few places."""
+    spec = TaskSpec(kind="embedding", metric="nearest", max_length=teacher.task.max_length)
+    network = copy.deepcopy(base_encoder(teacher.model))
+    set_task(network.config, spec)
+    return TaskModel(network, teacher.tokenizer, spec, name=teacher.name)
 
 
 def _fitting(teacher: TaskModel, train: Examples, block: FinetuneBlock) -> StepRow:

@@ -50,6 +50,18 @@ def test_a_new_network_is_planned_as_it_will_be(place, kind):
     assert fitted == ["teacher 1.finetune", "teacher 2.finetune"]
 
 
+def test_words_of_the_domain_that_come_first_are_planned(place):
+    text = RECIPE.format(place=place, kind="wordpiece")
+    recipe = parse_recipe(text.replace("seed: [1, 2]", "in_domain: {epochs: 2, batch_size: 8}"))
+    with_words, alone = cost_plan.make_plan(recipe), cost_plan.make_plan(parse_recipe(text))
+    task = read_roles(recipe).task
+    texts = len({example["text"] for example in (*task.train, *task.splits.get("unlabeled", ()))})
+    row = with_words.steps[0]
+    assert (row.name, row.rows, row.updates) == ("teacher.finetune.in_domain", texts, 2 * -(-texts // 8))
+    assert row.seconds > 0
+    assert "in_domain" not in {step.name.rpartition(".")[2] for step in alone.steps}
+
+
 def test_of_a_long_text_the_beginning_is_read_and_the_table_is_full(place, monkeypatch):
     monkeypatch.setattr(tokenizer_training, "MOST_READ", 100)
     recipe = parse_recipe(RECIPE.format(place=place, kind="bytes"))
