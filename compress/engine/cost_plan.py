@@ -117,10 +117,8 @@ def make_plan(recipe: Recipe) -> Plan:
     steps += _pretraining(recipe, prepared.teachers)
     for teacher in prepared.teachers:
         sizes.append(_size(teacher.name, teacher))
-        if block is not None:
-            if block.in_domain is not None and prepared.task is not None:
-                steps.append(_in_domain(teacher, prepared.task, block, block.in_domain))
-            steps.append(_fitting(teacher, train, block))
+        if block is not None and prepared.task is not None:
+            steps += _finetuning(teacher, prepared.task, train, block)
         if any("teacher" in step.needed() for step in recipe.steps):
             steps.append(_signals(teacher, train, times))
     model: TaskModel = prepared.student
@@ -247,11 +245,13 @@ def _pretraining(recipe: Recipe, teachers: Sequence[TaskModel]) -> Iterator[Step
         yield StepRow(f"{teacher.name}.pretrain {number}", rows, updates, float(stage.length), seconds)
 
 
-def _in_domain(teacher: TaskModel, task: Task, block: FinetuneBlock, training: Training) -> StepRow:
-    """Return the work on the task's own texts that comes before fine-tuning, once for every seed of it."""
-    row = _work(f"{teacher.name}.finetune.in_domain", _without_head(teacher), text_task(task).train, training)
-    times = len({seed for _, seed in block.runs(seed=0)})
-    return replace(row, updates=row.updates * times, seconds=row.seconds * times)
+def _finetuning(teacher: TaskModel, task: Task, train: Examples, block: FinetuneBlock) -> Iterator[StepRow]:
+    """Yield the work of the fine-tunings that make a teacher, and what comes before them on the task's own texts."""
+    if (training := block.in_domain) is not None:
+        row = _work(f"{teacher.name}.finetune.in_domain", _without_head(teacher), text_task(task).train, training)
+        times = len({seed for _, seed in block.runs(seed=0)})
+        yield replace(row, updates=row.updates * times, seconds=row.seconds * times)
+    yield _fitting(teacher, train, block)
 
 
 def _without_head(teacher: TaskModel) -> TaskModel:
