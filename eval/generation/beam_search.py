@@ -14,7 +14,7 @@ import numpy as np
 
 from eval.examples import Array, Reads
 
-BLOCK = 64
+GROUP = 32
 """Scores of a row that are looked at together, where the largest of many are wanted."""
 
 
@@ -141,18 +141,20 @@ def best_of(scores: Array, most: int) -> tuple[Array, Array]:
 def _places_of_largest(scores: Array, most: int) -> Array:
     """Return the places of the ``most`` largest scores of each row ``[rows, most]``, in no order.
 
-    They are in those ``most`` blocks of the row whose largest scores are the largest, or behind the last whole block,
-    so few of a long row have to be compared with each other.
+    They are in those ``most`` groups of the row whose largest scores are the largest, or behind the last whole group,
+    so few of a long row have to be compared with each other. A group's scores are ``groups`` places apart, which lets
+    numpy find the largest of all groups at once.
     """
     rows, words = scores.shape
-    blocks = words // BLOCK
-    if blocks <= 2 * most:
+    groups = words // GROUP
+    if groups <= 2 * most:
         return np.argpartition(scores, words - most, axis=-1)[:, -most:]
-    highest = scores[:, : blocks * BLOCK].reshape(rows, blocks, BLOCK).max(axis=-1)
-    chosen = np.argpartition(highest, blocks - most, axis=-1)[:, -most:]
-    inside = (chosen[:, :, None] * BLOCK + np.arange(BLOCK)).reshape(rows, -1)
-    behind = np.broadcast_to(np.arange(blocks * BLOCK, words), (rows, words - blocks * BLOCK))
-    places = np.concatenate([inside, behind], axis=-1)
+    inside = groups * GROUP
+    highest = scores[:, :inside].reshape(rows, GROUP, groups).max(axis=1)
+    chosen = np.argpartition(highest, groups - most, axis=-1)[:, -most:]
+    places = (chosen[:, :, None] + np.arange(0, inside, groups)).reshape(rows, -1)
+    behind = np.broadcast_to(np.arange(inside, words), (rows, words - inside))
+    places = np.concatenate([places, behind], axis=-1)
     each = _each_row(scores)
     few = np.argpartition(scores[each, places], places.shape[-1] - most, axis=-1)[:, -most:]
     found: Array = places[each, few]
