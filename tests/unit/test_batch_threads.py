@@ -8,6 +8,7 @@ import pytest
 from compress.export import export
 from compress.export.runtime import answering
 from compress.export.runtime.answering import ExportError, Runtime
+from compress.export.runtime.windows import in_order
 from tests.parity.test_distill_early_exit import with_exits
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -49,6 +50,24 @@ def test_a_short_stream_loads_nothing_again(examples, tmp_path):
     runtime = Runtime(tmp_path / "export", threads=2)
     list(runtime.stream(examples))
     assert "batch_engines" not in vars(runtime)
+
+
+def test_a_window_that_is_the_only_one_starts_no_thread(examples, tmp_path, monkeypatch):
+    """Its start would cost a short text a good part of its time; of several windows the next is tokenized beside."""
+    export(tiny_taskmodel("bert", tiny_task().spec), tmp_path / "export", "onnx")
+    model, started = Runtime(tmp_path / "export", threads=1), []
+    monkeypatch.setattr(answering, "usable_cores", lambda: 2)
+
+    def noting(pool, make, source, ahead):
+        started.append(pool)
+        return in_order(pool, make, source, ahead)
+
+    monkeypatch.setattr(answering, "in_order", noting)
+    alone = model.predict(examples)
+    assert not started
+    monkeypatch.setattr(answering, "WINDOW", 16)
+    assert model.predict(examples).answers == alone.answers
+    assert len(started) == 1
 
 
 def test_what_fails_on_a_thread_is_told_in_one_line(examples, tmp_path, monkeypatch):
