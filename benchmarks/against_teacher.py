@@ -36,7 +36,7 @@ from eval.measurement import measure
 
 TEACHER = "teacher, torch in eager mode"
 BATCH = 16
-NAMES = ("against-teacher", "agnews-against-teacher")
+NAMES = ("against-teacher", "agnews-against-teacher", "translator-against-teacher")
 """Places of docs/results/combined.md, and what is kept for them in benchmarks/results."""
 
 
