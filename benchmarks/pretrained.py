@@ -12,6 +12,7 @@ import argparse
 import json
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -61,9 +62,9 @@ def network(name: str, out: Path) -> Path:
     return place
 
 
-def networks(out: Path) -> Path:
-    """Pretrain all of them; return ``out``."""
-    for name in names():
+def networks(out: Path, text: str) -> Path:
+    """Pretrain those that a text names, as in ``${PRETRAINED}/bert``; return ``out``."""
+    for name in sorted(set(re.findall(r"\$\{PRETRAINED[^}]*\}/([\w-]+)", text))):
         network(name, out)
     return out
 

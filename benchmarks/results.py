@@ -85,8 +85,8 @@ PAGES = {
 """Page of docs/results -> its studies in the order of running; some start from models of earlier ones."""
 
 
-def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
-    """Return the environment variables that the studies read, each with the function that makes its value."""
+def ingredients(out: Path, text: str) -> dict[str, Callable[[], Path]]:
+    """Return the environment variables that the studies of a text read, each with the function that makes its value."""
     return {
         "DISTIL_GENERAL": lambda: models_of("distil-general", out),
         "K_ADAPTERS": lambda: models_of("k-adapters", out),
@@ -105,7 +105,7 @@ def ingredients(out: Path) -> dict[str, Callable[[], Path]]:
             Path(os.environ["COMPRESS_DATA"]), out / "film_sentences.txt", reviews=True
         ),
         "COMPRESS_FACTS": lambda: place_facts.written(out / "facts.tsv"),
-        "PRETRAINED": lambda: pretrained.networks(out / "pretrained"),
+        "PRETRAINED": lambda: pretrained.networks(out / "pretrained", text),
     }
 
 
@@ -165,7 +165,7 @@ def main() -> None:
     out = given.out.resolve()
     files = {name: HERE / "studies" / f"{name}.yaml" for name in PAGES[given.page] if given.only in name}
     text = "".join(map(words, files.values()))
-    for name, make in ingredients(out).items():
+    for name, make in ingredients(out, text).items():
         if name in text and name not in os.environ and not given.table:
             os.environ[name] = str(make().resolve())
     archive = Archive()
