@@ -291,7 +291,8 @@ class ExportDecoding:
     """Texts that an export writes; see ``eval.generation.beam_search.Decoding``.
 
     Args:
-        engine: One whose ``read`` gives the past of a source, and whose ``step`` goes on from a past.
+        engine: One whose ``read`` gives the past of a source, whose ``step`` goes on from a past, and whose ``widths``
+            name what of it grows with the text.
         inputs: The sources.
     """
 
