@@ -92,6 +92,7 @@ def ingredients(out: Path, text: str) -> dict[str, Callable[[], Path]]:
         "K_ADAPTERS": lambda: models_of("k-adapters", out),
         "DISTIL_EMBEDDING": lambda: out / "distil-embedding",
         "PRUNE_INTENTS": lambda: out / "prune-intents",
+        "LONG_BERT": lambda: out / "long-imdb-reviews",
         "CHINESE_BASE": lambda: pretrained.network("ernie", out / "pretrained"),
         "COMPRESS_BASE_GPT2": lambda: pretrained.network("gpt2", out / "pretrained"),
         "SQUAD_SEARCH": lambda: squad_documents.written(
