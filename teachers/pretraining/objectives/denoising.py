@@ -53,7 +53,7 @@ class Denoising(PretextObjective):
             first, last = drawn.inside()
             ids = drawn.ids[first:last]
             if self.permute:
-                ids = permuted(ids, np.isin(drawn.places[first:last], starts), chance)
+                ids = permuted(ids, begins_at(drawn.places[first:last], starts), chance)
             seen = infilled(ids, infill_spans(len(ids), self.rate, self.mean, chance), mask)
             drawn.becomes(np.concatenate([drawn.ids[:first], seen, drawn.ids[last:]]))
 
@@ -65,6 +65,19 @@ class Denoising(PretextObjective):
 
         del network
         return DecoderHead("denoising")
+
+
+def begins_at(places: Array, starts: Array) -> Array:
+    """Return whether one of ``starts``, which are in ascending order, is at each place ``[L]``.
+
+    Examples:
+        >>> import numpy as np
+        >>> begins_at(np.array([3, 4, 5, -1, 9]), np.array([0, 4, 9])).tolist()
+        [False, True, False, False, True]
+    """
+    after = np.minimum(np.searchsorted(starts, places), len(starts) - 1)
+    found: Array = starts[after] == places
+    return found
 
 
 def permuted(ids: Array, begins: Array, chance: np.random.Generator) -> Array:
