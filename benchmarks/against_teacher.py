@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from benchmarks.archive import keep
 from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
-from compress.engine.reference_exports import reference_exports
+from compress.engine.reference_exports import always_for, reference_exports
 from compress.export.runtime.answering import Runtime
 from eval.cost.latency import LatencyRow, StreamRow, latency, stream
 from eval.cost.machine import in_one_line, load_average, machine
@@ -153,7 +153,8 @@ def main() -> None:
         for folder in given.exports:
             models |= opened(folder, given.speeds, threads)
         forms = {form(model) for model in models.values() if isinstance(model, Runtime)}
-        measured += rows(models, reference_exports(teacher, forms, threads).models, task, given.seconds)
+        own = reference_exports(teacher, forms, threads, always=always_for(teacher.task.kind))
+        measured += rows(models, own.models, task, given.seconds)
     plain = TypeAdapter(list[Row]).dump_python(measured, mode="json")
     found = {"machine": machine(), "load": load_average(), "rows": plain}
     print(report(found))
