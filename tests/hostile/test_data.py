@@ -589,7 +589,7 @@ CASES = [
             ("empty", "", "is empty"),
             ("an unknown label", lines([{"text": "a", "label": "godo"}]), "unknown label 'godo'; did you mean 'good'"),
             ("an unknown label of a megabyte", lines([{"text": "a", "label": "x" * 1_000_000}]), "unknown label"),
-            ("10,000 bad lines", '{"text": "a", "label": "other"}\n' * 10_000, "more bad items"),
+            ("10,000 bad lines", '{"text": "a", "label": "other"}\n' * 10_000, "all 10,000 items are bad"),
             ("pairs", lines([{"text_a": "a", "text_b": "b", "label": "good"}]), "use one form"),
             ("no label", lines([{"text": "a"}]), "'label' is missing"),
         )
