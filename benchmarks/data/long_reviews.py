@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from eval.files.writing import atomic_folder, atomic_write
+from eval.files.writing import atomic_folder
 
 SPLITS = ("train", "validation", "test")
 
@@ -43,7 +43,7 @@ def written(data: Path, out: Path, words: int = 400) -> Path:
         raise SystemExit("\n".join(problems))
     with atomic_folder(out, "the long texts") as beside:
         for split, lines in kept.items():
-            atomic_write(beside / f"{split}.jsonl", "".join(f"{line}\n" for line in lines).encode("utf-8"))
+            (beside / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return out
 
 
