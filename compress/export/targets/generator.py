@@ -30,7 +30,6 @@ class CachedEngine(OnnxEngine):
         super().__init__(file, threads, spinning)
         given = self.session.get_inputs()
         self.widths = {one.name: one.shape[2] for one in given if one.name.startswith("past.")}
-        self.given_out = [output.name for output in self.session.get_outputs()]
         source = file.with_name("encoder.onnx")
         self.reader = self.opened(source, threads, spinning) if source.is_file() else None
 
@@ -61,7 +60,7 @@ class CachedEngine(OnnxEngine):
             past: What ``read`` or an earlier call returned; empty at the beginning where there is no source.
         """
         before = past or self._nothing(len(inputs["input_ids"]))
-        logits, *present = self.session.run(self.given_out, {**inputs, **before})
+        logits, *present = self.session.run(self.outputs, {**inputs, **before})
         return logits, {**before, **dict(zip(self.widths, present, strict=True))}
 
     def _nothing(self, rows: int) -> Inputs:
