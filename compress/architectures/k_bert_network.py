@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,8 +29,6 @@ from eval.task import TaskSpec
 from teachers.anatomy.encoder import embedding_parts, family_of, first_position
 from teachers.anatomy.linear_form import in_linear_form
 from teachers.taskmodel import TaskModel
-
-Model = TypeVar("Model", bound=TaskModel)
 
 
 class KBertConfig(AroundConfig):
@@ -159,11 +157,6 @@ def with_knowledge(base: TaskModel, triples: Sequence[str], branches: int) -> Ta
     made = CLASSES[kind_of(base.task.kind).head](KBertConfig(network.config, triples, branches, **fields))
     made.inner = copy.deepcopy(network)
     return replace(base, model=made.eval(), folder=None)
-
-
-def without_knowledge(model: Model) -> Model:
-    """Return the standard model in one that reads facts, which shares its weights; any other as it is."""
-    return replace(model, model=model.model.inner) if isinstance(model.model, _KBert) else model
 
 
 def cannot_read_facts(base: TaskModel, task: TaskSpec) -> list[str]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from compress.architectures.registration import register
-from teachers.anatomy.encoder import family_of, max_tokens, mixes_neighbours, model_inputs, shape_of
+from teachers.anatomy.encoder import base_encoder, family_of, max_tokens, mixes_neighbours, model_inputs, shape_of
+from teachers.taskmodel import TaskModel, with_head
+
+Model = TypeVar("Model", bound=TaskModel)
 
 
 class AroundConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -57,6 +61,24 @@ class AroundNetwork(PreTrainedModel):  # type: ignore[misc]
         """Return the standard network's table of word embeddings."""
         table: nn.Embedding = self.inner.get_input_embeddings()
         return table
+
+
+def standard_within(model: Model, seed: int = 0) -> Model:
+    """Return the standard network that another stands around; any other model as it is.
+
+    A network that is whole (as within K-BERT) shares its weights. An encoder below a head of another kind (such as
+    concat pooling) is copied, and gets a new standard head.
+
+    Args:
+        model: Any model.
+        seed: Seeds a new head.
+    """
+    if not isinstance(model.model, AroundNetwork):
+        return model
+    within = replace(model, model=model.model.inner)
+    if base_encoder(within.model) is not within.model:
+        return within
+    return replace(model, model=with_head(within, model.task, seed).model)
 
 
 def labels_of(network: Any) -> dict[str, Any]:

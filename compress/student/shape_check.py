@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 def shape_problems(student: StudentShape, source: TaskModel) -> list[str]:
     """Return every reason why a student cannot be built from ``source``, one sentence each."""
     config: Any = source.model.config
+    if family_of(config).layers is None:
+        return [f"student: {source.name} has no transformer layers to take; give from: a model folder or hub name"]
     own = shape_of(config)
     name = student.family or family_of(config).model_type
     if name not in FAMILIES:

@@ -55,7 +55,7 @@ class Student(StudentShape):
             UserError: With every reason why there can be no such student.
         """
         started = time.perf_counter()
-        source = self.source(teacher)
+        source = self.source(teacher, seed)
         self._refuse(source)
         built, inherited = self._build(source, seed)
         if logger.isEnabledFor(logging.INFO):
@@ -72,15 +72,16 @@ class Student(StudentShape):
         record = self._record(source, student, inherited, seed, time.perf_counter() - started)
         return replace(student, lineage=(*source.lineage, record))  # type: ignore[call-arg]
 
-    def source(self, teacher: Model) -> Model:
+    def source(self, teacher: Model, seed: int = 0) -> Model:
         """Return the model that gives shape and weights: the teacher, or what ``from`` names, of the same class.
 
-        Of a teacher that reads facts (K-BERT) it is the standard model inside.
+        Of a teacher that stands around a standard network (K-BERT, concat pooling) it is that network. ``seed`` is for
+        its head, where it has none.
         """
         if self.from_ == "teacher":
-            from compress.architectures.k_bert_network import without_knowledge
+            from compress.architectures.wrapped_encoder import standard_within
 
-            return without_knowledge(teacher)
+            return standard_within(teacher, seed)
         from compress.artifact.artifact import Artifact, load_model
 
         found = load_model(self.from_, teacher.task)
