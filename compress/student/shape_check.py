@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 def shape_problems(student: StudentShape, source: TaskModel) -> list[str]:
     """Return every reason why a student cannot be built from ``source``, one sentence each."""
     config: Any = source.model.config
-    if family_of(config).layers is None:
-        return [f"student: {source.name} has no transformer layers to take; give from: a model folder or hub name"]
-    own = shape_of(config)
     name = student.family or family_of(config).model_type
-    if name not in FAMILIES:
-        return [f"student.family: {name!r} is not supported{did_you_mean(name, FAMILIES)}"]
+    if unknown := _families(source, name):
+        return unknown
+    own = shape_of(config)
     family = FAMILIES.get(name)
     found = [*_layers(student, student.layers, own.layers, "layers"), *_fields(student, family)]
     found += _vocabulary(student, source, own)
@@ -56,6 +54,12 @@ def shape_problems(student: StudentShape, source: TaskModel) -> list[str]:
     if student.options and not found:
         found += _unbuildable(config, source.task)
     return found
+
+
+def _families(source: TaskModel, name: str) -> list[str]:
+    if family_of(source.model).layers is None:
+        return [f"student: {source.name} has no transformer layers to take; give from: a model folder or hub name"]
+    return [] if name in FAMILIES else [f"student.family: {name!r} is not supported{did_you_mean(name, FAMILIES)}"]
 
 
 def _layers(student: StudentShape, layers: int | tuple[int, ...] | None, count: int, field: str) -> Iterator[str]:
