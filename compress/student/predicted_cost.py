@@ -1,4 +1,4 @@
-"""How big and how costly a model will be, from its config alone: no weight is allocated."""
+"""How big and how costly a model will be, from its config alone, for which no weight is allocated, or is."""
 
 from __future__ import annotations
 
@@ -51,21 +51,34 @@ def predicted_cost(config: Any, task: TaskSpec) -> Cost:
     import torch
 
     from teachers.anatomy.axes import on_meta
-    from teachers.anatomy.encoder import max_tokens
     from teachers.taskmodel import auto_class, quiet, set_task
 
     config = copy.deepcopy(config)
     set_task(config, task)
-    length = min(MACS_LENGTH, max_tokens(config))
     with quiet():
         model = on_meta(lambda: auto_class(task).from_config(config))
+    length = _length(config)
     model.config.pad_token_id = None  # DeBERTa would look for padding among the values of the input, which has none
     with torch.device("meta"):  # for the tensors that a forward pass makes
-        counted = macs(model, length=length)
+        return _cost(model, length)
+
+
+def cost_of(model: Any) -> Cost:
+    """Return the exact cost of a network, which runs once."""
+    return _cost(model, _length(model.config))
+
+
+def _length(config: Any) -> int:
+    from teachers.anatomy.encoder import max_tokens
+
+    return min(MACS_LENGTH, max_tokens(config))
+
+
+def _cost(model: Any, length: int) -> Cost:
     return Cost(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         bytes=safetensors_bytes(model),
-        macs=counted,
+        macs=macs(model, length=length),
         length=length,
     )
 

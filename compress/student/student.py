@@ -94,7 +94,9 @@ class Student(StudentShape):
         return shape_problems(self, self.source(teacher))
 
     def predict(self, teacher: TaskModel) -> Prediction:
-        """Return the exact parameters, file size and multiply-accumulates of student and teacher, from configs alone.
+        """Return the exact parameters, file size and multiply-accumulates of student and teacher.
+
+        The student's come from its config alone.
 
         Raises:
             UserError: With every reason why there can be no such student.
@@ -114,12 +116,9 @@ class Student(StudentShape):
         return self._table(source, self._prediction(source, teacher))
 
     def _prediction(self, source: TaskModel, teacher: TaskModel) -> Prediction:
-        from compress.student.predicted_cost import Prediction, predicted_cost
+        from compress.student.predicted_cost import Prediction, cost_of, predicted_cost
 
-        return Prediction(
-            student=predicted_cost(self.config(source), teacher.task),
-            teacher=predicted_cost(teacher.model.config, teacher.task),
-        )
+        return Prediction(student=predicted_cost(self.config(source), teacher.task), teacher=cost_of(teacher.model))
 
     def _table(self, source: TaskModel, found: Prediction) -> str:
         from compress.student.shape_check import describe_shape

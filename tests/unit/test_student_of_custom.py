@@ -10,7 +10,9 @@ from compress.architectures.bilstm_network import BiLstmConfig, BiLstmForSequenc
 from compress.architectures.early_exit_network import EarlyExitForSequenceClassification
 from compress.architectures.wrapped_encoder import standard_within
 from compress.recipe.head_block import HeadBlock
+from compress.student.predicted_cost import predicted_cost
 from compress.student.student import Student
+from eval.cost.size import macs
 from eval.errors import UserError
 from teachers.anatomy.encoder import base_encoder
 from teachers.taskmodel import evaluating
@@ -43,6 +45,10 @@ def test_the_student_has_the_encoder_and_a_new_standard_head(family, head):
     assert student.digest == Student().build(teacher, seed=5).digest
     assert student.digest != Student().build(teacher, seed=6).digest
     assert Student(layers=2).problems(teacher) == []
+    found = Student(layers=2).predict(teacher)
+    assert found.student == predicted_cost(Student(layers=2).build(base).model.config, task.spec)
+    assert found.teacher.parameters == sum(weights.numel() for weights in teacher.model.parameters())
+    assert found.teacher.macs == macs(teacher.model, length=found.teacher.length)
 
 
 def test_the_student_of_an_early_exit_network_has_its_head_too():
@@ -52,6 +58,7 @@ def test_the_student_of_an_early_exit_network_has_its_head_too():
     teacher = replace(base, model=network)
     student = Student().build(teacher)
     assert student.digest == base.digest
+    assert Student().predict(teacher).teacher.parameters == sum(one.numel() for one in network.parameters())
     assert standard_within(student) is student
 
 
