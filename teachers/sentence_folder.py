@@ -100,17 +100,6 @@ def said_by(folder: Path, config: Any) -> dict[str, Any] | None:
     return said if length is None else {**said, "max_length": max(4, min(int(length), max_tokens(config)))}
 
 
-def pooling_of(folder: Path) -> str | None:
-    """Return by what a folder of sentence-transformers pools, such as ``mean``; None where none is said, or several."""
-    try:
-        modules = read_json(folder / "modules.json")
-        (place,) = (module["path"] for module in modules if str(module["type"]).endswith(f".{PARTS[1]}"))
-        (mode,) = _modes(read_json(folder / place / "config.json"))
-        return MODES.get(mode)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def as_said(source: str, config: Any, task: TaskSpec) -> TaskSpec:
     """Return a task that makes vectors as the folder says; what the task itself says may not contradict it.
 

@@ -85,7 +85,7 @@ def _ask(
     if int8 is None:
         int8 = _confirm("Shall the export be quantized to int8 for CPUs?", True)
     target = "generator" if kind_of(task).writes else "onnx"
-    known = {f"teacher_{fact}": facts.get(fact) for fact in ("layers", "width", "pooling")}
+    known = {"teacher_layers": facts.get("layers"), "teacher_width": facts.get("width")}
     export = {target: {"int8": int8}}
     # On a GPU the number format is chosen by itself; to ask torch for one would take seconds.
     bf16 = bf16_is_fast(cpu_features()) and which("nvidia-smi") is None

@@ -29,7 +29,6 @@ class Answers:
         export: The target, and what is asked of it.
         teacher_layers: Layers of the teacher, if they are known.
         teacher_width: Its hidden size, likewise.
-        teacher_pooling: By what it pools, if it is known to be a sentence embedder.
         examples: Training examples, with labels and without, if they are known.
         labels: Class names or tags in the order of the model's outputs; by default those in the data, sorted.
         max_length: Most tokens of one input; by default the kind's.
@@ -49,7 +48,6 @@ class Answers:
     export: dict[str, dict[str, Any]]
     teacher_layers: int | None = None
     teacher_width: int | None = None
-    teacher_pooling: str | None = None
     examples: int | None = None
     labels: tuple[str, ...] = ()
     max_length: int | None = None
@@ -82,9 +80,7 @@ class Answers:
 
 
 def teacher_facts(teacher: str) -> dict[str, Any]:
-    """Return what a local model folder says of itself, if anything: ``layers``, ``width``, ``trained``, ``pooling``."""
-    from teachers.sentence_folder import pooling_of
-
+    """Return what the config of a local model folder says, if anything: ``layers``, ``width``, ``trained``."""
     try:
         config = read_json(Path(teacher) / "config.json")
         layers = config.get("num_hidden_layers") or config.get("n_layers") or config.get("n_layer")
@@ -94,8 +90,7 @@ def teacher_facts(teacher: str) -> dict[str, Any]:
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
     sizes = {"layers": layers, "width": width}
-    said = {"trained": trained, "pooling": pooling_of(Path(teacher))}
-    return said | {name: size for name, size in sizes.items() if isinstance(size, int) and size > 0}
+    return {"trained": trained} | {name: size for name, size in sizes.items() if isinstance(size, int) and size > 0}
 
 
 def known_examples(data: str) -> int | None:
@@ -157,10 +152,8 @@ def _teacher(answers: Answers) -> str:
         note = (
             "# The base is fine-tuned on the task first, once: the result is kept under COMPRESS_HOME and found again."
         )
-        how = finetuning(answers.kind, answers.teacher_width, answers.examples, answers.teacher_pooling)
+        how = finetuning(answers.teacher_width, answers.examples)
         how["learning_rate"] = _rate(how["learning_rate"])
-        if "head" in how:
-            note += "\n# It is a sentence embedder, which says little by its first token: the head reads all tokens."
         how |= {"precision": "bf16"} if answers.bf16 else {}
         block = f"  finetune: {{{', '.join(f'{name}: {value}' for name, value in how.items())}}}\n"
     elif kind_of(answers.kind).vectors:

@@ -18,9 +18,6 @@ FINETUNE_EPOCHS, BASE_WIDTH = 3, 768
 """Epochs of a teacher on enough examples, and the hidden size from which on it takes the papers' rate of 5e-5. Narrower
 networks learn too slowly with it; the teachers of docs/results that are made of MiniLM take twice as much or more."""
 
-OVER_TOKENS = ("mean", "max", "weighted_mean")
-"""Poolings of a sentence embedder that read all tokens, after which its first token alone says little."""
-
 LABELS = "distill.labels"
 
 
@@ -96,31 +93,21 @@ def recommend(
     return Recommendation(layers=tuple(range(layers)) if first else layers, epochs=epochs, why=tuple(why), **step)
 
 
-def finetuning(
-    kind: str, width: int | None = None, examples: int | None = None, pooling: str | None = None
-) -> dict[str, Any]:
+def finetuning(width: int | None = None, examples: int | None = None) -> dict[str, Any]:
     """Return how a teacher is fine-tuned, as fields of ``teacher.finetune``.
 
     Args:
-        kind: Kind of task.
         width: Its hidden size, if it is known.
         examples: Labelled training examples, if they are known.
-        pooling: By what it pools, if it is a sentence embedder.
 
     Examples:
-        >>> finetuning("classification", 768, 50_000)
+        >>> finetuning(768, 50_000)
         {'epochs': 3, 'learning_rate': 5e-05, 'batch_size': 32}
-        >>> finetuning("classification", 384, 756, "mean")
-        {'epochs': 13, 'learning_rate': 0.0001, 'batch_size': 32, 'head': 'concat_pooling'}
+        >>> finetuning(384, 756)
+        {'epochs': 13, 'learning_rate': 0.0001, 'batch_size': 32}
     """
     rate = 5.0e-5 if width is None or width >= BASE_WIDTH else 1.0e-4
-    epochs = _repeated(FINETUNE_EPOCHS, examples)
-    found = {"epochs": epochs, "learning_rate": rate, "batch_size": BATCH_SIZE}
-    asked = kind_of(kind)
-    per_text = asked.head == "ForSequenceClassification" and not asked.joined
-    if per_text and pooling in OVER_TOKENS and epochs > FINETUNE_EPOCHS:
-        found["head"] = "concat_pooling"
-    return found
+    return {"epochs": _repeated(FINETUNE_EPOCHS, examples), "learning_rate": rate, "batch_size": BATCH_SIZE}
 
 
 def _repeated(epochs: int, examples: int | None) -> int:
