@@ -50,7 +50,6 @@ PAGES = {
         "few-labels-pooling",
         "few-labels-pooling-agnews",
         "few-labels-pooling-emotions",
-        "few-labels-pooling-qqp",
     ),
     "pruning": ("prune-intents",),
     "quantization": ("quantize-intents",),
