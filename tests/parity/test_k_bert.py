@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from compress.architectures.k_bert_network import soft_positions, visible_matrix, without_knowledge
+from compress.architectures.k_bert_network import soft_positions, visible_matrix
+from compress.architectures.wrapped_encoder import standard_within
 from compress.artifact.artifact import Artifact, load_model
 from compress.export import export_onnx
 from compress.export.runtime.answering import Runtime
@@ -220,7 +221,7 @@ def test_a_student_that_reads_no_facts_learns_its_tags(file, tmp_path):
     for row, example in enumerate([2, 0, 1]):
         words = np.array(rows.features[example].words) >= 0
         np.testing.assert_allclose(found[row, : len(words)][words], expected[example], atol=1e-5)
-    assert without_knowledge(student) is student
+    assert standard_within(student) is student
 
 
 def test_every_bad_line_of_a_file_is_told(tmp_path):

@@ -34,6 +34,8 @@ def test_the_student_has_the_encoder_and_a_new_standard_head(family, head):
     task = tiny_task(pair=head == "answer_network")
     base = tiny_taskmodel(family, task.spec)
     if head == "answer_network":
+        if base.tokenizer.sep_token is None:
+            pytest.skip("an answer network needs a tokenizer with a separator")
         teacher = with_answer_network(base, task.spec, 3)
     else:
         teacher = HeadBlock.model_validate({head: {}}).on(base, task.spec, seed=3)
