@@ -114,8 +114,8 @@ def test_merges_that_lead_to_what_stays_stay_with_their_parts(family):
     ("family", "kind"), in_turn(FAMILIES, ("classification", "tagging", "qa", "masked-lm", "embedding"), 3)
 )
 def test_texts_whose_pieces_stay_give_exactly_the_same(family, kind):
-    if (family, kind) == ("xlnet", "masked-lm"):
-        return
+    if family in ("xlnet", "gpt2") and kind == "masked-lm":
+        pytest.skip("it has no masked-language head")
     task = tiny_task(kind)
     source = tiny_taskmodel(family, task.spec)
     result = cut(source, task)
