@@ -288,6 +288,8 @@ def exported(tmp_path_factory):
 class TestExport:
     @pytest.mark.parametrize(("family", "pooling"), in_turn(FAMILIES, get_args(Pooling), 5, always=("bert",)))
     def test_every_family_exports_its_vectors(self, family, pooling, tmp_path):
+        if (family, pooling) == ("gpt2", "first"):
+            pytest.skip("the first token of gpt2 sees no other, so its vector is refused")
         spec = tiny_spec("embedding").model_copy(update={"pooling": pooling})
         model = tiny_taskmodel(family, spec)
         report = export_onnx(model, tmp_path / "out")

@@ -64,7 +64,9 @@ def test_every_kind_of_task_has_texts():
         assert len(text_task(tiny_task(kind, examples=6)).train) >= 5
 
 
-@pytest.mark.parametrize("family", at_first([f for f in FAMILIES if f != "xlnet"], "bert", "modernbert", "electra"))
+@pytest.mark.parametrize(
+    "family", at_first([f for f in FAMILIES if f not in ("xlnet", "gpt2")], "bert", "modernbert", "electra")
+)
 def test_the_encoder_is_handed_on_and_the_head_is_the_tasks_own(family, home):
     task = tiny_task("classification", examples=16)
     found = in_domain_base(start_of(family), task, QUICK, seed=3)
