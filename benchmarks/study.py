@@ -310,11 +310,17 @@ def table(study: Study, found: Mapping[str, Outcome]) -> str:
         cells = {row: [*own, f"{mean(depths[row]):.2f}" if depths[row] else ""] for row, own in cells.items()}
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     lines += [f"| {' | '.join([row, *own])} |" for row, own in cells.items()]
+    notes = []
     if len(compared) > 1:
-        lines += [
-            "",
-            f"{len(compared)} comparisons with a baseline; bold: p < 5% after Holm's correction for all of them.",
-        ]
+        notes.append(
+            f"{len(compared)} comparisons with a baseline; bold: p < 5% after Holm's correction for all of them."
+        )
+    if any(one.covers == "these models" for one in compared.values()):
+        notes.append(
+            "Where a row has one seed, the interval of its difference holds for these models, not for training anew."
+        )
+    if notes:
+        lines += ["", " ".join(notes)]
     return "\n".join(lines)
 
 

@@ -134,6 +134,10 @@ def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monk
     found = run_study(study, tmp_path / "out", archive)
     *lines, blank, note = table(study, found).splitlines()
     assert (blank, note.split(";")[0]) == ("", "2 comparisons with a baseline")  # one row cannot be run
+    one_seed = "Where a row has one seed, the interval of its difference holds for these models, not for training anew."
+    assert note.endswith(one_seed)
+    several = {row: found[row] for row in ("labels only", "logits, KL")}
+    assert one_seed not in table(study, several)
     assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == list(study.rows)
     assert f"{found['labels only'].students[0].score:.4f}"[:4] in lines[2] or "±" in lines[2]
     assert "(2)" in lines[2]
