@@ -83,6 +83,7 @@ class MiniLMDistillation(Distillation):
     """
 
     name: ClassVar[str] = "distill.minilm"
+    version: ClassVar[int] = 2
     source: ClassVar[str] = "Wang, Wei, Dong, Bao, Yang, Zhou 2020, arXiv 2002.10957; v2: arXiv 2012.15828"
 
     relations: Literal["v1", "v2"] = "v2"

@@ -64,7 +64,7 @@ class HeadPruning(Technique):
     """
 
     name: ClassVar[str] = "prune.heads"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     needs: ClassVar[frozenset[Need]] = frozenset({"calibration"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     requires: ClassVar[Mapping[Trait, str]] = {

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from eval.errors import UserError
 from teachers.anatomy.encoder import (
-    attention_width,
     base_encoder,
     decoder_layer_parts,
     decoder_layers,
@@ -156,8 +155,8 @@ def _taps(network: Any, wanted: SignalSpec) -> Iterator[dict[str, dict[int, Tens
             handle.remove()
 
 
-Place = tuple[str, int, slice]
-"""Signal, layer, and the channels of the module's output that are it."""
+Place = tuple[str, int, int | None]
+"""Signal, layer, and which third of the module's output is it (of fewer heads, a smaller one); None for all of it."""
 
 
 def _tapped(network: Any, wanted: SignalSpec) -> dict[nn.Module, list[list[Place]]]:
@@ -166,18 +165,17 @@ def _tapped(network: Any, wanted: SignalSpec) -> dict[nn.Module, list[list[Place
     for name, role in CROSS.items():
         every = decoder_layers(network) if getattr(wanted, name) else []
         for index in getattr(wanted, name):
-            found[decoder_layer_parts(network, every[index])[role]] = [[(name, index, slice(None))]]
+            found[decoder_layer_parts(network, every[index])[role]] = [[(name, index, None)]]
     asked = {index for name in PROJECTIONS for index in getattr(wanted, name)}
     if not asked:
         return found
-    width = attention_width(network.config)
     for index, layer in enumerate(layers(network)):
         parts = layer_parts(network, layer)
         for number, (name, role) in enumerate(PROJECTIONS.items()):
             if role in parts:
-                module, channels = parts[role], slice(None)
+                module, third = parts[role], None
             elif "query_key_value" in parts:
-                module, channels = parts["query_key_value"], slice(number * width, (number + 1) * width)
+                module, third = parts["query_key_value"], number
             elif index in getattr(wanted, name):
                 family = family_of(network).model_type
                 raise UserError(f"the {name} of {family} cannot be read: it has no module for them")
@@ -187,7 +185,7 @@ def _tapped(network: Any, wanted: SignalSpec) -> dict[nn.Module, list[list[Place
             if number == 0 or role in parts:
                 runs.append([])
             if index in getattr(wanted, name):
-                runs[-1].append((name, index, channels))
+                runs[-1].append((name, index, third))
     return {module: runs for module, runs in found.items() if any(runs)}
 
 
@@ -195,7 +193,8 @@ def _collector(seen: dict[str, dict[int, Tensor]], runs: list[list[Place]], time
     remaining = iter(runs)
 
     def collect(_module: nn.Module, _args: Any, output: Tensor) -> None:
-        for name, index, channels in next(remaining, ()):  # DeBERTa's later runs are over positions
-            seen[name][index] = output.transpose(0, 1)[..., channels] if time_first else output[..., channels]
+        for name, index, third in next(remaining, ()):  # DeBERTa's later runs are over positions
+            own = output if third is None else output.chunk(len(PROJECTIONS), dim=-1)[third]
+            seen[name][index] = own.transpose(0, 1) if time_first else own
 
     return collect

@@ -7,19 +7,23 @@ import torch
 
 from compress.distill.components.attention import attention_mse, match_heads, relation_kl, relation_scores, seen_keys
 from eval.errors import UserError
-from teachers.anatomy.encoder import has_plain_attention, is_causal, shape_of
+from teachers.anatomy.attention_heads import head_counts, keep_heads
+from teachers.anatomy.encoder import has_plain_attention, is_causal
 from teachers.anatomy.head_bias import buckets_from_table, score_bias
 from teachers.signals.hooks import SignalSpec, observe
 from teachers.training.scoring import rows_of
 from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
 
 
+@pytest.mark.parametrize("pruned", [False, True])
 @pytest.mark.parametrize(
     "family", [family for family in FAMILIES if family not in ("xlnet", "deberta-v2", "modernbert")]
 )
-def test_scores_give_the_attention_that_the_network_itself_computes(family):
+def test_scores_give_the_attention_that_the_network_itself_computes(family, pruned):
     task = tiny_task("classification")
     model = tiny_taskmodel(family, task.spec)
+    if pruned:
+        keep_heads(model.model, 2, (0, 3))
     assert has_plain_attention(model.model) == (family != "mpnet")
     batch = rows_of(model, task.train, 1).batch([0, 3, 5])
     with torch.no_grad():
@@ -29,7 +33,7 @@ def test_scores_give_the_attention_that_the_network_itself_computes(family):
     for layer in (0, 2):
         bias = score_bias(model.model, layer, batch.mask.shape[1])
         assert (bias is not None) == (family == "mpnet")
-        scores = relation_scores(seen.queries[layer], seen.keys[layer], shape_of(model.model.config).heads, bias)
+        scores = relation_scores(seen.queries[layer], seen.keys[layer], head_counts(model.model)[layer], bias)
         found = scores.masked_fill(~seen_keys(batch.mask, is_causal(model.model)), -1e9).softmax(dim=-1)
         assert torch.allclose(found, expected[layer], atol=1e-6)
 
