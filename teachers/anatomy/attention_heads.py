@@ -151,7 +151,7 @@ def _keep_columns(model: Any, projection: nn.Module, kept: Sequence[int]) -> Non
     """Let the heads that are left of an attention read their own columns of the bias that all layers share."""
     from teachers.anatomy.head_bias import FewerHeads
 
-    for old in _holders(model, projection):  # several where layers share what lies inside of them
+    for old in _holders(model, projection):
         if len(kept) == old.num_attention_heads:
             continue
         columns = getattr(old, "chosen", range(shape_of(model.config).heads))
@@ -168,11 +168,12 @@ def number_heads(model: Any, path: str) -> None:
 
 
 def _number(model: Any, projection: nn.Module, heads: int, channels: int) -> None:
-    holder = _holders(model, projection)[0]
-    for name, value in zip(family_of(model).head_numbers, (heads, channels), strict=True):
-        if name and hasattr(holder, name):
-            setattr(holder, name, value)
+    for holder in _holders(model, projection):
+        for name, value in zip(family_of(model).head_numbers, (heads, channels), strict=True):
+            if name and hasattr(holder, name):
+                setattr(holder, name, value)
 
 
 def _holders(model: Any, part: nn.Module) -> list[Any]:
+    """Return the modules that a part lies in: several where layers share it."""
     return [module for module in model.modules() if part in module.children()]

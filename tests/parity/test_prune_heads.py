@@ -262,11 +262,12 @@ def test_heads_of_xlnet_take_their_biases_with_them(tmp_path):
     assert export_onnx(result, tmp_path / "b", int8=False, examples=task.validation).gate.max_abs_difference < 1e-5
 
 
-def test_layers_of_mpnet_that_share_their_attention_lose_its_heads_together(tmp_path):
+@pytest.mark.parametrize("family", ["bert", "mpnet", "modernbert", "gpt2"])
+def test_layers_that_share_their_attention_lose_its_heads_together(family, tmp_path):
     task = tiny_task("classification")
     sharing = LayerSharing(groups=1, share="attention", recover=False)
-    whole = run(Recipe(steps=(sharing,)), tiny_taskmodel("mpnet", task.spec))
-    result = run(Recipe(steps=(sharing, HeadPruning(heads={1: (0, 2)}))), tiny_taskmodel("mpnet", task.spec))
+    whole = run(Recipe(steps=(sharing,)), tiny_taskmodel(family, task.spec))
+    result = run(Recipe(steps=(sharing, HeadPruning(heads={1: (0, 2)}))), tiny_taskmodel(family, task.spec))
     masked(whole, {0: (0, 2)})
     inputs = whole.encoder.collate(whole.encoder.encode(task.validation[:6]))
     np.testing.assert_allclose(result.forward(inputs), whole.forward(inputs), atol=1e-6)
