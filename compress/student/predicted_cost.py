@@ -1,4 +1,4 @@
-"""How big and how costly a model will be, from its config alone, for which no weight is allocated, or is."""
+"""How big and how costly a model is: one that is there, or one of a config, for which no weight is allocated."""
 
 from __future__ import annotations
 
