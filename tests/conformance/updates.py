@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
+from compress.engine.steps import problems
 from compress.registry import get, names
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
@@ -177,8 +178,8 @@ def trained(name, fields, kind):
         changes = {key: block.model_copy(update=training) for key, block in blocks.items()}
         technique = technique.model_copy(update=changes)
         student, inputs = network(task), inputs_for(task, network(task, seed=1), None)
-        if problems := technique.check(student, inputs):
-            raise UserError(*problems)
+        if found := problems([technique], student, inputs):
+            raise UserError(*found)
         with recorded() as found:
             technique.apply(student, inputs, torch.Generator().manual_seed(7))
         return found
