@@ -180,6 +180,7 @@ def ended(learner: Any) -> Any:
 
 
 def _unigrams(sentences: Iterable[str], size: int, lowercase: bool, kind: Kind) -> Any:
+    """Return unigrams; in another process their scores differ a little, since the library adds up in any order."""
     import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
