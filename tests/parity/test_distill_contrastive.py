@@ -151,7 +151,8 @@ def test_a_student_learns_to_find_passages_and_is_saved(family, tmp_path):
     train = Examples(list(examples), "train")
     teacher = tiny_taskmodel("bert", TASK.spec, seed=1, hidden_size=16, initializer_range=0.3)
     source = ModelTeacher(teacher, cache=tmp_path / "signals")
-    technique = ContrastiveDistillation(alpha=0.1, negatives=2, epochs=30, batch_size=8, learning_rate=3e-3)
+    epochs = 30 if family == "gpt2" else 20  # a decoder's last token learns more slowly
+    technique = ContrastiveDistillation(alpha=0.1, negatives=2, epochs=epochs, batch_size=8, learning_rate=3e-3)
     student = tiny_taskmodel(family, TASK.spec)
     result = run(Recipe(steps=(technique,)), student, Inputs(train=train, teacher=source), dry_run_first=False)
     result.save(tmp_path / "a")
