@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.cost.latency import LatencyPlan, LatencyRow
+from eval.cost.latency import LatencyPlan
 from eval.cost.latency import latency as time_models
 from eval.cost.machine import machine
 from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_bytes, onnx_size
@@ -112,25 +112,49 @@ def measure(
         problems += _unpaired(against, task.spec, examples.digest)
     if problems:
         raise UserError(*problems)
-    result, kept = _answered(model, model.name, task, examples, split, batch_size, seed)
-    role, chosen_on = role_of(examples.digest, model, against, split)
-    result = result.model_copy(update={"role": role, "chosen_on": chosen_on})
-    parts = groups(task.spec, model.encoder, examples)
-    rows: list[LatencyRow] = []
+    result = _answered(model, task, examples, split, batch_size, seed)
+    timed = {model.name: model}
     if against is None:
-        comparison, found = None, slices(task.spec, parts, kept)
-        timed = {model.name: model}
+        found = slices(task.spec, groups(task.spec, model.encoder, examples), kept_of(result))
+        result = result.model_copy(update={"slices": found})
+    elif isinstance(against, Result):
+        result = beside_reference(result, against, model, task, margin, seed)
     else:
-        name = against.name if against.name != model.name else f"{against.name} (reference)"
-        if isinstance(against, Result):
-            reference, timed = against.model_copy(update={"name": name}), {model.name: model}
-        else:
-            reference, _ = _answered(against, name, task, examples, split, batch_size, seed)
-            timed = {model.name: model, name: against}
-        comparison, found = pair(result, reference, margin, seed), slices(task.spec, parts, kept, reference.kept)
-    if latency is not None:
-        rows = time_models(timed, examples, latency.batch, latency.lengths, latency.seconds)
-    return result.model_copy(update={"comparison": comparison, "slices": found, "latency": tuple(rows)})
+        reference = _answered(against, task, examples, split, batch_size, seed)
+        result = beside_reference(result, reference, model, task, margin, seed)
+        timed |= {reference_name(against.name, model.name): against}
+    rows = () if latency is None else time_models(timed, examples, latency.batch, latency.lengths, latency.seconds)
+    return result.model_copy(update={"latency": tuple(rows)})
+
+
+def reference_name(reference: str, name: str) -> str:
+    """Return what the reference of a model is called beside it."""
+    return reference if reference != name else f"{reference} (reference)"
+
+
+def beside_reference(
+    result: Result, reference: Result, model: Predictor, task: Task, margin: float = 0.01, seed: int = 13
+) -> Result:
+    """Return the result of a model with its role, its comparison with a reference, and its slices beside that.
+
+    Args:
+        result: What the model answered.
+        reference: What the reference answered, on the same examples.
+        model: The model.
+        task: The task with its examples.
+        margin: Loss against the reference that is allowed, in units of the metric.
+        seed: Which examples are put together where there are too many to leave out each.
+
+    Raises:
+        UserError: The results are of other examples or another task, or lack their answers.
+    """
+    examples = task.splits[result.split]
+    role, chosen_on = role_of(examples.digest, model, reference, result.split)
+    result = result.model_copy(update={"role": role, "chosen_on": chosen_on})
+    reference = reference.model_copy(update={"name": reference_name(reference.name, result.name)})
+    parts = groups(task.spec, model.encoder, examples)
+    found = slices(task.spec, parts, kept_of(result), reference.kept)
+    return result.model_copy(update={"comparison": pair(result, reference, margin, seed), "slices": found})
 
 
 def pair(
@@ -282,15 +306,13 @@ def _mismatches(model: Predictor, spec: TaskSpec) -> list[str]:
     return []
 
 
-def _answered(
-    model: Predictor, name: str, task: Task, examples: Examples, split: str, batch_size: int, seed: int
-) -> tuple[Result, Kept]:
+def _answered(model: Predictor, task: Task, examples: Examples, split: str, batch_size: int, seed: int) -> Result:
     spec, kind = task.spec, kind_of(task.spec.kind)
     start = time.perf_counter()
     features = model.encoder.encode(examples)
     batches = batches_by_length([len(feature.ids) for feature in features], batch_size)
     with on_gpu(model):
-        found = answered(model, examples, features, counted(batches, name, len(features)))
+        found = answered(model, examples, features, counted(batches, model.name, len(features)))
         predictions = completed(model, examples, found)
     seconds = time.perf_counter() - start
     values = per_example(spec, predictions.answers, examples)
@@ -306,8 +328,11 @@ def _answered(
     if kind.calibrated:
         calibration = expected_calibration_error(*kind.confidences(kept.answers, examples))
     folder, (size, weight_bytes) = getattr(model, "folder", None), size_of(model)
-    result = Result(
-        name=name,
+    role, chosen_on = role_of(examples.digest, model, split=split)
+    return Result(
+        name=model.name,
+        role=role,
+        chosen_on=chosen_on,
         task=spec,
         source=public_name(task.source),
         split=split,
@@ -327,7 +352,6 @@ def _answered(
         training_seed=getattr(model, "training_seed", None),
         kept=kept,
     )
-    return result, kept
 
 
 def size_of(model: Predictor) -> tuple[Size | None, int | None]:

@@ -1,13 +1,14 @@
 """Results that a run measured before: they are kept while nothing that they depend on has changed.
 
-Timings differ from one measurement to the next, so a finished one is never repeated unasked.
+Timings differ from one measurement to the next, so a finished one is never repeated unasked. One that was interrupted
+goes on with the models that had not answered.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from eval.inference import Predictor
 
 logger = logging.getLogger("compress.engine.kept_results")
+
+SO_FAR = "results-so-far"
+"""Folder of a run with what the models of a measurement under way have answered."""
 
 
 def measured_from(models: Sequence[Predictor], **how: Any) -> str | None:
@@ -49,13 +53,8 @@ def kept_results(out: Path, names: Sequence[str], made_from: str | None) -> tupl
         names: Of the models, in order.
         made_from: What ``measured_from`` returned.
     """
-    try:
-        found = tuple(Result.load(out / RESULTS / result_name(name)) for name in names)
-    except UserError:
-        return None
-    if made_from is None or any(
-        (one.made_from, one.name) != (made_from, name) for one, name in zip(found, names, strict=True)
-    ):
+    found = tuple(one for name in names if (one := _kept(out / RESULTS, name, made_from)) is not None)
+    if len(found) < len(names):
         return None
     logger.info(
         "measured on %s, and nothing has changed since; remove %s to measure again", found[0].created, out / RESULTS
@@ -63,15 +62,47 @@ def kept_results(out: Path, names: Sequence[str], made_from: str | None) -> tupl
     return found
 
 
+def answered_once(out: Path, made_from: str | None) -> Callable[[str, Callable[[], Result]], Result]:
+    """Return what finds the answers that a model gave before the same measurement was interrupted, or asks for them.
+
+    Args:
+        out: Folder of the run.
+        made_from: What ``measured_from`` returned.
+    """
+
+    def once(name: str, measured: Callable[[], Result]) -> Result:
+        if found := _kept(out / SO_FAR, name, made_from):
+            logger.info("%s: answered before the measurement was interrupted", name)
+            return found
+        return measured() if made_from is None else _keep(out / SO_FAR, measured(), made_from)
+
+    return once
+
+
 def keep_results(out: Path, results: Sequence[Result], made_from: str | None) -> tuple[Result, ...]:
     """Write results into the folder of a run, remove those of other models, and return them as they stand there."""
     named = {result_name(result.name): result for result in results}
-    for name, result in named.items():
-        result.model_copy(update={"made_from": made_from}).save(out / RESULTS / name)
+    for result in results:
+        _keep(out / RESULTS, result, made_from)
+    shutil.rmtree(out / SO_FAR, ignore_errors=True)
     for left in (out / RESULTS).iterdir():
         if left.name not in named and (left / RESULT_FILE).is_file():
             shutil.rmtree(left)
     return tuple(Result.load(out / RESULTS / name) for name in named)
+
+
+def _keep(folder: Path, result: Result, made_from: str | None) -> Result:
+    result = result.model_copy(update={"made_from": made_from})
+    result.save(folder / result_name(result.name))
+    return result
+
+
+def _kept(folder: Path, name: str, made_from: str | None) -> Result | None:
+    try:
+        found = Result.load(folder / result_name(name))
+    except UserError:
+        return None
+    return found if made_from is not None and (found.made_from, found.name) == (made_from, name) else None
 
 
 def _identity(model: Any) -> str:

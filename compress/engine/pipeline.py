@@ -18,7 +18,7 @@ from compress.engine.ablation import ablations
 from compress.engine.baseline import BASELINE, baseline_notes, weak_teacher_notes, without_teacher
 from compress.engine.beside_scores import with_more
 from compress.engine.claim_file import claim_of, fix_claim
-from compress.engine.kept_results import keep_results, kept_results, measured_from
+from compress.engine.kept_results import answered_once, keep_results, kept_results, measured_from
 from compress.engine.looks import carry_looks, look, read_looks, told
 from compress.engine.preflight import foresee, result_name
 from compress.engine.preparation import Prepared, prepare, refuse_several
@@ -267,7 +267,8 @@ def evaluate(
         asked = claim_of(task.spec, examples, roles.report, block.margin, recipe.seed)
         claim = fix_claim(out, asked, reference, models).digest
     look(out, roles.report, examples, models, claim)
-    results = measure_together(models, task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
+    how = (task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
+    results = measure_together(models, *how, answered_once(out, made_from))
     known = {model.name: model for model in everything}
     wanted = {"stress": block.stress, "attributions": attributed, "memory": block.measures_memory}
     results = with_more(results, known, task, roles.report, recipe.seed, runnable, **wanted)

@@ -8,8 +8,11 @@ import pytest
 from compress.artifact.artifact import load
 from compress.cli import main
 from compress.engine import steps
+from compress.engine.kept_results import SO_FAR
 from compress.engine.pipeline import run_recipe
+from compress.engine.preflight import result_name
 from compress.recipe import parse_recipe
+from eval import comparison
 from eval.comparison import measure_together
 from eval.data.loading import load_task
 from eval.result import Result
@@ -162,6 +165,27 @@ def test_a_finished_measurement_keeps_its_figures(scene, monkeypatch, caplog):
     shutil.rmtree(scene / "out" / "results")
     assert resume(scene, timed) == 0
     assert len(json.loads(files[2].read_text())) == 1 + len(json.loads(before[2]))
+
+
+def test_a_measurement_that_was_interrupted_asks_no_model_twice(scene, monkeypatch, caplog):
+    timed = RECIPE.replace("latency: null, baseline: true", "memory: false, latency: {batch: [1], seconds: 0.005}")
+    with monkeypatch.context() as patch:
+        patch.setattr("eval.comparison.time_models", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert resume(scene, timed) == 130
+    so_far = scene / "out" / SO_FAR
+    answered = {folder.name: Result.load(folder) for folder in so_far.iterdir()}
+    shutil.rmtree(so_far / "onnx-int8")
+    asked, measure = [], comparison.measure
+    monkeypatch.setattr(comparison, "measure", lambda one, *a, **how: asked.append(one.name) or measure(one, *a, **how))
+    caplog.clear()
+    assert resume(scene, timed) == 0
+    assert asked == ["onnx-int8"]
+    assert caplog.text.count("answered before the measurement was interrupted") == len(answered) - 1
+    assert not so_far.exists()
+    for one in (Result.load(folder) for folder in (scene / "out" / "results").iterdir()):
+        assert one.seconds == answered[result_name(one.name)].seconds or one.name in asked
+        assert (one.comparison is None) == (one.name == "teacher")
+        assert one.latency
 
 
 @pytest.mark.parametrize("change", ["margin: 0.02, ", "another processor", "an export", "predictions"])
@@ -328,6 +352,8 @@ import os, signal, sys
 from eval.files import writing
 from compress.cli import main
 from compress.engine import steps
+from compress.engine.kept_results import SO_FAR
+from compress.engine.preflight import result_name
 settle = writing._settle
 def killed(folder, mode=None):
     if (folder / sys.argv[1]).exists():
