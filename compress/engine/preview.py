@@ -154,7 +154,8 @@ def _refuse_training_task(recipe: Recipe, task: Task, prepared: Prepared) -> Non
     if block is None:
         return
     if block.head is not None and (problems := block.head.unanswerable(prepared.teachers[0], task.spec)):
-        raise UserError(*problems)
+        where = recipe.where(("teacher", "finetune", "head"))
+        raise UserError(*(f"{where}teacher.finetune.{problem}" for problem in problems))
     if not len(task.train):
         raise UserError(
             f"{recipe.where(('teacher', 'finetune'))}teacher.finetune: {task.source or 'the data'} has no train split "
