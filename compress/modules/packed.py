@@ -79,6 +79,21 @@ class Packed(nn.Module):
             return every, every
         return every, int((self.kept() if self.sparse_tensors else self.matrix()).count_nonzero())
 
+    def tie(self, other: Packed) -> None:
+        """Take the codes and ranges of another of the same matrix and form, which both then have."""
+        self._buffers.update(other._buffers)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Packed:
+        """Move in place what is moved, as torch does with parameters: tied modules stay tied on another device."""
+        own = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, buffer in own.items():
+            moved: Any = self._buffers[name]
+            if torch._has_compatible_shallow_copy_type(buffer, moved):
+                buffer.data = moved
+                self._buffers[name] = buffer
+        return self
+
     def saved_bytes(self, name: str) -> int:
         """Return the bytes of the codes in a file: of all, or a bit for each and those of weights that are not 0."""
         del name
@@ -109,6 +124,11 @@ class Packed(nn.Module):
         inner[kept] = unpack(values[None], self.bits, count)[0]
         codes[:, : self.columns] = inner.reshape(self.rows, self.columns)
         self.codes.copy_(pack(codes, self.bits))
+
+    def _has_operator(self) -> bool:
+        """Whether a product with these codes is an operator of ONNX Runtime."""
+        width = self.width or 0
+        return self.symmetric and self.height == 1 and self.bits in NBITS and width >= 16 and not width & (width - 1)
 
     def _zeros(self) -> Tensor:
         """Return the code that stands for 0 in every place, ``[rows, stored]``."""
@@ -219,10 +239,6 @@ class PackedLinear(Packed):
             y = _MatMulNBits.apply(x, codes, self.scale.float(), y, *sizes)  # type: ignore[no-untyped-call]
         return y if self.bias is None else y + self.bias
 
-    def _has_operator(self) -> bool:
-        width = self.width or 0
-        return self.symmetric and self.height == 1 and self.bits in NBITS and width >= 16 and not width & (width - 1)
-
 
 class PackedEmbedding(Packed):
     """A table of vectors with packed rows; only the rows that are looked up are unpacked.
@@ -231,23 +247,38 @@ class PackedEmbedding(Packed):
         num_embeddings: Rows.
         embedding_dim: Channels of a row.
         padding_idx: The row of padding, as in the layer that it was made from; nothing is done with it.
+        embed_scale: What the vectors are multiplied by when they are looked up, as in BART.
         packing: Further arguments of ``Packed``.
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, **packing: Any) -> None:
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        embed_scale: float = 1.0,
+        **packing: Any,
+    ) -> None:
         super().__init__(num_embeddings, embedding_dim, **packing)
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        self.embed_scale = embed_scale
 
     @classmethod
     def of(cls, table: nn.Embedding, clip: float = 0.0, **packing: Any) -> PackedEmbedding:
         """Return a table with its rows packed, pruned numbers as an exact 0."""
-        made = cls(table.num_embeddings, table.embedding_dim, table.padding_idx, **_keeping(table, packing))
+        sizes = (
+            table.num_embeddings,
+            table.embedding_dim,
+            table.padding_idx,
+            float(getattr(table, "embed_scale", 1.0)),
+        )
+        made = cls(*sizes, **_keeping(table, packing))
         made.fill(table.weight, clip)
         return made.train(table.training)
 
     def describe(self) -> dict[str, Any]:
         """Return how it is built again, as plain JSON."""
-        names = ("num_embeddings", "embedding_dim", "padding_idx")
+        names = ("num_embeddings", "embedding_dim", "padding_idx", "embed_scale")
         return {name: getattr(self, name) for name in names} | super().describe()
 
     @property
@@ -266,7 +297,11 @@ class PackedEmbedding(Packed):
                 (-1, self.blocks, self.stored // self.blocks),
                 self._ranges(lambda each: each[group][..., None]),
             )
-        return self._values(self.codes[flat], ranges, shape).reshape(*ids.shape, self.columns)
+        codes = self.codes[flat]
+        if self._has_operator() and torch.onnx.is_in_onnx_export():  # in the shape that a tied product has them in
+            codes = self.codes.reshape(self.rows, self.blocks, -1)[flat].flatten(1)
+        vectors = self._values(codes, ranges, shape).reshape(*ids.shape, self.columns)
+        return vectors if self.embed_scale == 1 else vectors * self.embed_scale
 
 
 def _keeping(module: nn.Module, packing: dict[str, Any]) -> dict[str, Any]:

@@ -69,8 +69,8 @@ class QBert(RecoveryTechnique):
         PyTorch unpacks them at every use and is slower than before; ONNX Runtime unpacks once when it loads the file,
         and then takes the time and memory of float32. The saved model computes with float activations: 8-bit ones are
         what it was trained with. The authors' code smooths the ranges of weights over time too; here they are the
-        present ones, as in the paper. The classifier, norms and biases stay in float. A masked-language head packs
-        its copy of the embedding matrix a second time. The result cannot be trained further.
+        present ones, as in the paper. The classifier, norms and biases stay in float. The result
+        cannot be trained further.
 
     Source:
         Shen et al. 2020, arXiv 1909.05840.
@@ -211,10 +211,12 @@ class QBert(RecoveryTechnique):
                 name for name, part in network.named_modules()
                 if isinstance(part, nn.Linear) and part.weight is table.weight
             ]  # fmt: skip
-            network.set_submodule(path, PackedEmbedding.of(table, bits=bits, ranges=self.ranges))
+            packed_table = PackedEmbedding.of(table, bits=bits, ranges=self.ranges)
+            network.set_submodule(path, packed_table)
             for name in tied:
-                decoder = network.get_submodule(name)
-                network.set_submodule(name, PackedLinear.of(decoder, bits=bits, ranges=self.ranges))
+                decoder = PackedLinear.of(network.get_submodule(name), bits=bits, ranges=self.ranges)
+                decoder.tie(packed_table)
+                network.set_submodule(name, decoder)
         for path, bits in widths.items():
             linear = network.get_submodule(path)
             if isinstance(linear, PackedLinear):  # of a shared layer

@@ -34,7 +34,7 @@ class WeightQuantization(Technique):
         block_size: Inputs that share a scale, a power of two; a weight takes ``bits + 32 / block_size`` bits.
         ranges: Type in which the scales are saved; with ``float16`` it is ``bits + 16 / block_size``. In ONNX they are
             float32.
-        embeddings: Whether embedding tables are packed too.
+        embeddings: Whether embedding tables are packed too, and heads that share the weights of one.
         exclude: Modules that stay in float, by name: ``classifier``, ``bert.encoder.layer.5``, ``*.output.dense``.
 
     Needs:
@@ -48,7 +48,7 @@ class WeightQuantization(Technique):
         at batch 1. A model of MiniLM's size in ONNX Runtime 1.31, batch 1, one thread of an x86 CPU with AVX-512: int4
         has 0.90 to 0.93 of the speed of float32; int8, unpacked to float32 in memory, has 0.97 to 1.03. In PyTorch the
         weights are unpacked at every use, which is slower than before. Not checked on a GPU. Matrices with fewer than
-        16 rows or columns stay in float. A masked-language head packs its copy of the embedding matrix a second time.
+        16 rows or columns stay in float.
         The result cannot be trained further.
 
     Source:
@@ -99,22 +99,32 @@ class WeightQuantization(Technique):
             "ranges": self.ranges,
         }
         facts = {"linear": 0, "tables": 0}
-        made: dict[int, nn.Module] = {}
-        for path, module in list(network.named_modules(remove_duplicate=False)):
+        made: dict[int, PackedEmbedding | PackedLinear] = {}
+        of_weight: dict[int, PackedEmbedding | PackedLinear] = {}
+        every: list[tuple[str, Any]] = list(network.named_modules(remove_duplicate=False))
+        tables = [(path, module) for path, module in every if isinstance(module, nn.Embedding)]
+        left = {id(module.weight) for path, module in tables if not self._packs(path, module)}
+        for path, module in every:
+            if not self._packs(path, module) or id(module.weight) in left:
+                continue
             if id(module) not in made:
-                if not self._packs(path, module):
-                    continue
                 table = isinstance(module, nn.Embedding)
                 facts["tables" if table else "linear"] += 1
-                made[id(module)] = (
+                packed: PackedEmbedding | PackedLinear = (
                     PackedEmbedding.of(module, **packing) if table else PackedLinear.of(module, **packing)
                 )
+                packed.tie(of_weight.setdefault(id(module.weight), packed))
+                made[id(module)] = packed
             network.set_submodule(path, made[id(module)])
         return Outcome(student, facts)
 
     def _packs(self, path: str, module: nn.Module) -> bool:
+        from torch import nn
+
         from compress.modules.int8_scheme import is_excluded
         from compress.modules.masked import LINEAR, TABLE
 
-        kinds = LINEAR + TABLE if self.embeddings else LINEAR
-        return type(module) in kinds and min(module.weight.shape) >= SMALLEST and not is_excluded(path, self.exclude)  # type: ignore[arg-type]
+        table = type(module) in TABLE or (isinstance(module, nn.Embedding) and hasattr(module, "embed_scale"))
+        if not (type(module) in LINEAR or (table and self.embeddings)):
+            return False
+        return min(module.weight.shape) >= SMALLEST and not is_excluded(path, self.exclude)  # type: ignore[arg-type]

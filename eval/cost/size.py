@@ -76,7 +76,8 @@ def model_size(module: torch.nn.Module, macs_length: int | None = MACS_LENGTH) -
         zeros = sum(p.numel() - int(torch.count_nonzero(p)) for p in floats)
         plain = model_size(_unquantized(module), macs_length)
         return replace(plain, nonzero=plain.parameters - zeros, bytes=stored_bytes)
-    packing: list[Any] = [part for part in module.modules() if hasattr(part, "weight_count")]
+    tied: dict[Any, Any] = {tuple(map(id, p.buffers())): p for p in module.modules() if hasattr(p, "weight_count")}
+    packing = list(tied.values())
     counted: list[tuple[int, int]] = [part.weight_count() for part in packing]
     packed = {id(buffer) for part in packing for buffer in part.buffers()}
     thinned: list[Any] = [part for part in module.modules() if hasattr(part, "sparse_tensors")]

@@ -237,7 +237,9 @@ class TestTraining:
             (tmp_path / f"{split}.jsonl").write_text(lines)
         path = str(tmp_path / "recipe.yaml")
         assert main(["check", path]) == 2
-        assert "recipe.yaml:2: teacher.finetune.head: answer_network: is for classes of pairs" in capsys.readouterr().err
+        assert (
+            "recipe.yaml:2: teacher.finetune.head: answer_network: is for classes of pairs" in capsys.readouterr().err
+        )
         assert main(["check", path, "--set", "task.kind=classification"]) == 0, capsys.readouterr().err
         out = tmp_path / "out"
         assert main(["teach", "--recipe", path, "--set", "task.kind=classification", "--out", str(out)]) == 0

@@ -1,13 +1,17 @@
 """Weight-only codes against numbers by hand, a slow loop over blocks, and the operator of ONNX Runtime."""
 
+import copy
+
 import numpy as np
 import onnx
 import pytest
 import torch
 from torch import nn
 
+from compress.artifact.artifact import load
 from compress.engine.steps import run
-from compress.export import export_onnx
+from compress.export import export, export_onnx
+from compress.export.runtime import Runtime
 from compress.modules.low_bit import unpack
 from compress.modules.packed import PackedEmbedding, PackedLinear
 from compress.quantize.weights import WeightQuantization
@@ -77,6 +81,72 @@ def test_a_shared_layer_stays_shared():
     outcome = WeightQuantization().apply(model, Inputs(), torch.Generator())
     assert outcome.facts == {"linear": 13, "tables": 2}
     assert every[2].output.dense is every[0].output.dense
+
+
+TIED = {
+    ("gpt2", "causal-lm"): ("transformer.wte", "lm_head"),
+    ("bert", "masked-lm"): ("bert.embeddings.word_embeddings", "cls.predictions.decoder"),
+    ("bart", "seq2seq"): ("model.shared", "lm_head"),
+}
+"""Family and kind of task: the table, and the head that has its weights."""
+
+
+def with_tied_head(family, kind):
+    """A model whose table and head are one, and their paths; that of BART multiplies what it looks up."""
+    changes = {"scale_embedding": True} if family == "bart" else {}
+    return tiny_taskmodel(family, tiny_task(kind).spec, **changes), *TIED[family, kind]
+
+
+@pytest.mark.parametrize(("family", "kind"), TIED)
+def test_a_tied_head_stays_tied(family, kind, tmp_path):
+    source, table, head = with_tied_head(family, kind)
+    examples = tiny_task(kind).validation[:6]
+    result = run(Recipe(steps=(WeightQuantization(),)), source)
+    for measure in ("parameters", "macs"):
+        assert result.lineage[-1].size_after[measure] == result.lineage[-1].size_before[measure]
+    result.save(tmp_path / "model")
+    inputs = result.encoder.collate(result.encoder.encode(examples))
+    answers = result.forward(inputs)
+    for model in (result, load(tmp_path / "model")):
+        first, other = (model.model.get_submodule(path) for path in (table, head))
+        assert first.codes is other.codes
+        assert first.scale is other.scale
+        assert np.allclose(model.forward(inputs), answers, atol=1e-6)
+    unpacked = copy.deepcopy(source)
+    for path, _ in source.model.named_modules(remove_duplicate=False):
+        if isinstance(result.model.get_submodule(path), PackedLinear | PackedEmbedding):
+            unpacked.model.get_submodule(path).weight.data = result.model.get_submodule(path).matrix()
+    assert np.allclose(unpacked.forward(inputs), answers, atol=1e-5)
+    export(result, tmp_path / "export", "onnx" if kind == "masked-lm" else "generator", agreement=0.0)
+    size = first.codes.numel()
+    for file in (tmp_path / "export").glob("*.onnx"):
+        tables = [one for one in onnx.load(file).graph.initializer if len(one.raw_data) == size]
+        assert len(tables) == 1, "the codes stand in the file once"
+    exported = Runtime(tmp_path / "export")
+    if kind == "masked-lm":
+        assert np.allclose(exported.forward(inputs), answers, atol=1e-4)
+        return
+    for one, other in zip(exported.predict(examples).answers, predict(result, examples).answers, strict=True):
+        assert one == {**other, **({"loss": pytest.approx(other["loss"])} if kind == "causal-lm" else {})}
+
+
+@pytest.mark.parametrize(("family", "kind"), TIED)
+def test_a_head_whose_table_stays_in_float_stays_too(family, kind, tmp_path):
+    source, table, head = with_tied_head(family, kind)
+    tables = {path for path, module in source.model.named_modules() if isinstance(module, nn.Embedding)}
+    for technique in (WeightQuantization(embeddings=False), WeightQuantization(exclude=tuple(tables))):
+        result = run(Recipe(steps=(technique,)), source)
+        assert result.model.get_submodule(head).weight is result.model.get_submodule(table).weight
+        assert result.lineage[-1].facts["tables"] == 0
+        result.save(tmp_path / str(technique.embeddings))
+        assert load(tmp_path / str(technique.embeddings)).digest == result.digest
+
+
+def test_what_is_tied_stays_so_in_another_type_and_in_a_copy():
+    source, table, head = with_tied_head("gpt2", "causal-lm")
+    network = run(Recipe(steps=(WeightQuantization(),)), source).model
+    for moved in (network.half(), network.float(), copy.deepcopy(network)):
+        assert moved.get_submodule(table).scale is moved.get_submodule(head).scale
 
 
 @pytest.mark.parametrize(("name", "block"), in_turn(["int4", "int8"], [16, 32], 2))
