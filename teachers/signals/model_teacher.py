@@ -33,7 +33,7 @@ from teachers.file_digests import config_values
 from teachers.home import home
 from teachers.signals.hooks import INNER, NOTHING, Signals, SignalSpec
 from teachers.signals.live_reader import LiveReader
-from teachers.signals.same_tokens import reads_alike, same_pieces
+from teachers.signals.same_tokens import numbers_of_words, reads_alike, same_pieces
 from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("teachers.signals.model_teacher")
@@ -197,10 +197,15 @@ class ModelTeacher:
         if not fixed:
             return live  # new masks in every epoch, or the whole vocabulary at every token: nothing to keep
         predicted = predicted_bytes(self.model, own.tokens, wanted)
-        if predicted > self.budget_bytes and same:
+        reader: Reader = live
+        if predicted > self.budget_bytes and (same or per_token):
             logger.info("outputs of %s would take %.1f GB: running it live", self.model.name, predicted / 2**30)
-            return live
-        return self._cached(own, wanted, predicted)
+            reader = live if same else OnOwnRows(live, own)
+        else:
+            reader = self._cached(own, wanted, predicted)
+        if kind.causal and not same and wanted.logits:
+            return OfStudentsWords(reader, torch.tensor(numbers_of_words(self.model.encoder, rows.encoder)))
+        return reader
 
     def _known(self, size: str, what: str) -> int:
         """Return a size of the network.
@@ -240,6 +245,36 @@ class ModelTeacher:
                 logger.info("computing outputs of %s over %d rows (%.1f MB)", self.model.name, len(rows), size)
                 _write_cache(folder, self.model, rows, wanted)
         return CachedReader(folder, rows, wanted)
+
+
+@dataclass(frozen=True)
+class OnOwnRows:
+    """Runs a teacher whose tokens have other ids than the student's, on its own rows of the same tokens."""
+
+    live: LiveReader
+    rows: EncodedDataset
+
+    def __call__(self, batch: Batch) -> Signals:
+        """Return the teacher's outputs on the texts of this batch."""
+        return self.live(self.rows.batch(batch.rows.tolist()).to(batch.rows.device))
+
+
+@dataclass(frozen=True)
+class OfStudentsWords:
+    """Gives logits ``[B, L, V]`` over the vocabulary of the student, which is a part of the teacher's.
+
+    Attributes:
+        reader: Gives them over the teacher's.
+        numbers: The id of each token of the student in the teacher's vocabulary, ``[V]``.
+    """
+
+    reader: Reader
+    numbers: Tensor
+
+    def __call__(self, batch: Batch) -> Signals:
+        """Return the signals of a batch."""
+        found = self.reader(batch)
+        return replace(found, logits=found.logits[..., self.numbers.to(found.logits.device)])
 
 
 def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: SignalSpec) -> int:

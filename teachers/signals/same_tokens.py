@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eval.encoding import TextEncoder
+from eval.errors import UserError, quantity
 from teachers.data.encoded_dataset import EncodedDataset
 
 
@@ -33,3 +34,18 @@ def same_pieces(own: EncodedDataset, other: EncodedDataset) -> bool:
         [names.get(i) for i in one.ids[:length]] == [others.get(i) for i in two.ids[:length]]
         for one, two, length in zip(own.features, other.features, lengths[0], strict=True)
     )
+
+
+def numbers_of_words(own: TextEncoder, other: TextEncoder) -> list[int]:
+    """Return the ids that the tokens of the other encoder have in one's own, in the other's order.
+
+    Raises:
+        UserError: Some are not there.
+    """
+    known, order = own.tokenizer.get_vocab(), sorted(other.tokenizer.get_vocab().items(), key=lambda item: item[1])
+    if unknown := [token for token, _ in order if token not in known]:
+        raise UserError(
+            f"the student predicts {quantity(len(unknown), 'token')} that the teacher does not know, such as "
+            f"{', '.join(map(repr, unknown[:3]))}; give the student tokens of the teacher's alone"
+        )
+    return [known[token] for token, _ in order]

@@ -25,6 +25,9 @@ from eval.inference import predict
 from eval.task import Examples
 from teachers.anatomy.embedding_rows import needed_rows, piece_axes
 from teachers.anatomy.encoder import head_parts, word_embeddings
+from teachers.data.encoded_dataset import EncodedDataset
+from teachers.signals.hooks import NOTHING
+from teachers.signals.live_reader import LiveReader
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel
 from tests.tiny import (
@@ -336,6 +339,25 @@ def test_tokens_are_paired_with_a_teacher_that_has_all_pieces(tmp_path):
         run(Recipe(steps=(few, train)), source, inputs, dry_run_first=False)
     whole = get("distill.logits")(max_steps=2, batch_size=8)
     assert run(Recipe(steps=(few, whole)), source, inputs).lineage[-1].technique == "distill.logits"
+
+
+def test_a_decoder_learns_the_logits_of_its_own_words(tmp_path):
+    """The teacher's distribution over the words that the student has left, from disk or live."""
+    task = tiny_task("causal-lm")
+    source, teacher = (tiny_taskmodel("gpt2", task.spec, seed=seed) for seed in (0, 1))
+    student = cut(source, task)
+    rows, theirs = (EncodedDataset(task.train, one.encoder, task.spec) for one in (student, teacher))
+    known, size = teacher.tokenizer.get_vocab(), student.model.config.vocab_size
+    numbers = [known[student.tokenizer.convert_ids_to_tokens(number)] for number in range(size)]
+    assert numbers != list(range(len(numbers)))
+    expected = LiveReader(teacher, NOTHING)(theirs.batch([0, 2])).logits[..., numbers]
+    for budget in (2**30, 0):
+        found = ModelTeacher(teacher, tmp_path, budget).read(rows)(rows.batch([0, 2])).logits
+        mask = rows.batch([0, 2]).inputs["attention_mask"].bool()
+        assert torch.allclose(found[mask], expected[mask], atol=1e-5)
+    assert len(list(tmp_path.iterdir())) == 1
+    with pytest.raises(UserError, match=r"the student predicts 3 tokens that the teacher does not know, such as '"):
+        ModelTeacher(student, tmp_path).read(theirs)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "mobilebert"])
