@@ -17,6 +17,8 @@ NBITS = (2, 4)
 the same codes unpacked: 0.26 (16 tokens) to 0.63 (128) of float32's speed on one thread of an x86 with AVX-512."""
 
 
+FORM = ("bits", "height", "width", "symmetric", "ranges", "zero_points")
+"""Arguments that all packed modules have."""
 Ranges = tuple[Tensor, Tensor | None, Tensor | None]
 """Scale, offset and zero point of some groups; those that a form does not have are None."""
 
@@ -69,8 +71,7 @@ class Packed(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """Return the arguments that all packed modules have."""
-        names = ("bits", "height", "width", "symmetric", "ranges", "zero_points")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in FORM}
 
     def weight_count(self) -> tuple[int, int]:
         """Return how many weights the codes stand for, and how many of them are not 0."""
@@ -80,7 +81,9 @@ class Packed(nn.Module):
         return every, int((self.kept() if self.sparse_tensors else self.matrix()).count_nonzero())
 
     def tie(self, other: Packed) -> None:
-        """Take the codes and ranges of another of the same matrix and form, which both then have."""
+        """Take the form, codes and ranges of another of the same matrix; both then have the same."""
+        for name in (*FORM, "sparse_tensors", "blocks", "stored"):
+            setattr(self, name, getattr(other, name))
         self._buffers.update(other._buffers)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Packed:
@@ -266,13 +269,8 @@ class PackedEmbedding(Packed):
     @classmethod
     def of(cls, table: nn.Embedding, clip: float = 0.0, **packing: Any) -> PackedEmbedding:
         """Return a table with its rows packed, pruned numbers as an exact 0."""
-        sizes = (
-            table.num_embeddings,
-            table.embedding_dim,
-            table.padding_idx,
-            float(getattr(table, "embed_scale", 1.0)),
-        )
-        made = cls(*sizes, **_keeping(table, packing))
+        scale = float(getattr(table, "embed_scale", 1.0))
+        made = cls(table.num_embeddings, table.embedding_dim, table.padding_idx, scale, **_keeping(table, packing))
         made.fill(table.weight, clip)
         return made.train(table.training)
 

@@ -48,8 +48,7 @@ class WeightQuantization(Technique):
         at batch 1. A model of MiniLM's size in ONNX Runtime 1.31, batch 1, one thread of an x86 CPU with AVX-512: int4
         has 0.90 to 0.93 of the speed of float32; int8, unpacked to float32 in memory, has 0.97 to 1.03. In PyTorch the
         weights are unpacked at every use, which is slower than before. Not checked on a GPU. Matrices with fewer than
-        16 rows or columns stay in float.
-        The result cannot be trained further.
+        16 rows or columns stay in float. The result cannot be trained further.
 
     Source:
         ONNX Runtime documentation, "Quantize ONNX models"; blocks with a scale each are those of Dettmers et al. 2022,

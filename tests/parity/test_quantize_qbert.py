@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from compress.artifact.artifact import load
 from compress.engine.steps import run
 from compress.export import export_onnx
 from compress.modules.low_bit import asymmetric, fake_quantized, group_height
@@ -18,6 +19,7 @@ from compress.quantize.hessian import Curvature, sensitivity, top_eigenvalue
 from compress.quantize.layer_curvature import layer_eigenvalues, portions
 from compress.quantize.qbert import QBert
 from compress.recipe import Recipe
+from compress.registry import get
 from compress.technique import Inputs
 from eval.inference import predict
 from teachers.anatomy.encoder import layers
@@ -348,3 +350,21 @@ def test_the_export_is_packed_too(tmp_path):
     assert codes == sum(m.codes.numel() for m in packed)
     floats = sum(int(np.prod(w.dims)) for w in weights if w.data_type == onnx.TensorProto.FLOAT)
     assert floats < 2 * sum(m.scale.numel() for m in packed) + 32 * 32 + 1024, "ranges, the pooler, the classifier"
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_a_tied_head_has_the_codes_of_its_table(pruned, tmp_path):
+    """Pruned tables have zero points, which a head that was not pruned itself takes over with the codes."""
+    task = tiny_task("causal-lm")
+    source = tiny_taskmodel("gpt2", task.spec)
+    steps = [get("prune.magnitude")(max_steps=1, batch_size=8)] if pruned else []
+    steps.append(QBert(portions=2, portion_examples=4, power_steps=3, finetune=False, bits=4))
+    result = run(Recipe(steps=tuple(steps)), source, Inputs(train=task.train, validation=task.validation))
+    result.save(tmp_path / "model")
+    inputs = result.encoder.collate(result.encoder.encode(task.validation[:4]))
+    for model in (result, load(tmp_path / "model")):
+        table, head = model.model.transformer.wte, model.model.lm_head
+        assert (table.zero is not None, head.zero_points) == (pruned, pruned)
+        assert all(getattr(table, name) is getattr(head, name) for name in ("codes", "scale", "offset", "zero"))
+        assert np.allclose(model.forward(inputs), result.forward(inputs), atol=1e-5)
+        assert np.allclose(head(torch.eye(head.columns)).T.detach(), table.matrix(), atol=1e-6)
