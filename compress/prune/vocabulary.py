@@ -55,8 +55,9 @@ class VocabularyPruning(Technique):
         Texts with words that the corpus has not are cut finer, into pieces that the model knows less well:
         ``facts`` say how many of the validation texts. Teachers and students that compare single tokens must cut the
         training texts alike, which they do after ``min_count: 1`` over these very texts; else put this step last. A
-        table that is packed already has no rows to choose from. Where positions are counted from the padding token, as
-        in RoBERTa, the pieces before it stay.
+        causal language model learns the logits of the pieces it has left; one of masked words must be distilled before.
+        A table that is packed already has no rows to choose from. Where positions are counted from the padding token,
+        as in RoBERTa, the pieces before it stay.
 
     Source:
         Abdaoui, Pradel, Sigel 2020, arXiv 2010.05609; the rules for what must stay are our own.

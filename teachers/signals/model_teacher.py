@@ -200,7 +200,7 @@ class ModelTeacher:
         reader: Reader = live
         if predicted > self.budget_bytes and (same or per_token):
             logger.info("outputs of %s would take %.1f GB: running it live", self.model.name, predicted / 2**30)
-            reader = live if same else OnOwnRows(live, own)
+            reader = live if same else OnOwnInputs(live, own)
         else:
             reader = self._cached(own, wanted, predicted)
         if kind.causal and not same and wanted.logits:
@@ -248,7 +248,7 @@ class ModelTeacher:
 
 
 @dataclass(frozen=True)
-class OnOwnRows:
+class OnOwnInputs:
     """Runs a teacher whose tokens have other ids than the student's, on its own rows of the same tokens."""
 
     live: LiveReader
