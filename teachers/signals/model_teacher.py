@@ -5,25 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Protocol
 
-import numpy as np
 import torch
-from pydantic import PositiveInt
 from torch import Tensor
 
-from eval.cost.size import device_of
 from eval.errors import UserError
-from eval.files.typed_json import read_values, typed
-from eval.files.writing import atomic_folder, exclusive
-from eval.inference import Answer, batches_by_length, predict
+from eval.files.writing import exclusive
+from eval.inference import Answer, predict
 from eval.kinds.kind_registry import kind_of
-from eval.progress.stages import counted
 from eval.task import Examples
 from teachers.anatomy.attention_heads import has_all_heads
 from teachers.anatomy.encoder import attention_width, has_plain_attention, shape_of
@@ -31,7 +25,8 @@ from teachers.anatomy.head_bias import score_bias
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.file_digests import config_values
 from teachers.home import home
-from teachers.signals.hooks import INNER, NOTHING, Signals, SignalSpec
+from teachers.signals.cached_reader import CachedReader, write_signals
+from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 from teachers.signals.live_reader import LiveReader
 from teachers.signals.same_tokens import numbers_of_words, reads_alike, same_pieces
 from teachers.taskmodel import TaskModel
@@ -43,10 +38,6 @@ VERSION = 3
 
 BUDGET_BYTES = 4 * 2**30
 """Most bytes one cache of signals may take unless the teacher says otherwise; beyond it the teacher runs live."""
-
-
-Layout = dict[Literal["logits", "hidden_states", "queries", "keys", "values"], list[Literal["L"] | PositiveInt]]
-"""Shape of each signal of a row, by its name; L is the row's tokens."""
 
 
 class Reader(Protocol):
@@ -243,7 +234,7 @@ class ModelTeacher:
             if not (folder / "layout.json").is_file():
                 size = predicted / 2**20
                 logger.info("computing outputs of %s over %d rows (%.1f MB)", self.model.name, len(rows), size)
-                _write_cache(folder, self.model, rows, wanted)
+                write_signals(folder, self.model, rows, wanted)
         return CachedReader(folder, rows, wanted)
 
 
@@ -288,120 +279,6 @@ def predicted_bytes(model: TaskModel, lengths: Sequence[int], wanted: SignalSpec
     if projections := len(wanted.queries) + len(wanted.keys) + len(wanted.values):
         numbers += tokens * projections * attention_width(config)
     return 4 * numbers
-
-
-class CachedReader:
-    """Reads signals from a folder written by ``ModelTeacher``; arrays are mapped, not loaded.
-
-    Args:
-        folder: Holds ``layout.json`` and one flat float32 array a signal.
-        rows: The rows in the order they were written.
-
-    Raises:
-        UserError: If the folder is damaged.
-    """
-
-    def __init__(self, folder: Path, rows: EncodedDataset, wanted: SignalSpec) -> None:
-        self.rows, self.wanted = rows, wanted
-        try:
-            cure = "remove the folder"
-            found = read_values(folder / "layout.json", cure)
-            layout: dict[str, list[Any]] = typed(found, Layout, f"{folder}/layout.json", cure)
-            self.arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in layout}
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"{folder}: this cache of teacher outputs is damaged ({error}); remove the folder"
-            ) from error
-        self.layout = layout
-        self.starts = {name: _starts(shape, rows.tokens) for name, shape in layout.items()}
-        for name, starts in self.starts.items():
-            if len(self.arrays[name]) != starts[-1]:
-                raise UserError(f"{folder}: {name}.npy does not fit the data; remove the folder")
-
-    def __call__(self, batch: Batch) -> Signals:
-        """Return the signals of these rows, padded with 0 like the batch; of branches (K-BERT) there are none."""
-        length = batch.inputs["input_ids"].shape[1]
-        arrays = {name: self._padded(name, batch.rows.tolist(), length) for name in self.layout}
-        tensors = {name: torch.from_numpy(array).to(batch.rows.device) for name, array in arrays.items()}
-        stacked: dict[str, Any] = {
-            name: {place: tensors[name][:, i] for i, place in enumerate(getattr(self.wanted, name))} for name in INNER
-        }
-        return Signals(tensors.get("logits", torch.empty(0)), **stacked)
-
-    def _padded(self, name: str, rows: list[int], length: int) -> np.ndarray:
-        shape = self.layout[name]
-        starts, flat = self.starts[name], self.arrays[name]
-        full = np.zeros((len(rows), *(length if part == "L" else part for part in shape)), dtype=np.float32)
-        for position, row in enumerate(rows):
-            tokens, of_text = self.rows.tokens[row], self.rows.features[row].of_text
-            values = flat[starts[row] : starts[row + 1]].reshape([tokens if part == "L" else part for part in shape])
-            place = self.rows.encoder.place(of_text, length)
-            index: tuple[Any, ...] = (position, *(place if part == "L" else slice(None) for part in shape))
-            full[index] = values[tuple(slice(of_text) if part == "L" else slice(None) for part in shape)]
-        return full
-
-
-def _starts(shape: list[Any], lengths: Sequence[int]) -> np.ndarray:
-    fixed = int(np.prod([part for part in shape if part != "L"], dtype=np.int64))
-    sizes = np.asarray(lengths, dtype=np.int64) ** shape.count("L") * fixed
-    return np.concatenate([[0], np.cumsum(sizes)])
-
-
-def _write_cache(folder: Path, model: TaskModel, rows: EncodedDataset, wanted: SignalSpec) -> None:
-    with atomic_folder(folder, "teacher outputs") as beside, model.on_gpu():
-        layout: dict[str, list[Any]] = {}
-        arrays: dict[str, np.ndarray] = {}
-        live = LiveReader(model, wanted)
-        starts: dict[str, np.ndarray] = {}
-        batches = batches_by_length(rows.lengths, 32)
-        for indices in counted(batches, f"outputs of {model.name}", len(rows)):
-            batch = rows.batch(indices).to(device_of(model.model))
-            for name, array in _stacked(live(batch)).items():
-                if name not in layout:
-                    layout[name] = _layout(name, array)
-                    starts[name] = _starts(layout[name], rows.tokens)
-                    arrays[name] = _reserved(beside / f"{name}.npy", int(starts[name][-1]))
-                _store(arrays[name], starts[name], layout[name], array, batch.rows.tolist(), rows)
-        for mapped in arrays.values():
-            mapped.flush()  # type: ignore[attr-defined]
-        (beside / "layout.json").write_text(json.dumps(layout), encoding="utf-8")
-
-
-def _reserved(file: Path, numbers: int) -> np.ndarray:
-    """Return float32 numbers ``[numbers]`` in a file whose space is reserved: a map into a full disk ends in SIGBUS.
-
-    Raises:
-        OSError: If there is not as much space.
-    """
-    array = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=(numbers,))
-    if hasattr(os, "posix_fallocate"):
-        with file.open("r+b") as opened:
-            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
-    return array
-
-
-def _stacked(signals: Signals) -> dict[str, np.ndarray]:
-    found = {"logits": signals.logits.float().cpu().numpy()} if len(signals.logits) else {}
-    for name in INNER:
-        if tensors := getattr(signals, name):
-            found[name] = torch.stack(list(tensors.values()), dim=1).float().cpu().numpy()
-    return found
-
-
-def _layout(name: str, array: np.ndarray) -> list[Any]:
-    if name == "logits":
-        return ["L", array.shape[-1]] if array.ndim == 3 else [array.shape[-1]]
-    return [array.shape[1], "L", array.shape[-1]]
-
-
-def _store(
-    flat: np.ndarray, starts: np.ndarray, shape: list[Any], array: np.ndarray, indices: list[int], rows: EncodedDataset
-) -> None:
-    length = max(rows.tokens[i] for i in indices)
-    for values, row in zip(array, indices, strict=True):
-        place = rows.encoder.place(rows.tokens[row], length)
-        own = values[tuple(place if part == "L" else slice(None) for part in shape)]
-        flat[starts[row] : starts[row + 1]] = own.reshape(-1)
 
 
 def _own_rows(model: TaskModel, rows: EncodedDataset) -> EncodedDataset:

@@ -101,7 +101,7 @@ def test_what_is_mined_is_found_in_the_cache_again(tmp_path, monkeypatch):
     def refuse(*given):
         raise AssertionError("the teacher ran again")
 
-    monkeypatch.setattr("teachers.signals.model_teacher._write_cache", refuse)
+    monkeypatch.setattr("teachers.signals.model_teacher.write_signals", refuse)
     assert bound(tmp_path, negatives=2)[-1].mined == first.mined
 
 

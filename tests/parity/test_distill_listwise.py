@@ -124,7 +124,7 @@ def test_the_scores_are_found_in_the_cache_again(cross_encoder, monkeypatch):
     def refuse(*given):
         raise AssertionError("the cross-encoder ran again")
 
-    monkeypatch.setattr("teachers.signals.model_teacher._write_cache", refuse)
+    monkeypatch.setattr("teachers.signals.model_teacher.write_signals", refuse)
     assert torch.equal(pair_scores(ModelTeacher(scorer(cross_encoder)), asked()), first)
 
 

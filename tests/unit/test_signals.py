@@ -11,7 +11,7 @@ import torch
 from eval.cost.size import device_of
 from eval.errors import CompressError, UserError
 from eval.task import Examples, TaskSpec
-from teachers.signals import model_teacher as signals
+from teachers.signals import cached_reader as signals
 from teachers.signals.hooks import SignalSpec
 from teachers.signals.live_reader import LiveReader
 from teachers.signals.model_teacher import ModelTeacher, predicted_bytes
@@ -144,7 +144,7 @@ def test_a_disk_that_is_full_is_told_and_leaves_no_cache(place, tmp_path, monkey
         full.setattr(place, refuse)
         if place == "os.posix_fallocate":  # a map into space that is not there ends in SIGBUS
             full.setattr(
-                "teachers.signals.model_teacher._store", lambda *_: pytest.fail("written into space that was refused")
+                "teachers.signals.cached_reader._store", lambda *_: pytest.fail("written into space that was refused")
             )
         with pytest.raises(CompressError, match=r"the disk is full \(.+\); free some space"):
             ModelTeacher(teacher, cache=tmp_path).read(rows)
