@@ -10,7 +10,7 @@ from compress.artifact.artifact import Artifact, load_model
 from compress.augment.training_set import training_set, unlabelled_texts
 from compress.engine.steps import problems
 from compress.recipe import Recipe
-from compress.technique import Inputs
+from compress.technique import Inputs, TrainedTechnique
 from eval.data.roles import Roles, assign_roles, read_as
 from eval.errors import UserError
 from eval.naming import public_name
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eval.task import Example
     from teachers.signals.predictions_teacher import PredictionsTeacher
     from teachers.taskmodel import TaskModel
+    from teachers.training.config import Precision
 
 CALIBRATION = 512
 """Training examples that steps with ``calibration`` among their needs get."""
@@ -145,7 +146,7 @@ def assemble(recipe: Recipe, roles: Roles | None) -> Prepared:
         train=train,
         validation=task.select if task is not None and len(task.select) else None,
         calibration=None if train is None else train.sample(CALIBRATION, recipe.seed),
-        teacher=_source(teachers) if predictions is None else predictions,
+        teacher=_source(teachers, _precision(recipe)) if predictions is None else predictions,
     )
     return Prepared(roles, teachers, student, inputs, predictions)
 
@@ -221,10 +222,17 @@ def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, nam
     return Artifact.from_model(found, public_name(source)).with_thresholds(task.select)
 
 
-def _source(teachers: tuple[TaskModel, ...]) -> TeacherSource | None:
+def _source(teachers: tuple[TaskModel, ...], precision: Precision) -> TeacherSource | None:
     if len(teachers) > 1:
-        return EnsembleTeacher.of(teachers)
-    return ModelTeacher(teachers[0]) if teachers else None
+        return EnsembleTeacher.of(teachers, precision)
+    return ModelTeacher(teachers[0], precision=precision) if teachers else None
+
+
+def _precision(recipe: Recipe) -> Precision:
+    """Return the number format of the teacher's outputs: that of all trainings, float32 if they differ."""
+    trained = (step for step in recipe.steps if isinstance(step, TrainedTechnique))
+    asked = {training.precision for step in trained for training in step.trainings()}
+    return next(iter(asked), "auto") if len(asked) < 2 else "fp32"
 
 
 def build_student(recipe: Recipe, teacher: TaskModel | None, task: Task | None) -> Artifact:

@@ -45,7 +45,7 @@ def kept_features(model: TaskModel, examples: Examples) -> Iterator[None]:
     encoder = base_encoder(model.model)
     bare = TaskModel(encoder, model.tokenizer, model.task, name=model.name)
     rows = rows_of(model, examples, seed=0)
-    reader = ModelTeacher(bare).read(rows, SignalSpec(hidden_states=(depth,), logits=False))
+    reader = ModelTeacher(bare, precision="fp32").read(rows, SignalSpec(hidden_states=(depth,), logits=False))
     encoder.forward = _Lookup(encoder, rows, reader, depth)  # before the class's own
     try:
         yield

@@ -84,7 +84,7 @@ def _starts(shape: list[Any], lengths: Sequence[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes)])
 
 
-def write_signals(folder: Path, model: TaskModel, rows: EncodedDataset, wanted: SignalSpec) -> None:
+def write_signals(folder: Path, model: TaskModel, rows: EncodedDataset, wanted: SignalSpec, bf16: bool = False) -> None:
     """Run a teacher once over all rows, and write its signals for a ``CachedReader``.
 
     Args:
@@ -92,6 +92,7 @@ def write_signals(folder: Path, model: TaskModel, rows: EncodedDataset, wanted: 
         model: The teacher.
         rows: What it reads.
         wanted: Which signals.
+        bf16: Whether it runs in bf16, where that is safe, as a network does that is trained so.
 
     Raises:
         CompressError: There is not as much space.
@@ -104,7 +105,9 @@ def write_signals(folder: Path, model: TaskModel, rows: EncodedDataset, wanted: 
         batches = batches_by_length(rows.lengths, 32)
         for indices in counted(batches, f"outputs of {model.name}", len(rows)):
             batch = rows.batch(indices).to(device_of(model.model))
-            for name, array in _stacked(live(batch)).items():
+            with torch.autocast(batch.rows.device.type, torch.bfloat16, enabled=bf16):
+                signals = live(batch)
+            for name, array in _stacked(signals).items():
                 if name not in layout:
                     layout[name] = _layout(name, array)
                     starts[name] = _starts(layout[name], rows.tokens)

@@ -26,6 +26,7 @@ from teachers.signals.model_teacher import ModelTeacher, Reader, TeacherSource
 from teachers.signals.same_tokens import cuts_alike, reads_alike
 from teachers.signals.shared_teacher import SharedTeacher
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Precision
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,9 @@ class EnsembleTeacher(LogitsAlone):
             raise UserError(*problems)
 
     @classmethod
-    def of(cls, models: Sequence[TaskModel]) -> EnsembleTeacher:
-        """Return the ensemble of these models, all weighing alike."""
-        return cls(tuple(ModelTeacher(model) for model in models))
+    def of(cls, models: Sequence[TaskModel], precision: Precision = "auto") -> EnsembleTeacher:
+        """Return the ensemble of these models, all weighing alike; see ``ModelTeacher`` for the precision."""
+        return cls(tuple(ModelTeacher(model, precision=precision) for model in models))
 
     def kept_in(self, cache: Path) -> EnsembleTeacher:
         """Return the same ensemble, whose members' signals are kept in a folder of the caller's."""

@@ -30,6 +30,8 @@ from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 from teachers.signals.live_reader import LiveReader
 from teachers.signals.same_tokens import numbers_of_words, reads_alike, same_pieces
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Precision
+from teachers.training.precision import mixed_precision
 
 logger = logging.getLogger("teachers.signals.model_teacher")
 
@@ -111,11 +113,14 @@ class ModelTeacher:
         model: The teacher.
         cache: Folder of the caches; None is ``signals`` under ``COMPRESS_HOME``.
         budget_bytes: Signals whose predicted size is larger are computed live in every step.
+        precision: Number format of signals that are kept, as of a training (``Training.precision``): bf16 where the
+            student is trained in bf16, for live ones are then too; otherwise float32.
     """
 
     model: TaskModel
     cache: Path | None = None
     budget_bytes: int = BUDGET_BYTES
+    precision: Precision = "auto"
 
     @cached_property
     def digest(self) -> str:
@@ -228,13 +233,14 @@ class ModelTeacher:
         return replace(self, cache=cache)
 
     def _cached(self, rows: EncodedDataset, wanted: SignalSpec, predicted: int) -> CachedReader:
-        words = [self.digest, rows.examples.digest, str(wanted), str(VERSION)]
+        bf16 = mixed_precision(self.precision) == "bf16"
+        words = [self.digest, rows.examples.digest, str(wanted), str(VERSION), *(["bf16"] if bf16 else [])]
         folder = (self.cache or home() / "signals") / hashlib.sha256("|".join(words).encode()).hexdigest()[:32]
         with exclusive(folder):
             if not (folder / "layout.json").is_file():
-                size = predicted / 2**20
-                logger.info("computing outputs of %s over %d rows (%.1f MB)", self.model.name, len(rows), size)
-                write_signals(folder, self.model, rows, wanted)
+                size, form = predicted / 2**20, ", in bf16" if bf16 else ""
+                logger.info("computing outputs of %s over %d rows (%.1f MB%s)", self.model.name, len(rows), size, form)
+                write_signals(folder, self.model, rows, wanted, bf16)
         return CachedReader(folder, rows, wanted)
 
 

@@ -20,6 +20,9 @@ from pydantic import (
 
 from teachers.renamed import RECORDED, RenamedFields, with_first_names
 
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+"""Number format of a forward pass; see ``Training.precision``."""
+
 LATER = ("layer_decay", "unfreeze", "report_steps", "score_epochs", "average_checkpoints")
 """Fields that were added later: at their defaults they are left out where a training is written down, so that records,
 keys and checkpoints from before still fit."""
@@ -89,7 +92,7 @@ class Training(RenamedFields):
     eps: float = Field(default=1e-8, gt=0)
     max_grad_norm: float = Field(default=1.0, ge=0)
     group_by_length: bool = True
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    precision: Precision = "auto"
     freeze: tuple[Literal["embeddings", "encoder"], ...] = ()
     unfreeze: Literal["epoch"] | Annotated[float, Field(gt=0, le=1)] | None = None
     keep: Literal["best", "last"] = "best"

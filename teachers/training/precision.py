@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from eval.cost.machine import bf16_is_fast
 from eval.errors import UserError, did_you_mean
+from teachers.training.config import Precision
 
 LAUNCHED = "ACCELERATE_MIXED_PRECISION"
 """What ``accelerate launch --mixed_precision`` sets."""
@@ -32,7 +33,7 @@ def launched_precision() -> str:
     return asked
 
 
-def mixed_precision(precision: str) -> str:
+def mixed_precision(precision: Precision) -> str:
     """Return what accelerate calls a precision: ``no``, ``bf16`` or ``fp16``; see ``Training.precision``.
 
     Raises:

@@ -15,6 +15,7 @@ from teachers.signals import cached_reader as signals
 from teachers.signals.hooks import SignalSpec
 from teachers.signals.live_reader import LiveReader
 from teachers.signals.model_teacher import ModelTeacher, predicted_bytes
+from teachers.training.precision import LAUNCHED
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -198,3 +199,22 @@ def test_two_losses_want_what_either_wants():
     inside, outside = SignalSpec(queries=(2,), logits=False), SignalSpec(hidden_states=(1,))
     assert inside | outside == SignalSpec(hidden_states=(1,), queries=(2,))
     assert inside | inside == inside
+
+
+def test_signals_are_kept_in_bf16_where_students_are_trained_in_it(tmp_path, monkeypatch):
+    task = tiny_task("classification")
+    teacher = tiny_taskmodel("bert", task.spec)
+    rows = rows_of(teacher, task.train, seed=1)
+
+    def logits(**how):
+        return ModelTeacher(teacher, tmp_path, **how).read(rows)(rows.batch([0, 1, 2])).logits
+
+    exact = logits()
+    monkeypatch.setenv(LAUNCHED, "bf16")
+    rounded = logits()
+    assert 0 < (rounded - exact).abs().max() < 0.02
+    assert torch.equal(logits(precision="bf16"), rounded)
+    assert torch.equal(logits(precision="fp32"), exact)
+    assert len(list(tmp_path.iterdir())) == 2
+    monkeypatch.delenv(LAUNCHED)
+    assert torch.equal(logits(), exact)
