@@ -25,11 +25,12 @@ from eval.proof.paired_proportions import Discordance, examples_needed, smallest
 from eval.task import Examples, TaskSpec
 from teachers.anatomy.encoder import base_encoder, has_decoder, layer_count
 from teachers.finetuning.in_domain import text_task
+from teachers.number_format import mixed_precision
 from teachers.pretraining.text.tokenizer_training import Sentences
 from teachers.seeding import seeded
 from teachers.taskmodel import TaskModel, logits_of, set_task
 from teachers.training.config import Training
-from teachers.training.precision import bf16_speedup, mixed_precision
+from teachers.training.precision import bf16_speedup
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe

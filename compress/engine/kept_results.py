@@ -56,6 +56,7 @@ def kept_results(out: Path, names: Sequence[str], made_from: str | None) -> tupl
     found = tuple(one for name in names if (one := _kept(out / RESULTS, name, made_from)) is not None)
     if len(found) < len(names):
         return None
+    shutil.rmtree(out / SO_FAR, ignore_errors=True)  # a run that was killed may have left it
     logger.info(
         "measured on %s, and nothing has changed since; remove %s to measure again", found[0].created, out / RESULTS
     )

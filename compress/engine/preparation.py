@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from eval.data.loading import Task
     from eval.inference import Predictor
     from eval.task import Example
+    from teachers.number_format import Precision
     from teachers.signals.predictions_teacher import PredictionsTeacher
     from teachers.taskmodel import TaskModel
-    from teachers.training.config import Precision
 
 CALIBRATION = 512
 """Training examples that steps with ``calibration`` among their needs get."""

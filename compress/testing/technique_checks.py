@@ -22,7 +22,7 @@ from eval.data.loading import Task
 from eval.errors import UserError
 from eval.inference import predict
 from teachers.anatomy.encoder import layer_count
-from teachers.training.precision import LAUNCHED
+from teachers.number_format import LAUNCHED
 
 Check = Callable[[Case], None]
 

@@ -20,13 +20,13 @@ from eval.inference import Answer, predict
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples
 from teachers.data.encoded_dataset import Batch, EncodedDataset
+from teachers.number_format import Precision
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 from teachers.signals.logits_alone import LogitsAlone
 from teachers.signals.model_teacher import ModelTeacher, Reader, TeacherSource
 from teachers.signals.same_tokens import cuts_alike, reads_alike
 from teachers.signals.shared_teacher import SharedTeacher
 from teachers.taskmodel import TaskModel
-from teachers.training.config import Precision
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,12 @@ from teachers.anatomy.head_bias import score_bias
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.file_digests import config_values
 from teachers.home import home
+from teachers.number_format import Precision, mixed_precision
 from teachers.signals.cached_reader import CachedReader, write_signals
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 from teachers.signals.live_reader import LiveReader
 from teachers.signals.same_tokens import numbers_of_words, reads_alike, same_pieces
 from teachers.taskmodel import TaskModel
-from teachers.training.config import Precision
-from teachers.training.precision import mixed_precision
 
 logger = logging.getLogger("teachers.signals.model_teacher")
 

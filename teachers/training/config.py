@@ -18,10 +18,8 @@ from pydantic import (
     model_validator,
 )
 
+from teachers.number_format import Precision
 from teachers.renamed import RECORDED, RenamedFields, with_first_names
-
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
-"""Number format of a forward pass; see ``Training.precision``."""
 
 LATER = ("layer_decay", "unfreeze", "report_steps", "score_epochs", "average_checkpoints")
 """Fields that were added later: at their defaults they are left out where a training is written down, so that records,

@@ -25,6 +25,7 @@ from teachers.anatomy.padding import kept_silent
 from teachers.data.batches import MixedBatches
 from teachers.losses.loss import Objective
 from teachers.losses.task_loss import TaskLoss
+from teachers.number_format import mixed_precision
 from teachers.renamed import recorded_json
 from teachers.seeding import seeded
 from teachers.signals.hooks import observed
@@ -47,7 +48,7 @@ from teachers.training.freezing import freeze, unfreezing
 from teachers.training.layer_groups import rate_factors
 from teachers.training.learning_rate import rate
 from teachers.training.monitor import joined
-from teachers.training.precision import back_to_float32, differentiable_attention, in_float32, mixed_precision
+from teachers.training.precision import back_to_float32, differentiable_attention, in_float32
 from teachers.training.processes import accelerator
 from teachers.training.scheduled_modules import Scheduled, parameter_groups, progress_at
 from teachers.training.step_figures import StepFigures

@@ -1,9 +1,8 @@
-"""The number format of a training's forward pass, and float32 wherever the network is scored, saved or exported."""
+"""A training in bf16 or fp16: how much faster it is, and float32 wherever the network is scored, saved or exported."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import time
 from collections.abc import Iterable, Iterator
@@ -13,38 +12,6 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from eval.cost.machine import bf16_is_fast
-from eval.errors import UserError, did_you_mean
-from teachers.training.config import Precision
-
-LAUNCHED = "ACCELERATE_MIXED_PRECISION"
-"""What ``accelerate launch --mixed_precision`` sets."""
-ALLOWED = ("no", "bf16", "fp16")
-
-
-def launched_precision() -> str:
-    """Return the precision that the process was launched with; empty if it says none.
-
-    Raises:
-        UserError: If it is none of those that a training knows.
-    """
-    asked = os.environ.get(LAUNCHED, "")
-    if asked and asked not in ALLOWED:
-        raise UserError(f"{LAUNCHED}: got {asked!r}{did_you_mean(asked, ALLOWED)}; allowed: {', '.join(ALLOWED)}")
-    return asked
-
-
-def mixed_precision(precision: Precision) -> str:
-    """Return what accelerate calls a precision: ``no``, ``bf16`` or ``fp16``; see ``Training.precision``.
-
-    Raises:
-        UserError: As ``launched_precision`` does.
-    """
-    asked = launched_precision()
-    if precision != "auto":
-        return "no" if precision == "fp32" else precision
-    if asked:
-        return asked
-    return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"
 
 
 def bf16_speedup(features: Iterable[str], rows: int = 512, width: int = 768, rounds: int = 9) -> float | None:

@@ -163,7 +163,7 @@ def test_the_same_pieces_with_other_token_types_are_another_text():
 
 
 def test_beyond_the_budget_the_encoder_runs_without_dropout(monkeypatch):
-    monkeypatch.setattr("teachers.signals.model_teacher.ModelTeacher.__init__.__defaults__", (None, 0))
+    monkeypatch.setattr("teachers.signals.model_teacher.ModelTeacher.__init__.__defaults__", (None, 0, "fp32"))
     task = tiny_task(examples=16)
     model = tiny_taskmodel("bert", task.spec)
     inputs = model.encoder.collate(model.encoder.encode(task.train))

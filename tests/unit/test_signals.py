@@ -11,11 +11,11 @@ import torch
 from eval.cost.size import device_of
 from eval.errors import CompressError, UserError
 from eval.task import Examples, TaskSpec
+from teachers.number_format import LAUNCHED
 from teachers.signals import cached_reader as signals
 from teachers.signals.hooks import SignalSpec
 from teachers.signals.live_reader import LiveReader
 from teachers.signals.model_teacher import ModelTeacher, predicted_bytes
-from teachers.training.precision import LAUNCHED
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
