@@ -240,7 +240,7 @@ def _passes(run: Any, seconds: float) -> Iterator[float]:
 def synthetic(count: int, seed: int = 13) -> list[dict[str, Any]]:
     """Return synthetic sentences, whose words make them positive or negative; 1 to 50 words, median 9, as in SST-2."""
     chance = np.random.default_rng(seed)
-    words = [
+    words = (
         "a",
         "the",
         "film",
@@ -256,7 +256,7 @@ def synthetic(count: int, seed: int = 13) -> list[dict[str, Any]]:
         "time",
         "it",
         "of",
-    ]
+    )
     lengths = np.clip(np.rint(chance.lognormal(2.2, 0.75, count)), 1, 50).astype(int)
     drawn = [chance.choice(words, size).tolist() for size in lengths]
     praise = [own.count("good") - own.count("bad") - own.count("dull") for own in drawn]
@@ -291,7 +291,7 @@ def the_model(given: argparse.Namespace, task: Task) -> Artifact:
     from teachers.training.config import Training
 
     # Under a new head the logits of both labels are nearly equal for every text, which is no case 8 bits are made for.
-    few = Task(task.spec, {"train": Examples(list(task.train)[:LEARNED], "train")}, source=task.source)
+    few = Task(task.spec, {"train": task.train[:LEARNED]}, source=task.source)
     _, folder = finetune(base(), few, Training(epochs=2, learning_rate=1e-4, batch_size=32, warmup_steps=0.1))
     return Artifact.from_pretrained(folder, task)
 

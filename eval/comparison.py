@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 
 from eval.cost.latency import LatencyPlan
 from eval.cost.latency import latency as time_models
 from eval.data.loading import Task
 from eval.errors import UserError
 from eval.inference import Predictor
-from eval.measurement import beside_reference, kept_of, measure
+from eval.measurement import Once, kept_of, measure
 from eval.progress.stages import one_by_one
 from eval.report.summary import shipped
 from eval.result import Result
 from eval.stress.robustness import stressed
-
-Once = Callable[[str, Callable[[], Result]], Result]
-"""Takes the name of a model and what measures it, and returns the result: that of before, if there is one."""
 
 
 def measure_together(
@@ -29,7 +25,7 @@ def measure_together(
     latency: LatencyPlan | None = None,
     seed: int = 13,
     same_engine: Mapping[str, str] | None = None,
-    once: Once = lambda _, measured: measured(),
+    once: Once = lambda _, asked: asked(),
 ) -> list[Result]:
     """Measure models on one split; the reference answers once, and timings are of one run, so that ratios hold.
 
@@ -42,7 +38,7 @@ def measure_together(
         latency: What to time; None times nothing, and what has ``timed`` False is not timed.
         seed: Which examples are put together where there are too many to leave out each.
         same_engine: Names of models -> that of the reference's own export for the same engine, which is measured too.
-        once: What finds the answers of a model that an interrupted measurement had, or measures it.
+        once: Finds the answers of a model that an interrupted measurement had, or asks it.
 
     Raises:
         UserError: As ``measure`` does.
@@ -50,10 +46,8 @@ def measure_together(
     everything = ([] if against is None else [against]) + list(models)
     results: list[Result] = []
     for model in one_by_one(everything, "measuring"):
-        result = once(model.name, partial(measure, model, task, split=split, seed=seed))
-        if against is not None and results:
-            result = beside_reference(result, results[0], model, task, margin, seed)
-        results.append(result)
+        reference = results[0] if against is not None and results else None
+        results.append(measure(model, task, reference, split, margin, seed=seed, once=once))
     if latency is None:
         return results
     timed = {model.name: model for model in everything if getattr(model, "timed", True)}

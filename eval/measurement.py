@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eval.cost.latency import LatencyPlan
+from eval.cost.latency import LatencyPlan, LatencyRow
 from eval.cost.latency import latency as time_models
 from eval.cost.machine import machine
 from eval.cost.size import MACS_LENGTH, MODEL_FILES, Size, file_bytes, folder_bytes, onnx_size
@@ -44,6 +45,8 @@ from eval.task import Examples, TaskSpec
 
 MOST_LOGITS = 200_000
 """Numbers up to which raw outputs are kept with the answers."""
+Once = Callable[[str, Callable[[], Result]], Result]
+"""Takes the name of a model and what asks it, and returns what it answered: now, or in a measurement of before."""
 CONFIDENCE = 0.95
 """Coverage of the intervals."""
 MOST_NAMED = 5
@@ -60,6 +63,7 @@ def measure(
     batch_size: int = 32,
     seed: int = 13,
     metric: str | Function | None = None,
+    once: Once = lambda _, asked: asked(),
 ) -> Result:
     """Measure a model on one split of a task.
 
@@ -77,6 +81,7 @@ def measure(
         seed: Which examples are put together where there are too many to leave out each.
         metric: The primary metric in the place of the task's own: a name, or a function ``(y_true, y_pred) -> float``
             (see ``eval.metrics.own_metric``).
+        once: Finds the answers of a model that an interrupted measurement had, or asks it.
 
     Raises:
         UserError: The split is missing, empty or without labels, the model was made for another task, or the
@@ -112,49 +117,26 @@ def measure(
         problems += _unpaired(against, task.spec, examples.digest)
     if problems:
         raise UserError(*problems)
-    result = _answered(model, task, examples, split, batch_size, seed)
-    timed = {model.name: model}
-    if against is None:
-        found = slices(task.spec, groups(task.spec, model.encoder, examples), kept_of(result))
-        result = result.model_copy(update={"slices": found})
-    elif isinstance(against, Result):
-        result = beside_reference(result, against, model, task, margin, seed)
-    else:
-        reference = _answered(against, task, examples, split, batch_size, seed)
-        result = beside_reference(result, reference, model, task, margin, seed)
-        timed |= {reference_name(against.name, model.name): against}
-    rows = () if latency is None else time_models(timed, examples, latency.batch, latency.lengths, latency.seconds)
-    return result.model_copy(update={"latency": tuple(rows)})
-
-
-def reference_name(reference: str, name: str) -> str:
-    """Return what the reference of a model is called beside it."""
-    return reference if reference != name else f"{reference} (reference)"
-
-
-def beside_reference(
-    result: Result, reference: Result, model: Predictor, task: Task, margin: float = 0.01, seed: int = 13
-) -> Result:
-    """Return the result of a model with its role, its comparison with a reference, and its slices beside that.
-
-    Args:
-        result: What the model answered.
-        reference: What the reference answered, on the same examples.
-        model: The model.
-        task: The task with its examples.
-        margin: Loss against the reference that is allowed, in units of the metric.
-        seed: Which examples are put together where there are too many to leave out each.
-
-    Raises:
-        UserError: The results are of other examples or another task, or lack their answers.
-    """
-    examples = task.splits[result.split]
-    role, chosen_on = role_of(examples.digest, model, reference, result.split)
+    result = once(model.name, partial(_answered, model, model.name, task, examples, split, batch_size, seed))
+    kept = kept_of(result)
+    role, chosen_on = role_of(examples.digest, model, against, split)
     result = result.model_copy(update={"role": role, "chosen_on": chosen_on})
-    reference = reference.model_copy(update={"name": reference_name(reference.name, result.name)})
     parts = groups(task.spec, model.encoder, examples)
-    found = slices(task.spec, parts, kept_of(result), reference.kept)
-    return result.model_copy(update={"comparison": pair(result, reference, margin, seed), "slices": found})
+    rows: list[LatencyRow] = []
+    if against is None:
+        comparison, found = None, slices(task.spec, parts, kept)
+        timed = {model.name: model}
+    else:
+        name = against.name if against.name != model.name else f"{against.name} (reference)"
+        if isinstance(against, Result):
+            reference, timed = against.model_copy(update={"name": name}), {model.name: model}
+        else:
+            reference = _answered(against, name, task, examples, split, batch_size, seed)
+            timed = {model.name: model, name: against}
+        comparison, found = pair(result, reference, margin, seed), slices(task.spec, parts, kept, reference.kept)
+    if latency is not None:
+        rows = time_models(timed, examples, latency.batch, latency.lengths, latency.seconds)
+    return result.model_copy(update={"comparison": comparison, "slices": found, "latency": tuple(rows)})
 
 
 def pair(
@@ -306,13 +288,15 @@ def _mismatches(model: Predictor, spec: TaskSpec) -> list[str]:
     return []
 
 
-def _answered(model: Predictor, task: Task, examples: Examples, split: str, batch_size: int, seed: int) -> Result:
+def _answered(
+    model: Predictor, name: str, task: Task, examples: Examples, split: str, batch_size: int, seed: int
+) -> Result:
     spec, kind = task.spec, kind_of(task.spec.kind)
     start = time.perf_counter()
     features = model.encoder.encode(examples)
     batches = batches_by_length([len(feature.ids) for feature in features], batch_size)
     with on_gpu(model):
-        found = answered(model, examples, features, counted(batches, model.name, len(features)))
+        found = answered(model, examples, features, counted(batches, name, len(features)))
         predictions = completed(model, examples, found)
     seconds = time.perf_counter() - start
     values = per_example(spec, predictions.answers, examples)
@@ -328,11 +312,8 @@ def _answered(model: Predictor, task: Task, examples: Examples, split: str, batc
     if kind.calibrated:
         calibration = expected_calibration_error(*kind.confidences(kept.answers, examples))
     folder, (size, weight_bytes) = getattr(model, "folder", None), size_of(model)
-    role, chosen_on = role_of(examples.digest, model, split=split)
     return Result(
-        name=model.name,
-        role=role,
-        chosen_on=chosen_on,
+        name=name,
         task=spec,
         source=public_name(task.source),
         split=split,

@@ -22,6 +22,7 @@ from eval.result import RESULT_FILE, Result
 
 if TYPE_CHECKING:
     from eval.inference import Predictor
+    from eval.measurement import Once
 
 logger = logging.getLogger("compress.engine.kept_results")
 
@@ -63,7 +64,7 @@ def kept_results(out: Path, names: Sequence[str], made_from: str | None) -> tupl
     return found
 
 
-def answered_once(out: Path, made_from: str | None) -> Callable[[str, Callable[[], Result]], Result]:
+def answered_once(out: Path, made_from: str | None) -> Once:
     """Return what finds the answers that a model gave before the same measurement was interrupted, or asks for them.
 
     Args:
@@ -71,11 +72,11 @@ def answered_once(out: Path, made_from: str | None) -> Callable[[str, Callable[[
         made_from: What ``measured_from`` returned.
     """
 
-    def once(name: str, measured: Callable[[], Result]) -> Result:
+    def once(name: str, asked: Callable[[], Result]) -> Result:
         if found := _kept(out / SO_FAR, name, made_from):
             logger.info("%s: answered before the measurement was interrupted", name)
             return found
-        return measured() if made_from is None else _keep(out / SO_FAR, measured(), made_from)
+        return asked() if made_from is None else _keep(out / SO_FAR, asked(), made_from)
 
     return once
 

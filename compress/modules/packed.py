@@ -17,8 +17,6 @@ NBITS = (2, 4)
 the same codes unpacked: 0.26 (16 tokens) to 0.63 (128) of float32's speed on one thread of an x86 with AVX-512."""
 
 
-FORM = ("bits", "height", "width", "symmetric", "ranges", "zero_points")
-"""Arguments that all packed modules have."""
 Ranges = tuple[Tensor, Tensor | None, Tensor | None]
 """Scale, offset and zero point of some groups; those that a form does not have are None."""
 
@@ -71,7 +69,8 @@ class Packed(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """Return the arguments that all packed modules have."""
-        return {name: getattr(self, name) for name in FORM}
+        names = ("bits", "height", "width", "symmetric", "ranges", "zero_points")
+        return {name: getattr(self, name) for name in names}
 
     def weight_count(self) -> tuple[int, int]:
         """Return how many weights the codes stand for, and how many of them are not 0."""
@@ -79,12 +78,6 @@ class Packed(nn.Module):
         if self.codes.is_meta:
             return every, every
         return every, int((self.kept() if self.sparse_tensors else self.matrix()).count_nonzero())
-
-    def tie(self, other: Packed) -> None:
-        """Take the form, codes and ranges of another of the same matrix; both then have the same."""
-        for name in (*FORM, "sparse_tensors", "blocks", "stored"):
-            setattr(self, name, getattr(other, name))
-        self._buffers.update(other._buffers)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Packed:
         """Move in place what is moved, as torch does with parameters: tied modules stay tied on another device."""
@@ -127,6 +120,13 @@ class Packed(nn.Module):
         inner[kept] = unpack(values[None], self.bits, count)[0]
         codes[:, : self.columns] = inner.reshape(self.rows, self.columns)
         self.codes.copy_(pack(codes, self.bits))
+
+    def _take(self, module: nn.Linear | nn.Embedding, clip: float, tied: Packed | None) -> None:
+        """Pack the weight of a module, or have the codes and ranges of another of the same weight and form."""
+        if tied is None:
+            self.fill(module.weight, clip)
+        else:
+            self._buffers.update(tied._buffers)
 
     def _has_operator(self) -> bool:
         """Whether a product with these codes is an operator of ONNX Runtime."""
@@ -221,10 +221,18 @@ class PackedLinear(Packed):
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
     @classmethod
-    def of(cls, linear: nn.Linear, clip: float = 0.0, **packing: Any) -> PackedLinear:
-        """Return a linear layer with its weight packed, pruned ones as an exact 0; the bias is the same parameter."""
-        made = cls(linear.in_features, linear.out_features, linear.bias is not None, **_keeping(linear, packing))
-        made.fill(linear.weight, clip)
+    def of(cls, linear: nn.Linear, clip: float = 0.0, tied: Packed | None = None, **packing: Any) -> PackedLinear:
+        """Return a linear layer with its weight packed, pruned ones as an exact 0; the bias is the same parameter.
+
+        Args:
+            linear: The layer.
+            clip: See ``Packed.fill``.
+            tied: What was made of a module with the same weight, whose form and codes this one has then.
+            packing: The form otherwise.
+        """
+        form = _keeping(linear, packing) if tied is None else Packed.describe(tied)
+        made = cls(linear.in_features, linear.out_features, linear.bias is not None, **form)
+        made._take(linear, clip, tied)
         made.bias = linear.bias
         return made.train(linear.training)
 
@@ -267,11 +275,12 @@ class PackedEmbedding(Packed):
         self.embed_scale = embed_scale
 
     @classmethod
-    def of(cls, table: nn.Embedding, clip: float = 0.0, **packing: Any) -> PackedEmbedding:
-        """Return a table with its rows packed, pruned numbers as an exact 0."""
+    def of(cls, table: nn.Embedding, clip: float = 0.0, tied: Packed | None = None, **packing: Any) -> PackedEmbedding:
+        """Return a table with its rows packed, pruned numbers as an exact 0; the arguments are those of a layer's."""
+        form = _keeping(table, packing) if tied is None else Packed.describe(tied)
         scale = float(getattr(table, "embed_scale", 1.0))
-        made = cls(table.num_embeddings, table.embedding_dim, table.padding_idx, scale, **_keeping(table, packing))
-        made.fill(table.weight, clip)
+        made = cls(table.num_embeddings, table.embedding_dim, table.padding_idx, scale, **form)
+        made._take(table, clip, tied)
         return made.train(table.training)
 
     def describe(self) -> dict[str, Any]:
@@ -295,9 +304,10 @@ class PackedEmbedding(Packed):
                 (-1, self.blocks, self.stored // self.blocks),
                 self._ranges(lambda each: each[group][..., None]),
             )
-        codes = self.codes[flat]
         if self._has_operator() and torch.onnx.is_in_onnx_export():  # in the shape that a tied product has them in
             codes = self.codes.reshape(self.rows, self.blocks, -1)[flat].flatten(1)
+        else:
+            codes = self.codes[flat]
         vectors = self._values(codes, ranges, shape).reshape(*ids.shape, self.columns)
         return vectors if self.embed_scale == 1 else vectors * self.embed_scale
 

@@ -214,9 +214,7 @@ class QBert(RecoveryTechnique):
             packed_table = PackedEmbedding.of(table, bits=bits, ranges=self.ranges)
             network.set_submodule(path, packed_table)
             for name in tied:
-                decoder = PackedLinear.of(network.get_submodule(name), bits=bits, ranges=self.ranges)
-                decoder.tie(packed_table)
-                network.set_submodule(name, decoder)
+                network.set_submodule(name, PackedLinear.of(network.get_submodule(name), tied=packed_table))
         for path, bits in widths.items():
             linear = network.get_submodule(path)
             if isinstance(linear, PackedLinear):  # of a shared layer

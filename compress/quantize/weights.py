@@ -109,11 +109,9 @@ class WeightQuantization(Technique):
             if id(module) not in made:
                 table = isinstance(module, nn.Embedding)
                 facts["tables" if table else "linear"] += 1
-                packed: PackedEmbedding | PackedLinear = (
-                    PackedEmbedding.of(module, **packing) if table else PackedLinear.of(module, **packing)
-                )
-                packed.tie(of_weight.setdefault(id(module.weight), packed))
-                made[id(module)] = packed
+                kind: Any = PackedEmbedding if table else PackedLinear
+                made[id(module)] = kind.of(module, tied=of_weight.get(id(module.weight)), **packing)
+                of_weight.setdefault(id(module.weight), made[id(module)])
             network.set_submodule(path, made[id(module)])
         return Outcome(student, facts)
 

@@ -12,7 +12,7 @@ from compress.engine.kept_results import SO_FAR
 from compress.engine.pipeline import run_recipe
 from compress.engine.preflight import result_name
 from compress.recipe import parse_recipe
-from eval import comparison
+from eval import measurement
 from eval.comparison import measure_together
 from eval.data.loading import load_task
 from eval.result import Result
@@ -175,8 +175,8 @@ def test_a_measurement_that_was_interrupted_asks_no_model_twice(scene, monkeypat
     so_far = scene / "out" / SO_FAR
     answered = {folder.name: Result.load(folder) for folder in so_far.iterdir()}
     shutil.rmtree(so_far / "onnx-int8")
-    asked, measure = [], comparison.measure
-    monkeypatch.setattr(comparison, "measure", lambda one, *a, **how: asked.append(one.name) or measure(one, *a, **how))
+    asked, answered_now = [], measurement._answered
+    monkeypatch.setattr(measurement, "_answered", lambda one, *how: asked.append(one.name) or answered_now(one, *how))
     caplog.clear()
     assert resume(scene, timed) == 0
     assert asked == ["onnx-int8"]
@@ -352,8 +352,6 @@ import os, signal, sys
 from eval.files import writing
 from compress.cli import main
 from compress.engine import steps
-from compress.engine.kept_results import SO_FAR
-from compress.engine.preflight import result_name
 settle = writing._settle
 def killed(folder, mode=None):
     if (folder / sys.argv[1]).exists():

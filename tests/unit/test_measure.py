@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from eval.comparison import measure_together
 from eval.cost.latency import LatencyPlan
 from eval.cost.size import Size
 from eval.data.loading import Task
@@ -325,6 +326,11 @@ def test_examples_without_labels_are_named():
     task = Task(SPEC, {"validation": Examples([*ITEMS, {"text": "a"}, {"text": "b", "label": None}])})
     with pytest.raises(UserError, match="2 examples of 'validation' without 'label', such as number 8, 9"):
         measure(sentiment(), task)
+
+
+def test_several_models_are_not_measured_with_a_margin_that_is_none():
+    with pytest.raises(UserError, match=r"margin=-1 must be a number of 0 or more"):
+        measure_together([sentiment()], TASK, margin=-1)
 
 
 def test_models_made_for_another_task_are_refused_together():
