@@ -83,6 +83,7 @@ PAGES = {
         "retrieval-cisi-base",
         "retrieval-squad-base",
         "reranking-squad",
+        "retrieval-pairs",
     ),
 }
 """Page of docs/results -> its studies in the order of running; some start from models of earlier ones."""
@@ -94,6 +95,7 @@ def ingredients(out: Path, text: str) -> dict[str, Callable[[], Path]]:
         "DISTIL_GENERAL": lambda: models_of("distil-general", out),
         "K_ADAPTERS": lambda: models_of("k-adapters", out),
         "DISTIL_EMBEDDING": lambda: out / "distil-embedding",
+        "RERANKER": lambda: out / "reranking-squad",
         "PRUNE_INTENTS": lambda: out / "prune-intents",
         "LONG_BERT": lambda: out / "long-imdb-reviews",
         "CHINESE_BASE": lambda: pretrained.network("ernie", out / "pretrained"),

@@ -24,6 +24,7 @@ Terms = Sequence[tuple[str, float, Loss]]
 class WeightedSum(Objective):
     """Several objectives in one training step, which learn from all examples, of which each term reads what it can.
 
+    The pairs that a term makes of them, such as each query with its relevant documents, are examples for all terms.
     A single objective learns from what it learns from alone: labels only, for example, from no text without a label.
 
     Attributes:
@@ -33,8 +34,12 @@ class WeightedSum(Objective):
     terms: tuple[tuple[str, float, Objective], ...]
 
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
-        """Return all examples, or of a single term those that it learns from."""
-        return examples if len(self.terms) > 1 else self.terms[0][2].select(spec, examples)
+        """Return all examples and the pairs that terms make of them, or what a single term learns from."""
+        if len(self.terms) == 1:
+            return self.terms[0][2].select(spec, examples)
+        made = [pair for _, _, objective in self.terms for pair in objective.made_pairs(spec, examples)]
+        each = {(pair["text_a"], pair["text_b"]): pair for pair in made}
+        return Examples((*examples, *each.values()), examples.name, examples.skipped) if each else examples
 
     def bind(self, student: TaskModel, rows: EncodedDataset) -> BoundSum:
         """Bind every term to the same rows.

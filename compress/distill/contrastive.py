@@ -16,7 +16,7 @@ from compress.distill.components.pair_rows import TextPairs
 from compress.technique import Inputs
 from eval.inference import batches_by_length
 from eval.kinds.kind_registry import kind_of
-from eval.task import Examples, TaskSpec
+from eval.task import Example, Examples, TaskSpec
 from teachers.anatomy.encoder import family_of
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.data.example_pairs import matching, matching_pairs
@@ -52,9 +52,10 @@ class ContrastiveDistillation(Distillation):
         Nothing by itself; it recovers a student that is already smaller.
 
     Limits:
-        For embedding tasks whose examples are pairs (``text_a`` the query, ``text_b`` the passage); pairs with the
-        largest label, or without any, belong together. Alone it learns from these; as a term of an objective it also
-        compares with the passages of the other pairs. The teacher mines once, before training: its vectors are cached
+        For embedding tasks whose examples are pairs (``text_a`` the query, ``text_b`` the passage), and for retrieval,
+        whose pairs are a training query and each of its relevant documents; pairs with the largest label, or without
+        any, belong together. Alone it learns from these; as a term of an objective it also compares with the passages
+        of the other pairs. The teacher mines once, before training: its vectors are cached
         as teacher outputs, so a run that is resumed finds the same negatives. A step embeds ``negatives`` more passages
         for each pair. The right passage of a query stays a candidate of the teacher's softmax with all others.
 
@@ -76,16 +77,24 @@ class ContrastiveDistillation(Distillation):
         kind, family = student.task.kind, family_of(student.model).model_type
         if not kind_of(kind).vectors:
             return [f"{self.name}: compares vectors of texts, and this {family} answers {kind}; write kind: embedding"]
-        if inputs.train is None or sum(matching(inputs.train)) > 1:
+        if inputs.train is None:
+            return []
+        pairs = kind_of(kind).text_pairs(inputs.train)
+        if (count := sum(matching(Examples(pairs, inputs.train.name)))) > 1:
             return []
         return [
-            f"{self.name}: needs two or more pairs (text_a the query, text_b the passage) that belong together, and "
-            f"{inputs.train.name} has {sum(matching(inputs.train))}"
+            f"{self.name}: needs two or more pairs (text_a the query, text_b the passage; of retrieval the queries of "
+            f"qrels/train.tsv with their documents) that belong together, and {inputs.train.name} has {count}"
         ]
 
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the pairs that belong together."""
         return matching_pairs(spec, examples)
+
+    def made_pairs(self, spec: TaskSpec, examples: Examples) -> Sequence[Example]:
+        """Return each query of retrieval with its relevant documents."""
+        kind = kind_of(spec.kind)
+        return kind.text_pairs(examples) if kind.searches else ()
 
     def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> ContrastiveLoss:
         """Compute or find the teacher's vectors, and mine each query's hard negatives with them."""

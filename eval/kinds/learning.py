@@ -50,6 +50,10 @@ class Learning(Reading):
         """Return the pairs of texts, ``text_a`` and ``text_b``, that examples hold, with what is known of them."""
         return [example for example in examples if TEXTS[0] in example]
 
+    def query_pairs(self, examples: Sequence[Example]) -> list[Example]:
+        """Return the pairs of a query with several passages, right and wrong ones; by default ``text_pairs``."""
+        return self.text_pairs(examples)
+
     def learned(self, features: Sequence[Feature], settings: Reads) -> list[Feature]:
         """Return the inputs that are learned from, given those that are answered; by default the same."""
         del settings

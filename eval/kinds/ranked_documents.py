@@ -21,6 +21,8 @@ RANKED = 100
 """Documents of a ranking that are kept."""
 COMPARED_DOCUMENTS = 10
 """Documents at the top of two rankings that are compared."""
+NEGATIVES = 4
+"""Documents of the first stage, the best that are not relevant, that stand beside the relevant ones of a query."""
 
 
 class RankedDocuments(Kind):
@@ -55,6 +57,19 @@ class RankedDocuments(Kind):
             return example
         (read,) = self.parts(example, pair=True)
         return {"text": read} if isinstance(read, str) else dict(zip(TEXTS, read, strict=True))
+
+    def query_pairs(self, examples: Sequence[Example]) -> list[Example]:
+        """Return each query with its relevant documents, and with ``NEGATIVES`` of its candidates that are not."""
+        found: list[Example] = []
+        for example in with_candidates(examples):
+            corpus, relevant = example["corpus"], example["relevant"]
+            others = [name for name in example["candidates"] if relevant.get(name, 0) <= 0][:NEGATIVES]
+            negatives = [(example["text"], corpus.text_of(name), 0.0) for name in others]
+            found += [
+                {"text_a": query, "text_b": document, "label": grade, "group": example["id"]}
+                for query, document, grade in (*relevant_pairs(example), *negatives)
+            ]
+        return found
 
     def perturbed(self, example: Example) -> tuple[str, ...]:
         """Return the query alone: its documents are those of the corpus."""
@@ -135,6 +150,21 @@ def by_corpus(examples: Sequence[Example]) -> Iterator[tuple[Corpus, list[int]]]
     for corpus, places in found.items():
         if corpus:
             yield examples[places[0]]["corpus"], places
+
+
+def with_candidates(examples: Sequence[Example]) -> list[Example]:
+    """Return the queries with the documents of the first stage, unless they have them; texts alone are left out."""
+    from eval.ranking.first_stage import candidates
+
+    found: list[Example] = []
+    for corpus, places in by_corpus(examples):
+        queries = [examples[place] for place in places]
+        if all("candidates" in query for query in queries):
+            found += queries
+            continue
+        names = candidates(corpus, [(query["id"], query["text"]) for query in queries], RANKED)
+        found += [{**query, "candidates": list(own)} for query, own in zip(queries, names, strict=True)]
+    return found
 
 
 def relevant_pairs(example: Example) -> Iterator[tuple[str, str, float]]:

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from eval.examples import Answer, Array, Example, Feature
-from eval.kinds.ranked_documents import RANKED, RankedDocuments, Read, by_corpus, relevant_pairs
+from eval.kinds.ranked_documents import RANKED, RankedDocuments, Read, by_corpus, with_candidates
 from eval.kinds.regression import Regression
 
 LONGEST = 65_536
 """Characters of a query and of a document that are read; far more than any input holds."""
-NEGATIVES = 4
-"""Documents of the first stage, the best that are not relevant, that stand beside the relevant ones of a query."""
 PAIRS = 4096
 """Pairs of texts that are encoded at a time."""
 
@@ -39,27 +37,14 @@ class Reranking(RankedDocuments, Regression):
     def arranged(self, splits: Mapping[str, Sequence[Example]]) -> dict[str, Sequence[Example]]:
         """Give every query its candidates, and make pairs of the training queries; texts alone are left out."""
         return {
-            name: self.text_pairs(found) if name == "train" else found
-            for name, found in ((name, _with_candidates(split)) for name, split in splits.items())
+            name: self.query_pairs(found) if name == "train" else found
+            for name, found in ((name, with_candidates(split)) for name, split in splits.items())
             if found
         }
 
     def learnable(self, example: Example) -> bool:
         """Return whether an example is a pair with its grade."""
         return "label" in example
-
-    def text_pairs(self, examples: Sequence[Example]) -> list[Example]:
-        """Return each query with its relevant documents, and with ``NEGATIVES`` of its candidates that are not."""
-        found: list[Example] = []
-        for example in examples:
-            corpus, relevant = example["corpus"], example["relevant"]
-            others = [name for name in example["candidates"] if relevant.get(name, 0) <= 0][:NEGATIVES]
-            negatives = [(example["text"], corpus.text_of(name), 0.0) for name in others]
-            found += [
-                {"text_a": query, "text_b": document, "label": grade, "group": example["id"]}
-                for query, document, grade in (*relevant_pairs(example), *negatives)
-            ]
-        return found
 
     def parts(self, example: Example, pair: bool) -> list[Any]:
         """Return the pair; of a query the one with its first candidate."""
@@ -92,17 +77,6 @@ class Reranking(RankedDocuments, Regression):
     def target(self, spec: Any, feature: Feature, example: Example, left: bool) -> float:
         """Return the label of a pair; nothing is known of the first candidate of a query."""
         return super().target(spec, feature, {} if "corpus" in example else example, left)
-
-
-def _with_candidates(examples: Sequence[Example]) -> list[Example]:
-    from eval.ranking.first_stage import candidates
-
-    found: list[Example] = []
-    for corpus, places in by_corpus(examples):
-        queries = [examples[place] for place in places]
-        names = candidates(corpus, [(query["id"], query["text"]) for query in queries], RANKED)
-        found += [{**query, "candidates": list(own)} for query, own in zip(queries, names, strict=True)]
-    return found
 
 
 def _pairs(example: Example) -> list[Example]:

@@ -21,8 +21,8 @@ CHUNK = 1024
 class Retrieval(RankedDocuments, Embedding):
     """Vectors of queries and documents, read alone; predictions are rankings of the whole corpus by exact search.
 
-    Training reads the texts of queries and documents, for a teacher's vectors; the pairs of a query and a document that
-    is relevant to it are those of ``text_pairs``.
+    Training reads the texts of queries and documents, for a teacher's vectors. What learns from pairs takes each query
+    with its relevant documents (``text_pairs``), or with others that BM25 finds beside them (``query_pairs``).
     """
 
     name = "retrieval"

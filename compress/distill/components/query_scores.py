@@ -17,7 +17,7 @@ from compress.distill.components.distillation import Distillation, FromTeacher
 from compress.technique import Inputs, Need
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
-from eval.task import Examples, TaskSpec
+from eval.task import Example, Examples, TaskSpec
 from teachers.anatomy.encoder import family_of
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
@@ -66,6 +66,9 @@ class QueryDistillation(Distillation):
             )
         elif spec.labels and not (kind.one_label and len(spec.labels) == 2):
             found.append(f"needs a score, which {len(spec.labels)} classes do not have; take two classes or a number")
+        elif inputs.train and kind.searches and kind.vectors:
+            if not kind.text_pairs(inputs.train):
+                found.append("no training query has a relevant document; give qrels/train.tsv with the judgements")
         elif inputs.train:
             asked = [example["text_a"] for example in inputs.train if "text_a" in example]
             if len(set(asked)) == len(asked):
@@ -73,10 +76,14 @@ class QueryDistillation(Distillation):
         return [f"{self.name}: {problem}" for problem in found]
 
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
-        """Return the pairs: an embedding task may have single texts as well."""
-        if not kind_of(spec.kind).vectors:
-            return examples
-        return Examples([example for example in examples if "text_a" in example], examples.name, examples.skipped)
+        """Return the pairs: the task of an embedder may have single texts as well."""
+        kind = kind_of(spec.kind)
+        return Examples(kind.query_pairs(examples), examples.name, examples.skipped) if kind.vectors else examples
+
+    def made_pairs(self, spec: TaskSpec, examples: Examples) -> Sequence[Example]:
+        """Return each query of retrieval with its relevant documents and some that are not."""
+        kind = kind_of(spec.kind)
+        return kind.query_pairs(examples) if kind.searches and kind.vectors else ()
 
     def make_objective(self, inputs: Inputs) -> FromTeacher:
         """Return the loss with the cross-encoder, or with the teacher in ``inputs``."""
