@@ -10,6 +10,7 @@ from operator import or_
 from torch import Tensor, nn
 
 from eval.errors import UserError
+from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss, Objective
@@ -37,9 +38,13 @@ class WeightedSum(Objective):
         """Return all examples and the pairs that terms make of them, or what a single term learns from."""
         if len(self.terms) == 1:
             return self.terms[0][2].select(spec, examples)
-        made = [pair for _, _, objective in self.terms for pair in objective.made_pairs(spec, examples)]
-        each = {(pair["text_a"], pair["text_b"]): pair for pair in made}
-        return Examples((*examples, *each.values()), examples.name, examples.skipped) if each else examples
+        if not kind_of(spec.kind).searches:
+            return examples
+        learned = [one for _, _, objective in self.terms for one in objective.select(spec, examples)]
+        pairs = {(one["text_a"], one["text_b"]): one for one in learned if "text_a" in one}
+        there = {id(one) for one in examples}
+        made = [one for one in pairs.values() if id(one) not in there]
+        return Examples((*examples, *made), examples.name, examples.skipped)
 
     def bind(self, student: TaskModel, rows: EncodedDataset) -> BoundSum:
         """Bind every term to the same rows.

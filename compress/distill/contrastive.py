@@ -16,7 +16,7 @@ from compress.distill.components.pair_rows import TextPairs
 from compress.technique import Inputs
 from eval.inference import batches_by_length
 from eval.kinds.kind_registry import kind_of
-from eval.task import Example, Examples, TaskSpec
+from eval.task import Examples, TaskSpec
 from teachers.anatomy.encoder import family_of
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.data.example_pairs import matching, matching_pairs
@@ -55,9 +55,9 @@ class ContrastiveDistillation(Distillation):
         For embedding tasks whose examples are pairs (``text_a`` the query, ``text_b`` the passage), and for retrieval,
         whose pairs are a training query and each of its relevant documents; pairs with the largest label, or without
         any, belong together. Alone it learns from these; as a term of an objective it also compares with the passages
-        of the other pairs. The teacher mines once, before training: its vectors are cached
-        as teacher outputs, so a run that is resumed finds the same negatives. A step embeds ``negatives`` more passages
-        for each pair. The right passage of a query stays a candidate of the teacher's softmax with all others.
+        of the other pairs. The teacher mines once, before training: its vectors are cached as teacher outputs, so a run
+        that is resumed finds the same negatives. A step embeds ``negatives`` more passages for each pair. The right
+        passage of a query stays a candidate of the teacher's softmax with all others.
 
     Source:
         van den Oord, Li, Vinyals 2018, arXiv 1807.03748; hard negatives below a share of the right score: de Souza P.
@@ -90,11 +90,6 @@ class ContrastiveDistillation(Distillation):
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the pairs that belong together."""
         return matching_pairs(spec, examples)
-
-    def made_pairs(self, spec: TaskSpec, examples: Examples) -> Sequence[Example]:
-        """Return each query of retrieval with its relevant documents."""
-        kind = kind_of(spec.kind)
-        return kind.text_pairs(examples) if kind.searches else ()
 
     def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> ContrastiveLoss:
         """Compute or find the teacher's vectors, and mine each query's hard negatives with them."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor, nn
 
-from eval.task import Example, Examples, TaskSpec
+from eval.task import Examples, TaskSpec
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec
 
@@ -108,11 +108,6 @@ class Objective(Protocol):
         del spec
         return examples
 
-    def made_pairs(self, spec: TaskSpec, examples: Examples) -> Sequence[Example]:
-        """Return pairs of texts that it makes of these examples and learns from beside them; none by default."""
-        del spec, examples
-        return ()
-
     def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
         """Prepare for these rows: compute and cache teacher outputs, make projections."""
         raise NotImplementedError(f"{type(self).__name__} does not implement bind")
@@ -131,7 +126,3 @@ class WrappedObjective(Objective):
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the examples that the objective learns from."""
         return self.objective.select(spec, examples)
-
-    def made_pairs(self, spec: TaskSpec, examples: Examples) -> Sequence[Example]:
-        """Return the pairs that the objective makes."""
-        return self.objective.made_pairs(spec, examples)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from compress.distill.labels import LabelTraining
 from compress.technique import Inputs, Need, Technique, TrainedTechnique
-from eval.task import Example, Examples, TaskSpec
+from eval.task import Examples, TaskSpec
 from teachers.anatomy.encoder import family_of, has_plain_attention
 from teachers.data.encoded_dataset import EncodedDataset
 from teachers.losses.loss import Loss, Objective
@@ -30,11 +30,6 @@ class Distillation(TrainedTechnique):
         """Return the examples that it learns from where it is the only objective; all by default."""
         del spec
         return examples
-
-    def made_pairs(self, spec: TaskSpec, examples: Examples) -> Sequence[Example]:
-        """Return pairs of texts that it makes of examples, where it is one objective of several; none by default."""
-        del spec, examples
-        return ()
 
     def bind(self, student: TaskModel, rows: EncodedDataset, teacher: TeacherSource) -> Loss:
         """Return the loss for these rows: compute or find the teacher's outputs, make projections."""
@@ -61,10 +56,6 @@ class FromTeacher(Objective):
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the examples that the distillation learns from."""
         return self.technique.select(spec, examples)
-
-    def made_pairs(self, spec: TaskSpec, examples: Examples) -> Sequence[Example]:
-        """Return the pairs that the distillation makes."""
-        return self.technique.made_pairs(spec, examples)
 
     def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
         """Return the loss for these rows."""

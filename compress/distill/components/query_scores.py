@@ -17,7 +17,7 @@ from compress.distill.components.distillation import Distillation, FromTeacher
 from compress.technique import Inputs, Need
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
-from eval.task import Example, Examples, TaskSpec
+from eval.task import Examples, TaskSpec
 from teachers.anatomy.encoder import family_of
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
@@ -79,11 +79,6 @@ class QueryDistillation(Distillation):
         """Return the pairs: the task of an embedder may have single texts as well."""
         kind = kind_of(spec.kind)
         return Examples(kind.query_pairs(examples), examples.name, examples.skipped) if kind.vectors else examples
-
-    def made_pairs(self, spec: TaskSpec, examples: Examples) -> Sequence[Example]:
-        """Return each query of retrieval with its relevant documents and some that are not."""
-        kind = kind_of(spec.kind)
-        return kind.query_pairs(examples) if kind.searches and kind.vectors else ()
 
     def make_objective(self, inputs: Inputs) -> FromTeacher:
         """Return the loss with the cross-encoder, or with the teacher in ``inputs``."""
