@@ -12,6 +12,7 @@ import typer
 from compress.shortcuts.recipe_text import Answers, known_examples, recipe_text, teacher_facts
 from compress.terminal.next_command import say_next
 from eval.cost.machine import bf16_is_fast, cpu_features
+from eval.data.beir import is_beir
 from eval.errors import UserError, did_you_mean
 from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import OWN, all_kinds, kind_names, kind_of
@@ -63,7 +64,7 @@ def _ask(
     if task is None:
         for kind in all_kinds():
             typer.echo(f"  {kind.name}: {kind.meaning}", err=True)
-        task = _until_known("What is asked of the model?", "classification")
+        task = _until_known("What is asked of the model?", "retrieval" if is_beir(data) else "classification")
     elif task not in kind_names():
         raise UserError(f"--task: got {task!r}{did_you_mean(task, kind_names())}")
     if data is None:

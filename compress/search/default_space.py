@@ -20,7 +20,7 @@ def any_of(*values: Any) -> dict[str, Any]:
 LOGITS: dict[str, Any] = {"distill.logits": {"loss": "mse", "alpha": 1.0}}
 FROM_BOTH: dict[str, Any] = {"distill.logits": {"alpha": 0.5}}
 """What recovery fine-tuning learns from: the teacher's outputs, or these and the labels in equal parts."""
-VECTORS: dict[str, Any] = {"distill.embedding": {"mse": 1.0, "similarity": 1.0}}
+VECTORS: dict[str, Any] = {"distill.embedding": {"mse": 0.0, "cosine": 1.0, "similarity": 1.0}}
 """What an embedder learns from: the teacher's vectors, and the cosines among them."""
 DISTILLED = {"epochs": 4, "learning_rate": 2e-4, "batch_size": 64, "warmup_steps": 0.06}
 """How the student is trained at first; pruned weights are trained at half that rate for half as long."""
@@ -104,7 +104,7 @@ def _of_outputs() -> list[dict[str, Any]]:
 
 def _of_vectors() -> list[dict[str, Any]]:
     """Return how a student learns the vectors of an embedder."""
-    ways: list[dict[str, Any]] = [VECTORS["distill.embedding"], {"mse": 0.0, "cosine": 1.0, "similarity": 1.0}]
+    ways: list[dict[str, Any]] = [VECTORS["distill.embedding"], {"mse": 1.0, "similarity": 1.0}]
     return [{"distill.embedding": {**way, "training": DISTILLED}} for way in ways]
 
 

@@ -14,7 +14,7 @@ from compress.certification.certifying import certify
 from compress.engine.pipeline import run_recipe
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import read_recipe
-from compress.shortcuts.labelled_data import kept_task
+from compress.shortcuts.labelled_data import given_data
 from compress.shortcuts.recipe_text import Answers, recipe_text
 from eval.cost.machine import bf16_is_fast, cpu_features
 from eval.data.judging import with_train
@@ -106,10 +106,10 @@ def shrink(
         raise UserError(*problems)
     name = Path(model).name or "model"
     folder = Path(out) if out is not None else Path("runs") / f"{name}-{wanted}l"
-    task, notes = kept_task(spec, data, text, label, with_train, folder / "data")
+    task, place, notes = given_data(spec, data, text, label, with_train, folder / "data")
     answers = Answers(
-        kind=spec.kind,
-        data=str((folder / "data").resolve()),
+        kind=task.spec.kind,
+        data=str(place.resolve()),
         teacher=str(model),
         finetune=False,
         layers=wanted,

@@ -6,15 +6,16 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from eval.data.arguments import as_made_for
+from eval.data.beir import CORPUS, FILES, JUDGEMENTS, QUERIES, is_beir, qrels
 from eval.data.columns import named_columns
-from eval.data.judging import label_names
+from eval.data.judging import label_names, with_choosing
 from eval.data.loading import Task, load_task
 from eval.errors import UserError
 from eval.files.writing import atomic_folder
-from eval.kinds.kind_registry import kind_of
+from eval.kinds.kind_registry import kind_of, own_kinds
 from eval.scores import known_metric
 from eval.task import TaskSpec
 
@@ -24,10 +25,24 @@ Divide = Callable[[Task], tuple[Task, str]]
 """What gives a task the splits that are needed, and says what it did; see ``eval.data.judging``."""
 
 
-def kept_task(
+class Given(NamedTuple):
+    """Somebody's data.
+
+    Attributes:
+        task: The data with the labels of the model, divided.
+        place: The folder that a recipe reads.
+        notes: What was assumed, a sentence each.
+    """
+
+    task: Task
+    place: Path
+    notes: list[str]
+
+
+def given_data(
     spec: TaskSpec, data: Any, text: str | Sequence[str] | None, label: str | None, divide: Divide, folder: Path
-) -> tuple[Task, list[str]]:
-    """Return the data with the labels of the model, divided and kept in a folder, and what was assumed for it.
+) -> Given:
+    """Read data for a model, and keep it in a folder; documents and their queries stay where they are.
 
     Args:
         spec: The model's task.
@@ -41,11 +56,40 @@ def kept_task(
         UserError: With every error of the data, or if the folder holds other data.
         CompressError: If the disk refuses.
     """
-    task, notes = _task_for_model(spec, data, named_columns(kind_of(spec.kind), text, label), divide)
-    for note in notes:
+    if is_beir(data):
+        found = _search_for_model(spec, Path(data), text, label, folder)
+    else:
+        task, notes = _task_for_model(spec, data, named_columns(kind_of(spec.kind), text, label), divide)
+        _keep(task, folder)
+        found = Given(task, folder, notes)
+    for note in found.notes:
         logger.info("%s", note)
-    _keep(task, folder)
-    return task, notes
+    return found
+
+
+def _search_for_model(
+    spec: TaskSpec, source: Path, text: str | Sequence[str] | None, label: str | None, folder: Path
+) -> Given:
+    """Return the documents and queries of a folder for an embedder or a reranker; the folder, unless it was divided."""
+    kinds = [kind.name for kind in own_kinds() if kind.searches and spec.kind in (kind.name, *kind.alike)]
+    problems = [] if text is None and label is None else ["text, label: documents and queries have no columns"]
+    if not kinds:
+        problems.append(
+            f"{source}: has documents and queries, and the model answers {spec.kind}; give an embedder, or a reranker, "
+            "which gives a number for a pair of texts"
+        )
+    if problems:
+        raise UserError(*problems)
+    task, divided = with_choosing(load_task(kinds[0], source, **as_made_for(spec, kinds[0])))
+    notes = [f"{source} has documents and queries, so the model is judged by its rankings (kind: {kinds[0]})."]
+    if not divided:
+        return Given(task, source, notes)
+    files = {
+        **{name: (source / name).read_text(encoding="utf-8") for name in (CORPUS, QUERIES)},
+        **{f"{JUDGEMENTS}/{FILES[name][0]}.tsv": qrels(task.splits[name]) for name in ("validation", "test")},
+    }
+    _keep_files(files, folder)
+    return Given(task, folder, [*notes, divided])
 
 
 def _task_for_model(spec: TaskSpec, data: Any, columns: Mapping[str, str], divide: Divide) -> tuple[Task, list[str]]:
@@ -68,11 +112,16 @@ def _keep(task: Task, folder: Path) -> None:
         f"{name}.jsonl": "".join(json.dumps(dict(example), ensure_ascii=False) + "\n" for example in split)
         for name, split in task.splits.items()
     }
+    _keep_files(files, folder)
+
+
+def _keep_files(files: Mapping[str, str], folder: Path) -> None:
     if folder.is_dir():
-        there = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
-        if there != files:
+        there = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
+        if {name: file.read_text(encoding="utf-8") for name, file in there.items()} != files:
             raise UserError(f"{folder}: holds other data, from an earlier call; name another folder with out")
         return
     with atomic_folder(folder, "the data") as beside:
         for name, text in files.items():
+            (beside / name).parent.mkdir(exist_ok=True)
             (beside / name).write_text(text, encoding="utf-8")

@@ -18,7 +18,7 @@ from compress.export.check.gate import SYNTHETIC
 from compress.export.check.probes import synthetic_examples
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import recipe_from_plain
-from compress.shortcuts.labelled_data import kept_task
+from compress.shortcuts.labelled_data import given_data
 from compress.terminal.output import duration
 from eval.data.judging import RANGES, with_test
 from eval.data.loading import Task
@@ -96,8 +96,8 @@ def optimize(
         if problems:
             raise UserError(*problems)
         return _on_synthetic_texts(artifact, folder, agreement)
-    task, notes = kept_task(artifact.task, data, text, label, with_test, folder / "data")
-    plain = _recipe(str(model), name, folder / "data", task.spec, margin, agreement)
+    task, place, notes = given_data(artifact.task, data, text, label, with_test, folder / "data")
+    plain = _recipe(str(model), name, place, task.spec, margin, agreement)
     recipe = recipe_from_plain(plain | ({"track": track} if track else {}), name)
     done = run_recipe(recipe, folder / "run", resume=(folder / "run").exists())
     certified = certify(folder / "run", folder / CERTIFICATE, model=FASTEST)

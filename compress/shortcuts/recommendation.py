@@ -122,7 +122,7 @@ def _step(kind: str, classes: int) -> dict[str, Any]:
     if asked.truth is None:
         return {"technique": "distill.distilbert", "settings": {"temperature": 2.0}}
     if asked.vectors:
-        return {"technique": "distill.embedding", "settings": {"mse": 1.0, "similarity": 1.0}}
+        return {"technique": "distill.embedding", "settings": {"mse": 0.0, "cosine": 1.0, "similarity": 1.0}}
     if asked.labelled and classes >= MANY_CLASSES:
         return {"technique": "distill.logits", "settings": {"temperature": 2.0, "alpha": 0.5}}
     return {"technique": "distill.logits", "settings": {"loss": "mse", "alpha": 1.0}}

@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from eval.data.readers import read_jsonl
 from eval.errors import UserError, few, quantity
@@ -28,6 +29,11 @@ FILES: Mapping[str, tuple[str, ...]] = {"train": ("train",), "validation": ("dev
 """Names of the file of judgements of each split."""
 NAMED = 3
 """Offenders that a message names."""
+
+
+def is_beir(data: Any) -> bool:
+    """Whether data is a folder in this layout: of documents and queries."""
+    return isinstance(data, str | Path) and all((Path(data) / name).is_file() for name in (CORPUS, QUERIES))
 
 
 def beir_rows(folder: Path) -> dict[str, list[Row]]:
@@ -65,6 +71,12 @@ def beir_rows(folder: Path) -> dict[str, list[Row]]:
     rows = {split: list(_queries(files[split], found, queries, corpus)) for split, found in judged.items()}
     _tell(folder, documents, queries, rows)
     return rows | {"unlabeled": [Row(f"{folder / CORPUS}: {name}", {"text": text}) for name, text in documents.items()]}
+
+
+def qrels(queries: Iterable[Mapping[str, Any]]) -> str:
+    """Return the file of judgements of queries."""
+    judged = (f"{query['id']}\t{name}\t{grade}" for query in queries for name, grade in query["relevant"].items())
+    return "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n"
 
 
 def _texts(file: Path, problems: list[str]) -> dict[str, str]:

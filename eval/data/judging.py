@@ -11,6 +11,7 @@ from dataclasses import replace
 from eval.data.loading import Task
 from eval.data.roles import LEAST, MOST, MOST_REPORTED, assign_roles, group_of
 from eval.errors import UserError, quantity
+from eval.kinds.kind_registry import kind_of
 from eval.task import Example, Examples
 
 UNNAMED = re.compile(r"LABEL_\d+")
@@ -67,6 +68,26 @@ def with_train(task: Task) -> tuple[Task, str]:
     said = f"{name} is the only split with labels, so it was divided: "
     said += f"{len(parts['train']):,} train, {len(parts['validation']):,} choose, {len(parts['test']):,} report."
     return replace(task, splits={**{name: parts[name] for name in reversed(parts)}, **rest}), said
+
+
+def with_choosing(task: Task) -> tuple[Task, str]:
+    """Return a search in which some queries choose and others report, and what was divided for it.
+
+    Where validation or test alone has queries with judgements, and ``train`` has none, three tenths of them (at most
+    2,000) choose and the rest reports; drawn by a hash of each query, as ``with_test`` does.
+
+    Raises:
+        UserError: There are too few queries.
+    """
+    truth = kind_of(task.spec.kind).truth
+    judged = [name for name, split in task.splits.items() if any(truth in example for example in split)]
+    if judged not in (["validation"], ["test"]):
+        return task, ""
+    name, pool = _only_split(replace(task, splits={judged[0]: task.splits[judged[0]]}))
+    parts = _divided(task, pool, {"validation": min(MOST, 3 * len(pool) // 10), "test": len(pool)})
+    said = f"{name} is the only split with judgements, so it was divided: "
+    said += f"{len(parts['validation']):,} queries choose, {len(parts['test']):,} report."
+    return replace(task, splits={**task.splits, **parts}), said
 
 
 def _only_split(task: Task) -> tuple[str, Examples]:

@@ -15,12 +15,13 @@ import compress.shortcuts.optimizing as module
 from compress import Artifact, optimize, recheck, shrink
 from compress.cli import main
 from compress.export import tune
-from compress.recipe import parse_recipe
+from compress.recipe import parse_recipe, read_recipe
 from compress.shortcuts import recommendation
 from compress.shortcuts.recipe_text import Answers, recipe_text
 from eval.certificate.findings import Word
 from eval.errors import UserError
 from teachers.taskmodel import save_taskmodel
+from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task, tiny_taskmodel
 from tests.unit.test_tracking import Notebook, curve
 
@@ -202,6 +203,70 @@ def test_there_is_no_second_training_if_it_must_be_quick(tmp_path):
     (step,) = parse_recipe(recipe_text(many, "r.yaml")).steps
     assert [term.technique.name for block in step.of for term in block.terms] == ["distill.logits", "distill.labels"]
     assert step.of[0].terms[0].technique.loss == "kl", "many classes: soft targets"
+
+
+def searched(tmp_path, kind, splits=("train", "validation", "test")):
+    """A tiny embedder or reranker in m, and documents and judged queries in judged."""
+    task = tiny_task("retrieval", examples=COUNT)
+    write_data(replace(task, splits={name: task.splits[name] for name in splits}), tmp_path / "judged")
+    (tmp_path / "m").mkdir()
+    spec = tiny_task("embedding").spec if kind == "retrieval" else tiny_task("regression", pair=True).spec
+    save_taskmodel(tiny_taskmodel("bert", spec), tmp_path / "m")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["retrieval", "reranking"])
+def test_documents_and_judged_queries_by_the_command(kind, tmp_path, capsys, monkeypatch):
+    if kind == "reranking":
+        pytest.importorskip("bm25s")
+    monkeypatch.setattr(recommendation, "LEAST_UPDATES", 4)
+    searched(tmp_path, kind)
+    assert main(["distill", "m", "--data", "judged", "--layers", "1", "--quick", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert f"judged has documents and queries, so the model is judged by its rankings (kind: {kind})." in told["notes"]
+    assert {(next(iter(result["scores"])), result["examples"]) for result in told["results"]} == {("ndcg@10", COUNT)}
+    recipe = read_recipe(told["recipe"])
+    assert (recipe.task.kind, recipe.task.data) == (kind, str(tmp_path / "judged"))
+    assert recheck(told["certificate"], level=1).word is Word.VALID
+    assert not (tmp_path / "runs" / "m-1l" / "data").exists(), "the corpus stays where it is"
+
+
+def test_the_recipe_of_an_embedder_reads_the_folder_of_documents(tmp_path, monkeypatch):
+    class SeenError(Exception):
+        pass
+
+    def run(recipe, folder, *, resume):
+        raise SeenError(recipe.task.kind, recipe.task.data, [step.name for step in recipe.steps])
+
+    monkeypatch.setattr(distilling, "run_recipe", run)
+    searched(tmp_path, "retrieval")
+    with pytest.raises(SeenError) as raised:
+        shrink("m", "judged", layers=1)
+    assert raised.value.args == ("retrieval", str(tmp_path / "judged"), ["distill.embedding"])
+
+
+def test_the_only_judged_queries_are_divided(tmp_path):
+    searched(tmp_path, "retrieval", ("test",))
+    done = optimize("m", "judged", agreement=0.0)
+    note = "test is the only split with judgements, so it was divided: 18 queries choose, 42 report."
+    assert note in done.notes
+    assert {result.examples for result in done.results} == {42}
+    data = tmp_path / "runs" / "m-optimized" / "data"
+    assert [len((data / "qrels" / f"{name}.tsv").read_text().splitlines()) for name in ("dev", "test")] == [19, 43]
+    assert (data / "corpus.jsonl").read_bytes() == (tmp_path / "judged" / "corpus.jsonl").read_bytes()
+    assert optimize("m", "judged", agreement=0.0).notes == done.notes, "nothing is made again"
+
+
+def test_documents_and_queries_are_refused_for_what_does_not_search(tmp_path):
+    searched(tmp_path, "retrieval")
+    model(tmp_path / "classifier")
+    with pytest.raises(UserError) as raised:
+        optimize("classifier", "judged", text="sentence")
+    assert raised.value.problems == (
+        "text, label: documents and queries have no columns",
+        "judged: has documents and queries, and the model answers classification; give an embedder, or a reranker, "
+        "which gives a number for a pair of texts",
+    )
 
 
 @pytest.mark.slow

@@ -1,10 +1,14 @@
 """Somebody's data made ready to judge a finished model."""
 
+from dataclasses import replace
+
 import pytest
 
-from eval.data.judging import label_names, with_test, with_train
+from eval.data.judging import label_names, with_choosing, with_test, with_train
 from eval.data.loading import load_task
 from eval.errors import UserError
+from eval.task import Examples
+from tests.tiny import tiny_task
 
 ROWS = [{"text": f"film {number}", "label": ("bad", "good")[number % 2]} for number in range(400)]
 
@@ -64,6 +68,35 @@ class TestSplits:
     def test_what_trains_and_reports_stays_as_it_is(self, reports):
         task = load_task("classification", {"train": ROWS[:300], reports: ROWS[300:]})
         assert with_train(task) == (task, "")
+
+
+class TestQueries:
+    def test_the_only_judged_split_is_divided(self):
+        task = tiny_task("retrieval", examples=60)
+        texts = Examples([{"text": text} for text in task.test[0]["corpus"].texts], "unlabeled")
+        alone = replace(task, splits={"validation": task.validation, "unlabeled": texts})
+        found, note = with_choosing(alone)
+        assert {name: len(split) for name, split in found.splits.items()} == {
+            "validation": 18,
+            "unlabeled": len(texts),
+            "test": 42,
+        }
+        names = [query["id"] for name in ("validation", "test") for query in found.splits[name]]
+        assert sorted(names) == sorted(query["id"] for query in task.validation)
+        assert note == (
+            "validation is the only split with judgements, so it was divided: 18 queries choose, 42 report."
+        )
+
+    def test_judgements_of_two_splits_stay_as_they_are(self):
+        task = tiny_task("retrieval", examples=60)
+        for names in (("train", "test"), ("validation", "test")):
+            some = replace(task, splits={name: task.splits[name] for name in names})
+            assert with_choosing(some) == (some, "")
+
+    def test_too_few(self):
+        task = tiny_task("retrieval", examples=59)
+        with pytest.raises(UserError, match="has 59 examples, too few to learn or choose"):
+            with_choosing(replace(task, splits={"test": task.test}))
 
 
 class TestLabels:
