@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from eval.data.arguments import as_made_for
-from eval.data.beir import CORPUS, FILES, JUDGEMENTS, QUERIES, is_beir, qrels
+from eval.data.beir import CORPUS, FILES, JUDGEMENTS, QUERIES, is_beir, qrels, searching_kind
 from eval.data.columns import named_columns
 from eval.data.judging import label_names, with_choosing
 from eval.data.loading import Task, load_task
 from eval.errors import UserError
 from eval.files.writing import atomic_folder
-from eval.kinds.kind_registry import kind_of, own_kinds
+from eval.kinds.kind_registry import kind_of
 from eval.scores import known_metric
 from eval.task import TaskSpec
 
@@ -71,17 +71,17 @@ def _search_for_model(
     spec: TaskSpec, source: Path, text: str | Sequence[str] | None, label: str | None, folder: Path
 ) -> Given:
     """Return the documents and queries of a folder for an embedder or a reranker; the folder, unless it was divided."""
-    kinds = [kind.name for kind in own_kinds() if kind.searches and spec.kind in (kind.name, *kind.alike)]
+    kind = searching_kind(spec.kind)
     problems = [] if text is None and label is None else ["text, label: documents and queries have no columns"]
-    if not kinds:
+    if kind is None:
         problems.append(
             f"{source}: has documents and queries, and the model answers {spec.kind}; give an embedder, or a reranker, "
             "which gives a number for a pair of texts"
         )
-    if problems:
+    if problems or kind is None:
         raise UserError(*problems)
-    task, divided = with_choosing(load_task(kinds[0], source, **as_made_for(spec, kinds[0])))
-    notes = [f"{source} has documents and queries, so the model is judged by its rankings (kind: {kinds[0]})."]
+    task, divided = with_choosing(load_task(kind, source, **as_made_for(spec, kind)))
+    notes = [f"{source} has documents and queries, so the model is judged by its rankings (kind: {kind})."]
     if not divided:
         return Given(task, source, notes)
     files = {

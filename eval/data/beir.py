@@ -19,6 +19,7 @@ from typing import Any
 from eval.data.readers import read_jsonl
 from eval.errors import UserError, few, quantity
 from eval.files.rows import NOT_UTF8, Row, text_lines
+from eval.kinds.kind_registry import own_kinds
 from eval.kinds.values import BadItemError, plain_text, shown
 from eval.ranking.document_set import Corpus
 
@@ -34,6 +35,16 @@ NAMED = 3
 def is_beir(data: Any) -> bool:
     """Whether data is a folder in this layout: of documents and queries."""
     return isinstance(data, str | Path) and all((Path(data) / name).is_file() for name in (CORPUS, QUERIES))
+
+
+def searching_kind(kind: str) -> str | None:
+    """Return the kind of task that searches documents with models of a kind, if one does.
+
+    Examples:
+        >>> searching_kind("embedding"), searching_kind("tagging")
+        ('retrieval', None)
+    """
+    return next((own.name for own in own_kinds() if own.searches and kind in (own.name, *own.alike)), None)
 
 
 def beir_rows(folder: Path) -> dict[str, list[Row]]:

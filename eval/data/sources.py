@@ -165,7 +165,7 @@ def _file_sources(path: Path | None, files: Mapping[str, str | Path]) -> dict[st
         there = sorted(file.name for file in (path or Path()).iterdir())[:10]
         cure = "name others with files: {train: ...}"
         if {CORPUS, QUERIES} <= set(there):
-            cure = "documents and queries are read with kind: retrieval in a recipe, or compress eval --task retrieval"
+            cure = "documents and queries are read with kind: retrieval, or of a reranker kind: reranking"
         problems.append(
             f"{path}: no file of a split here; expected train, validation, test or unlabeled with one of "
             f"{' '.join(FORMATS)}; there is {', '.join(there) or 'nothing'}; {cure}"

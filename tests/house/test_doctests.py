@@ -54,6 +54,7 @@ MODULES = (
     "eval.certificate.canonical",
     "eval.cost.size",
     "eval.cost.timing",
+    "eval.data.beir",
     "eval.data.columns",
     "eval.data.judging",
     "eval.data.loading",

@@ -98,7 +98,7 @@ def test_all_that_is_wrong_with_a_folder_is_told_at_once(tmp_path):
 
 def test_a_folder_of_documents_names_its_kind_of_task(tmp_path):
     write(tmp_path, [{"_id": "d", "text": "a film"}], [{"_id": "q", "text": "which?"}], ["q\td\t1"])
-    with pytest.raises(UserError, match="read with kind: retrieval in a recipe, or compress eval --task retrieval"):
+    with pytest.raises(UserError, match="read with kind: retrieval, or of a reranker kind: reranking"):
         load_task("embedding", tmp_path)
 
 
@@ -160,13 +160,14 @@ def test_the_first_stage_says_what_to_install(monkeypatch):
         candidates(DOCUMENTS, [("q", "a film")], 10)
 
 
-def test_an_embedder_is_measured_by_what_it_finds(tmp_path, capsys):
+@pytest.mark.parametrize("told", [["--task", "retrieval"], []])
+def test_an_embedder_is_measured_by_what_it_finds(tmp_path, capsys, told):
     documents = [{"_id": "d", "text": "a warm film"}, {"_id": "e", "text": "a dull room"}]
     (tmp_path / "data").mkdir()
     write(tmp_path / "data", documents, [{"_id": "q", "text": "a warm film"}], ["q\td\t1"])
     (tmp_path / "model").mkdir()
     save_taskmodel(tiny_taskmodel("bert", tiny_spec("embedding")), tmp_path / "model")
-    asked = ["--data", str(tmp_path / "data"), "--task", "retrieval", "--no-latency", "--json", "-"]
+    asked = ["--data", str(tmp_path / "data"), *told, "--no-latency", "--json", "-"]
     assert main(["eval", str(tmp_path / "model"), *asked]) == 0
     assert json.loads(capsys.readouterr().out)[0]["scores"]["ndcg@10"] == 1  # the document is the query's own text
 
