@@ -13,7 +13,10 @@ from compress.commands.run import Json, Track
 
 def distill(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder that answers a task, or a hub name.")],
-    data: Annotated[str, typer.Option(help="File, folder or hub name with labelled texts.")],
+    data: Annotated[
+        str,
+        typer.Option(help="File, folder or hub name with labelled texts, or a folder of documents and judged queries."),
+    ],
     layers: Annotated[int | None, typer.Option(min=1, help="Layers of the student; by default half.")] = None,
     unlabelled: Annotated[
         Path | None, typer.Option(help="A file of texts, one a line, that only the teacher answers.")

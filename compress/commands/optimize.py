@@ -29,7 +29,11 @@ Margin = Annotated[
 def optimize(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder that answers a task, or a hub name.")],
     data: Annotated[
-        str | None, typer.Option(help="File, folder or hub name with labelled texts; without any, synthetic texts.")
+        str | None,
+        typer.Option(
+            help="File, folder or hub name with labelled texts, or a folder of documents and judged queries; without "
+            "any, synthetic texts."
+        ),
     ] = None,
     text: Text = None,
     label: Label = None,
