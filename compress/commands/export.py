@@ -10,17 +10,20 @@ import typer
 
 from compress.commands.run import Json
 from compress.export.targets.target_registry import BUILT_IN, FASTEST, FIRST_TARGET, get_target, tuned_targets
-from compress.terminal.models import AcceptIncomplete, choosing, is_export, spec_of, task_for
+from compress.terminal.models import AcceptIncomplete, answering, choosing, is_export, spec_of, task_for
 from compress.terminal.next_command import example_of, say_next
 from compress.terminal.options import finite
 from compress.terminal.output import megabytes, prose, table, write_json
+from eval.data.beir import is_beir, searching_kind
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from compress.artifact.artifact import Artifact
     from compress.export.folder import ExportReport
     from compress.export.tune import Tuned
+    from eval.data.loading import Task
 
 
 FIRST_GOAL = "latency"
@@ -117,8 +120,7 @@ def export(
 
     from compress.artifact.artifact import Artifact
 
-    artifact = Artifact.from_pretrained(model, accept_incomplete=accept_incomplete)
-    task = None if data is None else choosing(task_for(spec_of(artifact), data))
+    artifact, task = _with_data(Artifact.from_pretrained(model, accept_incomplete=accept_incomplete), data)
     if tune is not None and task is not None:
         from compress.export.tune import AGREEMENT
         from compress.export.tune import tune as tuned
@@ -130,11 +132,10 @@ def export(
             _show(found)
         report = found.report
     else:
-        from compress.export.default_int8 import calibrating
         from compress.export.faster import faster
         from compress.export.folder import export as write
 
-        given: dict[str, Any] = {} if task is None else {"examples": task.select, "calibration": calibrating(task)}
+        given = {} if task is None else _examples_of(task)
         how: dict[str, Any] = {"agreement": agreement, "strict": strict, "options": own, "exclude": exclude or ()}
         report = write(artifact, out, to or FIRST_TARGET, int8=True if exclude else int8, **how, **given)
         if (to or FIRST_TARGET) in tuned_targets():
@@ -146,6 +147,23 @@ def export(
         write_json({"folder": str(report.folder), **figures, "gate": gate, "seconds": round(report.seconds, 1)})
         return
     _tell(report, to or FIRST_TARGET)
+
+
+def _with_data(artifact: Artifact, data: str | None) -> tuple[Artifact, Task | None]:
+    """Return a model and data with examples that choose, both of a search if these are documents and judged queries."""
+    if data is None:
+        return artifact, None
+    own = spec_of(artifact)
+    task = choosing(task_for(own, data, searching_kind(own.kind) if is_beir(data) else None))
+    return answering(artifact, task.spec), task
+
+
+def _examples_of(task: Task) -> dict[str, Any]:
+    """Return what the gate compares, those that choose or else some that are learned from, and what calibrates."""
+    from compress.export.default_int8 import calibrating
+
+    texts = calibrating(task)
+    return {"examples": task.select if len(task.select) else texts, "calibration": texts}
 
 
 def _export_adapters(

@@ -59,8 +59,9 @@ def example_of(export: Path) -> str:
 
     task = read_manifest(export)["task"]
     kind = kind_of(task["kind"])
-    read = {*kind.given(task["pair"]), *kind.others}
-    example = {field: value for field, value in kind.probe(TEXT, task["pair"]).items() if field in read}
+    pair = task["pair"] and not kind.vectors  # a vector is of one text, whatever pairs it was judged on
+    read = {*kind.given(pair), *kind.others}
+    example = {field: value for field, value in kind.probe(TEXT, pair).items() if field in read}
     if "text_b" in example:
         example["text_b"] = "another text"
     return TEXT if list(example.values()) == [TEXT] else json.dumps(example)

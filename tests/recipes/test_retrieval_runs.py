@@ -216,3 +216,18 @@ def test_an_index_that_was_not_measured_is_not_certified(scene):
         certify(folder / "run", folder / "none.cert", model="onnx-int8", index=IndexForm(vectors="binary"))
     with pytest.raises(UserError, match="measured for exports, not for ranks; name one of them with --model"):
         certify(folder / "run", folder / "none.cert", model="ranks", index=IndexForm(vectors="int8"))
+
+
+@pytest.mark.parametrize("judged", ["train", "test"])
+def test_an_embedder_is_exported_with_documents_at_hand(judged, tmp_path, capsys):
+    """Judged queries choose the form, or, where these only report, texts of documents."""
+    task = tiny_task("retrieval", examples=20)
+    write_data(replace(task, splits={name: task.splits[name] for name in (judged, "test")}), tmp_path / "data")
+    (tmp_path / "model").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", tiny_spec("embedding")), tmp_path / "model")
+    asked = ["--int8", "--agreement", "0.5", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "export")]
+    assert main(["export", str(tmp_path / "model"), *asked]) == 0
+    assert "'a text to predict'" in capsys.readouterr().err
+    manifest = json.loads((tmp_path / "export" / "export.json").read_text(encoding="utf-8"))
+    assert manifest["task"]["kind"] == "retrieval"
+    assert manifest["gate"]["examples"] >= 20

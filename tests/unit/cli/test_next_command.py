@@ -16,7 +16,7 @@ from compress.terminal.next_command import TEXT, example_of
         ("classification", False, TEXT),
         ("classification", True, {"text_a": TEXT, "text_b": "another text"}),
         ("qa", False, {"question": TEXT, "context": TEXT}),
-        ("embedding", True, {"text_a": TEXT, "text_b": "another text"}),
+        ("embedding", True, TEXT),
         ("seq2seq", False, TEXT),
     ],
 )
