@@ -1,14 +1,14 @@
 """Results that a run measured before: they are kept while nothing that they depend on has changed.
 
 Timings differ from one measurement to the next, so a finished one is never repeated unasked. One that was interrupted
-goes on with the models that had not answered.
+goes on with the models that had not answered, and the reference of many runs, such as their teacher, is asked once.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from eval.cost.machine import cpu_name
 from eval.errors import UserError
 from eval.files.typed_json import json_digest
 from eval.result import RESULT_FILE, Result
+from teachers.home import home
 
 if TYPE_CHECKING:
     from eval.inference import Predictor
@@ -28,6 +29,8 @@ logger = logging.getLogger("compress.engine.kept_results")
 
 SO_FAR = "results-so-far"
 """Folder of a run with what the models of a measurement under way have answered."""
+ANSWERS = "answers"
+"""Folder below ``COMPRESS_HOME`` with what references answered, by all that their answers depend on."""
 
 
 def measured_from(models: Sequence[Predictor], **how: Any) -> str | None:
@@ -64,21 +67,33 @@ def kept_results(out: Path, names: Sequence[str], made_from: str | None) -> tupl
     return found
 
 
-def answered_once(out: Path, made_from: str | None) -> Once:
-    """Return what finds the answers that a model gave before the same measurement was interrupted, or asks for them.
+def answered_once(out: Path, made_from: str | None, answers_from: Mapping[str, str | None] | None = None) -> Once:
+    """Return what finds the answers that a model gave to the same examples before, or asks for them.
 
     Args:
         out: Folder of the run.
         made_from: What ``measured_from`` returned.
+        answers_from: Name of a model that other runs measure too -> what ``measured_from`` returned for it alone.
     """
 
     def once(name: str, asked: Callable[[], Result]) -> Result:
         if found := _kept(out / SO_FAR, name, made_from):
             logger.info("%s: answered before the measurement was interrupted", name)
             return found
-        return asked() if made_from is None else _keep(out / SO_FAR, asked(), made_from)
+        found = _of_any_run(name, (answers_from or {}).get(name), asked)
+        return found if made_from is None else _keep(out / SO_FAR, found, made_from)
 
     return once
+
+
+def _of_any_run(name: str, made_from: str | None, asked: Callable[[], Result]) -> Result:
+    if made_from is None:
+        return asked()
+    place = home() / ANSWERS / made_from[:16]
+    if found := _kept(place, name, made_from):
+        logger.info("%s: answered these examples in another run; remove %s to ask again", name, place)
+        return found
+    return _keep(place, asked(), made_from)
 
 
 def keep_results(out: Path, results: Sequence[Result], made_from: str | None) -> tuple[Result, ...]:

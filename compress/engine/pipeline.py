@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compress.artifact.artifact import Artifact, load_model
+from compress.artifact.record import library_versions
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
 from compress.engine.baseline import BASELINE, baseline_notes, weak_teacher_notes, without_teacher
@@ -246,13 +247,16 @@ def evaluate(
         models += dict.fromkeys(own.models.values())
     examples, claim = scored_examples(task, roles.report), ""
     everything = [*([] if reference is None else [reference]), *models]
+    asked_for = {
+        "task": task.spec.model_dump(mode="json"),
+        "examples": examples.digest,
+        "split": roles.report,
+        "seed": recipe.seed,
+    }
     made_from = measured_from(
         everything,
-        task=task.spec.model_dump(mode="json"),
-        examples=examples.digest,
-        split=roles.report,
+        **asked_for,
         margin=block.margin,
-        seed=recipe.seed,
         latency=None if plan is None else plan.model_dump(mode="json"),
         memory=block.measures_memory,
         same_engine=own.same_engine,
@@ -268,7 +272,12 @@ def evaluate(
         claim = fix_claim(out, asked, reference, models).digest
     look(out, roles.report, examples, models, claim)
     how = (task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
-    results = measure_together(models, *how, answered_once(out, made_from))
+    shared: dict[str, str | None] = {}
+    if reference is not None:  # it is that of many runs
+        also = {"groups": examples.groups, "versions": library_versions()}
+        shared[reference.name] = measured_from([reference], **asked_for, **also)
+    once = answered_once(out, made_from, shared)
+    results = measure_together(models, *how, once)
     known = {model.name: model for model in everything}
     wanted = {"stress": block.stress, "attributions": attributed, "memory": block.measures_memory}
     results = with_more(results, known, task, roles.report, recipe.seed, runnable, **wanted)

@@ -188,6 +188,24 @@ def test_a_measurement_that_was_interrupted_asks_no_model_twice(scene, monkeypat
         assert one.latency
 
 
+def test_the_teacher_answers_once_for_all_runs_on_the_same_examples(scene, monkeypatch, caplog):
+    asked, answered_now = [], measurement._answered
+    monkeypatch.setattr(measurement, "_answered", lambda one, *how: asked.append(one.name) or answered_now(one, *how))
+    recipe = RECIPE.replace("baseline: true", "baseline: false")
+    other = recipe.replace("alpha: 0.9", "alpha: 0.8")
+    assert other != recipe
+    with caplog.at_level("INFO"):
+        run_recipe(parse_recipe(other), "second")
+    assert asked == ["small", "onnx", "onnx-int8"]
+    assert "teacher: answered these examples in another run" in caplog.text
+    first, second = (Result.load(scene / run / "results" / "teacher") for run in ("out", "second"))
+    assert (first.scores, first.seconds, first.kept) == (second.scores, second.seconds, second.kept)
+    asked.clear()
+    monkeypatch.setattr("compress.engine.pipeline.library_versions", lambda: {"torch": "another"})
+    run_recipe(parse_recipe(other.replace("alpha: 0.8", "alpha: 0.7")), "third")
+    assert "teacher" in asked
+
+
 @pytest.mark.parametrize("change", ["margin: 0.02, ", "another processor", "an export", "predictions"])
 def test_a_measurement_of_something_else_is_made_anew(scene, monkeypatch, change):
     measured = []
