@@ -25,7 +25,8 @@ class ListwiseDistillation(QueryDistillation):
     embedder's is ``scale · cos(query, passage)``.
 
     Attributes:
-        temperature: T; the higher, the more the passages count that the teacher ranks low.
+        temperature: T; the higher, the more the passages count that the teacher ranks low. Scores that were learned
+            from grades of 0 and 1 differ by 1 or so: T = 1 leaves their shares nearly alike, a lower one parts them.
         cross_encoder: For an embedder, and only there: the model folder or hub name of the cross-encoder, which stands
             beside the recipe's own teacher.
         scale: For an embedder: what its cosine is multiplied by to be a score, as cosines lie between -1 and 1.
