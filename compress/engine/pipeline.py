@@ -44,6 +44,7 @@ from eval.cost.latency import LatencyPlan
 from eval.errors import UserError
 from eval.files.writing import atomic_write
 from eval.measurement import scored_examples
+from eval.metrics.own_metric import OwnMetric
 from eval.naming import public_name
 from eval.progress.stages import stage, whole
 from eval.ranking.indexed import indexed
@@ -273,7 +274,7 @@ def evaluate(
     look(out, roles.report, examples, models, claim)
     how = (task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
     shared: dict[str, str | None] = {}
-    if reference is not None:  # it is that of many runs
+    if reference is not None and not isinstance(task.spec.metric, OwnMetric):  # whose code may change
         also = {"groups": examples.groups, "versions": library_versions()}
         shared[reference.name] = measured_from([reference], **asked_for, **also)
     once = answered_once(out, made_from, shared)

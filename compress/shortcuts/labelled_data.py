@@ -42,7 +42,7 @@ class Given(NamedTuple):
 def given_data(
     spec: TaskSpec, data: Any, text: str | Sequence[str] | None, label: str | None, divide: Divide, folder: Path
 ) -> Given:
-    """Read data for a model, and keep it in a folder; documents and their queries stay where they are.
+    """Read data for a model, and keep it in a folder; documents stay where they are, unless their queries are divided.
 
     Args:
         spec: The model's task.
@@ -73,10 +73,11 @@ def _search_for_model(
     """Return the documents and queries of a folder for an embedder or a reranker; the folder, unless it was divided."""
     kind = searching_kind(spec.kind)
     problems = [] if text is None and label is None else ["text, label: documents and queries have no columns"]
-    if kind is None:
+    if kind is None or not (spec.pair or kind_of(spec.kind).vectors):
+        form = "pairs" if spec.pair else "single texts"
         problems.append(
-            f"{source}: has documents and queries, and the model answers {spec.kind}; give an embedder, or a reranker, "
-            "which gives a number for a pair of texts"
+            f"{source}: has documents and queries, and the model answers {spec.kind} of {form}; give an embedder, or a "
+            "reranker, which gives a number for a pair of texts"
         )
     if problems or kind is None:
         raise UserError(*problems)

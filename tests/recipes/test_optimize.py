@@ -259,14 +259,15 @@ def test_the_only_judged_queries_are_divided(tmp_path):
 
 def test_documents_and_queries_are_refused_for_what_does_not_search(tmp_path):
     searched(tmp_path, "retrieval")
-    model(tmp_path / "classifier")
-    with pytest.raises(UserError) as raised:
-        optimize("classifier", "judged", text="sentence")
-    assert raised.value.problems == (
-        "text, label: documents and queries have no columns",
-        "judged: has documents and queries, and the model answers classification; give an embedder, or a reranker, "
-        "which gives a number for a pair of texts",
-    )
+    for kind in ("classification", "regression"):
+        model(tmp_path / kind, kind)
+        with pytest.raises(UserError) as raised:
+            optimize(kind, "judged", text="sentence")
+        assert raised.value.problems == (
+            "text, label: documents and queries have no columns",
+            f"judged: has documents and queries, and the model answers {kind} of single texts; give an embedder, or a "
+            "reranker, which gives a number for a pair of texts",
+        )
 
 
 @pytest.mark.slow
