@@ -88,7 +88,8 @@ def peak_of(model: Predictor, examples: Sequence[Mapping[str, Any]]) -> PeakMemo
     code, *more = _program(model, Path(folder))
     with tempfile.TemporaryDirectory() as temporary:
         given = Path(temporary) / "examples.json"
-        given.write_text(json.dumps([dict(example) for example in examples[:EXAMPLES]]), encoding="utf-8")
+        plain = [dict(model.encoder.kind.plain(example)) for example in examples[:EXAMPLES]]
+        given.write_text(json.dumps(plain), encoding="utf-8")
         try:
             return peak_memory(code, str(folder), str(given), str(threads_of(model) or 0), *more)
         except CompressError as error:

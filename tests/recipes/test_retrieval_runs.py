@@ -9,10 +9,13 @@ import pytest
 from benchmarks.archive import Archive, Run
 from compress import certify, recheck
 from compress.cli import main
+from compress.engine.model_memory import peak_of
 from compress.engine.preflight import result_name
+from compress.export import Runtime
 from eval import load_task
 from eval.certificate.contents import Contents
 from eval.certificate.findings import Word
+from eval.cost.memory import PeakMemory
 from eval.errors import UserError
 from eval.measurement import pair
 from eval.ranking.vector_index import IndexForm
@@ -125,6 +128,13 @@ def test_a_model_of_the_run_is_evaluated(scene, capsys, model):
     assert main(["eval", str(run / model), *asked]) == 0
     scores = json.loads(capsys.readouterr().out)[0]["scores"]
     assert scores == pytest.approx(Result.load(run / "results" / ("ranks" if model == "model" else model)).scores)
+
+
+def test_another_process_answers_queries_for_its_memory(scene):
+    """It reads what a query is to a model: its text, or the pair with its first document."""
+    folder, kind = scene
+    found = peak_of(Runtime(folder / "run" / "onnx"), load_task(kind, folder / "data").test)
+    assert isinstance(found, PeakMemory), found
 
 
 def test_forms_of_an_index_are_evaluated_by_command(scene, capsys):
