@@ -64,7 +64,7 @@ def evaluate(
     """Measure a model on data: score, size, latency, memory, and the paired difference to another model."""
     from compress.export.runtime.answering import default_threads
     from compress.recipe.checks import index_problems
-    from eval.data.beir import is_beir, searching_kind
+    from eval.data.beir import searched_as
     from eval.data.columns import named_columns
     from eval.kinds.kind_registry import kind_of
 
@@ -78,7 +78,7 @@ def evaluate(
     }
     forms = index_forms(index or ())
     candidate = open_model(model, name=names[0], arithmetic=_arithmetic(arithmetic), **opened)
-    task = task or (searching_kind(spec_of(candidate).kind) if is_beir(data) else None)
+    task = task or searched_as(data, spec_of(candidate).kind)
     problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
     alone = {"--stress": stress, "--attributions": attributions} if against is None else {}
     problems += [f"{flag}: compares a model with its teacher; add --against MODEL" for flag in alone if alone[flag]]

@@ -14,7 +14,7 @@ from compress.terminal.models import AcceptIncomplete, answering, choosing, is_e
 from compress.terminal.next_command import example_of, say_next
 from compress.terminal.options import finite
 from compress.terminal.output import megabytes, prose, table, write_json
-from eval.data.beir import is_beir, searching_kind
+from eval.data.beir import searched_as
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _with_data(artifact: Artifact, data: str | None) -> tuple[Artifact, Task | N
     if data is None:
         return artifact, None
     own = spec_of(artifact)
-    task = choosing(task_for(own, data, searching_kind(own.kind) if is_beir(data) else None))
+    task = choosing(task_for(own, data, searched_as(data, own.kind)))
     return answering(artifact, task.spec), task
 
 

@@ -67,7 +67,7 @@ def kept_results(out: Path, names: Sequence[str], made_from: str | None) -> tupl
     return found
 
 
-def answered_once(out: Path, made_from: str | None, answers_from: Mapping[str, str | None] | None = None) -> Once:
+def answered_once(out: Path, made_from: str | None, answers_from: Mapping[str, str | None]) -> Once:
     """Return what finds the answers that a model gave to the same examples before, or asks for them.
 
     Args:
@@ -80,7 +80,7 @@ def answered_once(out: Path, made_from: str | None, answers_from: Mapping[str, s
         if found := _kept(out / SO_FAR, name, made_from):
             logger.info("%s: answered before the measurement was interrupted", name)
             return found
-        found = _of_any_run(name, (answers_from or {}).get(name), asked)
+        found = _of_any_run(name, answers_from.get(name), asked)
         return found if made_from is None else _keep(out / SO_FAR, found, made_from)
 
     return once

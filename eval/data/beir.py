@@ -47,6 +47,11 @@ def searching_kind(kind: str) -> str | None:
     return next((own.name for own in own_kinds() if own.searches and kind in (own.name, *own.alike)), None)
 
 
+def searched_as(data: Any, kind: str) -> str | None:
+    """Return the kind as which data is read for a model of a kind if it is documents and queries, else None."""
+    return searching_kind(kind) if is_beir(data) else None
+
+
 def beir_rows(folder: Path) -> dict[str, list[Row]]:
     """Read a folder; everything in it is checked before anything is told.
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eval.data.beir import CORPUS, QUERIES, beir_rows
+from eval.data.beir import beir_rows, is_beir
 from eval.data.readers import FORMATS, format_of, read
 from eval.data.table_readers import read_dataset
 from eval.errors import UserError, did_you_mean, nearest
@@ -164,7 +164,7 @@ def _file_sources(path: Path | None, files: Mapping[str, str | Path]) -> dict[st
     if not places and not problems:
         there = sorted(file.name for file in (path or Path()).iterdir())[:10]
         cure = "name others with files: {train: ...}"
-        if {CORPUS, QUERIES} <= set(there):
+        if is_beir(path):
             cure = "documents and queries are read with kind: retrieval, or of a reranker kind: reranking"
         problems.append(
             f"{path}: no file of a split here; expected train, validation, test or unlabeled with one of "
