@@ -44,6 +44,7 @@ from teachers.training.checkpoint import (
 )
 from teachers.training.checkpoint_average import LastWeights
 from teachers.training.config import Training
+from teachers.training.dropout import dropout_set
 from teachers.training.freezing import freeze, unfreezing
 from teachers.training.layer_groups import rate_factors
 from teachers.training.learning_rate import rate
@@ -199,6 +200,7 @@ class _Loop:
             with contextlib.ExitStack() as stack:
                 precision, kind = self.accelerator.mixed_precision, self.device.type
                 stack.enter_context(differentiable_attention(self.networks, precision, kind))
+                stack.enter_context(dropout_set(self.networks, self.training.dropout))
                 for training_task in self.training_tasks:
                     stack.enter_context(kept_silent(training_task.student.model, training_task.student.tokenizer))
                 self.work = stack.enter_context(under_way(self.name, self.total, self.train_state.step))
