@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import place_facts, pretrained
+from benchmarks import place_facts, pretrained, small_reranker
 from benchmarks.archive import Archive, plain
 from benchmarks.data import general_sentences, long_reviews, squad_documents
 from benchmarks.study import LAST, Study, block, draw_plots, outcomes, run_study
@@ -100,6 +100,7 @@ def ingredients(out: Path, text: str) -> dict[str, Callable[[], Path]]:
         "LONG_BERT": lambda: out / "long-imdb-reviews",
         "CHINESE_BASE": lambda: pretrained.network("ernie", out / "pretrained"),
         "COMPRESS_BASE_GPT2": lambda: pretrained.network("gpt2", out / "pretrained"),
+        "SQUAD_THREE_LAYERS": lambda: small_reranker.made(out),
         "SQUAD_SEARCH": lambda: squad_documents.written(
             Path(os.environ["COMPRESS_DATA"]) / "squad1", out / "squad_search"
         ),

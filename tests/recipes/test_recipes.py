@@ -52,8 +52,14 @@ def write_data(task, folder):
 
 def write_beir(task, folder):
     """Write the queries of a task, their documents and judgements in the layout of BEIR."""
+    corpus = task.splits["test"][0]["corpus"]
+    names = {text: one for one, text in zip(corpus.ids, corpus.texts, strict=True)}
     queries = {name: [e for e in examples if "id" in e] for name, examples in task.splits.items()}
-    corpus = queries["test"][0]["corpus"]
+    queries["train"] += [  # of a reranker, which learns from pairs
+        {"id": e["group"], "text": e["text_a"], "relevant": {names[e["text_b"]]: e["label"]}}
+        for e in task.splits["train"]
+        if e.get("label")
+    ]
     documents = [{"_id": one, "text": text} for one, text in zip(corpus.ids, corpus.texts, strict=True)]
     texts = [{"_id": e["id"], "text": e["text"]} for examples in queries.values() for e in examples]
     for name, rows in (("corpus", documents), ("queries", texts)):
