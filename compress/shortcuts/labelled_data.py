@@ -81,16 +81,20 @@ def _search_for_model(
         )
     if problems or kind is None:
         raise UserError(*problems)
-    task, divided = with_choosing(load_task(kind, source, **as_made_for(spec, kind)))
+    how = as_made_for(spec, kind)
     notes = [f"{source} has documents and queries, so the model is judged by its rankings (kind: {kind})."]
-    if not divided:
-        return Given(task, source, notes)
-    files = {
-        **{name: (source / name).read_text(encoding="utf-8") for name in (CORPUS, QUERIES)},
-        **{f"{JUDGEMENTS}/{FILES[name][0]}.tsv": qrels(task.splits[name]) for name in ("validation", "test")},
-    }
-    _keep_files(files, folder)
-    return Given(task, folder, [*notes, divided])
+    queries, divided = with_choosing(load_task("retrieval", source, **({} if spec.pair else how)), pairs=spec.pair)
+    if divided:
+        judged = {
+            name: found for name, split in queries.splits.items() if (found := [one for one in split if "id" in one])
+        }
+        files = {
+            **{name: (source / name).read_text(encoding="utf-8") for name in (CORPUS, QUERIES)},
+            **{f"{JUDGEMENTS}/{FILES[name][0]}.tsv": qrels(found) for name, found in judged.items()},
+        }
+        _keep_files(files, folder)
+        source, notes = folder, [*notes, divided]
+    return Given(load_task(kind, source, **how) if spec.pair else queries, source, notes)
 
 
 def _task_for_model(spec: TaskSpec, data: Any, columns: Mapping[str, str], divide: Divide) -> tuple[Task, list[str]]:

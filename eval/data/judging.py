@@ -22,6 +22,8 @@ DOES = ("give ranges", "choose", "report")
 """What the parts of an only split are for, in their order."""
 RANGES = 512
 """Examples that 8 bits take their ranges from, where they are carved from the only split."""
+MOST_RERANKED = 100
+"""Queries of ``train`` that choose for a reranker, which reads up to a hundred documents for each after every epoch."""
 
 
 def with_test(task: Task) -> tuple[Task, str]:
@@ -70,17 +72,29 @@ def with_train(task: Task) -> tuple[Task, str]:
     return replace(task, splits={**{name: parts[name] for name in reversed(parts)}, **rest}), said
 
 
-def with_choosing(task: Task) -> tuple[Task, str]:
+def with_choosing(task: Task, pairs: bool = False) -> tuple[Task, str]:
     """Return a search in which some queries choose and others report, and what was divided for it.
 
-    Where validation or test alone has queries with judgements, and ``train`` has none, three tenths of them (at most
-    2,000) choose and the rest reports; drawn by a hash of each query, as ``with_test`` does.
+    Where validation or test alone has queries with judgements, three tenths of them (at most 2,000) choose and the rest
+    reports; drawn by a hash of each query, as ``with_test`` does. Of a reranker whose ``train`` and ``test`` have some,
+    a tenth of those of ``train`` (at least 20, at most 100) chooses, unless there are too few.
+
+    Args:
+        task: Queries with their judgements, ``kind: retrieval``.
+        pairs: Whether a reranker learns from ``train``, whose pairs of texts cannot be divided later.
 
     Raises:
-        UserError: There are too few queries.
+        UserError: There are too few queries where one split alone has judgements.
     """
     truth = kind_of(task.spec.kind).truth
-    judged = [name for name, split in task.splits.items() if any(truth in example for example in split)]
+    asked = {name: [query for query in split if truth in query] for name, split in task.splits.items()}
+    judged = [name for name, queries in asked.items() if queries]
+    if pairs and set(judged) == {"train", "test"} and len(asked["train"]) >= 3 * LEAST:
+        pool = Examples(asked["train"], "train")
+        wanted = {"validation": max(LEAST, min(MOST_RERANKED, len(pool) // 10)), "train": len(pool)}
+        parts = _divided(task, pool, wanted)
+        said = f"validation has no judgements, so train was divided: {len(parts['train']):,} queries to learn from, "
+        return replace(task, splits={**task.splits, **parts}), f"{said}{len(parts['validation']):,} choose."
     if judged not in (["validation"], ["test"]):
         return task, ""
     name, pool = _only_split(replace(task, splits={judged[0]: task.splits[judged[0]]}))

@@ -249,6 +249,19 @@ def test_the_recipe_of_an_embedder_reads_the_folder_of_documents(tmp_path):
     assert [step.name for step in recipe.steps] == ["distill.embedding"]
 
 
+@pytest.mark.usefixtures("not_run")
+def test_some_training_queries_choose_for_a_reranker(tmp_path):
+    pytest.importorskip("bm25s")
+    searched(tmp_path, "reranking", ("train", "test"))
+    with pytest.raises(SeenError) as raised:
+        shrink("m", "judged", layers=1)
+    data = tmp_path / "runs" / "m-1l" / "data"
+    assert raised.value.args[0].task.data == str(data)
+    lines = {name: (data / "qrels" / f"{name}.tsv").read_text().splitlines() for name in ("train", "dev", "test")}
+    assert [len(found) for found in lines.values()] == [41, 21, 61]
+    assert not set(lines["train"][1:]) & set(lines["dev"])
+
+
 def test_the_only_judged_queries_are_divided(tmp_path):
     searched(tmp_path, "retrieval", ("test",))
     done = optimize("m", "judged", agreement=0.0)

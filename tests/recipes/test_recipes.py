@@ -54,12 +54,17 @@ def write_beir(task, folder):
     """Write the queries of a task, their documents and judgements in the layout of BEIR."""
     corpus = task.splits["test"][0]["corpus"]
     names = {text: one for one, text in zip(corpus.ids, corpus.texts, strict=True)}
-    queries = {name: [e for e in examples if "id" in e] for name, examples in task.splits.items()}
-    queries["train"] += [  # of a reranker, which learns from pairs
-        {"id": e["group"], "text": e["text_a"], "relevant": {names[e["text_b"]]: e["label"]}}
-        for e in task.splits["train"]
-        if e.get("label")
-    ]
+
+    def asked(example):
+        if "id" in example:
+            return example
+        return {  # a pair that a reranker learns from
+            "id": example["group"],
+            "text": example["text_a"],
+            "relevant": {names[example["text_b"]]: example["label"]},
+        }
+
+    queries = {name: [asked(e) for e in split if "id" in e or e.get("label")] for name, split in task.splits.items()}
     documents = [{"_id": one, "text": text} for one, text in zip(corpus.ids, corpus.texts, strict=True)]
     texts = [{"_id": e["id"], "text": e["text"]} for examples in queries.values() for e in examples]
     for name, rows in (("corpus", documents), ("queries", texts)):

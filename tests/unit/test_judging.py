@@ -93,6 +93,20 @@ class TestQueries:
             some = replace(task, splits={name: task.splits[name] for name in names})
             assert with_choosing(some) == (some, "")
 
+    def test_some_of_train_choose_for_a_reranker(self):
+        task = tiny_task("retrieval", examples=240)
+        some = replace(task, splits={name: task.splits[name] for name in ("train", "test")})
+        found, note = with_choosing(some, pairs=True)
+        assert note == "validation has no judgements, so train was divided: 216 queries to learn from, 24 choose."
+        assert found.test == task.test
+        names = [query["id"] for name in ("train", "validation") for query in found.splits[name]]
+        assert sorted(names) == sorted(query["id"] for query in task.train if "id" in query)
+
+    def test_few_of_a_reranker_all_train(self):
+        task = tiny_task("retrieval", examples=59)
+        some = replace(task, splits={name: task.splits[name] for name in ("train", "test")})
+        assert with_choosing(some, pairs=True) == (some, "")
+
     def test_too_few(self):
         task = tiny_task("retrieval", examples=59)
         with pytest.raises(UserError, match="has 59 examples, too few to learn or choose"):
