@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from eval.kinds.kind_registry import kind_of
+from eval.scores import score
+
 if TYPE_CHECKING:
     from compress.artifact.record import Record
     from compress.recipe import Recipe
     from eval.result import Result
+    from eval.task import Example, TaskSpec
 
 BASELINE = "no teacher"
 """What reports call the baseline."""
@@ -109,3 +113,21 @@ def weak_teacher_notes(recipe: Recipe, own: Result | None) -> list[str]:
         f"{found.high:.3f}], so the teacher has not learned the task as well as it could, and what is retained of it "
         "says little. Train it for longer or at a higher rate (teacher.finetune: epochs, learning_rate), and run again."
     ]
+
+
+def first_stage_notes(spec: TaskSpec, examples: Sequence[Example], own: Result | None) -> list[str]:
+    """Return what the metric is before any model is asked, where a first stage answers, and whether a model is above.
+
+    Args:
+        spec: The task.
+        examples: That were scored.
+        own: Result of the recipe.
+    """
+    answers = kind_of(spec.kind).before_any_model(examples)
+    if not answers:
+        return []
+    alone = score(spec, answers, examples)[spec.metric]
+    note = f"The order of the first stage alone has {spec.metric} {alone:.4f}."
+    if own is not None and own.scores[spec.metric] <= alone:
+        note += f" {own.name} is not above it, so on this data it brings nothing, whatever it retains of its teacher."
+    return [note]

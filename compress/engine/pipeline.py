@@ -16,7 +16,7 @@ from compress.artifact.artifact import Artifact, load_model
 from compress.artifact.record import library_versions
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
-from compress.engine.baseline import BASELINE, baseline_notes, weak_teacher_notes, without_teacher
+from compress.engine.baseline import BASELINE, baseline_notes, first_stage_notes, weak_teacher_notes, without_teacher
 from compress.engine.beside_scores import with_more
 from compress.engine.claim_file import claim_of, fix_claim
 from compress.engine.kept_results import answered_once, keep_results, kept_results, measured_from
@@ -143,6 +143,7 @@ def _carried_out(recipe: Recipe, prepared: Prepared, out: Path, earlier: Path | 
             others, unrun = _ablated(recipe, prepared, out)
             results, more = evaluate(recipe, prepared, artifact, exports, out, others)
         own = next((result for result in results if result.name == artifact.name), None)
+        examples = prepared.task.splits[prepared.roles.report] if prepared.roles is not None else None
         write_card(artifact, artifact.lineage, out / MODEL, own)
         notes = [
             *_notes(recipe, prepared),
@@ -151,9 +152,9 @@ def _carried_out(recipe: Recipe, prepared: Prepared, out: Path, earlier: Path | 
             *more,
             *_baseline_notes(artifact, out),
             *weak_teacher_notes(recipe, own),
+            *first_stage_notes(prepared.task.spec, examples or (), own),
             told(read_looks(out)),
         ]
-        examples = prepared.task.splits[prepared.roles.report] if prepared.roles is not None else None
         page = _report(recipe, artifact, results, out, notes, exports, examples)
         track_results(results)
     return Run(artifact, out, exports, results, page, tuple(notes))

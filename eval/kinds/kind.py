@@ -204,6 +204,11 @@ class Kind(Learning):
         """Return the fields that a test of robustness perturbs (``eval.stress``): texts, or lists of words."""
         return tuple(name for name in self.inputs(example) if self.words or name not in self.lists)
 
+    def before_any_model(self, examples: Sequence[Example]) -> list[Answer]:
+        """Return what is answered before a model is asked, as a first stage does; by default nothing."""
+        del examples
+        return []
+
     # ---- the network
 
     def outputs(self, labels: Sequence[str]) -> int:

@@ -54,6 +54,11 @@ class Reranking(RankedDocuments, Regression):
         names = example.get("candidates", ())
         return [(example["text"][:LONGEST], example["corpus"].text_of(names[0])[:LONGEST] if names else "")]
 
+    def before_any_model(self, examples: Sequence[Example]) -> list[Answer]:
+        """Return the documents in the order of the first stage."""
+        names = [example["candidates"] for example in examples]
+        return [self.answer_of(own, -np.arange(len(own))) for own in names]
+
     def completed(
         self, examples: Sequence[Example], answers: Sequence[Answer], outputs: Sequence[Array], read: Read
     ) -> list[Answer]:

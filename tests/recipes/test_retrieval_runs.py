@@ -73,6 +73,12 @@ def test_every_model_is_measured_by_its_rankings(scene):
     assert "ndcg@10" in (folder / "run" / "model" / "README.md").read_text(encoding="utf-8")
 
 
+def test_a_reranker_is_told_what_its_first_stage_has(scene):
+    folder, kind = scene
+    page = (folder / "run" / "report.html").read_text(encoding="utf-8")
+    assert ("The order of the first stage alone has ndcg@10 " in page) == (kind == "reranking")
+
+
 def test_exports_are_measured_with_the_forms_of_an_index_too(scene):
     folder, kind = scene
     figures = {result["name"]: result for result in json.loads((folder / "run" / "results.json").read_text())}

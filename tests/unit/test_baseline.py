@@ -7,11 +7,18 @@ import pytest
 from compress.artifact.record import Record
 from compress.distill.labels import LabelTraining
 from compress.distill.logits import LogitDistillation
-from compress.engine.baseline import baseline_differences, baseline_notes, weak_teacher_notes, without_teacher
+from compress.engine.baseline import (
+    baseline_differences,
+    baseline_notes,
+    first_stage_notes,
+    weak_teacher_notes,
+    without_teacher,
+)
 from compress.engine.cost_plan import updates_of
 from compress.recipe import Recipe, parse_recipe
 from eval.proof.paired_statistics import Interval
 from teachers.training.config import Training
+from tests.tiny import tiny_spec
 
 
 def record(technique, **more):
@@ -98,3 +105,15 @@ def test_a_teacher_that_is_outdone_beyond_chance_is_told(recipe, low, verdict, s
         assert "teacher.finetune: epochs, learning_rate" in note
     assert not weak_teacher_notes(parse_recipe(recipe), None)
     assert not weak_teacher_notes(parse_recipe(recipe), SimpleNamespace(name="small", comparison=None))
+
+
+@pytest.mark.parametrize(("reached", "more"), [(0.9, ""), (0.8, " small is not above it, so on this data it brings")])
+def test_what_a_first_stage_has_without_a_model(reached, more):
+    """One relevant document stands first, another second: nDCG is the mean of 1 and 1 / log2(3)."""
+    found = [{"candidates": ["a", "b"], "relevant": {name: 1}} for name in ("a", "b")]
+    own = SimpleNamespace(name="small", scores={"ndcg@10": reached})
+    (note,) = first_stage_notes(tiny_spec("reranking"), found, own)
+    assert note.startswith(f"The order of the first stage alone has ndcg@10 0.8155.{more}")
+    assert (" small" in note) == bool(more)
+    assert first_stage_notes(tiny_spec("reranking"), found, None) == [note.partition(" small")[0]]
+    assert not first_stage_notes(tiny_spec("retrieval"), found, own)
