@@ -50,8 +50,7 @@ class Training(RenamedFields):
         eps: AdamW's guard against division by zero.
         max_grad_norm: Gradients are scaled down to this norm; 0 switches it off.
         dropout: Probability of every dropout of the network while it is trained, in hidden states, attention and head;
-            None takes what its config says, 0.1 for BERT. A small network that is trained briefly often learns more
-            with 0, and is trained faster.
+            None takes what its config says, 0.1 for BERT. With 0 a training on a CPU is faster.
         group_by_length: Whether a batch holds examples of similar length.
         precision: Number format of the forward pass; ``auto`` takes what ``accelerate launch --mixed_precision`` was
             given (``ACCELERATE_MIXED_PRECISION``); without it bf16 on a GPU that has it, fp32 elsewhere.
