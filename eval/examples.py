@@ -148,3 +148,8 @@ class Asks(Protocol):
     def class_weights(self) -> tuple[float, ...] | None:
         """Weight of each label in the loss."""
         ...
+
+    @property
+    def negatives(self) -> int:
+        """Documents that are not relevant, of which each training query has so many."""
+        ...

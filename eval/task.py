@@ -60,6 +60,8 @@ class TaskSpec(BaseModel):
         beams: For seq2seq: beginnings that a beam search keeps; 1 writes the likeliest token each time.
         length_penalty: For seq2seq with beams: the power of its length that the log-probability of a text is divided
             by; higher values prefer longer texts.
+        negatives: For retrieval and reranking: documents of the first stage, the best that are not relevant, that are
+            learned from beside the relevant ones of each training query.
 
     Examples:
         >>> TaskSpec(kind="classification", labels=("bad", "good"), pair=True).outputs
@@ -86,6 +88,7 @@ class TaskSpec(BaseModel):
     target_length: int = Field(default=128, ge=2, exclude_if=lambda value: value == 128)
     beams: int = Field(default=1, ge=1, le=64, exclude_if=lambda value: value == 1)
     length_penalty: float = Field(default=1.0, ge=0, exclude_if=lambda value: value == 1)
+    negatives: int = Field(default=4, ge=1, exclude_if=lambda value: value == 4)
 
     @model_validator(mode="after")
     def _one_threshold_each(self) -> TaskSpec:

@@ -177,16 +177,18 @@ def _refuse_augmentation(recipe: Recipe, task: Task, prepared: Prepared) -> None
 
 
 def _unreadable_models(recipe: Recipe) -> list[str]:
-    """Return what is wrong with the models by themselves, which wrong data would hide."""
+    """Return what is wrong with the models by themselves, which wrong data would hide; no head is asked for."""
     from compress.artifact.artifact import load_model
     from compress.artifact.store import is_artifact
+    from eval.kinds.kind_registry import kind_of
 
     found: list[str] = []
     if recipe.teacher is None:
         return found
+    kind = "embedding" if recipe.task is None or not kind_of(recipe.task.kind).writes else recipe.task.kind
     for source in dict.fromkeys(recipe.teacher.models):
         try:
-            task = None if is_artifact(source) else TaskSpec(kind="masked-lm")
+            task = None if is_artifact(source) else TaskSpec(kind=kind)
             load_model(source, task, accept_incomplete=recipe.teacher.accept_incomplete)
         except UserError as error:
             found += error.problems

@@ -59,6 +59,8 @@ class TaskBlock(Block):
             time.
         length_penalty: For seq2seq with beams: the power of its length that the score of a text is divided by; by
             default 1.
+        negatives: For retrieval and reranking: documents of the first stage, the best that are not relevant, that are
+            learned from beside the relevant ones of each training query; by default 4.
         class_weights: Weight of each label in the task loss, or ``balanced``.
         choose_thresholds: For multilabel: whether the probability from which a label is answered is chosen for each
             label, on the examples that choose; else it is 0.5. For qa-with-null: whether the null threshold is; it is
@@ -84,6 +86,7 @@ class TaskBlock(Block):
     target_length: int | None = Field(default=None, ge=2)
     beams: int | None = Field(default=None, ge=1)
     length_penalty: float | None = Field(default=None, ge=0)
+    negatives: int | None = Field(default=None, ge=1)
     class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(allow_inf_nan=True)]] | None = None
     choose_thresholds: bool | None = None
     on_bad: Literal["refuse", "skip"] = "refuse"

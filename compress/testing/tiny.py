@@ -291,7 +291,11 @@ def _queries(kind: KindName, chance: random.Random, split: str, examples: int) -
         found.append({**query, "relevant": {f"{person}-{place}": 1}})
     if split != "train":
         return found
-    return kind_of(kind).query_pairs(found) if kind == "reranking" else [*found, *({"text": text} for text in texts)]
+    return (
+        kind_of(kind).query_pairs(TaskSpec(kind=kind), found)
+        if kind == "reranking"
+        else [*found, *({"text": text} for text in texts)]
+    )
 
 
 def _mood(chance: random.Random, good: bool) -> str:

@@ -32,6 +32,7 @@ def specification(kind: str, metric: str | Function | None, **given: Any) -> Tas
     of_others = {
         "has no vectors": () if own.vectors else ("pooling", "normalize", *(() if own.writes else ("prompt",))),
         "writes no text": () if own.writes else ("target_length", "beams", "length_penalty"),
+        "searches no documents": () if own.searches else ("negatives",),
     }
     if named := [(name, why) for why, names in of_others.items() for name in names if given.get(name) is not None]:
         raise UserError(*(f"{name}: {kind} {why}; leave it out" for name, why in named))
@@ -79,6 +80,8 @@ def as_made_for(spec: TaskSpec, kind: str | None = None) -> dict[str, Any]:
         how |= {"pooling": spec.pooling, "normalize": spec.normalize, "prompt": spec.prompt}
     if kind_of(spec.kind).writes and kind in (None, spec.kind):
         how |= {name: getattr(spec, name) for name in ("prompt", "target_length", "beams", "length_penalty")}
+    if kind_of(spec.kind).searches and kind in (None, spec.kind):
+        how["negatives"] = spec.negatives
     return how
 
 

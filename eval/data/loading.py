@@ -185,6 +185,7 @@ def load_task(
     target_length: int | None = None,
     beams: int | None = None,
     length_penalty: float | None = None,
+    negatives: int | None = None,
     class_weights: Weights | None = None,
     choose_thresholds: bool | None = None,
     on_bad: str = "refuse",
@@ -227,6 +228,7 @@ def load_task(
         target_length: For seq2seq: most tokens that are written, and of a target that are learned; by default 128.
         beams: For seq2seq: beginnings that a beam search keeps; by default 1, which takes the likeliest token.
         length_penalty: For seq2seq with beams: as in ``TaskSpec``; by default 1.
+        negatives: For retrieval and reranking: as in ``TaskSpec``; by default 4.
         class_weights: ``balanced`` (n / (classes * count), over the whole train split), or the weight of some labels,
             where others weigh 1; for multilabel that of its examples, against those without it.
         choose_thresholds: For multilabel: whether whatever is trained gets, for each label, the probability from which
@@ -272,6 +274,7 @@ def load_task(
         target_length=target_length,
         beams=beams,
         length_penalty=length_penalty,
+        negatives=negatives,
         choose_thresholds=choose_thresholds,
     )
     columns, label_map, limit = dict(columns or {}), dict(label_map or {}), dict(limit or {})
@@ -298,7 +301,7 @@ def load_task(
     if misfit:
         raise UserError(f"metric: {misfit}")
     splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
-    splits = _arranged(checker.kind, splits)
+    splits = _arranged(checker.kind, spec, splits)
     named = (files or {}).values() if data is None else [data]
     return Task(spec, splits, "" if in_memory(data) else ", ".join(map(str, named)))
 
@@ -311,11 +314,11 @@ def _found(spec: TaskSpec, checker: Checker, metric: str | None) -> dict[str, An
     return {"labels": tuple(checker.labels or ()), "pair": pair, "metric": metric or default_metric(spec.kind, pair)}
 
 
-def _arranged(kind: Kind, splits: Mapping[str, Examples]) -> dict[str, Examples]:
+def _arranged(kind: Kind, spec: TaskSpec, splits: Mapping[str, Examples]) -> dict[str, Examples]:
     """Return the splits as the kind learns from them and measures them."""
     skipped = {name: split.skipped for name, split in splits.items()}
     joined = skipped.get("train", 0) + skipped.get("unlabeled", 0)
-    found = kind.arranged(splits)
+    found = kind.arranged(spec, splits)
     if "unlabeled" not in found:  # its texts stand in train
         skipped["train"] = joined
     return {

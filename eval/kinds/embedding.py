@@ -60,8 +60,9 @@ class Embedding(Kind):
         """Return the number of a pair, or the class of a text."""
         return labels.score(value) if "text_a" in example else labels.label(value)
 
-    def arranged(self, splits: Mapping[str, Sequence[Example]]) -> dict[str, Sequence[Example]]:
+    def arranged(self, spec: Asks, splits: Mapping[str, Sequence[Example]]) -> dict[str, Sequence[Example]]:
         """Return the splits with the texts of ``unlabeled`` at the end of ``train``."""
+        del spec
         rest = {name: split for name, split in splits.items() if name not in ("train", "unlabeled")}
         texts = [example for name in ("train", "unlabeled") for example in splits.get(name, ())]
         return {"train": texts, **rest} if texts else rest

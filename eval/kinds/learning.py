@@ -38,8 +38,9 @@ class Learning(Reading):
     texts_alone: bool = False
     independent: bool = False
 
-    def arranged(self, splits: Mapping[str, Sequence[Example]]) -> dict[str, Sequence[Example]]:
+    def arranged(self, spec: Asks, splits: Mapping[str, Sequence[Example]]) -> dict[str, Sequence[Example]]:
         """Return the examples of all splits as they are learned from and measured; by default as they were read."""
+        del spec
         return dict(splits)
 
     def learnable(self, example: Example) -> bool:
@@ -50,8 +51,9 @@ class Learning(Reading):
         """Return the pairs of texts, ``text_a`` and ``text_b``, that examples hold, with what is known of them."""
         return [example for example in examples if TEXTS[0] in example]
 
-    def query_pairs(self, examples: Sequence[Example]) -> list[Example]:
+    def query_pairs(self, spec: Asks, examples: Sequence[Example]) -> list[Example]:
         """Return the pairs of a query with several passages, right and wrong ones; by default ``text_pairs``."""
+        del spec
         return self.text_pairs(examples)
 
     def learned(self, features: Sequence[Feature], settings: Reads) -> list[Feature]:

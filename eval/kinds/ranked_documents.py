@@ -21,8 +21,6 @@ RANKED = 100
 """Documents of a ranking that are kept."""
 COMPARED_DOCUMENTS = 10
 """Documents at the top of two rankings that are compared."""
-NEGATIVES = 4
-"""Documents of the first stage, the best that are not relevant, that stand beside the relevant ones of a query."""
 
 
 class RankedDocuments(Kind):
@@ -58,12 +56,12 @@ class RankedDocuments(Kind):
         (read,) = self.parts(example, pair=True)
         return {"text": read} if isinstance(read, str) else dict(zip(TEXTS, read, strict=True))
 
-    def query_pairs(self, examples: Sequence[Example]) -> list[Example]:
-        """Return each query with its relevant documents, and with ``NEGATIVES`` of its candidates that are not."""
+    def query_pairs(self, spec: Asks, examples: Sequence[Example]) -> list[Example]:
+        """Return each query with its relevant documents, and with ``spec.negatives`` of its candidates that are not."""
         found: list[Example] = []
         for example in with_candidates(examples):
             corpus, relevant = example["corpus"], example["relevant"]
-            others = [name for name in example["candidates"] if relevant.get(name, 0) <= 0][:NEGATIVES]
+            others = [name for name in example["candidates"] if relevant.get(name, 0) <= 0][: spec.negatives]
             negatives = [(example["text"], corpus.text_of(name), 0.0) for name in others]
             found += [
                 {"text_a": query, "text_b": document, "label": grade, "group": example["id"]}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.examples import Answer, Array, Example, Feature
+from eval.examples import Answer, Array, Asks, Example, Feature
 from eval.kinds.ranked_documents import RANKED, RankedDocuments, Read, by_corpus, with_candidates
 from eval.kinds.regression import Regression
 
@@ -34,10 +34,10 @@ class Reranking(RankedDocuments, Regression):
         """Return that a query and a document are read together."""
         return True if "corpus" in example or "text_a" in example else None
 
-    def arranged(self, splits: Mapping[str, Sequence[Example]]) -> dict[str, Sequence[Example]]:
+    def arranged(self, spec: Asks, splits: Mapping[str, Sequence[Example]]) -> dict[str, Sequence[Example]]:
         """Give every query its candidates, and make pairs of the training queries; texts alone are left out."""
         return {
-            name: self.query_pairs(found) if name == "train" else found
+            name: self.query_pairs(spec, found) if name == "train" else found
             for name, found in ((name, with_candidates(split)) for name, split in splits.items())
             if found
         }

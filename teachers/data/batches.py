@@ -77,20 +77,25 @@ class LengthGroupedBatches(Sampler[list[int]]):
         if self.group:
             batches = [batches[i] for i in generator.permutation(len(batches))]
             if self.epoch == 0:
-                longest = max(range(len(batches)), key=lambda i: int(self.lengths[batches[i]].max()))
+                longest = max(range(len(batches)), key=lambda i: self._cost(batches[i]))
                 batches[0], batches[longest] = batches[longest], batches[0]
         return iter(batches)
+
+    def _cost(self, batch: list[int]) -> int:
+        """Return what says which batch takes most memory: its longest row."""
+        return int(self.lengths[batch].max())
 
 
 class WholeGroupBatches(LengthGroupedBatches):
     """Batches of rows in which no group of rows is cut; the order of groups is that of their longest rows.
 
-    A batch holds as many groups as would fit if all were as large as the largest, so their number is the same in every
-    epoch; one group at the least.
+    Each batch holds as many groups as fit if they are of the mean size, so that the number of batches is the same in
+    every epoch; one group at the least. Where sizes differ a batch may have more rows than ``batch_size``; the one that
+    takes most memory comes first.
 
     Args:
         lengths: Tokens of each row.
-        batch_size: Most rows a batch, unless a single group has more.
+        batch_size: Rows of a batch; exceeded by large groups alone.
         seed: Seed of the shuffle.
         group: False leaves the groups shuffled without grouping by length.
         together: The number of each row's group; without it each row is one.
@@ -109,11 +114,15 @@ class WholeGroupBatches(LengthGroupedBatches):
             members.setdefault(number, []).append(row)
         self.members = list(members.values())
         longest = [max(lengths[row] for row in rows) for rows in self.members]
-        super().__init__(longest, max(1, batch_size // max(map(len, self.members))), seed, group)
+        super().__init__(longest, max(1, batch_size * len(self.members) // max(1, len(lengths))), seed, group)
 
     def __iter__(self) -> Iterator[list[int]]:
         for numbers in super().__iter__():
             yield [row for number in numbers for row in self.members[number]]
+
+    def _cost(self, batch: list[int]) -> int:
+        """Return the tokens of its groups once they are padded."""
+        return super()._cost(batch) * sum(len(self.members[number]) for number in batch)
 
 
 class MixedBatches:

@@ -113,6 +113,14 @@ class TestPairs:
             assert longest in next(iter(batches)), "the longest first, so that a run out of memory shows at once"
         assert len(WholeGroupBatches([3] * 6, 2, seed=1, together=[0, 0, 0, 0, 1, 1])) == 2, "a large group stays whole"
 
+    def test_one_large_group_leaves_the_others_in_full_batches(self):
+        groups = [i // 5 for i in range(200)] + [40] * 30
+        batches = WholeGroupBatches([7] * 230, 60, seed=5, together=groups)
+        found = list(batches)
+        assert len(found) == len(batches) == 5, "ten groups each; two, if all were as large as the largest"
+        assert len(found[0]) == max(map(len, found)), "the one with most rows first: a run out of memory shows at once"
+        assert sorted(row for batch in found for row in batch) == list(range(230))
+
     @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
     def test_the_loss_of_a_batch_is_that_of_its_pairs(self, loss):
         student = tiny_taskmodel("bert", TASK.spec)

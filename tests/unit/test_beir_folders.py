@@ -82,6 +82,20 @@ def test_documents_without_words_have_no_candidates(tmp_path):
     assert [query["candidates"] for query in load_task("reranking", tmp_path).test] == [[], []]
 
 
+def test_the_task_says_how_many_documents_that_are_not_relevant_are_learned_from(tmp_path):
+    pytest.importorskip("bm25s", reason="the first stage of reranking needs bm25s: the extra retrieval")
+    films = [{"_id": f"d{i}", "text": f"film number {i}"} for i in range(8)]
+    write(tmp_path, films, [{"_id": "q", "text": "which film?"}], ["q\td3\t1"])
+    (tmp_path / "qrels" / "test.tsv").rename(tmp_path / "qrels" / "train.tsv")
+    for given, expected in (({}, 4), ({"negatives": 6}, 6), ({"negatives": 100}, 7)):
+        task = load_task("reranking", tmp_path, **given)
+        assert [pair["label"] for pair in task.train] == [1.0] + [0.0] * expected
+    with pytest.raises(UserError, match="negatives: classification searches no documents; leave it out"):
+        load_task("classification", [{"text": "a", "label": "b"}], negatives=3)
+    with pytest.raises(UserError, match="negatives: got 0"):
+        load_task("reranking", tmp_path, negatives=0)
+
+
 def test_ids_that_do_not_match_are_counted_and_named(tmp_path):
     found = refused(tmp_path, qrels=[*RIGHT, "q\tx\t1", "q\ty\t1", "z\td\t1"])
     assert found == (

@@ -126,6 +126,21 @@ def test_wrong_data_does_not_hide_that_a_model_is_right(scene, tmp_path):
     assert "pruned heads" not in str(caught.value)
 
 
+@pytest.mark.parametrize("family", ["mpnet", "gpt2", "xlnet"])
+def test_an_encoder_that_is_still_to_be_fine_tuned_is_not_blamed_for_what_is_wrong_elsewhere(scene, family, tmp_path):
+    model = tiny_taskmodel(family, tiny_spec("embedding"))
+    model.model.save_pretrained(tmp_path / "base")
+    model.tokenizer.save_pretrained(tmp_path / "base")
+    teacher = {"model": str(tmp_path / "base"), "finetune": QUICK}
+    recipe = plain(scene, student={"from": str(tmp_path / "nowhere")}).model_copy(
+        update={"teacher": TeacherBlock.model_validate(teacher)}
+    )
+    with pytest.raises(UserError) as caught:
+        preview(recipe)
+    (problem,) = caught.value.problems
+    assert "nowhere" in problem
+
+
 @pytest.mark.parametrize("made", ["stock", "a plain model"])
 def test_the_task_of_the_recipe_is_asked_in_the_order_of_the_models_own_labels(scene, made):
     spec = tiny_spec().model_copy(update={"labels": ("good", "bad"), "max_length": 17, "class_weights": (3.0, 1.0)})

@@ -11,7 +11,6 @@ from compress.registry import get
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
-from eval.kinds.ranked_documents import NEGATIVES
 from eval.task import Examples
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import save_taskmodel
@@ -45,15 +44,17 @@ def trained(step, tmp_path, seed=1):
 def test_relevant_documents_stand_before_those_that_bm25_finds():
     pytest.importorskip("bm25s")
     query = QUERIES[0]
-    found = [pair for pair in kind_of("retrieval").query_pairs(TASK.train) if pair["group"] == query["id"]]
+    found = [pair for pair in kind_of("retrieval").query_pairs(TASK.spec, TASK.train) if pair["group"] == query["id"]]
     (right,) = query["relevant"]
-    assert [pair["label"] for pair in found] == [1.0] + [0.0] * NEGATIVES
+    assert [pair["label"] for pair in found] == [1.0] + [0.0] * 4
     assert found[0]["text_b"] == query["corpus"].text_of(right)
     person, place = right.split("-")
     for pair in found:
         assert pair["text_a"] == query["text"]
         assert person in pair["text_b"] or place in pair["text_b"]
     assert kind_of("retrieval").text_pairs([query]) == found[:1]
+    fewer = kind_of("retrieval").query_pairs(TASK.spec.model_copy(update={"negatives": 2}), [query])
+    assert fewer == found[:3]
 
 
 def test_contrastive_distillation_learns_to_find_the_documents_of_queries(tmp_path):

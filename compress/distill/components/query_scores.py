@@ -78,7 +78,7 @@ class QueryDistillation(Distillation):
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the pairs: the task of an embedder may have single texts as well."""
         kind = kind_of(spec.kind)
-        return Examples(kind.query_pairs(examples), examples.name, examples.skipped) if kind.vectors else examples
+        return Examples(kind.query_pairs(spec, examples), examples.name, examples.skipped) if kind.vectors else examples
 
     def make_objective(self, inputs: Inputs) -> FromTeacher:
         """Return the loss with the cross-encoder, or with the teacher in ``inputs``."""
