@@ -50,6 +50,7 @@ PAGES = {
         "few-labels-pooling",
         "few-labels-pooling-agnews",
         "few-labels-pooling-emotions",
+        "few-labels-dropout",
     ),
     "pruning": ("prune-intents",),
     "quantization": ("quantize-intents",),
