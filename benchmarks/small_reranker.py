@@ -1,10 +1,10 @@
-"""Make the reranker of three layers from which students of benchmarks/studies/reranking-squad.yaml start.
+"""Make the rerankers of three or six layers from which students of benchmarks/studies/reranking-squad.yaml start.
 
-    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.small_reranker --out runs
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.small_reranker --out runs [--layers 6]
 
-It runs the recipes qnli-three-layers and squad-three-layers one after the other, 7 and 22 minutes on one core, on the
-questions of ``squad1`` that benchmarks.data.squad_documents makes a search of. What is there is not made again, and an
-interrupted training goes on.
+It runs the recipes qnli-three-layers and squad-three-layers one after the other, on the questions of ``squad1`` that
+benchmarks.data.squad_documents makes a search of: 7 and 22 minutes on one core. Six layers read all questions twice,
+which is work for a GPU. What is there is not made again, and an interrupted training goes on.
 """
 
 from __future__ import annotations
@@ -19,10 +19,31 @@ from compress.cli import main as compress
 RECIPES = Path(__file__).parents[1] / "compress" / "recipes"
 QUESTIONS = 12_000
 """More than the split has that is learned from."""
+RECIPE_OF = {"qnli": "qnli-three-layers.yaml", "squad": "squad-three-layers.yaml"}
+LAYERS: dict[int, tuple[str, dict[str, tuple[str, ...]]]] = {
+    3: ("three", {"qnli": (), "squad": ()}),
+    6: (
+        "six",
+        {
+            "qnli": ("teacher.shape.layers=[0, 1, 2, 3, 4, 5]",),
+            "squad": (
+                f"task.limit.train={QUESTIONS}",
+                "teacher.finetune.epochs=2",
+                "teacher.finetune.learning_rate=2.0e-4",
+                "teacher.finetune.batch_size=120",
+            ),
+        },
+    ),
+}
+"""Layers -> how a folder is called after them, and what its recipes have otherwise."""
 
 
-def made(out: Path) -> Path:
-    """Train it below ``out``, or find it there; return its folder.
+def made(out: Path, layers: int = 3) -> Path:
+    """Train one below ``out``, or find it there; return its folder.
+
+    Args:
+        out: Folder of the runs.
+        layers: How many it has; one of ``LAYERS``.
 
     Raises:
         SystemExit: If a training ended in an error, which it has said.
@@ -30,10 +51,14 @@ def made(out: Path) -> Path:
     documents = squad_documents.written(
         Path(os.environ["COMPRESS_DATA"]) / "squad1", out / "squad_search_all", QUESTIONS
     )
-    pairs, reranker = out / "qnli-three-layers", out / "squad-three-layers"
-    for folder, values in ((pairs, ()), (reranker, (f"task.data={documents}", f"teacher.model={pairs}"))):
-        sets = [word for value in values for word in ("--set", value)]
-        recipe = RECIPES / f"{folder.name}.yaml"
+    called, own = LAYERS[layers]
+    pairs, reranker = out / f"qnli-{called}-layers", out / f"squad-{called}-layers"
+    for folder, name, values in (
+        (pairs, "qnli", ()),
+        (reranker, "squad", (f"task.data={documents}", f"teacher.model={pairs}")),
+    ):
+        sets = [word for value in (*own[name], *values) for word in ("--set", value)]
+        recipe = RECIPES / RECIPE_OF[name]
         if not (folder / "config.json").is_file() and compress(
             ["teach", "--recipe", str(recipe), "--out", str(folder), *sets]
         ):
@@ -45,7 +70,9 @@ def main() -> None:
     """Make it and say where it is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs"))
-    print(made(parser.parse_args().out))
+    parser.add_argument("--layers", type=int, choices=LAYERS, default=3)
+    given = parser.parse_args()
+    print(made(given.out, given.layers))
 
 
 if __name__ == "__main__":
