@@ -27,7 +27,7 @@ class QBert(RecoveryTechnique):
     Sensitivity of a layer: ``Ω = |mean λ| + std λ``, λ being the top eigenvalue of the Hessian of the loss with respect
     to the layer's weight matrices, by power iteration on several portions of the training data, without dropout.
     Every matrix is cut into groups of outputs, and a group has the grid ``x̂ = round((x - min) / D) · D + min`` with
-    ``D = (max - min) / (2^bits - 1)``. While the model is trained, weights are rounded so at every step and inputs of
+    ``D = (max - min) / (2^bits - 1)``, of the range without its ends (``clip``). While the model is trained, weights are rounded so at every step and inputs of
     the layers to 8 bits between moving averages of minimum and maximum; gradients pass the rounding unchanged.
 
     Where an earlier step has pruned weights, the grid of their matrix has an exact 0, which the paper's has not:
@@ -47,7 +47,8 @@ class QBert(RecoveryTechnique):
         position_bits: Bits of the other tables. The paper found positions more sensitive than words.
         activation_bits: Bits of activations while training; None leaves them in float.
         momentum: Of the moving averages.
-        clip: Part of a group's weights left out at either end of its range; 0.001 is in the authors' code.
+        clip: Part of a group's weights left out at either end of its range. Default 0.001, as in the authors' code; the
+            paper does not speak of it. With 0 the largest weights alone say how fine the steps of the others are.
         portions: Portions of the training data that give an eigenvalue each.
         portion_examples: Examples of a portion; None takes the paper's tenth of the data, which is far slower.
         power_steps: Most products with the Hessian for one eigenvalue; 100 in the authors' code.
@@ -77,7 +78,7 @@ class QBert(RecoveryTechnique):
     """
 
     name: ClassVar[str] = "quantize.qbert"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
@@ -92,7 +93,7 @@ class QBert(RecoveryTechnique):
     position_bits: Bits = 8
     activation_bits: Literal[4, 8] | None = 8
     momentum: float = Field(default=0.99, ge=0, lt=1)
-    clip: float = Field(default=0.0, ge=0, lt=0.5)
+    clip: float = Field(default=0.001, ge=0, lt=0.5)
     portions: int = Field(default=10, ge=1)
     portion_examples: int | None = Field(default=32, ge=1)
     power_steps: int = Field(default=100, ge=1)
