@@ -27,8 +27,9 @@ class QBert(RecoveryTechnique):
     Sensitivity of a layer: ``Ω = |mean λ| + std λ``, λ being the top eigenvalue of the Hessian of the loss with respect
     to the layer's weight matrices, by power iteration on several portions of the training data, without dropout.
     Every matrix is cut into groups of outputs, and a group has the grid ``x̂ = round((x - min) / D) · D + min`` with
-    ``D = (max - min) / (2^bits - 1)``, of the range without its ends (``clip``). While the model is trained, weights are rounded so at every step and inputs of
-    the layers to 8 bits between moving averages of minimum and maximum; gradients pass the rounding unchanged.
+    ``D = (max - min) / (2^bits - 1)``, of the range without its ends (``clip``). While the model is trained, weights
+    are rounded so at every step and inputs of the layers to 8 bits between moving averages of minimum and maximum;
+    gradients pass the rounding unchanged.
 
     Where an earlier step has pruned weights, the grid of their matrix has an exact 0, which the paper's has not:
     ``x̂ = (q - z) · D`` with ``z = round(-min / D)``, the same grid moved by at most half a step. Pruned weights stay 0

@@ -97,6 +97,17 @@ def test_clipping_leaves_out_the_ends():
     assert packed.matrix().max().item() == pytest.approx((low + 255 * step).item())
 
 
+@pytest.mark.parametrize("clip", [0.0, 0.001, 0.01, 0.49])
+@pytest.mark.parametrize("columns", [1, 2, 7, 1500])
+def test_the_ends_are_quantiles_of_each_group(columns, clip):
+    weight = torch.randn(6, columns, generator=torch.Generator().manual_seed(columns))
+    step, low = asymmetric(weight, 4, 2, clip=clip)
+    groups = weight.reshape(3, -1)
+    wanted = [groups.quantile(place, dim=1, keepdim=True) for place in (clip, 1 - clip)]
+    torch.testing.assert_close(low, wanted[0])
+    torch.testing.assert_close(low + 15 * step, wanted[1], atol=1e-5, rtol=1e-5)
+
+
 def _linear(weight):
     made = nn.Linear(weight.shape[1], weight.shape[0])
     made.weight = nn.Parameter(weight)
