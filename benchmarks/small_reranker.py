@@ -19,9 +19,8 @@ from compress.cli import main as compress
 RECIPES = Path(__file__).parents[1] / "compress" / "recipes"
 QUESTIONS = 12_000
 """More than the split has that is learned from."""
-RECIPE_OF = {"qnli": "qnli-three-layers.yaml", "squad": "squad-three-layers.yaml"}
 LAYERS: dict[int, tuple[str, dict[str, tuple[str, ...]]]] = {
-    3: ("three", {"qnli": (), "squad": ()}),
+    3: ("three", {}),
     6: (
         "six",
         {
@@ -57,8 +56,8 @@ def made(out: Path, layers: int = 3) -> Path:
         (pairs, "qnli", ()),
         (reranker, "squad", (f"task.data={documents}", f"teacher.model={pairs}")),
     ):
-        sets = [word for value in (*own[name], *values) for word in ("--set", value)]
-        recipe = RECIPES / RECIPE_OF[name]
+        sets = [word for value in (*own.get(name, ()), *values) for word in ("--set", value)]
+        recipe = RECIPES / f"{name}-three-layers.yaml"
         if not (folder / "config.json").is_file() and compress(
             ["teach", "--recipe", str(recipe), "--out", str(folder), *sets]
         ):

@@ -185,7 +185,7 @@ def _unreadable_models(recipe: Recipe) -> list[str]:
     found: list[str] = []
     if recipe.teacher is None:
         return found
-    kind = "embedding" if recipe.task is None or not kind_of(recipe.task.kind).writes else recipe.task.kind
+    kind = recipe.task.kind if recipe.task is not None and kind_of(recipe.task.kind).writes else "embedding"
     for source in dict.fromkeys(recipe.teacher.models):
         try:
             task = None if is_artifact(source) else TaskSpec(kind=kind)
