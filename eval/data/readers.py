@@ -48,12 +48,29 @@ def read(path: Path) -> Iterator[Row]:
 
 
 def read_text(path: Path) -> Iterator[Row]:
-    """Yield one ``text`` a line; blank lines (ends of documents) are left out."""
+    """Yield one ``text`` a line. Blank lines are left out; if they part documents, each is a ``group`` of its lines."""
+    several, document = _several_documents(path), 1
     for where, line in text_lines(path):
         if line is None:
             yield Row(where, problem=NOT_UTF8)
-        elif line.strip():
-            yield Row(where, {"text": line.strip()})
+        elif not line.strip():
+            document += 1
+        else:
+            values = {"text": line.strip()}
+            yield Row(where, values | {"group": f"document {document}"} if several else values)
+
+
+def _several_documents(path: Path) -> bool:
+    """Return whether a blank line stands between lines of text."""
+    written = ended = False
+    for _, line in text_lines(path):
+        if line is not None and not line.strip():
+            ended = written
+        elif ended:
+            return True
+        else:
+            written = True
+    return False
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:

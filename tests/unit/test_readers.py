@@ -80,8 +80,19 @@ class TestLines:
     @pytest.mark.parametrize("packed", ["", ".gz"])
     def test_text(self, tmp_path, packed):
         path = write(tmp_path / f"train.txt{packed}", "one paragraph \r\n\n\u3000next one\n  \nlast\x85one")
-        assert values(path) == [{"text": "one paragraph"}, {"text": "next one"}, {"text": "last\x85one"}]
+        texts = ("one paragraph", "next one", "last\x85one")
+        assert values(path) == [
+            {"text": text, "group": f"document {document}"} for text, document in zip(texts, (1, 2, 3), strict=True)
+        ]
         assert problems(write(tmp_path / f"test.txt{packed}", b"good\n\xff\n")) == [(":2", NOT_UTF8)]
+
+    def test_lines_between_blank_ones_are_of_one_document(self, tmp_path):
+        path = write(tmp_path / "train.txt", "\na\nb\n\n\nc\n\n")
+        assert [row.values["group"] for row in read(path)] == ["document 2", "document 2", "document 4"]
+
+    @pytest.mark.parametrize("text", ["a\nb\n", "\n\na\nb\n\n", "a"], ids=["lines", "blank around", "one line"])
+    def test_lines_of_one_document_are_of_no_group(self, tmp_path, text):
+        assert not any("group" in row.values for row in read(write(tmp_path / "train.txt", text)))
 
     @pytest.mark.parametrize(
         "content", [b"no gzip at all", gzip.compress(b"text\n" * 9000)[:-9], b"\x1f\x8b\x08\x00"], ids=len
