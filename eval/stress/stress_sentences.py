@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from eval.proof.paired_statistics import Interval
 from eval.stress.stress_rows import Stressed
 
-MOST_FURTHER = 0.02
-"""Points that a model may fall further behind its reference than on clean texts, before a report says so."""
+MOST_BEHIND = 0.02
+"""Points that a model may be behind its reference, or further behind than on clean texts, before a report says so."""
 
 
 def stress_sentences(rows: Sequence[Stressed], model: str, reference: str) -> list[str]:
-    """Return which rules let the model fall further behind, then how to read the rows without scores; no full stop.
+    """Return which rules let the model fall further behind, under which it is behind, and how to read rows without scores.
+
+    No sentence has a full stop.
 
     Args:
         rows: The clean texts, then the rules; without any nothing is said.
@@ -21,15 +23,22 @@ def stress_sentences(rows: Sequence[Stressed], model: str, reference: str) -> li
     """
     if not rows:
         return []
-    points = f"{100 * MOST_FURTHER:g} points"
+    points = f"{100 * MOST_BEHIND:g} points"
     said = [
         f"Under {row.rule} {model} falls {-100 * row.further.value:.1f} points further behind {reference} than on "
         f"clean texts{_chance(row.further)}"
         for row in rows
-        if row.further is not None and row.further.value < -MOST_FURTHER
+        if row.further is not None and row.further.value < -MOST_BEHIND
     ]
     if not said:
         said = [f"Under no rule does {model} fall more than {points} further behind {reference} than on clean texts"]
+    behind = [
+        f"{row.rule} ({-100 * row.difference.value:.1f})"
+        for row in rows
+        if row.difference is not None and row.difference.value < -MOST_BEHIND
+    ]
+    if behind:
+        said.append(f"{model} is more than {points} behind {reference} under {', '.join(behind)}")
     unscored = [row.rule for row in rows if row.score is None]
     if unscored:
         said.append(f"Of {', '.join(unscored)} only the agreement is told: the truth of a text may turn with it")

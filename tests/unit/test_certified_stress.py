@@ -64,9 +64,10 @@ def checked(contents: Contents, file, again: Again | None = None):
 def test_it_is_told_where_the_model_falls_behind(scene):
     found = checked(*scene)
     assert found.word is Word.VALID, str(found)
-    *_, first, last = found.findings[1].sentences
+    *_, first, behind, last = found.findings[1].sentences
     assert first.startswith("Under upper case onnx-int8 falls 49.5 ")
     assert "points further behind teacher than on clean texts (95% interval -53.5 to -45.5)" in first
+    assert behind == "onnx-int8 is more than 2 points behind teacher under upper case (49.5)"
     assert last == "Of negation only the agreement is told: the truth of a text may turn with it"
     again = Contents.from_bytes(scene[1].read_bytes())
     assert again.perturbed == scene[0].perturbed

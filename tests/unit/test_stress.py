@@ -234,9 +234,10 @@ class TestTwoModels:
 
     def test_it_is_said_where_the_student_falls_further_behind(self, compared):
         results, _ = compared
-        first, *_, last = sentences_of(results[1])
+        first, *_, behind, last = sentences_of(results[1])
         assert first.startswith("Under upper case student falls 50.0 points further behind teacher than on clean texts")
         assert "chance" not in first
+        assert behind == "student is more than 2 points behind teacher under upper case (50.0), title case (50.0)"
         assert last == "Of negation only the agreement is told: the truth of a text may turn with it"
 
     def test_what_may_be_chance_is_called_so(self, compared):
