@@ -12,7 +12,7 @@ MOST_BEHIND = 0.02
 
 
 def stress_sentences(rows: Sequence[Stressed], model: str, reference: str) -> list[str]:
-    """Return which rules let the model fall further behind, under which it is behind, and how to read rows without scores.
+    """Return under which rules the model is behind or falls further behind, then how to read the rows without scores.
 
     No sentence has a full stop.
 

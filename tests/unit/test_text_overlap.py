@@ -7,12 +7,14 @@ pytest.importorskip("sacrebleu", reason="needs sacrebleu: pip install 'nlp-compr
 pytest.importorskip("rouge_score", reason="needs rouge-score: pip install 'nlp-compress[text]'")
 
 import sacrebleu
+import sacrebleu.significance
 from rouge_score.rouge_scorer import RougeScorer
 
 from eval import TaskSpec
 from eval.kinds.kind_registry import kind_of
 from eval.metrics import text_overlap
 from eval.proof.paired_predictions import paired_scores
+from eval.proof.score_interval import score_interval
 from eval.scores import per_example, score
 
 TEXTS = ["A man in a red hat is standing there.", "Two dogs run over green grass.", "the", "", "A woman sings."]
@@ -72,6 +74,39 @@ def test_two_models_are_compared_on_the_same_texts():
     kind = kind_of("seq2seq")
     assert kind.agreement([(better[4], ANSWERS[4]), (better[3], ANSWERS[3])]) == {"words": 0.5, "texts": 0.5}
     assert kind.agreement([])["texts"] != kind.agreement([])["texts"], "nothing to compare"
+
+
+@pytest.mark.parametrize(("name", "metric"), [("bleu", sacrebleu.BLEU()), ("chrf", sacrebleu.CHRF())])
+def test_intervals_and_decisions_are_those_of_sacrebleus_paired_bootstrap(monkeypatch, name, metric):
+    monkeypatch.setenv("SACREBLEU_SEED", "13")
+    right, *systems = translations(wrong=(0.2, 0.2, 0.3))
+    gold = [{"source": "", "target": text} for text in right]
+    named = [(str(place), texts) for place, texts in enumerate(systems)]
+    _, results = sacrebleu.significance.PairedTest(named, {name: metric}, [right], "bs", 1000)()
+    _, (baseline, equal, worse) = results.values()  # the names of the systems, and what the metric gives them
+    answers = [[{"text": text} for text in texts] for texts in systems]
+    pairs = [(own, answers[0]) for own in answers[1:]]
+    found = [paired_scores(TaskSpec(kind="seq2seq", metric=name), [pair], gold) for pair in pairs]
+    for ours, theirs in zip(found, (equal, worse), strict=True):
+        interval = score_interval(ours.parts[0])
+        assert 100 * interval.value == pytest.approx(theirs.score, abs=0.2)
+        assert 50 * (interval.high - interval.low) == pytest.approx(theirs.ci, rel=0.15)
+        chance = ours.difference.interval(0.95)
+        assert (chance.low <= 0 <= chance.high) == (theirs.p_value > 0.05)
+    assert equal.p_value > 0.05 > worse.p_value
+    assert baseline.p_value is None
+
+
+def translations(wrong, number=300):
+    """Return random sentences, and for each share the same with as many of the words exchanged."""
+    draw = np.random.default_rng(13)
+    words = ["".join(draw.choice(list("aeiklmnorstu"), size=length)) for length in draw.integers(2, 9, size=400)]
+    right = [draw.choice(words, size=size) for size in draw.integers(6, 20, size=number)]
+    others = [
+        [np.where(draw.random(len(one)) < share, draw.choice(words, size=len(one)), one) for one in right]
+        for share in wrong
+    ]
+    return [[" ".join(one) for one in texts] for texts in (right, *others)]
 
 
 def test_a_missing_library_is_told_with_what_to_install(monkeypatch):
