@@ -35,6 +35,7 @@ PAGES = {
         "distil-mrpc",
         "distil-stsb",
         "distil-conll2003",
+        "distil-scalar-mix",
         "distil-squad",
         "distil-thucnews",
         "distil-recommended",

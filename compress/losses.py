@@ -10,6 +10,7 @@ inside of a network, ``observe`` of ``teachers.signals.hooks`` reads.
 | ``distill.logits`` | ``kl_divergence``, ``soft_cross_entropy``, ``logit_mse`` |
 | ``distill.distilbert`` | ``cosine_distance`` with a mask, beside ``kl_divergence`` |
 | ``distill.pkd`` | ``pkd_patience`` |
+| ``distill.scalar_mix`` | ``hidden_state_mse``, to a weighted sum of the teacher's states |
 | ``distill.tinybert`` | ``hidden_state_mse``, also of embedding outputs; ``attention_mse`` |
 | ``distill.minilm`` | ``minilm_relations`` |
 | ``distill.mobilebert`` | ``feature_map_distance``, ``attention_kl`` |

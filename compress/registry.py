@@ -25,6 +25,7 @@ TECHNIQUES: dict[str, str] = {
     "distill.sequence": "compress.distill.sequence:SequenceDistillation",
     "distill.distilbert": "compress.distill.distilbert:DistilBertDistillation",
     "distill.pkd": "compress.distill.pkd:PatientDistillation",
+    "distill.scalar_mix": "compress.distill.scalar_mix:ScalarMixDistillation",
     "distill.ensemble": "compress.distill.ensemble:EnsembleDistillation",
     "distill.tinybert": "compress.distill.tinybert:TinyBertDistillation",
     "distill.margin_mse": "compress.distill.margin_mse:MarginDistillation",

@@ -47,6 +47,7 @@ OBJECTIVES = {
     "distill.ensemble": ("soft", 1.0, slow_cross_entropy, {"alpha": 1.0}),
     "distill.distilbert": ("soft", 5.0, slow_kl, {}),
     "distill.pkd": ("soft", 0.7, slow_kl, {}),
+    "distill.scalar_mix": ("soft", 0.5, slow_kl, {}),
     "distill.tinybert": ("prediction", 1.0, slow_cross_entropy, {"stages": ("prediction",)}),
 }
 """Name of a technique -> the term of its logits, its weight, the loss said slowly, and its fields."""
