@@ -46,6 +46,7 @@ from teachers.training.checkpoint_average import LastWeights
 from teachers.training.config import Training
 from teachers.training.dropout import dropout_set
 from teachers.training.freezing import freeze, unfreezing
+from teachers.training.kept_memory import freed_memory_kept
 from teachers.training.layer_groups import rate_factors
 from teachers.training.learning_rate import rate
 from teachers.training.monitor import joined
@@ -201,6 +202,7 @@ class _Loop:
                 precision, kind = self.accelerator.mixed_precision, self.device.type
                 stack.enter_context(differentiable_attention(self.networks, precision, kind))
                 stack.enter_context(dropout_set(self.networks, self.training.dropout))
+                stack.enter_context(freed_memory_kept(kind))
                 for training_task in self.training_tasks:
                     stack.enter_context(kept_silent(training_task.student.model, training_task.student.tokenizer))
                 self.work = stack.enter_context(under_way(self.name, self.total, self.train_state.step))
@@ -391,10 +393,4 @@ class _Loop:
 
 
 def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(
-        groups,
-        lr=training.learning_rate,
-        betas=training.betas,
-        eps=training.eps,
-        fused=True,
-    )
+    return torch.optim.AdamW(groups, training.learning_rate, training.betas, training.eps, fused=True)

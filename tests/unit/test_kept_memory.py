@@ -1,0 +1,91 @@
+"""Memory of a training on a processor: blocks that are freed stay with the process until it ends."""
+
+import contextlib
+import os
+import platform
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from teachers.training.kept_memory import KEEP, SETTINGS, USUAL, freed_memory_kept
+
+ROOT = Path(__file__).parents[2]
+FAULTS = """
+import ctypes, os, resource
+from teachers.training.kept_memory import freed_memory_kept
+
+def faults():
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        block = libc.malloc(64 * 2**20)
+        ctypes.memset(block, 1, 64 * 2**20)
+        libc.free(block)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+with freed_memory_kept("cpu"):
+    faults()
+    kept = faults()
+print(kept, faults())
+"""
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator is what is told")
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What ``mallopt`` and ``malloc_trim`` are called with."""
+    found = []
+
+    class Library:
+        def mallopt(self, parameter, value):
+            found.append((parameter, value))
+
+        def malloc_trim(self, pad):
+            found.append(pad)
+
+    monkeypatch.setattr("ctypes.CDLL", lambda _: Library())
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
+    for name in list(os.environ):
+        if name.startswith(SETTINGS):
+            monkeypatch.delenv(name)
+    return found
+
+
+def test_it_is_kept_and_then_given_back_even_after_an_error(told):
+    with contextlib.suppress(ZeroDivisionError), freed_memory_kept("cpu"):
+        assert told == list(KEEP.items())
+        raise ZeroDivisionError
+    assert told[len(KEEP) :] == [*USUAL.items(), 0]
+
+
+@pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LD_PRELOAD"])
+def test_what_the_user_set_is_the_last_word(name, told, monkeypatch):
+    monkeypatch.setenv(name, "2")
+    with freed_memory_kept("cpu"):
+        pass
+    assert told == []
+
+
+def test_nothing_is_said_on_a_gpu_and_without_glibc(told, monkeypatch):
+    with freed_memory_kept("cuda"):
+        pass
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    with freed_memory_kept("cpu"):
+        pass
+    assert told == []
+
+
+@glibc
+def test_the_kernel_gives_no_page_twice():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+    run = subprocess.run(
+        [sys.executable, "-c", FAULTS], cwd=ROOT, capture_output=True, text=True, check=True, env=environment
+    )
+    kept, usual = map(int, run.stdout.split())
+    pages = 10 * 64 * 2**20 // resource.getpagesize()
+    assert kept < pages / 100
+    assert usual > pages / 2
