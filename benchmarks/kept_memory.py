@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,7 +33,14 @@ SHAPES = {
 def step_of(shape: tuple[Any, ...]) -> Callable[[], None]:
     """Return what makes one optimizer step of a network with random weights."""
     kind, layers, width, words, batch, length = shape
-    config = BertConfig(words, width, layers, width // 64, 4 * width, num_labels=2)
+    config = BertConfig(
+        vocab_size=words,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        intermediate_size=4 * width,
+        num_labels=2,
+    )
     network, ids = kind(config).train(), torch.randint(0, words, (batch, length))
     labels = ids if kind is BertForMaskedLM else ids[:, 0] % 2
     optimizer = torch.optim.AdamW(network.parameters(), 1e-6, fused=True)
@@ -66,10 +74,8 @@ def main() -> None:
     ratios: dict[str, list[float]] = {}
     for name, shape in SHAPES.items():
         step = step_of(shape)
-        own = timed_in_rounds(
-            {f"{name}, given back": lambda: timed(step, False), f"{name}, kept": lambda: timed(step, True)},
-            given.rounds,
-        )
+        ways = {f"{name}, {how}": partial(timed, step, how == "kept") for how in ("given back", "kept")}
+        own = timed_in_rounds(ways, given.rounds)
         back, kept = own.values()
         ratios[f"kept / given back: {name}"] = [after / before for before, after in zip(back, kept, strict=True)]
         seconds |= own
