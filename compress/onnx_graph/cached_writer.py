@@ -19,7 +19,7 @@ from compress.onnx_graph.cached_decoder import MORE, SIDES, CacheInGraph
 from compress.onnx_graph.rewrites import Model
 from compress.onnx_graph.tracing import AXES, OPSET, ROWS, TOKENS, distinct_inputs, ready, traced
 from teachers.anatomy.attention_heads import head_size
-from teachers.anatomy.encoder import decoder_layer_parts, decoder_layers, family_of
+from teachers.anatomy.encoder import decoder_layer_names, decoder_layers, family_of, layer_parts, part_names
 from teachers.taskmodel import TaskModel
 
 SOURCE = 5
@@ -47,14 +47,13 @@ def trace_reader(model: TaskModel, opset: int | None = None) -> tuple[Model, str
 def _name_by_modules(graph: Model, network: Any) -> None:
     """Let the names of nodes, in place, begin at the network, of which the reader calls parts alone."""
     base, made_by = family_of(network).base, {name: node for node in graph.graph.node for name in node.output}
-    paths = {id(module): path for path, module in network.named_modules()}
     for node in graph.graph.node if base else ():
         if node.name.startswith("encoder."):
             node.name = f"{base}.{node.name}"
-    for place, layer in enumerate(decoder_layers(network)):
-        parts = decoder_layer_parts(network, layer)
+    for place, layer in enumerate(decoder_layer_names(network)):
+        parts = part_names(network, network.get_submodule(layer))
         for side in SIDES:
-            path, node, number = paths[id(parts[f"cross_{side}"])], made_by.get(f"cross.{place}.{side}"), 0
+            path, node, number = f"{layer}.{parts[f'cross_{side}']}", made_by.get(f"cross.{place}.{side}"), 0
             while node is not None:
                 node.name, number = f"{path}/{node.op_type}{f'_{number}' if number else ''}", number + 1
                 before = [made_by[name] for name in node.input if name in made_by]
@@ -80,7 +79,7 @@ def trace_writer(model: TaskModel, opset: int | None = None) -> tuple[Model, str
         inputs = {"input_ids": made["input_ids"], "attention_mask": mask}
         past: dict[str, Tensor] = {}
         for place, layer in enumerate(decoder_layers(network)):
-            parts: dict[str, Any] = decoder_layer_parts(network, layer)
+            parts: dict[str, Any] = layer_parts(network, layer)
             for side in SIDES:
                 own, other = parts[side].out_features, parts[f"cross_{side}"].out_features
                 past[f"past.{place}.{side}"] = torch.randn(ROWS, TOKENS + MORE, own, generator=chance)
@@ -106,7 +105,7 @@ class _Reader(torch.nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         states = self.model.get_encoder()(input_ids=ids, attention_mask=_hidden(mask)).last_hidden_state
-        parts = [decoder_layer_parts(self.model, layer) for layer in decoder_layers(self.model)]
+        parts = [layer_parts(self.model, layer) for layer in decoder_layers(self.model)]
         return tuple(part[f"cross_{side}"](states) for part in parts for side in SIDES)
 
 

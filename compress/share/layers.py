@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -34,6 +34,11 @@ class LayerSharing(Surgery):
       over the real tokens of the calibration examples;
     - a list: the layer that each group starts from.
 
+    Of an encoder with a decoder (``seq2seq``) the layers of each stack share among themselves, in as many groups; with
+    ``attention`` the decoder's attention to the encoder and its norm too. A stack that has no more layers than groups
+    keeps them apart. ``least`` reads the outputs of the decoder over the tokens of the target, a list of layers needs
+    ``decoder`` beside it. T5's table of distances, which the first layer of a stack holds for all, stays there.
+
     A shared tensor is one tensor: its gradient is the sum over the places where it is used, it is trained, counted and
     saved once.
 
@@ -47,6 +52,8 @@ class LayerSharing(Surgery):
         share: What the layers of a group have in common.
         groups: How many groups; 1 shares all layers.
         init: Where a group's weights come from.
+        decoder: Of an encoder with a decoder: the layer that each group of the decoder starts from, beside an ``init``
+            that lists those of the encoder.
         stock: Whether the result becomes an ALBERT that standard transformers loads.
         embedding_size: Channels of the ALBERT's embeddings.
         recover: Whether the model is then trained.
@@ -60,8 +67,8 @@ class LayerSharing(Surgery):
 
     Limits:
         The score falls far before recovery fine-tuning. Cutting heads or neurons of a shared layer cuts all its places,
-        so cut before. ALBERT itself shares its layers already and is refused. The first layer of ModernBERT has no norm
-        before its attention, and keeps none.
+        so cut before. ALBERT itself shares its layers already and is refused; an encoder with a decoder cannot become
+        one. The first layer of ModernBERT has no norm before its attention, and keeps none.
 
     Source:
         Lan et al. 2020, arXiv 1909.11942.
@@ -77,11 +84,13 @@ class LayerSharing(Surgery):
         ),
     }
     removes: ClassVar[frozenset[Trait]] = frozenset({"standard"})
+    both_stacks: ClassVar[bool] = True
     source: ClassVar[str] = "Lan et al. 2020, arXiv 1909.11942"
 
     share: Literal["all", "attention", "ffn"] = "all"
     groups: int = Field(default=1, ge=1)
     init: Literal["mean", "least"] | tuple[int, ...] = "mean"
+    decoder: tuple[int, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
     stock: bool = False
     embedding_size: int | None = Field(default=None, ge=2)
     training: Training = Training(epochs=3, learning_rate=5e-5)
@@ -93,6 +102,10 @@ class LayerSharing(Surgery):
         if self.embedding_size is not None and not self.stock:
             raise ValueError(
                 "embedding_size is that of an ALBERT; write stock: true beside it, or use share.embeddings"
+            )
+        if self.decoder is not None and not isinstance(self.init, tuple):
+            raise ValueError(
+                f"decoder goes with an init that lists layers of the encoder; leave it out with init: {self.init}"
             )
         return self
 
@@ -115,47 +128,71 @@ class LayerSharing(Surgery):
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse an ALBERT, groups that share nothing, layers outside of their groups, and what no ALBERT can hold."""
         from compress.share.albert import problems
-        from teachers.anatomy.encoder import layer_count, layers
 
-        found, total = super().check(student, inputs), layer_count(student.model)
-        if len(dict.fromkeys(layers(student.model))) < total and student.model.config.model_type == "albert":
+        found, every = super().check(student, inputs), stacks(student.model)
+        total = max(map(len, every.values()))
+        if len(dict.fromkeys(every[""])) < total and student.model.config.model_type == "albert":
             found.append(f"{self.name}: albert shares its layers already; leave the step out")
         elif self.groups >= total:
             found.append(f"{self.name}: groups {self.groups} of {total} layers share nothing; at most {total - 1}")
         elif isinstance(self.init, tuple):
-            groups = [list(group) for group in grouped(total, self.groups)]
-            if len(self.init) != len(groups) or any(c not in g for c, g in zip(self.init, groups, strict=True)):
-                found.append(f"{self.name}: init {list(self.init)} must name one layer of each group, of {groups}")
+            found += [f"{self.name}: {problem}" for problem in self._unfit_starts(every)]
         if self.stock:
             found += [f"{self.name}: stock: {problem}" for problem in problems(student, self.embedding_size)]
         return found
+
+    def _unfit_starts(self, every: Mapping[str, Sequence[nn.Module]]) -> Iterator[str]:
+        """Yield what is wrong with the layers that groups start from."""
+        if self.decoder is not None and "decoder_" not in every:
+            yield "decoder: the model has no decoder beside its encoder; leave it out"
+        for stack, own in every.items():
+            groups = [list(group) for group in grouped(len(own), self.groups)]
+            name, given = ("decoder", self.decoder) if stack else ("init", self.init)
+            if not isinstance(given, tuple):
+                yield f"init lists layers of the encoder; write decoder too, one layer of each group, of {groups}"
+            elif len(given) != len(groups) or any(c not in g for c, g in zip(given, groups, strict=True)):
+                yield f"{name} {list(given)} must name one layer of each group, of {groups}"
 
     def change(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Choose the weights of each group and share them; make an ALBERT of it if wanted."""
         import torch
 
         from compress.share.albert import as_albert
-        from teachers.anatomy.encoder import layers
 
-        every = layers(student.model)
-        groups = grouped(len(every), self.groups)
-        facts: dict[str, Any] = {"groups": [group_of(i, len(every), self.groups) for i in range(len(every))]}
-        if self.init == "least" and inputs.calibration is not None:
-            facts["distortion"] = distortions(student, groups, self.share, inputs.calibration)
-            facts["from"] = [min(group, key=facts["distortion"].__getitem__) for group in groups]
-        elif isinstance(self.init, tuple):
-            facts["from"] = list(self.init)
+        every, facts = stacks(student.model), dict[str, Any]()
+        for stack, own in every.items():  # all are looked at before any is changed
+            groups = grouped(len(own), self.groups)
+            facts[f"{stack}groups"] = [number for number, group in enumerate(groups) for _ in group]
+            given = self.decoder if stack else self.init
+            if self.init == "least" and inputs.calibration is not None:
+                moved = distortions(student, groups, self.share, inputs.calibration, stack)
+                facts[f"{stack}distortion"] = moved
+                facts[f"{stack}from"] = [min(group, key=moved.__getitem__) for group in groups]
+            elif isinstance(given, tuple):
+                facts[f"{stack}from"] = list(given)
         with torch.no_grad():
-            for number, group in enumerate(groups):
-                own = [every[i] for i in group]
-                if "from" not in facts:
-                    average(student.model, own, self.share)
-                first = every[facts["from"][number]] if "from" in facts else own[0]
-                share(student.model, own, first, self.share)
+            for stack, own in every.items():
+                self._tie(student.model, own, facts.get(f"{stack}from"))
         if self.stock:
             student, lost = as_albert(student, self.groups, self.embedding_size)
             facts["lost_embeddings"] = lost
         return Outcome(student, facts)
+
+    def _tie(self, network: Any, every: Sequence[nn.Module], starts: Sequence[int] | None) -> None:
+        """Let the layers of a stack, in place, share the weights that each group starts from, or else their means."""
+        for number, group in enumerate(grouped(len(every), self.groups)):
+            own = [every[i] for i in group]
+            if starts is None:
+                average(network, own, self.share)
+            share(network, own, own[0] if starts is None else every[starts[number]], self.share)
+
+
+def stacks(network: Any) -> dict[str, list[nn.Module]]:
+    """Return the layers of each stack by the prefix of its facts: ``""``, and ``decoder_`` of one beside an encoder."""
+    from teachers.anatomy.encoder import decoder_layers, layers
+
+    every = {"": layers(network), "decoder_": decoder_layers(network)}
+    return {stack: own for stack, own in every.items() if own}
 
 
 def group_of(layer: int, layers: int, groups: int) -> int:
@@ -164,7 +201,8 @@ def group_of(layer: int, layers: int, groups: int) -> int:
 
 
 def grouped(layers: int, groups: int) -> list[tuple[int, ...]]:
-    """Return the layers of each group."""
+    """Return the layers of each group; one layer each where there are no more layers than groups."""
+    groups = min(groups, layers)
     return [tuple(i for i in range(layers) if group_of(i, layers, groups) == group) for group in range(groups)]
 
 
@@ -236,36 +274,48 @@ def share(network: Any, layers: Sequence[nn.Module], source: nn.Module, what: st
     return before
 
 
-def distortions(student: TaskModel, groups: Sequence[Sequence[int]], what: str, examples: Examples) -> dict[int, float]:
-    """Return for each layer how far hidden states move if its whole group uses its weights; see ``LayerSharing``."""
+def distortions(
+    student: TaskModel, groups: Sequence[Sequence[int]], what: str, examples: Examples, stack: str = ""
+) -> dict[int, float]:
+    """Return for each layer of a stack how far the outputs of its layers move if its whole group uses its weights.
+
+    Args:
+        student: Left as it was.
+        groups: The layers of each group.
+        what: What a group shares; see ``LayerSharing``, which has the formula too.
+        examples: What is read.
+        stack: ``""`` or ``decoder_``; see ``stacks``.
+    """
     import torch
 
     from compress.sample_inputs import input_batches
-    from teachers.anatomy.encoder import layers
     from teachers.taskmodel import evaluating
 
-    network, every = student.model, layers(student.model)
+    network, every = student.model, stacks(student.model)[stack]
     moved = {layer: torch.zeros(len(group), dtype=torch.float64) for group in groups for layer in group}
     length = torch.zeros(len(every), dtype=torch.float64)
     for inputs in input_batches(student, examples):
         with evaluating(network):
-            states = _states(network, inputs)
+            states = _states(student, inputs, stack)
             length += torch.stack([state.square().sum() for state in states])
             for group in groups:
                 for layer in group:
                     before = share(network, [every[i] for i in group], every[layer], what)
-                    found = _states(network, inputs)
+                    found = _states(student, inputs, stack)
                     for place, path, own in before:
                         place.set_submodule(path, own)
                     moved[layer] += torch.stack([(found[i] - states[i]).square().sum() for i in group])
     return {layer: float((moved[layer] / length[list(group)]).sum()) for group in groups for layer in group}
 
 
-def _states(network: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
-    """Return the output of every layer for the real tokens, ``[tokens, d]`` in float64."""
-    from teachers.anatomy.encoder import layer_count
-    from teachers.signals.hooks import SignalSpec, observe
+def _states(student: TaskModel, inputs: dict[str, Tensor], stack: str) -> list[Tensor]:
+    """Return the output of every layer of a stack for the real tokens, ``[tokens, d]`` in float64."""
+    from teachers.anatomy.encoder import base_encoder
 
-    places = tuple(range(1, layer_count(network) + 1))
-    found = observe(network, inputs, SignalSpec(hidden_states=places, logits=False)).hidden_states
-    return [found[place][inputs["attention_mask"].bool()].double() for place in places]
+    outputs = base_encoder(student.model)(**inputs, output_hidden_states=True)
+    _, *states = outputs.get(f"{stack}hidden_states") or outputs["encoder_hidden_states"]
+    real = inputs["attention_mask"].bool()
+    if stack:
+        real = inputs["decoder_input_ids"] != student.encoder.settings.pad_id
+        real[:, 0] = True  # a decoder may begin with the token of padding
+    return [state[real].double() for state in states]

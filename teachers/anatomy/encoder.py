@@ -222,12 +222,6 @@ def decoder_layers(model: Any) -> list[nn.Module]:
     return [model.get_submodule(name) for name in decoder_layer_names(model)]
 
 
-def decoder_layer_parts(model: Any, layer: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules of a layer of the decoder by role; those that look at the encoder are ``cross_…``."""
-    modules = dict(layer.named_modules())
-    return {role: modules[path] for role, path in family_of(model).decoder_parts.items() if path in modules}
-
-
 def decoder_layer_names(model: Any) -> list[str]:
     """Return for each layer of the decoder the path of its module from the model."""
     family = family_of(model)
@@ -284,11 +278,13 @@ def albert_groups(config: Any) -> list[int]:
 def part_names(model: Any, layer: nn.Module) -> dict[str, str]:
     """Return role -> path of the module from the layer, for the roles of ``families`` that this layer has.
 
-    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on.
+    MobileBERT's further feed-forward networks are ``ffn_in.0``, ``ffn_out.0`` and so on. In a layer of a decoder beside
+    an encoder, the parts that look at the encoder are ``cross_…``.
     """
-    modules = dict(layer.named_modules())
+    family, modules = family_of(model), dict(layer.named_modules())
+    parts = family.decoder_parts if layer in decoder_layers(model) else family.parts
     found: dict[str, str] = {}
-    for role, path in family_of(model).parts.items():
+    for role, path in parts.items():
         before, star, _ = path.partition(".*")
         numbers = [str(i) for i in range(len(list(modules[before].children())))] if star and before in modules else [""]
         found |= {role.replace("*", number): path.replace("*", number) for number in numbers}

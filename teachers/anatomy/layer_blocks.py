@@ -11,7 +11,7 @@ from teachers.anatomy.encoder import family_of, part_names
 
 Block = Literal["attention", "ffn", "other"]
 ATTENTION = (*OVER_HEADS, "attention_norm")
-"""Roles of the parts of an attention block; its norm belongs to it."""
+"""Roles of the parts of an attention block, as are those that begin with ``cross_``; its norm belongs to it."""
 
 
 def weighted_parts(model: Any, layer: nn.Module) -> dict[str, Block]:
@@ -22,7 +22,7 @@ def weighted_parts(model: Any, layer: nn.Module) -> dict[str, Block]:
 
     Args:
         model: The model that the layer belongs to.
-        layer: One of its layers.
+        layer: One of its layers, or of those of a decoder beside them.
     """
     roles = {path: role.partition(".")[0] for role, path in part_names(model, layer).items()}
     bare = {path.rpartition(".")[0] for path in family_of(model).tensors}
@@ -33,7 +33,7 @@ def weighted_parts(model: Any, layer: nn.Module) -> dict[str, Block]:
         if inside or not weighted or next(module.parameters(), None) is None:
             continue
         role = roles.get(path, "")
-        if role in ATTENTION or path in bare:
+        if role in ATTENTION or role.startswith("cross_") or path in bare:
             found[path] = "attention"
         else:
             found[path] = "ffn" if role.startswith(("ffn", "gated")) else "other"

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from eval.errors import UserError
 from teachers.anatomy.encoder import (
     base_encoder,
-    decoder_layer_parts,
     decoder_layers,
     family_of,
     layer_parts,
@@ -163,13 +162,12 @@ def _tapped(network: Any, wanted: SignalSpec) -> dict[nn.Module, list[list[Place
     """Return for each module that is read what its first, second … run gives."""
     found: dict[nn.Module, list[list[Place]]] = {}
     for name, role in CROSS.items():
-        every = decoder_layers(network) if getattr(wanted, name) else []
-        for index in getattr(wanted, name):
-            found[decoder_layer_parts(network, every[index])[role]] = [[(name, index, None)]]
+        chosen = getattr(wanted, name)
+        for index, layer in enumerate(decoder_layers(network) if chosen else ()):
+            places: list[Place] = [(name, index, None)] if index in chosen else []
+            found.setdefault(layer_parts(network, layer)[role], []).append(places)
     asked = {index for name in PROJECTIONS for index in getattr(wanted, name)}
-    if not asked:
-        return found
-    for index, layer in enumerate(layers(network)):
+    for index, layer in enumerate(layers(network) if asked else ()):
         parts = layer_parts(network, layer)
         for number, (name, role) in enumerate(PROJECTIONS.items()):
             if role in parts:

@@ -1,5 +1,8 @@
 """Every technique on an encoder with a decoder: it runs and gives a sound model, or refuses by name."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,17 +16,23 @@ from eval.errors import UserError
 from eval.inference import predict
 from eval.measurement import measure
 from tests.conformance.battery import instance
-from tests.tiny import at_first
+from tests.tiny import ENCODER_DECODERS, at_first
 
 RUN = [name for name in names() if get(name).both_stacks]
-QUICK = ("distill.sequence", "distill.logits", "prune.layers")
-
-
-OWN = {"distill.combined": {"objective": {"distill.logits": {"temperature": 4.0}, "distill.labels": {"weight": 0.1}}}}
+QUICK = ("distill.sequence", "distill.logits", "prune.layers", "share.layers")
+OWN = {
+    ("distill.combined", None): {
+        "objective": {"distill.logits": {"temperature": 4.0}, "distill.labels": {"weight": 0.1}}
+    },
+    ("distill.tinybert", "t5"): {"attention": 0.0, "cross_attention": 0.0},
+}
+"""Fields without which a technique does not fit these families, or one of them."""
+REFUSED = {("quantize.weights", "t5"): "standard code of t5 reads a layer's weights"}
 
 
 def case_of(name, signals, family="marian"):
-    return Case(instance(name, **OWN.get(name, {})), signals, family, "seq2seq")
+    fields = {**OWN.get((name, None), {}), **OWN.get((name, family), {})}
+    return Case(instance(name, **fields), signals, family, "seq2seq")
 
 
 def test_all_others_refuse_before_anything_is_computed(signals):
@@ -33,9 +42,20 @@ def test_all_others_refuse_before_anything_is_computed(signals):
         assert any(f"step 1, {name}: works on " in sentence for sentence in found), (name, found)
 
 
+def test_the_documents_name_those_that_run():
+    page = (Path(__file__).parents[2] / "docs" / "combining.md").read_text(encoding="utf-8")
+    said = page.partition("An encoder with a decoder (`seq2seq`")[2].partition("; the others refuse it")[0]
+    assert sorted(re.findall(r"`(\w+\.\w+)`", said)) == sorted(RUN)
+
+
 @pytest.mark.parametrize("name", at_first(RUN, *QUICK))
-def test_a_technique_on_an_encoder_with_a_decoder(name, signals, tmp_path):
-    case = case_of(name, signals)
+@pytest.mark.parametrize("family", at_first(ENCODER_DECODERS, "marian"))
+def test_a_technique_on_an_encoder_with_a_decoder(family, name, signals, tmp_path):
+    case = case_of(name, signals, family)
+    if (name, family) in REFUSED:
+        with pytest.raises(UserError, match=f"step 1, {name}: {REFUSED[name, family]}"):
+            run(case.recipe, case.source, case.inputs)
+        return
     before = case.source.digest
     result = case.result
     assert case.source.digest == before
@@ -60,12 +80,6 @@ def test_what_remains_of_both_stacks_is_exported(name, signals, tmp_path):
     assert Runtime(tmp_path / "x").predict(examples).answers == predict(made, examples).answers
     masked = made.lineage[-1].facts.get("masked", ["decoder"])
     assert any("decoder" in path for path in masked)
-
-
-def test_a_family_that_cannot_hold_codes_is_refused(signals):
-    case = case_of("quantize.weights", signals, "t5")
-    with pytest.raises(UserError, match=r"step 1, quantize.weights: standard code of t5 reads a layer's weights"):
-        run(case.recipe, case.source, case.inputs)
 
 
 def test_a_step_that_comes_later_is_refused_too(signals):

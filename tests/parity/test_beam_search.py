@@ -6,7 +6,7 @@ import torch
 from transformers import GenerationConfig
 
 from eval.generation.beam_search import best_of, likeliest, searched
-from teachers.anatomy.encoder import decoder_layer_parts, decoder_layers
+from teachers.anatomy.encoder import decoder_layers, layer_parts
 from teachers.taskmodel import evaluating
 from teachers.torch_decoding import TorchDecoding
 from tests.tiny import ENCODER_DECODERS, tiny_spec, tiny_taskmodel
@@ -48,7 +48,7 @@ def test_texts_are_those_of_transformers(family):
     model = tiny_taskmodel(family, tiny_spec("seq2seq"), seed=3).model
     with torch.no_grad():
         for layer in decoder_layers(model):
-            for part in decoder_layer_parts(model, layer).values():
+            for part in layer_parts(model, layer).values():
                 part.weight.mul_(2.0)
     end = with_an_end(model, inputs)
     for beams, penalty in ((1, 1.0), (3, 1.0), (2, 0.5), (4, 2.0)):
