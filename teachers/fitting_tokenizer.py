@@ -13,9 +13,9 @@ from teachers.anatomy.encoder import is_causal
 def make_ready(tokenizer: Any, config: Any) -> None:
     """Let the tokenizer of a decoder pad, begin texts and keep two of them apart, in place, if it has no padding yet.
 
-    Padding is the end-of-text token, which attention never sees. Every text begins with that token, so that none is
-    empty, and it stands between the texts of a pair: the start and the delimiter of GPT (Radford et al. 2018), which
-    had tokens of their own for that. A tokenizer with padding belongs to a model that was trained with it and stays.
+    Padding is the end-of-text token, which attention never sees. Every text begins with the token that begins texts, so
+    that none is empty, and the other stands between the texts of a pair: the start and the delimiter of GPT (Radford et
+    al. 2018). Most decoders have one token for both. A tokenizer with padding belongs to a model that was trained with it and stays.
 
     Args:
         tokenizer: A fast tokenizer; one without an end-of-text token stays as it is.
@@ -24,11 +24,12 @@ def make_ready(tokenizer: Any, config: Any) -> None:
     if not is_causal(config):
         return
     if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
-        end = tokenizer.eos_token
+        end, start = tokenizer.eos_token, tokenizer.bos_token or tokenizer.eos_token
+        known = {token: tokenizer.convert_tokens_to_ids(token) for token in dict.fromkeys((start, end))}
         tokenizer.pad_token = end
         tokenizer.padding_side = "right"
         tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-            single=f"{end} $A", pair=f"{end} $A {end} $B", special_tokens=[(end, tokenizer.eos_token_id)]
+            single=f"{start} $A", pair=f"{start} $A {end} $B", special_tokens=[*known.items()]
         )
     config.pad_token_id = tokenizer.pad_token_id
 

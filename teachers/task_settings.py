@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import transformers
 from transformers.models.auto import modeling_auto
 
 from eval.encoding import EncoderSettings
@@ -75,6 +76,9 @@ def check_kind(config: Any, task: TaskSpec) -> None:
     if family.model_type not in having:
         known = (name for name in FAMILIES if name in having)
         raise UserError(f"{family.model_type} has no head for {task.kind}; those that have: {', '.join(known)}")
+    heads = getattr(transformers, kind.auto_class)._model_mapping
+    if type(config) not in heads or kind.auto_class in family.odd_heads:
+        raise UserError(f"{family.model_type} has no head for {task.kind} in transformers; take another family")
 
 
 def _with_decoder(wanted: bool) -> list[str]:

@@ -23,7 +23,7 @@ from eval.task import TaskSpec
 from teachers.anatomy.choice_rows import read_rows
 from teachers.anatomy.encoder import base_encoder, family_of, max_tokens
 from teachers.anatomy.families import FAMILIES, register_family
-from teachers.anatomy.linear_form import LinearAuto, recorded_state
+from teachers.anatomy.forms.linear_form import LinearAuto, recorded_state
 from teachers.anatomy.padding import silence
 from teachers.anatomy.pooling import pooled, set_pooling
 from teachers.chosen_on import chosen_on

@@ -151,7 +151,8 @@ def _differences(network: Any, told: dict[str, Any], same_class: bool) -> list[s
     """
     mismatched = {name: (tuple(found), tuple(wanted)) for name, found, wanted in told["mismatched_keys"]}
     missing = set(told["missing_keys"]) - mismatched.keys()
-    unexpected = {name for name in told["unexpected_keys"] if name.rpartition(".")[2] not in BUFFERS}
+    constants = (*(f".{name}" for name in BUFFERS), *family_of(network).old_constants)
+    unexpected = {name for name in told["unexpected_keys"] if not f".{name}".endswith(constants)}
     if not same_class:
         halves = {name.rpartition(".")[0] for name in _own(network) - missing}
         missing = {

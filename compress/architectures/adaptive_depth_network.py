@@ -18,7 +18,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from compress.architectures.leaving_network import LeavingNetwork, LeavingOutput, Reached
 from compress.architectures.wrapped_encoder import AroundConfig, labels_of, named_inputs, register_around
 from teachers.anatomy.encoder import layer_count
-from teachers.anatomy.linear_form import in_linear_form
+from teachers.anatomy.forms.linear_form import in_linear_form
 from teachers.anatomy.segments import run_layers
 
 

@@ -22,7 +22,7 @@ from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import base_encoder
 from teachers.anatomy.pooler import without_pooler
-from teachers.anatomy.xlnet_form import in_linear_xlnet
+from teachers.anatomy.forms.linear_form import in_linear_form
 from teachers.taskmodel import TaskModel, build_taskmodel
 
 
@@ -147,7 +147,7 @@ class AnswerNetworkForSequenceClassification(AroundNetwork):
 
     def __init__(self, config: AnswerNetworkConfig) -> None:
         super().__init__(config)
-        self.inner = without_pooler(in_linear_xlnet(AutoModel.from_config(config.inner)))
+        self.inner = without_pooler(in_linear_form(AutoModel.from_config(config.inner)))
         self.head = AnswerNetwork(config)
         self.post_init()
 

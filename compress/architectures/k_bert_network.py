@@ -27,7 +27,7 @@ from eval.encoding import TREE
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import embedding_parts, family_of, first_position
-from teachers.anatomy.linear_form import in_linear_form
+from teachers.anatomy.forms.linear_form import in_linear_form
 from teachers.taskmodel import TaskModel
 
 

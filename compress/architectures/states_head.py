@@ -36,7 +36,7 @@ from eval.task import TaskSpec
 from teachers.anatomy.encoder import base_encoder, classifier_place, is_causal, layer_count
 from teachers.anatomy.pooler import without_pooler
 from teachers.anatomy.pooling import last_real
-from teachers.anatomy.xlnet_form import in_linear_xlnet
+from teachers.anatomy.forms.linear_form import in_linear_form
 from teachers.seeding import seeded
 from teachers.taskmodel import TaskModel, build_taskmodel
 
@@ -125,7 +125,7 @@ class _StatesHead(AroundNetwork):
 
     def __init__(self, config: StatesHeadConfig) -> None:
         super().__init__(config)
-        self.inner = in_linear_xlnet(without_pooler(AutoModel.from_config(config.inner)))
+        self.inner = in_linear_form(without_pooler(AutoModel.from_config(config.inner)))
         self.mix = ScalarMix(layer_count(self.inner) + 1, config.layer_norm) if config.mix else None
         self.adapters = nn.ModuleList(KnowledgeAdapter(config.hidden_size, **one) for one in config.adapters)
         width = config.hidden_size * (3 if config.concat else 1) * (1 + len(self.adapters))

@@ -109,7 +109,7 @@ def unpacked_bits(packed: Tensor, count: int) -> Tensor:
 
 
 def _fill(network: Any, file: Path) -> None:
-    from teachers.anatomy.xlnet_form import in_linear_state
+    from teachers.anatomy.forms.xlnet_form import in_linear_state
 
     try:
         saved = in_linear_state(network, load_file(file)) if network.config.model_type == "xlnet" else load_file(file)

@@ -27,7 +27,7 @@ KINDS: dict[str, str] = {
     "linear_with_bottleneck": "teachers.adapters.bottleneck:LinearWithBottleneck",
     "norm_with_bottleneck": "teachers.adapters.bottleneck:NormWithBottleneck",
     "fewer_heads": "teachers.anatomy.head_bias:FewerHeads",
-    "relative_attention": "teachers.anatomy.xlnet_form:LinearRelativeAttention",
+    "relative_attention": "teachers.anatomy.forms.xlnet_form:LinearRelativeAttention",
     "factorised_decoder": "compress.modules.factorised:FactorisedDecoder",
 }
 """Kind in a saved structure -> the class of our own that it is, ``module:Class``; loaded on use."""

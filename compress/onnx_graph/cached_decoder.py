@@ -1,7 +1,7 @@
 """A decoder as a graph that takes the keys and values of the tokens before, and returns them with the new ones.
 
 Each layer has two inputs ``past.N.key`` and ``past.N.value`` and two outputs ``present.N.key`` and ``present.N.value``,
-all ``[batch, tokens, heads · head width]``; the first two axes of every input are dynamic, so a past of no tokens gives
+all ``[batch, tokens, heads of keys · head width]``; the first two axes of every input are dynamic, so a past of no tokens gives
 the graph of whole texts. What is in the past counts as real; ``attention_mask`` tells of the new tokens alone.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from compress.onnx_graph.rewrites import Model
 from compress.onnx_graph.tracing import AXES, OPSET, ROWS, TOKENS, distinct_inputs, ready, traced
-from teachers.anatomy.attention_heads import head_counts, head_size
+from teachers.anatomy.attention_heads import head_size, key_widths
 from teachers.taskmodel import TaskModel
 
 SIDES = ("key", "value")
@@ -35,8 +35,8 @@ def trace_with_cache(model: TaskModel, opset: int | None = None) -> tuple[Model,
     width = head_size(model.model.config)
     chance = torch.Generator().manual_seed(1)
     past = {
-        f"past.{layer}.{side}": torch.randn(ROWS, TOKENS + MORE, heads * width, generator=chance)
-        for layer, heads in enumerate(head_counts(model.model))
+        f"past.{layer}.{side}": torch.randn(ROWS, TOKENS + MORE, channels, generator=chance)
+        for layer, channels in enumerate(key_widths(model.model))
         for side in SIDES
     }
     outputs = {"logits": AXES} | {name.replace("past", "present"): (AXES[0], "all") for name in past}

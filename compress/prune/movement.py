@@ -20,6 +20,9 @@ from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
 from teachers.training.learning_rate import warmup_steps
 
+INTO_NEURONS = ("ffn_in", "ffn_gate", "ffn_up", "gated_in")
+"""Roles of the matrices whose rows are neurons of a feed-forward network."""
+
 
 class MovementPruning(RecoveryTechnique):
     """Learn a score for every weight of the layers while fine-tuning, and set the weights of low score to 0.
@@ -115,8 +118,9 @@ class MovementPruning(RecoveryTechnique):
         for path in matrices:
             rows, columns = matrices[path].weight.shape
             role = roles.get(path, "")
-            neurons = {"ffn_in": (1, columns), "gated_in": (1, columns), "ffn_out": (rows, 1)}
-            found[path] = (1, 1) if self.block is None else neurons.get(role.partition(".")[0], self.block)
+            kind = role.partition(".")[0]
+            neurons = {**dict.fromkeys(INTO_NEURONS, (1, columns)), "ffn_out": (rows, 1)}
+            found[path] = (1, 1) if self.block is None else neurons.get(kind, self.block)
         return found
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:

@@ -89,7 +89,7 @@ def safetensors_bytes(model: Any) -> int:
     A safetensors file is 8 bytes for the length of the header, the header as JSON, filled up with spaces to a multiple
     of 8, and the tensors one after the other. Tensors with shared weights are written once.
     """
-    from teachers.anatomy.linear_form import recorded_state
+    from teachers.anatomy.forms.linear_form import recorded_state
 
     stored = dict(model.named_parameters())
     stored |= {name: buffer for name, buffer in model.named_buffers() if name in model.state_dict()}

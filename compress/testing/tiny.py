@@ -36,6 +36,8 @@ FAMILIES: tuple[str, ...] = (
     "modernbert",
     "gpt2",
 )
+DECODERS: tuple[str, ...] = ("opt", "gpt_neo", "gpt_neox", "llama")
+"""Further decoders, with the tokenizer of GPT-2."""
 ENCODER_DECODERS: tuple[str, ...] = ("bart", "marian", "t5")
 """Families with an encoder and a decoder, for tasks whose answer is a text."""
 LONG: tuple[str, ...] = ("longformer",)
@@ -119,6 +121,8 @@ _OWN: dict[str, dict[str, Any]] = {
         "position_biased_input": False,
     },
     "modernbert": {"local_attention": 8},
+    "opt": {"init_std": 0.1},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1], [["global"], 1]], "window_size": 8},
     "bart": {"init_std": 0.1, "forced_eos_token_id": None},
     "marian": {"init_std": 0.1, "forced_eos_token_id": None},
     "t5": {"d_kv": HIDDEN // HEADS, "dropout_rate": 0.0},
@@ -141,6 +145,8 @@ def tiny_tokenizer(family: str) -> Any:
 
     if family in LONG:
         return tiny_tokenizer("roberta")
+    if family in DECODERS:
+        return tiny_tokenizer("gpt2")
     if family in ("roberta", "modernbert", "gpt2", *ENCODER_DECODERS):
         return _byte_tokenizer(family)
     if family in ("albert", "xlnet", "deberta-v2", *RELATIVES):

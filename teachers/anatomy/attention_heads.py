@@ -11,7 +11,7 @@ from torch import nn
 
 from eval.errors import UserError
 from teachers.anatomy.axes import Axis, cut, layer_axes
-from teachers.anatomy.encoder import attention_width, family_of, layer_names, layer_parts, layers, shape_of
+from teachers.anatomy.encoder import attention_width, family_of, key_heads, layer_names, layer_parts, layers, shape_of
 from teachers.anatomy.parts import exchange
 
 ATTENTION = (
@@ -58,6 +58,12 @@ def head_counts(model: Any) -> list[int]:
     return found
 
 
+def key_widths(model: Any) -> list[int]:
+    """Return for each layer the channels that all heads of its keys have together, and those of its values."""
+    shared = shape_of(model.config).heads // key_heads(model.config)
+    return [heads // shared * head_size(model.config) for heads in head_counts(model)]
+
+
 def has_all_heads(model: Any) -> bool:
     """Whether every layer has as many heads as the config says."""
     return set(head_counts(model)) <= {shape_of(model.config).heads}
@@ -80,6 +86,10 @@ def is_linear(part: nn.Module) -> bool:
 
 def uncuttable(model: Any) -> str:
     """Return why heads cannot be pruned in this network; nothing if they can."""
+    queries, keys = shape_of(model.config).heads, key_heads(model.config)
+    if keys < queries:
+        name = family_of(model).model_type
+        return f"this {name} has {keys} heads of keys and values for {queries} of queries; heads that share cannot be cut"
     for index, layer in enumerate(layers(model)):
         for role, part in _linear_parts(model, layer).items():
             if not is_linear(part):

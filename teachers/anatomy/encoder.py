@@ -7,6 +7,7 @@ Layers count from 0.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,6 +18,8 @@ from teachers.anatomy.families import FAMILIES, TRANSFORMER_XL, Family
 
 UNLIMITED = 1 << 20
 """What ``max_tokens`` returns for a family without a longest input."""
+BY_LENGTH = ("dynamic", "longrope")
+"""Rotations by position whose frequencies depend on the longest text of a batch."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +59,15 @@ def family_of(model: Any) -> Family:
     name = str(getattr(config, "model_type", type(config).__name__))
     if name not in FAMILIES:
         raise UserError(f"model type {name!r} is not supported; those that work: {', '.join(sorted(FAMILIES))}")
-    if getattr(config, "inner_group_num", 1) != 1:
-        raise UserError(f"{name} with inner_group_num = {config.inner_group_num} is not supported; only 1 is")
-    if name == "mpnet" and config.pad_token_id != 1:
-        raise UserError(
-            f"mpnet with pad_token_id = {config.pad_token_id} is not supported; transformers takes it for 1"
-        )
-    for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention", "same_length"):
-        if getattr(config, option, False):
-            raise UserError(f"{name} with {option} is not supported; only {option} = false is")
-    return TRANSFORMER_XL if name == "xlnet" and config.attn_type == "uni" else FAMILIES.get(name)
+    family = FAMILIES.get(name)
+    for option, allowed in (("add_cross_attention", False), *family.only.items()):
+        wanted = getattr(config, allowed) if isinstance(allowed, str) else allowed
+        if (given := getattr(config, option, wanted)) != wanted:
+            raise UserError(f"{name} with {option} = {given} is not supported; only {option} = {wanted} is")
+    rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
+    if rotation in BY_LENGTH:
+        raise UserError(f"{name} with rope_type = {rotation} is not supported: it rotates by the length of a text")
+    return TRANSFORMER_XL if name == "xlnet" and config.attn_type == "uni" else family
 
 
 def inner_family(model: Any) -> Family:
@@ -128,11 +130,17 @@ def attention_width(config: Any) -> int:
     return shape_of(config).hidden_size
 
 
+def key_heads(config: Any) -> int:
+    """Return how many heads the keys and values of a layer have; fewer than the queries where these share them."""
+    name = family_of(config).key_heads
+    return int(getattr(config, name)) if name else shape_of(config).heads
+
+
 def reshaped(config: Any, **changes: int | str) -> Any:
     """Return a copy of a config with other dimensions, named as in ``Shape``; what depends on them follows.
 
-    An embedding size equal to the hidden size stays equal to it unless it is given. The layer kinds of ModernBERT
-    go on in the same rhythm, further layers of Longformer have the window of the last.
+    An embedding size equal to the hidden size stays equal to it unless it is given. The kinds of layers of
+    ModernBERT and GPT-Neo go on in the same rhythm, further layers of Longformer have the window of the last.
     """
     old, names = shape_of(config), family_of(config).config
     new = copy.deepcopy(config)
@@ -168,10 +176,18 @@ def _follow(config: Any) -> None:
     elif kind == "longformer" and isinstance(config.attention_window, list):
         given = config.attention_window
         config.attention_window = [given[min(i, len(given) - 1)] for i in range(shape.layers)]
-    elif kind == "modernbert":
-        kinds = list(config.layer_types)
+    if name := family_of(config).layer_kinds:
+        kinds = list(getattr(config, name))
         rhythm = next((i for i in range(1, len(kinds)) if kinds[i] == kinds[0]), len(kinds))
-        config.layer_types = [(kinds[i] if i < len(kinds) else kinds[i % rhythm]) for i in range(shape.layers)]
+        every = (*kinds, *(kinds[i % rhythm] for i in range(len(kinds), shape.layers)))
+        set_layer_kinds(config, every[: shape.layers])
+
+
+def set_layer_kinds(config: Any, kinds: Sequence[str]) -> None:
+    """Write into a config, in place, of which kind each of its layers is, in every form in which it says that."""
+    setattr(config, family_of(config).layer_kinds, list(kinds))
+    if hasattr(config, "attention_types"):  # what GPT-Neo makes its list of when it is read
+        config.attention_types = [[[kind], 1] for kind in kinds]
 
 
 def new_config(model_type: str, like: Any, tokenizer: Any) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from eval.plugins import Registry
+from teachers.anatomy.decoders import DECODERS
 from teachers.anatomy.encoder_decoders import BART, T5
 from teachers.anatomy.family import BERT_HEADS, CONFIG, EMBEDDINGS, PARTS, TAGGING, Family
 
@@ -66,6 +67,8 @@ _MPNET = Family(
     post_norm=False,
     plain_attention=False,
     head_bias="encoder.relative_attention_bias",
+    returns_pair=True,
+    only={"pad_token_id": 1},
 )
 _DISTILBERT = Family(
     "distilbert",
@@ -126,6 +129,7 @@ _ALBERT = Family(
     projection="encoder.embedding_hidden_mapping_in",
     projects_always=True,
     entry=("embeddings", "encoder.embedding_hidden_mapping_in"),
+    only={"inner_group_num": 1},
 )
 _ELECTRA = Family(
     "electra",
@@ -191,6 +195,8 @@ _XLNET = Family(
     entry=(),
     time_first=True,
     two_streams=True,
+    returns_pair=True,
+    only={"same_length": False},
 )
 TRANSFORMER_XL = replace(_XLNET, causal=True)
 """XLNet with ``attn_type: uni``: the relative positions and the memory of Transformer-XL; no later token is seen."""
@@ -226,6 +232,7 @@ _DEBERTA = Family(
     adds_mask=False,
     projection="embeddings.embed_proj",
     entry=("embeddings", "encoder.conv"),
+    returns_pair=True,
 )
 _MODERNBERT = Family(
     "modernbert",
@@ -248,40 +255,8 @@ _MODERNBERT = Family(
     plain_attention=False,
     adds_mask=False,
     closing=("final_norm",),
+    layer_kinds="layer_types",
 )
-_GPT2 = Family(
-    "gpt2",
-    "transformer",
-    layers="h",
-    config={
-        "layers": "n_layer",
-        "hidden_size": "n_embd",
-        "heads": "n_head",
-        "intermediate_size": "n_inner",
-        "vocab_size": "vocab_size",
-        "activation": "activation_function",
-        "max_positions": "n_positions",
-    },
-    parts={
-        "query_key_value": "attn.c_attn",
-        "attention_output": "attn.c_proj",
-        "attention_norm": "ln_1",
-        "ffn_in": "mlp.c_fc",
-        "ffn_out": "mlp.c_proj",
-        "ffn_norm": "ln_2",
-    },
-    head_numbers=("num_heads", "split_size"),
-    embeddings={"words": "wte", "positions": "wpe"},
-    heads={"classifier": "score", "tagger": "classifier", "qa": "qa_outputs", "mlm_decoder": "lm_head"},
-    token_types="never",
-    post_norm=False,
-    predicts_words=False,
-    adds_mask=False,
-    entry=("wte", "wpe"),
-    closing=("ln_f",),
-    causal=True,
-)
-
 _BUILT_IN: dict[str, Family] = {
     family.model_type: family
     for family in (
@@ -299,7 +274,7 @@ _BUILT_IN: dict[str, Family] = {
         _MOBILEBERT,
         _DEBERTA,
         _MODERNBERT,
-        _GPT2,
+        *DECODERS,
         BART,
         replace(BART, model_type="marian"),
         T5,

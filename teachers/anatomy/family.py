@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 CONFIG = {
     "layers": "num_hidden_layers",
@@ -55,6 +56,8 @@ PART_AXES: Mapping[str, str] = {
     "global_value": "v .",
     "attention_output": ". v",
     "ffn_in": "ffn .",
+    "ffn_gate": "ffn .",
+    "ffn_up": "ffn .",
     "gated_in": "ffn|ffn .",
     "ffn_out": ". ffn",
 }
@@ -105,6 +108,15 @@ class Family:
         decoder_parts: Role in a layer of the decoder -> path of the module from the layer; ``cross_…`` are those that
             look at the encoder.
         own_head_width: Dimension of the config that says how wide a head is; empty where heads share the hidden size.
+        key_heads: Dimension of the config that says how many heads keys and values have; empty where they have as many
+            as queries.
+        layer_kinds: Entry of the config that lists the kind of each layer, by what its tokens see; empty where all are
+            alike.
+        returns_pair: Whether a layer returns its states as the first of a pair.
+        only: Options of the config -> the one value that works here, or the name of a dimension that it must equal.
+        odd_heads: Auto classes of transformers whose networks hold this family by another name than ``base``, so that
+            they are not taken.
+        old_constants: Ends of the names of constants that older versions of transformers saved beside the weights.
         reads_weights: Whether standard code looks at the weight of a linear layer beside calling it.
         follow: Dimensions of a config that are those of others: the decoder's, where the two stacks are alike.
         more_inputs: Names of further arrays that it takes for each token.
@@ -140,6 +152,12 @@ class Family:
     decoder: str = ""
     decoder_parts: Mapping[str, str] = field(default_factory=dict)
     own_head_width: str = ""
+    key_heads: str = ""
+    layer_kinds: str = ""
+    returns_pair: bool = False
+    only: Mapping[str, Any] = field(default_factory=dict)
+    odd_heads: tuple[str, ...] = ()
+    old_constants: tuple[str, ...] = ()
     reads_weights: bool = False
     follow: Mapping[str, str] = field(default_factory=dict)
     more_inputs: tuple[str, ...] = ()

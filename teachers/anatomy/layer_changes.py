@@ -17,6 +17,7 @@ from teachers.anatomy.encoder import (
     layer_count,
     layer_parts,
     layers,
+    set_layer_kinds,
 )
 
 
@@ -105,8 +106,9 @@ def keep_layers_in_config(config: Any, kept: Sequence[int]) -> None:
     family = family_of(config)
     if family.model_type == "albert":
         config.num_hidden_groups = len(_kept_groups(config, kept))
-    if family.model_type == "modernbert":
-        config.layer_types = [config.layer_types[i] for i in kept]
+    if family.layer_kinds:
+        kinds = getattr(config, family.layer_kinds)
+        set_layer_kinds(config, [kinds[i] for i in kept])
     if family.model_type == "longformer" and isinstance(config.attention_window, list):
         config.attention_window = [config.attention_window[i] for i in kept]
     setattr(config, family.config["layers"], len(kept))

@@ -74,7 +74,7 @@ def exchange(model: Any, changes: Mapping[nn.Module, nn.Module]) -> None:
 
 def layer_output(model: Any, hidden: torch.Tensor) -> Any:
     """Return hidden states in the form in which a layer of this family returns them: alone, or first of a pair."""
-    return (hidden, None) if family_of(model).model_type in ("xlnet", "deberta-v2", "mpnet") else hidden
+    return (hidden, None) if family_of(model).returns_pair else hidden
 
 
 def layer_differences(model: Any) -> str:
@@ -82,8 +82,8 @@ def layer_differences(model: Any) -> str:
     family = family_of(model)
     if family.model_type == "albert":
         return "albert's layers share their weights"
-    if family.model_type == "modernbert":
-        return "modernbert gives each layer the mask and the rotation of its own kind, global or local"
+    if family.layer_kinds:
+        return f"{family.model_type} gives each layer what its own kind sees, global or local"
     modules = dict(base_encoder(model).named_modules())
     if any(path in modules for path in family.entry if path.endswith("conv")):
         return f"this {family.model_type} adds a convolution to what its first layer returns"

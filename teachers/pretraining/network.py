@@ -14,7 +14,7 @@ from eval.errors import UserError
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import embedding_parts, family_of, mixes_neighbours, model_inputs, new_config
 from teachers.anatomy.families import FAMILIES
-from teachers.anatomy.linear_form import LinearAuto
+from teachers.anatomy.forms.linear_form import LinearAuto
 from teachers.home import home
 from teachers.pretraining.inputs import check_inputs
 from teachers.pretraining.objectives.prefix_lm import TYPES

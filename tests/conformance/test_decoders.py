@@ -11,7 +11,7 @@ from eval.errors import UserError
 from eval.inference import predict
 from eval.measurement import measure
 from tests.conformance.battery import instance
-from tests.tiny import at_first
+from tests.tiny import DECODERS, at_first
 
 OTHER_TASKS = {
     "prune.tokens",
@@ -28,6 +28,7 @@ OTHER_TASKS = {
     "share.adaptive_depth",
 }
 """Techniques for other kinds of task, or for networks that see what comes later."""
+WORKING = [name for name in names() if name not in OTHER_TASKS]
 QUICK = (
     "prune.heads",
     "prune.vocabulary",
@@ -38,6 +39,13 @@ QUICK = (
 )
 OF_XLNET = {"distill.tinybert", "distill.mobilebert"}
 """Techniques that refuse the attention of every XLNet."""
+REFUSED = {
+    "opt": set(),
+    "gpt_neo": {"distill.tinybert", "distill.mobilebert", "replace.theseus"},
+    "gpt_neox": {"distill.tinybert", "distill.mobilebert"},
+    "llama": {"distill.tinybert", "distill.mobilebert"},
+}
+"""Techniques that refuse the attention of a decoder, or the difference of its layers."""
 QUICK_OF_XLNET = ("prune.heads", "distill.minilm", "quantize.qbert")
 
 
@@ -46,7 +54,13 @@ def test_a_technique_on_a_decoder(name, signals, tmp_path):
     check(Case(instance(name), signals, "gpt2", "causal-lm"), OTHER_TASKS, tmp_path)
 
 
-@pytest.mark.parametrize("name", at_first([name for name in names() if name not in OTHER_TASKS], *QUICK_OF_XLNET))
+@pytest.mark.parametrize("name", at_first(WORKING, "prune.heads"))
+@pytest.mark.parametrize("family", DECODERS)
+def test_a_technique_on_further_decoders(family, name, signals, tmp_path):
+    check(Case(instance(name), signals, family, "causal-lm"), REFUSED[family], tmp_path)
+
+
+@pytest.mark.parametrize("name", at_first(WORKING, *QUICK_OF_XLNET))
 def test_a_technique_on_transformer_xl(name, signals, tmp_path):
     check(Case(instance(name), signals, "xlnet", "causal-lm", changes={"attn_type": "uni"}), OF_XLNET, tmp_path)
 

@@ -34,7 +34,7 @@ def drawn(count=512, special=2):
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory):
     """Return an XLNet in linear form, and the same as the standard class loads it."""
-    from teachers.anatomy.linear_form import in_linear_form
+    from teachers.anatomy.forms.linear_form import in_linear_form
 
     torch.manual_seed(0)
     config = transformers.XLNetConfig(

@@ -5,6 +5,7 @@ import pytest
 from compress.testing.tiny import (
     BAD,
     CHARACTERS,
+    DECODERS,
     ENCODER_DECODERS,
     FAMILIES,
     FFN,
@@ -28,6 +29,7 @@ from compress.testing.tiny import (
 __all__ = [
     "BAD",
     "CHARACTERS",
+    "DECODERS",
     "ENCODER_DECODERS",
     "FAMILIES",
     "FFN",

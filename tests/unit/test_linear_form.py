@@ -14,7 +14,7 @@ from compress.distill.components.attention import attention_mse, relation_kl, re
 from compress.distill.minilm import minilm_relations
 from teachers.anatomy.attention_heads import head_counts, keep_heads
 from teachers.anatomy.encoder import layer_names, layers, reshaped, shape_of
-from teachers.anatomy.linear_form import in_linear_form
+from teachers.anatomy.forms.linear_form import in_linear_form
 from teachers.anatomy.parts import matrices
 from teachers.anatomy.pooling import last_real
 from teachers.signals.hooks import SignalSpec, observe

@@ -27,7 +27,7 @@ from eval.errors import UserError
 from teachers.anatomy.attention_heads import head_counts
 from teachers.anatomy.axes import tensor_axes
 from teachers.anatomy.encoder import base_encoder, embedding_parts, first_position, layer_parts, layers, max_tokens
-from teachers.anatomy.longformer_form import question_tokens
+from teachers.anatomy.forms.longformer_form import question_tokens
 from teachers.limits import window_problems
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel

@@ -19,7 +19,7 @@ from compress.technique import Inputs
 from eval.errors import UserError
 from teachers.anatomy.encoder import is_causal
 from teachers.anatomy.parts import matrices
-from teachers.anatomy.xlnet_form import TURNED
+from teachers.anatomy.forms.xlnet_form import TURNED
 from teachers.signals.hooks import SignalSpec, observe
 from teachers.taskmodel import load_taskmodel, save_taskmodel, weights_digest
 from teachers.training.scoring import rows_of

@@ -11,6 +11,7 @@ from torch import nn
 
 from compress.modules.fake_quant import in_float
 from compress.modules.int8_scheme import Int8, is_excluded, quantize_rows
+from compress.modules.masked import TABLE
 from compress.onnx_graph.int8_graph import SMALL
 from compress.onnx_graph.tracing import TOKENS, Logits, distinct_inputs, ready
 from eval.errors import CompressError
@@ -89,7 +90,7 @@ def _quantize(network: nn.Module, scheme: Int8) -> dict[str, Any]:
         quantize_(network, way, lambda _, name: name in chosen)
     tables = 0
     for name, module in list(network.named_modules()):
-        fits = isinstance(module, nn.Embedding) and min(module.weight.shape) >= SMALL
+        fits = type(module) in TABLE and min(module.weight.shape) >= SMALL  # type: ignore[arg-type]
         if fits and scheme.embeddings and name not in kept:
             parent, _, own = name.rpartition(".")
             setattr(network.get_submodule(parent), own, _Table(module))

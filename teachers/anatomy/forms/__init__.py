@@ -1,0 +1,1 @@
+"""Networks in the form that the toolkit works on: the numbers and the files are those of the standard classes."""
