@@ -15,7 +15,8 @@ def make_ready(tokenizer: Any, config: Any) -> None:
 
     Padding is the end-of-text token, which attention never sees. Every text begins with the token that begins texts, so
     that none is empty, and the other stands between the texts of a pair: the start and the delimiter of GPT (Radford et
-    al. 2018). Most decoders have one token for both. A tokenizer with padding belongs to a model that was trained with it and stays.
+    al. 2018). Most decoders have one token for both. A tokenizer with padding belongs to a model that was trained
+    with it and stays.
 
     Args:
         tokenizer: A fast tokenizer; one without an end-of-text token stays as it is.

@@ -21,8 +21,8 @@ from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import base_encoder
-from teachers.anatomy.pooler import without_pooler
 from teachers.anatomy.forms.linear_form import in_linear_form
+from teachers.anatomy.pooler import without_pooler
 from teachers.taskmodel import TaskModel, build_taskmodel
 
 

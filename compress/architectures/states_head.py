@@ -34,9 +34,9 @@ from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import base_encoder, classifier_place, is_causal, layer_count
+from teachers.anatomy.forms.linear_form import in_linear_form
 from teachers.anatomy.pooler import without_pooler
 from teachers.anatomy.pooling import last_real
-from teachers.anatomy.forms.linear_form import in_linear_form
 from teachers.seeding import seeded
 from teachers.taskmodel import TaskModel, build_taskmodel
 

@@ -14,7 +14,7 @@ from compress.distill.components.attention import relation_kl, relation_scores
 from compress.distill.components.distillation import Distillation, FromTeacher, odd_attention, one_history
 from compress.technique import Inputs, Outcome
 from eval.errors import UserError
-from teachers.anatomy.attention_heads import has_all_heads, head_counts, head_size
+from teachers.anatomy.attention_heads import has_all_heads, head_counts, key_widths
 from teachers.anatomy.encoder import (
     family_of,
     is_causal,
@@ -119,8 +119,7 @@ class MiniLMDistillation(Distillation):
     def _relation_problems(self, student: TaskModel, teacher: TeacherSource) -> list[str]:
         found, heads = [], head_counts(student.model)[-1]
         if self.relations == "v2":
-            width = heads * head_size(student.model.config)
-            return head_problems(self.relation_heads, width, teacher.hidden_size)
+            return head_problems(self.relation_heads, key_widths(student.model)[-1], teacher.hidden_size)
         if whose := odd_attention(student, teacher):
             found.append(
                 f"v1 needs attention scores that are plain products of queries and keys, {whose} are not; "

@@ -1,8 +1,8 @@
 """A decoder as a graph that takes the keys and values of the tokens before, and returns them with the new ones.
 
 Each layer has two inputs ``past.N.key`` and ``past.N.value`` and two outputs ``present.N.key`` and ``present.N.value``,
-all ``[batch, tokens, heads of keys · head width]``; the first two axes of every input are dynamic, so a past of no tokens gives
-the graph of whole texts. What is in the past counts as real; ``attention_mask`` tells of the new tokens alone.
+all ``[batch, tokens, heads of keys · head width]``; the first two axes of every input are dynamic, so a past of no
+tokens gives the graph of whole texts. What is in the past counts as real; ``attention_mask`` tells of the new tokens.
 """
 
 from __future__ import annotations

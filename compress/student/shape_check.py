@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eval.errors import did_you_mean
 from eval.kinds.kind_registry import kind_of
-from teachers.anatomy.encoder import Shape, attention_width, family_of, shape_of
+from teachers.anatomy.encoder import Shape, attention_width, family_of, key_heads, shape_of
 from teachers.anatomy.families import FAMILIES, Family
 from teachers.conversion import convertible
 from teachers.limits import layer_problems, parameter_problems, size_problems
@@ -197,6 +197,7 @@ def _inherited(student: StudentShape, before: Any, after: Any) -> Iterator[str]:
             "init: width starts from a part of its weights, init: random from none"
         )
     if student.init == "width":
+        yield from _shared_keys(before, own, changed)
         yield from _wider(own, wanted, changed)
         yield from _wider_heads(attention_width(before) // own.heads, attention_width(after), own, wanted)
         yield from _projection(own, wanted, family_of(after))
@@ -205,6 +206,14 @@ def _inherited(student: StudentShape, before: Any, after: Any) -> Iterator[str]:
         yield (
             f"student.max_positions: {wanted.max_positions}, and the teacher has {own.max_positions} to start from; "
             "at most that, init: random, or for long texts family: longformer, which repeats them"
+        )
+
+
+def _shared_keys(before: Any, own: Shape, changed: list[str]) -> Iterator[str]:
+    if key_heads(before) < own.heads and (cut := [name for name in ("hidden_size", "heads") if name in changed]):
+        yield (
+            f"student.{cut[0]}: with init: width heads are chosen one by one, and this teacher has {key_heads(before)} "
+            f"heads of keys and values for {own.heads} of queries; leave out {' and '.join(cut)}, or use init: random"
         )
 
 

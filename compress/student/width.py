@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from teachers.anatomy.attention_heads import rotated_channels
 from teachers.anatomy.axes import Axis, cut, split, tensor_axes
 from teachers.anatomy.encoder import (
     attention_width,
     embedding_parts,
-    family_of,
     first_position,
     layer_names,
     shape_of,
@@ -53,7 +53,7 @@ def inherit(source: Any, target: Any) -> Inheritance:
     in their old order. Heads are judged by value and output weights, those of all layers together where they share
     columns of one position bias (MPNet); the channels inside a kept head by query and key, and by value and output.
     With d of D channels of a head left, queries are multiplied by sqrt(d / D), so that the kept part of each attention
-    score counts as before. Channels with a fixed frequency (rotary positions of ModernBERT, sinusoids of XLNet) are
+    score counts as before. Channels with a fixed frequency (rotary positions, sinusoids of XLNet) are
     kept at even distances, which keeps the frequencies.
 
     A table with fewer positions than the target's is repeated.
@@ -174,8 +174,11 @@ class _Choice:
         channels = self.old.heads * size
         both = self.score(channels, f"{layer}:q", f"{layer}:k").view(-1, size)
         value = self.score(channels, f"{layer}:v").view(-1, size)
-        pairs = _even_pairs(size, wanted) if family_of(self.source).rotary else None
-        match = torch.cat([head * size + (_best(both[head], wanted) if pairs is None else pairs) for head in heads])
+        fixed, left = rotated_channels(self.source.config), rotated_channels(self.target.config)
+        pairs = _even_pairs(fixed, left)
+        match = torch.cat(
+            [head * size + torch.cat([pairs, fixed + _best(both[head, fixed:], wanted - left)]) for head in heads]
+        )
         carry = torch.cat([head * size + _best(value[head], wanted) for head in heads])
         return {f"{layer}:q": match, f"{layer}:k": match, f"{layer}:v": carry}
 
@@ -204,5 +207,5 @@ def _best(scores: torch.Tensor, count: int) -> torch.Tensor:
 
 def _even_pairs(old: int, new: int) -> torch.Tensor:
     """Return ``new`` of ``old`` channels whose second half repeats the frequencies of the first, evenly spread."""
-    half = torch.arange(new // 2) * (old // 2) // (new // 2)
+    half = torch.arange(new // 2) * (old // 2) // max(new // 2, 1)
     return torch.cat([half, half + old // 2])

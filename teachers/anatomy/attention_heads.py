@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,14 @@ def head_size(config: Any) -> int:
     return attention_width(config) // shape_of(config).heads
 
 
+def rotated_channels(config: Any) -> int:
+    """Return how many channels of a head, its first ones, are rotated by position."""
+    if not family_of(config).rotary:
+        return 0
+    share = (getattr(config, "rope_parameters", None) or {}).get("partial_rotary_factor", 1.0)
+    return 2 * math.ceil(int(head_size(config) * share) / 2)
+
+
 def head_counts(model: Any) -> list[int]:
     """Return for each layer how many heads it has; those of the config where it has no module that could tell."""
     size, usual = head_size(model.config), shape_of(model.config).heads
@@ -89,7 +98,9 @@ def uncuttable(model: Any) -> str:
     queries, keys = shape_of(model.config).heads, key_heads(model.config)
     if keys < queries:
         name = family_of(model).model_type
-        return f"this {name} has {keys} heads of keys and values for {queries} of queries; heads that share cannot be cut"
+        return (
+            f"this {name} has {keys} heads of keys and values for {queries} of queries; heads that share cannot be cut"
+        )
     for index, layer in enumerate(layers(model)):
         for role, part in _linear_parts(model, layer).items():
             if not is_linear(part):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -76,12 +76,21 @@ def keep_rows(network: Any, kept: Sequence[int]) -> None:
         for name, parameter in module._parameters.items():
             if id(parameter) in made:
                 module._parameters[name] = made[id(parameter)]
-        if isinstance(getattr(module, "padding_idx", None), int):
-            module.padding_idx = number[module.padding_idx]
+    _tell(network, number)
     for config in {id(config): config for config in (network.config, base_encoder(network).config)}.values():
         for name, value in _token_ids(config).items():
             setattr(config, name, [number.get(i, i) for i in value] if isinstance(value, list) else number[value])
         setattr(config, family_of(config).config["vocab_size"], len(kept))
+
+
+def _tell(network: nn.Module, number: Mapping[int, int]) -> None:
+    """Let the parts that keep the number of padding know the new one, and those that keep how many rows there are."""
+    parts: list[Any] = [*network.modules()]
+    for part in parts:
+        if isinstance(getattr(part, "padding_idx", None), int):
+            part.padding_idx = number[part.padding_idx]
+        if isinstance(getattr(part, "vocab_size", None), int):
+            part.vocab_size = len(number)
 
 
 def has_plain_table(network: Any) -> bool:

@@ -152,7 +152,7 @@ def reshaped(config: Any, **changes: int | str) -> Any:
         if name == "max_positions":
             value = int(value) + first_position(config)
         setattr(new, names[name], value)
-    family = family_of(new)
+    family = family_of(config)
     for name, other in family.follow.items():
         if getattr(new, other) != getattr(config, other):
             setattr(new, name, getattr(new, other))

@@ -14,12 +14,12 @@ from eval.inference import predict
 from teachers.finetuning.finetune import finetune
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.config import Training
-from tests.tiny import FAMILIES, at_first, in_turn, tiny_task, tiny_taskmodel
+from tests.tiny import DECODERS, FAMILIES, at_first, in_turn, tiny_task, tiny_taskmodel
 
 TRAINING = Training(max_steps=3, batch_size=8, learning_rate=1e-3)
 
 
-@pytest.mark.parametrize("family", at_first(FAMILIES, "bert", "albert", "xlnet", "modernbert"))
+@pytest.mark.parametrize("family", at_first((*FAMILIES, *DECODERS), "bert", "albert", "xlnet", "modernbert"))
 def test_the_whole_line(family, tmp_path, monkeypatch):
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
     task = tiny_task("classification")

@@ -194,7 +194,7 @@ def test_unknown_families_are_refused_by_name():
     with pytest.raises(UserError, match=r"'pegasus' is not supported; those that work: albert, bart, bert, .*xlnet"):
         family_of(transformers.PegasusConfig())
     for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
-        with pytest.raises(UserError, match=f"gpt2 with {option} is not supported"):
+        with pytest.raises(UserError, match=f"gpt2 with {option} = True is not supported; only {option} = False is"):
             family_of(tiny_config("gpt2", **{option: True}))
     with pytest.raises(UserError, match="inner_group_num"):
         family_of(tiny_config("albert", inner_group_num=2))

@@ -22,7 +22,7 @@ from eval.errors import CompressError, UserError
 from eval.generation.generating import continued, shares
 from eval.measurement import measure
 from teachers.training.config import Training
-from tests.tiny import tiny_task, tiny_taskmodel
+from tests.tiny import DECODERS, tiny_task, tiny_taskmodel
 
 PROMPTS = ("ann lives in", "", "the film was very")
 
@@ -58,6 +58,33 @@ def test_greedy_text_is_that_of_torch(trained, exported, folder):
     runtime = Runtime(exported / folder)
     for prompt in PROMPTS:
         assert runtime.generate(prompt, 24) == torch_text(trained[1], prompt, 24)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        pytest.param("llama", {"num_key_value_heads": 2}),
+        *(pytest.param(family, {}, marks=pytest.mark.slow) for family in DECODERS),
+    ],
+)
+def test_greedy_text_of_further_decoders_is_that_of_torch(family, changes, tmp_path):
+    task = tiny_task("causal-lm")
+    model = tiny_taskmodel(family, task.spec, **changes)
+    for to in ("onnx", "generator"):
+        export(model, tmp_path / to, to, examples=task.validation[:8])
+        runtime = Runtime(tmp_path / to)
+        assert [runtime.generate(one, 24) for one in PROMPTS] == [torch_text(model, one, 24) for one in PROMPTS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", DECODERS)
+def test_an_8_bit_export_of_further_decoders(family, tmp_path):
+    task = tiny_task("causal-lm")
+    steps = (LabelTraining(training=Training(epochs=8, learning_rate=3e-3, batch_size=8)),)
+    model = run(Recipe(steps=steps), tiny_taskmodel(family, task.spec), Inputs(train=task.train))
+    export(model, tmp_path / "out", "generator", int8=True, examples=task.validation)
+    own, found = (measure(one, task).scores["perplexity"] for one in (model, Runtime(tmp_path / "out")))
+    assert found == pytest.approx(own, rel=0.01)
 
 
 def test_an_8_bit_export_writes_and_scores(trained, exported):

@@ -25,7 +25,7 @@ from teachers.pretraining.text.corpus import CAPITAL, build
 from teachers.pretraining.text.sequence import Frame
 from teachers.pretraining.text.sequence_sources import Dialogues, Given, Packed, dialogues, labelled_pairs
 from teachers.taskmodel import load_taskmodel
-from tests.tiny import FAMILIES, tiny_tokenizer
+from tests.tiny import DECODERS, FAMILIES, at_first, tiny_tokenizer
 
 PLACES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Delhi")
 TEXT = "\n\n".join(
@@ -134,12 +134,13 @@ def test_an_encoder_with_a_decoder_learns_to_write(objective, family, kind, data
     assert len(model.write(model.encoder.collate(model.encoder.encode([{"source": "the film"}])))[0]) <= 8
 
 
-def test_a_decoder_learns_the_next_word(data):
+@pytest.mark.parametrize("family", at_first(("gpt2", *DECODERS), "gpt2"))
+def test_a_decoder_learns_the_next_word(family, data):
     task = {"text": {"objectives": {"next_word": {}}}}
     found = block(
         data,
         [task],
-        network={"family": "gpt2", "options": {"activation_function": "gelu_new"}},
+        network={"family": family, "options": {"activation_function": "gelu_new"} if family == "gpt2" else {}},
         tokenizer={"kind": "gpt2", "size": 300},
         max_steps=60,
         learning_rate=5e-3,
@@ -149,7 +150,7 @@ def test_a_decoder_learns_the_next_word(data):
     assert history[-1]["scores"]["next_word.perplexity"] < 120
     assert "next_word.accuracy" in history[-1]["scores"]
     network = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    assert type(network).__name__ == "GPT2LMHeadModel"
+    assert network.config.model_type == family
     model = load_taskmodel(folder)
     assert (model.task.kind, model.tokenizer.all_special_tokens) == ("causal-lm", ["<|endoftext|>"])
     stage = {"tasks": task, "length": 32, "training": {"max_steps": 2, "batch_size": 4}}

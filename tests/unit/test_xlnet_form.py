@@ -18,8 +18,8 @@ from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.errors import UserError
 from teachers.anatomy.encoder import is_causal
-from teachers.anatomy.parts import matrices
 from teachers.anatomy.forms.xlnet_form import TURNED
+from teachers.anatomy.parts import matrices
 from teachers.signals.hooks import SignalSpec, observe
 from teachers.taskmodel import load_taskmodel, save_taskmodel, weights_digest
 from teachers.training.scoring import rows_of

@@ -90,7 +90,7 @@ def _quantize(network: nn.Module, scheme: Int8) -> dict[str, Any]:
         quantize_(network, way, lambda _, name: name in chosen)
     tables = 0
     for name, module in list(network.named_modules()):
-        fits = type(module) in TABLE and min(module.weight.shape) >= SMALL  # type: ignore[arg-type]
+        fits = type(module) in TABLE and min(module.weight.shape) >= SMALL
         if fits and scheme.embeddings and name not in kept:
             parent, _, own = name.rpartition(".")
             setattr(network.get_submodule(parent), own, _Table(module))

@@ -1,4 +1,4 @@
-"""A decoder as the toolkit runs it: it keeps no keys and values unless it is asked to, and is saved as a standard one."""
+"""A decoder as the toolkit runs it: it keeps keys and values only if it is asked to, and its files are standard."""
 
 from __future__ import annotations
 
@@ -54,15 +54,16 @@ class DecoderForm(nn.Module):
         super().save_pretrained(save_directory, state_dict=self.standard_state(), **settings)  # type: ignore[misc]
 
 
-def in_decoder_form(network: Any, form: type[DecoderForm] = DecoderForm) -> Any:
-    """Return a standard decoder, changed in place, in a form; one that has it already stays as it is."""
+def in_decoder_form(network: Any, form: Any = DecoderForm) -> Any:
+    """Return a standard decoder, changed in place, in a form (a ``DecoderForm``); one in a form already stays."""
     if not isinstance(network, DecoderForm):
-        network.__class__ = _mixed(form, type(network))
+        standard: Any = type(network)
+        network.__class__ = _mixed(form, standard)
         network.reform()
     return network
 
 
 @functools.cache
-def _mixed(form: type[DecoderForm], standard: Any) -> type:
+def _mixed(form: Any, standard: Any) -> type:
     """Return the class that makes such networks; its name, which is written into a config, is that of the standard."""
     return type(standard.__name__, (form, standard), {"__module__": standard.__module__})

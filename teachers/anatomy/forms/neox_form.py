@@ -28,7 +28,7 @@ class SeparateAttention(GPTNeoXAttention):  # type: ignore[misc]
     """
 
     def query_key_value(self, hidden: Tensor) -> Tensor:
-        """Return queries, keys and values ``[B, L, heads · 3 · head size]``, head by head, as standard code has them."""
+        """Return queries, keys and values ``[B, L, heads · 3 · head size]``, head by head, as in standard code."""
         apart = [getattr(self, name)(hidden).unflatten(-1, (-1, self.head_size)) for name in APART]
         return torch.cat(apart, dim=-1).flatten(-2)
 
@@ -39,7 +39,8 @@ class NeoXForm(DecoderForm):
     def reform(self) -> None:
         """Take the matrices apart, in place; those that bitsandbytes packed stay."""
         super().reform()
-        for module in self.modules():
+        modules: list[Any] = [*self.modules()]
+        for module in modules:
             if type(module) is GPTNeoXAttention and type(old := module.query_key_value) is nn.Linear:
                 del module.query_key_value
                 module.__class__ = SeparateAttention
@@ -53,7 +54,7 @@ class NeoXForm(DecoderForm):
             if all(type(getattr(attention, name)) is nn.Linear for name in APART):
                 for kind in ("weight", "bias") if attention.query.bias is not None else ("weight",):
                     parts = [state.pop(f"{path}.{name}.{kind}") for name in APART]
-                    blocks = [part.unflatten(0, (-1, attention.head_size)) for part in parts]
+                    blocks = [part.reshape(-1, attention.head_size, *part.shape[1:]) for part in parts]
                     state[f"{path}.{JOINED}.{kind}"] = torch.stack(blocks, dim=1).flatten(0, 2)
         return state
 
@@ -73,7 +74,7 @@ def _apart(old: nn.Linear, size: int) -> list[nn.Linear]:
         with torch.device("meta"):
             new = nn.Linear(old.in_features, old.out_features // len(APART), old.bias is not None)
         for kind, tensor in old.named_parameters():
-            rows = tensor.detach().unflatten(0, (-1, len(APART), size))[:, place].flatten(0, 1)
+            rows = tensor.detach().reshape(-1, len(APART), size, *tensor.shape[1:])[:, place].flatten(0, 1)
             setattr(new, kind, nn.Parameter(rows.contiguous().clone(), requires_grad=tensor.requires_grad))
         made.append(new.train(old.training))
     return made
