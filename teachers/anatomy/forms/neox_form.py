@@ -1,4 +1,4 @@
-"""GPT-NeoX with queries, keys and values apart: standard code has one matrix, whose rows are theirs by turns of a head.
+"""GPT-NeoX with queries, keys and values apart: standard code has one matrix, which holds them head by head.
 
 So whatever reads, cuts, factorises or rounds a linear layer finds them as in other families. The numbers are the same,
 and ``save_pretrained`` joins them again: a saved folder is a standard one.
