@@ -306,7 +306,7 @@ def test_the_result_is_a_stock_model(forker, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("family", "reason"), [("albert", "share their weights"), ("modernbert", "the rotation of its own kind")]
+    ("family", "reason"), [("albert", "share their weights"), ("modernbert", "what its own kind sees")]
 )
 def test_layers_that_differ_are_refused(family, reason):
     (problem,) = Theseus().check(tiny_taskmodel(family, tiny_task().spec), Inputs())
