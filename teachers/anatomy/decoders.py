@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from teachers.anatomy.encoder_decoders import BART
 from teachers.anatomy.family import CONFIG, Family
 
 GPT2 = Family(
@@ -68,16 +69,7 @@ OPT = replace(
     base="model",
     layers="decoder.layers",
     config={**CONFIG, "intermediate_size": "ffn_dim", "activation": "activation_function"},
-    parts={
-        "query": "self_attn.q_proj",
-        "key": "self_attn.k_proj",
-        "value": "self_attn.v_proj",
-        "attention_output": "self_attn.out_proj",
-        "attention_norm": "self_attn_layer_norm",
-        "ffn_in": "fc1",
-        "ffn_out": "fc2",
-        "ffn_norm": "final_layer_norm",
-    },
+    parts=BART.parts,  # both come from fairseq
     head_numbers=("num_heads", "embed_dim"),
     embeddings={"words": "decoder.embed_tokens", "positions": "decoder.embed_positions"},
     entry=("decoder.embed_tokens", "decoder.embed_positions"),
