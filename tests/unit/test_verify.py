@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compress.cli import main
-from compress.export import export_onnx
+from compress.export import export
 from compress.export.check import verification as module
 from compress.export.check.golden_vectors import FILE, INT8_MARGIN, write_golden_vectors
 from compress.export.check.verification import against_model, verify
@@ -17,10 +17,10 @@ from eval.errors import UserError
 from tests.tiny import FAMILIES, in_turn, tiny_task, tiny_taskmodel
 
 
-def exported(tmp_path, family="bert", kind="classification", int8=False):
+def exported(tmp_path, family="bert", kind="classification", int8=False, target="onnx"):
     task = tiny_task(kind)
     model = tiny_taskmodel(family, task.spec)
-    export_onnx(model, tmp_path / "x", int8=int8, examples=task.validation, agreement=0.0)
+    export(model, tmp_path / "x", target, int8=int8, examples=task.validation, agreement=0.0)
     return tmp_path / "x", model, task
 
 
@@ -57,8 +57,9 @@ def test_a_vector_may_differ_as_far_as_rounding_moves_it(kind, tmp_path):
     assert known["limit"] == pytest.approx(share * largest, rel=1e-2)
 
 
-def test_the_file_is_enough_for_any_runtime(tmp_path):
-    folder, *_ = exported(tmp_path)
+@pytest.mark.parametrize("how", [{}, {"family": "gpt2", "kind": "causal-lm", "target": "generator"}], ids=str)
+def test_the_file_is_enough_for_any_runtime(how, tmp_path):
+    folder, *_ = exported(tmp_path, **how)
     readme = (folder / "README.md").read_text(encoding="utf-8")
     start = readme.index("    import json, numpy, onnxruntime")
     program = "\n".join(line[4:] for line in readme[start : readme.index("\nBefore")].splitlines())

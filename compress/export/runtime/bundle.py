@@ -85,16 +85,22 @@ if __name__ == "__main__":
 """
 CHECK = """    import json, numpy, onnxruntime, pathlib
     session = onnxruntime.InferenceSession("model.onnx")
-    names = [each.name for each in session.get_outputs() if each.name not in ("layers", "last_hidden_state")]
-    known, worst = json.loads(pathlib.Path("conformance.json").read_text("utf-8")), 0
+    others = ("layers", "last_hidden_state", "present.")
+    names = [each.name for each in session.get_outputs() if not each.name.startswith(others)]
+{past}    known, worst = json.loads(pathlib.Path("conformance.json").read_text("utf-8")), 0
     for row in known["rows"]:
-        inputs = {name: numpy.array([ids]) for name, ids in row["inputs"].items()}
-        found = [out[0] for out in session.run(names, inputs)]
+        inputs = {{name: numpy.array([ids]) for name, ids in row["inputs"].items()}}
+        found = [out[0] for out in session.run(names, {given})]
         found = numpy.stack(found, -1) if len(found) > 1 else found[0]
         expected = numpy.array(row["logits"])
         worst = max(worst, abs(found[..., : expected.shape[-1]] - expected).max())
-    print(f"largest difference {worst:.2g}, allowed {known['limit']:.2g}")
+    print(f"largest difference {{worst:.2g}}, allowed {{known['limit']:.2g}}")
 """
+PAST = """    empty = [each for each in session.get_inputs() if each.name.startswith("past.")]
+    past = {each.name: numpy.zeros((1, 0, each.shape[-1]), numpy.float32) for each in empty}
+"""
+WRITES = """
+    python predict.py --generate 40 "a line"                      what a text goes on with; --help has how to draw it"""
 PAIR_LINE = "two texts with a tab between them, or a JSON object with `text_a` and `text_b`"
 
 
@@ -181,7 +187,8 @@ def readme(manifest: dict[str, Any], library: Library) -> str:
     task, gate = manifest["task"], manifest.get("gate") or {}
     asked = kind_of(task["kind"])
     line, kind = PAIR_LINE if task.get("pair") and asked.pairs else asked.line, asked.named.capitalize()
-    labels = labels_line(task.get("labels") or ())
+    labels = f"{found}\n\n" if (found := labels_line(task.get("labels") or ())) else ""
+    writes = WRITES if _has_cache(manifest) else ""
     names, package = library.files_of(manifest["files"]), library.package
     size = sum(manifest["files"][file]["bytes"] for file in names) / 1e6
     opset = f", opset {manifest['opset']}" if manifest["opset"] else ""
@@ -189,9 +196,7 @@ def readme(manifest: dict[str, Any], library: Library) -> str:
 
 {kind} model for {library.name}: {manifest["scheme"]}{opset}, {size:.1f} MB.
 
-{labels}
-
-| file | what it is |
+{labels}| file | what it is |
 |---|---|
 | {", ".join(f"`{file}`" for file in names)} | the network |
 | `tokenizer.json`, `encoder.json` | how texts become its inputs |
@@ -202,7 +207,7 @@ def readme(manifest: dict[str, Any], library: Library) -> str:
 
     pip install numpy tokenizers {package}
     python predict.py "a line"
-    python predict.py --file lines.txt > answers.jsonl
+    python predict.py --file lines.txt > answers.jsonl{writes}
 
 A line is {line}.
 
@@ -210,12 +215,26 @@ A line is {line}.
     model = Runtime(".")
     answers = model.predict(["a line", "another line"]).answers
 {_early(manifest, library)}
-To check a runtime elsewhere, run this here with its session in the place of ONNX Runtime's:
-
-{CHECK}
+{_check(manifest)}
 Before this folder was written, its answers were compared with those of the torch model:
 {_checked(gate)}
 """
+
+
+def _has_cache(manifest: dict[str, Any]) -> bool:
+    """Whether the graph takes the keys and values of earlier tokens, to go on with a text."""
+    return bool(manifest["target"] == "generator" and manifest["task"]["kind"] == "causal-lm")
+
+
+def _check(manifest: dict[str, Any]) -> str:
+    """Return how to check a runtime elsewhere; that of an encoder and a decoder takes more than a page has room for."""
+    if manifest["target"] == "generator" and not _has_cache(manifest):
+        return "`compress verify .` runs the inputs of `conformance.json` through every runtime that is installed.\n"
+    past, given = (PAST, "inputs | past") if _has_cache(manifest) else ("", "inputs")
+    return (
+        "To check a runtime elsewhere, run this here with its session in the place of ONNX Runtime's:\n\n"
+        f"{CHECK.format(past=past, given=given)}"
+    )
 
 
 def several_page(manifest: dict[str, Any], library: Library) -> str:
