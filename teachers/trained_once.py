@@ -5,12 +5,26 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from eval.errors import UserError
 from eval.files.writing import atomic_folder, exclusive, lock_file
 from eval.progress.stages import under_way
 from teachers.training.processes import how_many, is_first, wait_for_all
+
+_ONLY_FOUND: ContextVar[bool] = ContextVar("only_found", default=False)
+
+
+@contextlib.contextmanager
+def only_found() -> Iterator[None]:
+    """Train nothing until the end: what was trained before is found, or it is said where it is missing."""
+    token = _ONLY_FOUND.set(True)
+    try:
+        yield
+    finally:
+        _ONLY_FOUND.reset(token)
 
 
 def trained_once(
@@ -30,8 +44,14 @@ def trained_once(
         write: Writes facts and all else into the folder it is given.
 
     Raises:
+        UserError: If it is not there, within ``only_found``.
         CompressError: If the disk refuses.
     """
+    if _ONLY_FOUND.get() and not is_kept():
+        raise UserError(
+            f"{folder}: {what} is not there any more; set COMPRESS_HOME to the folder in which the run kept it, or "
+            "make it again by running the recipe"
+        )
     working = folder.with_name(folder.name + ".working")
     if how_many() == 1 and is_kept():
         _clear(working, lock_file(folder))

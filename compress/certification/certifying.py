@@ -30,6 +30,7 @@ from eval.report.certified import quote_in_card, quote_in_page
 from eval.report.summary import shipped
 from eval.result import Result
 from eval.scores import default_metric, metrics_of
+from teachers.trained_once import only_found
 
 CARD = "README.md"
 """The card of a model, and of an export."""
@@ -77,8 +78,8 @@ def certify(
             ``eval.certificate.contents.Certificate``).
 
     Raises:
-        UserError: The run has no teacher to compare with or no claim, the scores are those of a selection, the claim
-            was moved afterwards, or a model was changed since.
+        UserError: The run has no teacher to compare with or no claim, its teacher is not kept any more, the scores are
+            those of a selection, the claim was moved afterwards, or a model was changed since.
         CompressError: The export does not pass its gate or is not verified.
     """
     folder, out = Path(run), Path(out)
@@ -86,7 +87,8 @@ def certify(
     reference = _reference(folder, recipe, result)
     where = folder / (MODEL if name == recipe.name else name)
     roles = read_roles(recipe)
-    teachers = teachers_of(recipe, None if roles is None else roles.task)
+    with only_found():  # a teacher that is trained anew would be another one
+        teachers = teachers_of(recipe, None if roles is None else roles.task)
     claims = [fixed for fixed in read_claims(folder) if fixed.claim.digest == result.digest]
     fixed = _fixed(claims, result, where)
     problems = [*_of_selection(result, reference), *_moved(claims, result, recipe, margin)]

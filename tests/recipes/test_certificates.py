@@ -16,7 +16,9 @@ from compress.engine.claim_file import CLAIM_FILE, read_claims
 from compress.engine.looks import read_looks
 from compress.engine.pipeline import run_recipe
 from compress.recipe import parse_recipe
+from compress.recipe.blocks import FinetuneBlock
 from compress.recipe.from_yaml import read_recipe
+from compress.recipe.to_yaml import recipe_to_yaml
 from eval.certificate.findings import Word
 from eval.certificate.rechecking import read_certificate
 from eval.errors import UserError
@@ -70,6 +72,17 @@ def test_the_claim_is_fixed_before_the_look(scene):
     assert set(fixed.models) == {"small", "onnx", "onnx-int8", "teacher", "teacher, onnx", "teacher, onnx-int8"}
     assert look.claim == fixed.digest
     assert fixed.time <= look.time
+
+
+def test_a_teacher_that_is_gone_is_missed_and_not_trained_anew(scene, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(scene / "run", run)
+    file = run / "recipe.yaml"
+    recipe = read_recipe(file)
+    tuned = recipe.teacher.model_copy(update={"finetune": FinetuneBlock()})
+    file.write_text(recipe_to_yaml(recipe.model_copy(update={"teacher": tuned})), encoding="utf-8")
+    with pytest.raises(UserError, match=r"the teacher is not there any more; set COMPRESS_HOME to the folder"):
+        certify(run, tmp_path / "model.cert")
 
 
 @pytest.mark.parametrize(
