@@ -56,6 +56,7 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     "multitask": multitask.report,
     "pretrained": pretrained.report,
     "distillation-step": rounds.report,
+    "kept-memory": rounds.report,
     "tinybert-step": rounds.report,
     "pretraining": rounds.report,
     trainer_models.NAME: trainer_models.section,
