@@ -19,20 +19,20 @@ KEEP = {MMAP_MAX: 0, TRIM_THRESHOLD: 2**31 - 1}
 USUAL = {MMAP_MAX: 65_536, MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 64 * 2**20}
 """What glibc comes to by itself once a block of 32 MiB was freed."""
 SETTINGS = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
-"""How variables begin with which a user decides on memory, or takes another library for it."""
+"""How variables begin with which a user sets what is done with memory, or takes another library for it."""
 
 
 @contextlib.contextmanager
 def freed_memory_kept(device: str) -> Iterator[None]:
     """Keep what is freed until the end, and give it back to the system then.
 
-    Nothing is changed on a GPU, without glibc, and where variables of the user decide.
+    Nothing is changed on a GPU, without glibc, and where the user has set such variables.
 
     Args:
         device: Type of the device that trains, such as ``cpu``.
     """
-    decided = any(name.startswith(SETTINGS) for name in os.environ)
-    if device != "cpu" or decided or platform.libc_ver()[0] != "glibc":
+    told = any(name.startswith(SETTINGS) for name in os.environ)
+    if device != "cpu" or told or platform.libc_ver()[0] != "glibc":
         yield
         return
     glibc = ctypes.CDLL(None)

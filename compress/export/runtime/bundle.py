@@ -188,7 +188,9 @@ def readme(manifest: dict[str, Any], library: Library) -> str:
     asked = kind_of(task["kind"])
     line, kind = PAIR_LINE if task.get("pair") and asked.pairs else asked.line, asked.named.capitalize()
     labels = f"{found}\n\n" if (found := labels_line(task.get("labels") or ())) else ""
-    writes = WRITES if _has_cache(manifest) else ""
+    cached = hasattr(library.engine, "step")
+    reads_source = cached and library.more in manifest["files"]
+    writes = WRITES if cached and not reads_source else ""
     names, package = library.files_of(manifest["files"]), library.package
     size = sum(manifest["files"][file]["bytes"] for file in names) / 1e6
     opset = f", opset {manifest['opset']}" if manifest["opset"] else ""
@@ -215,22 +217,17 @@ A line is {line}.
     model = Runtime(".")
     answers = model.predict(["a line", "another line"]).answers
 {_early(manifest, library)}
-{_check(manifest)}
+{_check(cached, reads_source)}
 Before this folder was written, its answers were compared with those of the torch model:
 {_checked(gate)}
 """
 
 
-def _has_cache(manifest: dict[str, Any]) -> bool:
-    """Whether the graph takes the keys and values of earlier tokens, to go on with a text."""
-    return bool(manifest["target"] == "generator" and manifest["task"]["kind"] == "causal-lm")
-
-
-def _check(manifest: dict[str, Any]) -> str:
-    """Return how to check a runtime elsewhere; that of an encoder and a decoder takes more than a page has room for."""
-    if manifest["target"] == "generator" and not _has_cache(manifest):
+def _check(cached: bool, reads_source: bool) -> str:
+    """Return how to check a runtime elsewhere; where a source is read first, a page has no room for it."""
+    if reads_source:
         return "`compress verify .` runs the inputs of `conformance.json` through every runtime that is installed.\n"
-    past, given = (PAST, "inputs | past") if _has_cache(manifest) else ("", "inputs")
+    past, given = (PAST, "inputs | past") if cached else ("", "inputs")
     return (
         "To check a runtime elsewhere, run this here with its session in the place of ONNX Runtime's:\n\n"
         f"{CHECK.format(past=past, given=given)}"
