@@ -441,7 +441,8 @@ class TestTrainingSet:
         file = tmp_path / "pool.txt"
         file.write_text("a warm room\n\nthe story\n", encoding="utf-8")
         found = training_set(AugmentBlock(unlabelled=str(file)), task.train, task.spec, 1)
-        assert list(found) == [*task.train, {"text": "a warm room"}, {"text": "the story"}]
+        texts = [{"text": "a warm room", "group": "document 1"}, {"text": "the story", "group": "document 2"}]
+        assert list(found) == [*task.train, *texts]
         both = AugmentBlock(rule="bilstm", pos=0, copies=2, unlabelled=str(file), mask_word="<mask>", mask=1)
         texts = [example["text"] for example in training_set(both, task.train, task.spec, 1, mask_word="no")]
         assert any("<mask>" in text for text in texts)

@@ -184,7 +184,8 @@ class TestFormats:
     def test_paragraphs_of_text(self, tmp_path):
         (tmp_path / "train.txt").write_text("one\ntwo\n\nthree\n")
         task = load_task("masked-lm", tmp_path)
-        assert [dict(item) for item in task.train] == [{"text": "one"}, {"text": "two"}, {"text": "three"}]
+        assert [item["text"] for item in task.train] == ["one", "two", "three"]
+        assert task.train.groups == ["document 1", "document 1", "document 2"]
         (tmp_path / "unlabeled.txt").write_text("loose text\n")
         lines(tmp_path / "train.jsonl", GOOD)
         (tmp_path / "train.txt").unlink()
