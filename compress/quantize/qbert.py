@@ -71,8 +71,8 @@ class QBert(RecoveryTechnique):
         PyTorch unpacks them at every use and is slower than before; ONNX Runtime unpacks once when it loads the file,
         and then takes the time and memory of float32. The saved model computes with float activations: 8-bit ones are
         what it was trained with. The authors' code smooths the ranges of weights over time too; here they are the
-        present ones, as in the paper. The classifier, norms, biases and tables that are
-        more than a look-up (OPT's positions) stay in float. The result cannot be trained further.
+        present ones, as in the paper. The classifier, norms, biases and tables that are more than a look-up (OPT's
+        positions) stay in float. The result cannot be trained further.
 
     Source:
         Shen et al. 2020, arXiv 1909.05840.
