@@ -15,13 +15,11 @@ from compress.prune.matrices import mask_away, prunable, sparsity
 from compress.prune.movement_scores import Method, ScoredLinear, scheduled_value
 from compress.technique import Inputs, Measure, Need, Outcome
 from compress.traits import Trait
+from teachers.anatomy.family import PART_AXES
 from teachers.anatomy.parts import exchange, matrix_roles
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
 from teachers.training.learning_rate import warmup_steps
-
-INTO_NEURONS = ("ffn_in", "ffn_gate", "ffn_up", "gated_in")
-"""Roles of the matrices whose rows are neurons of a feed-forward network."""
 
 
 class MovementPruning(RecoveryTechnique):
@@ -117,10 +115,13 @@ class MovementPruning(RecoveryTechnique):
         matrices: dict[str, Any] = prunable(network, ["layers"])
         for path in matrices:
             rows, columns = matrices[path].weight.shape
-            role = roles.get(path, "")
-            kind = role.partition(".")[0]
-            neurons = {**dict.fromkeys(INTO_NEURONS, (1, columns)), "ffn_out": (rows, 1)}
-            found[path] = (1, 1) if self.block is None else neurons.get(kind, self.block)
+            first, second = PART_AXES.get(roles.get(path, "").partition(".")[0], ". .").split(" ")
+            if self.block is None:
+                found[path] = (1, 1)
+            elif first.startswith("ffn"):  # a row is a neuron
+                found[path] = (1, columns)
+            else:
+                found[path] = (rows, 1) if second == "ffn" else self.block
         return found
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:

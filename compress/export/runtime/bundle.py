@@ -188,9 +188,8 @@ def readme(manifest: dict[str, Any], library: Library) -> str:
     asked = kind_of(task["kind"])
     line, kind = PAIR_LINE if task.get("pair") and asked.pairs else asked.line, asked.named.capitalize()
     labels = f"{found}\n\n" if (found := labels_line(task.get("labels") or ())) else ""
-    cached = hasattr(library.engine, "step")
-    reads_source = cached and library.more in manifest["files"]
-    writes = WRITES if cached and not reads_source else ""
+    reads_source = library.has_cache and library.more in manifest["files"]
+    writes = WRITES if library.has_cache and not reads_source else ""
     names, package = library.files_of(manifest["files"]), library.package
     size = sum(manifest["files"][file]["bytes"] for file in names) / 1e6
     opset = f", opset {manifest['opset']}" if manifest["opset"] else ""
@@ -217,7 +216,7 @@ A line is {line}.
     model = Runtime(".")
     answers = model.predict(["a line", "another line"]).answers
 {_early(manifest, library)}
-{_check(cached, reads_source)}
+{_check(library.has_cache, reads_source)}
 Before this folder was written, its answers were compared with those of the torch model:
 {_checked(gate)}
 """

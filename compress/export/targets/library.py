@@ -99,7 +99,12 @@ class Library:
     @property
     def is_onnx(self) -> bool:
         """Whether the network is an ONNX file that others run too, for it takes nothing but a text (no cache)."""
-        return self.files[0].endswith(".onnx") and not hasattr(self.engine, "step")
+        return self.files[0].endswith(".onnx") and not self.has_cache
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether the network takes the keys and values of the tokens before, to go on with a text."""
+        return hasattr(self.engine, "step")
 
     def problems(self, folder: Path) -> list[str]:
         """Return what is wrong with the network's file that its digest does not tell."""
