@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import transformers
+from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto
 
 from eval.encoding import EncoderSettings
@@ -67,18 +67,16 @@ def check_kind(config: Any, task: TaskSpec) -> None:
         )
     if kind.vectors and task.pooling == "first" and family.causal:
         raise UserError(f"pooling: first: the first token of {family.model_type} sees no other; take last or mean")
-    if family.global_parts and kind.head_table is not None:
+    if family.global_parts and kind.joined:
         raise UserError(
             f"{family.model_type} would give global attention to the choices, in the middle of a text, and here it is "
             f"at the beginning alone; for {task.kind} take another family"
         )
-    having = FAMILIES if kind.head_table is None else getattr(modeling_auto, kind.head_table)
-    if family.model_type not in having:
-        known = (name for name in FAMILIES if name in having)
-        raise UserError(f"{family.model_type} has no head for {task.kind}; those that have: {', '.join(known)}")
-    heads = getattr(transformers, kind.auto_class)._model_mapping
+    heads = getattr(modeling_auto, kind.auto_class)._model_mapping
     if type(config) not in heads or kind.auto_class in family.odd_heads:
-        raise UserError(f"{family.model_type} has no head for {task.kind} in transformers; take another family")
+        fit = (name for name in FAMILIES if kind.auto_class not in FAMILIES.get(name).odd_heads)
+        known = ", ".join(name for name in fit if name in CONFIG_MAPPING and CONFIG_MAPPING[name] in heads)
+        raise UserError(f"{family.model_type} has no head for {task.kind}; those that have: {known}")
 
 
 def _with_decoder(wanted: bool) -> list[str]:

@@ -34,8 +34,6 @@ class Kind(Learning):
 
     Attributes of the network:
         auto_class: The class of transformers that holds the network with its head.
-        head_table: Table in ``transformers.models.auto.modeling_auto`` of the families that have this head; None for
-            all of them.
         alike: Other kinds whose models answer this one as they are.
         problem_type: What transformers calls the kind, where several share a class.
         graph_outputs: Names of the outputs of an exported graph.
@@ -72,7 +70,6 @@ class Kind(Learning):
     no_augment: str = ""
 
     auto_class: str = "AutoModelForSequenceClassification"
-    head_table: str | None = None
     alike: tuple[str, ...] = ()
     problem_type: str | None = None
     graph_outputs: tuple[str, ...] = ("logits",)

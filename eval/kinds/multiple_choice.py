@@ -39,7 +39,6 @@ class MultipleChoice(Kind):
     several = True
     joined = True
     auto_class = "AutoModelForMultipleChoice"
-    head_table = "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES"
     second_segment = True
     metric = "accuracy"
     predicted = "label"

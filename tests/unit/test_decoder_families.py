@@ -142,8 +142,8 @@ def test_a_text_begins_with_the_token_that_begins_texts():
             "causal-lm",
             "llama with rope_type = dynamic is not supported",
         ),
-        ("llama", {}, "qa", "llama has no head for qa in transformers"),
-        ("opt", {}, "tagging", "opt has no head for tagging in transformers"),
+        ("llama", {}, "qa", "llama has no head for qa; those that have: bert, roberta"),
+        ("opt", {}, "tagging", "opt has no head for tagging; those that have: bert, roberta"),
     ],
 )
 def test_what_is_refused_by_name(family, changes, kind, said):

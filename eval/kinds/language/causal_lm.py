@@ -33,7 +33,6 @@ class CausalLanguage(Generating, LanguageModel):
     name = "causal-lm"
     causal = True
     auto_class = "AutoModelForCausalLM"
-    head_table = "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"
     metric = "next_token_accuracy"
     good_enough = 0.98
     max_length = 256

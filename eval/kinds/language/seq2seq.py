@@ -32,7 +32,6 @@ class SequenceToSequence(Writing, Kind):
     truth = "target"
     optional_truth = False
     auto_class = "AutoModelForSeq2SeqLM"
-    head_table = "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"
     metric = "chrf"
     predicted = "text"
     no_augment = "needs the right text beside each new one; let a teacher write it: distill.sequence"
