@@ -37,7 +37,7 @@ PAGES = {
         "distil-conll2003",
         "distil-scalar-mix",
         "distil-squad",
-        "distil-thucnews",
+        "distil-chinese",
         "distil-recommended",
         "distil-gpt2",
     ),

@@ -10,17 +10,15 @@ import typer
 
 from compress.commands.run import Json
 from compress.export.targets.target_registry import BUILT_IN, FASTEST, FIRST_TARGET, get_target, tuned_targets
-from compress.terminal.models import AcceptIncomplete, answering, choosing, is_export, spec_of, task_for
+from compress.terminal.models import AcceptIncomplete, is_export, with_data
 from compress.terminal.next_command import example_of, say_next
 from compress.terminal.options import finite
 from compress.terminal.output import megabytes, prose, table, write_json
-from eval.data.beir import searched_as
 from eval.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compress.artifact.artifact import Artifact
     from compress.export.folder import ExportReport
     from compress.export.tune import Tuned
     from eval.data.loading import Task
@@ -120,7 +118,7 @@ def export(
 
     from compress.artifact.artifact import Artifact
 
-    artifact, task = _with_data(Artifact.from_pretrained(model, accept_incomplete=accept_incomplete), data)
+    artifact, task = with_data(Artifact.from_pretrained(model, accept_incomplete=accept_incomplete), data)
     if tune is not None and task is not None:
         from compress.export.tune import AGREEMENT
         from compress.export.tune import tune as tuned
@@ -146,24 +144,14 @@ def export(
         gate = report.gate.to_dict()
         write_json({"folder": str(report.folder), **figures, "gate": gate, "seconds": round(report.seconds, 1)})
         return
-    _tell(report, to or FIRST_TARGET)
-
-
-def _with_data(artifact: Artifact, data: str | None) -> tuple[Artifact, Task | None]:
-    """Return a model and data with examples that choose, both of a search if these are documents and judged queries."""
-    if data is None:
-        return artifact, None
-    own = spec_of(artifact)
-    task = choosing(task_for(own, data, searched_as(data, own.kind)))
-    return answering(artifact, task.spec), task
+    _tell(report, to or FIRST_TARGET, artifact.task.kind)
 
 
 def _examples_of(task: Task) -> dict[str, Any]:
-    """Return what the gate compares, those that choose or else some that are learned from, and what calibrates."""
-    from compress.export.default_int8 import calibrating
+    """Return what the gate compares, and what calibrates."""
+    from compress.export.default_int8 import calibrating, compared
 
-    texts = calibrating(task)
-    return {"examples": task.select if len(task.select) else texts, "calibration": texts}
+    return {"examples": compared(task), "calibration": calibrating(task)}
 
 
 def _export_adapters(
@@ -245,7 +233,7 @@ def _show(found: Tuned) -> None:
         prose(f"{trial.place} is out: {trial.dropped}")
 
 
-def _tell(report: ExportReport, to: str) -> None:
+def _tell(report: ExportReport, to: str, kind: str) -> None:
     gate = report.gate
     typer.echo(f"wrote {report.folder}: {report.scheme}, {megabytes(report.bytes)} MB")
     seen = f"{gate.examples:,} examples" if gate.examples else "synthetic texts (--data gives examples)"
@@ -255,6 +243,6 @@ def _tell(report: ExportReport, to: str) -> None:
     )
     for note in report.notes:
         typer.echo(note)
-    words = get_target(to).try_it.split()
+    words = get_target(to).trial(kind).split()
     text = example_of(report.folder) if "{text}" in words else ""
     say_next(*(word.format(out=report.folder, text=text) for word in words))

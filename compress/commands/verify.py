@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compress.commands.run import Json
-from compress.terminal.models import is_export, spec_of, task_for
+from compress.terminal.models import is_export, with_data
 from compress.terminal.output import table, write_json
 from eval.errors import CompressError, UserError
 
@@ -49,10 +49,10 @@ def verify(
         found = through_all(export)
         if against is not None:
             from compress.artifact.artifact import Artifact
+            from compress.export.default_int8 import compared
 
-            model = Artifact.from_pretrained(against)
-            examples = () if data is None else task_for(spec_of(model), data).validation
-            found.append(against_model(export, model, examples))
+            model, task = with_data(Artifact.from_pretrained(against), data)
+            found.append(against_model(export, model, () if task is None else compared(task)))
     except ExportError as error:
         raise UserError(*str(error).splitlines()) from error
     if json:

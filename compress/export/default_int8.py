@@ -53,6 +53,11 @@ def calibrating(task: Task) -> Examples:
     return (task.train if len(task.train) else task.select).sample(CALIBRATION, seed=0)
 
 
+def compared(task: Task) -> Examples:
+    """Return the examples of a task on which an export is compared with its model: those that choose, or else texts."""
+    return task.select if len(task.select) else calibrating(task)
+
+
 def scheme_name(scheme: Int8 | None) -> str:
     """Return what notes call a scheme."""
     if scheme is None:

@@ -166,6 +166,17 @@ def _label_map(load: Callable[[], Task], own: Sequence[str], refused: UserError)
     return names
 
 
+def with_data(model: Any, data: str | None) -> tuple[Any, Task | None]:
+    """Return a model and data with examples that choose, both of a search if these are documents and judged queries."""
+    if data is None:
+        return model, None
+    from eval.data.beir import searched_as
+
+    own = spec_of(model)
+    task = choosing(task_for(own, data, searched_as(data, own.kind)))
+    return answering(model, task.spec), task
+
+
 def choosing(task: Task) -> Task:
     """Return a task whose ``select`` examples are not those that report, unless no others are there.
 

@@ -247,3 +247,8 @@ def test_an_embedder_is_exported_with_documents_at_hand(judged, tmp_path, capsys
     manifest = json.loads((tmp_path / "export" / "export.json").read_text(encoding="utf-8"))
     assert manifest["task"]["kind"] == "retrieval"
     assert manifest["gate"]["examples"] >= 20
+    against = ["--against", str(tmp_path / "model"), "--data", str(tmp_path / "data"), "--json"]
+    assert main(["verify", str(tmp_path / "export"), *against]) == 0
+    *_, compared = json.loads(capsys.readouterr().out)
+    assert compared["passed"]
+    assert compared["rows"] > 1

@@ -1,6 +1,7 @@
 """Text that decoders write: sampling, the cache, and the export whose text is that of torch."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from compress import Inputs, Recipe, run
+from compress.cli import main
 from compress.distill.labels import LabelTraining
 from compress.export import export
 from compress.export.check import gate
@@ -21,6 +23,7 @@ from compress.prune.heads import HeadPruning
 from eval.errors import CompressError, UserError
 from eval.generation.generating import continued, shares
 from eval.measurement import measure
+from teachers.taskmodel import save_taskmodel
 from teachers.training.config import Training
 from tests.tiny import DECODERS, tiny_task, tiny_taskmodel
 
@@ -51,6 +54,18 @@ def torch_text(model, prompt, new_tokens):
     settings = {"do_sample": False, "max_new_tokens": new_tokens, "pad_token_id": end, "eos_token_id": end}
     found = model.model.generate(ids, attention_mask=torch.ones_like(ids), **settings)[0, ids.shape[1] :]
     return model.tokenizer.decode([token for token in found.tolist() if token != end])
+
+
+def test_the_next_command_of_a_generator_writes(trained, tmp_path, capsys):
+    (tmp_path / "model").mkdir()
+    save_taskmodel(trained[1], tmp_path / "model")
+    out = tmp_path / "export"
+    assert main(["export", str(tmp_path / "model"), "--to", "generator", "--out", str(out)]) == 0
+    *_, told = capsys.readouterr().err.splitlines()
+    assert told == f"next: python {out}/predict.py --generate 40 'a text to predict'"
+    _, *words = shlex.split(told.removeprefix("next: "))
+    ran = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    assert "text" in json.loads(ran.stdout)
 
 
 @pytest.mark.parametrize("folder", ["onnx-False", "generator-False"])

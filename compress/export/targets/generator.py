@@ -80,6 +80,10 @@ class GeneratorTarget(Target):
     writes = True
     try_it = "python {out}/predict.py {text}"
 
+    def trial(self, kind: str) -> str:
+        """Return the command that has a text continued, or a source answered."""
+        return self.try_it.replace("{text}", "--generate 40 {text}") if kind_of(kind).causal else self.try_it
+
     def options(self) -> type[GeneratorBlock]:
         """Return the options of every target, and how texts are searched for."""
         from compress.export.targets.target_options import GeneratorBlock

@@ -83,6 +83,11 @@ class Target:
     hub_library: ClassVar[str] = "onnx"
     try_it: ClassVar[str] = "compress predict {out} {text}"
 
+    def trial(self, kind: str) -> str:
+        """Return the command that tries an export of a kind of task: ``try_it``, unless the kind takes more words."""
+        del kind
+        return self.try_it
+
     def options(self) -> type[TargetBlock]:
         """Return what a recipe and the command line may ask of it: ``TargetBlock`` or an extension of it."""
         from compress.export.targets.target_options import TargetBlock
