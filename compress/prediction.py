@@ -44,7 +44,7 @@ def of_model(model: Any, items: Iterable[Item], chunk: int | None = None) -> Ite
     Raises:
         ExportError: If an example lacks a field or is no text; its number is counted from 1.
     """
-    from compress.export.runtime.answering import example
+    from compress.export.runtime.given_example import example
     from eval.inference import predict
     from eval.task import Examples
 

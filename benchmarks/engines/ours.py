@@ -46,9 +46,6 @@ class Ours(Engine):
 
     def stream(self, run: Run, batches: Sequence[Inputs]) -> list[Array]:
         """Group the inputs of a stream anew, as ``Runtime.stream`` does for every user."""
-        from compress.export.runtime.answering import BATCH_TOKENS, CALL_TOKENS
-        from eval.inference import cheapest_batches
-
         rows = [{name: array[row] for name, array in batch.items()} for batch in batches for row in range(count(batch))]
         lengths = [int(row["attention_mask"].sum()) for row in rows]
         found: list[Array] = [np.empty(0)] * len(rows)
@@ -57,8 +54,10 @@ class Ours(Engine):
             longest = max(lengths[index] for index in group)  # rows lie in batches that are padded farther
             return {name: np.stack([padded(rows[index][name], longest) for index in group]) for name in rows[0]}
 
-        groups = list(cheapest_batches(lengths, BATCH_TOKENS, CALL_TOKENS))
-        for group, (several, _) in zip(groups, self.export.forward_many(map(together, groups)), strict=True):
+        groups, at_a_time = self.export.batches(lengths)
+        inputs = map(together, groups)
+        answers = self.export.forward_many(inputs) if at_a_time else map(self.export.forward_counted, inputs)
+        for group, (several, _) in zip(groups, answers, strict=True):
             for index, logits in zip(group, several, strict=True):
                 found[index] = logits
         ends = np.cumsum([count(batch) for batch in batches])

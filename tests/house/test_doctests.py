@@ -32,6 +32,7 @@ MODULES = (
     "compress.distill.pkd",
     "compress.distill.tinybert",
     "compress.engine.looks",
+    "compress.export.runtime.batch_threads",
     "compress.modules.int8_scheme",
     "compress.modules.low_bit",
     "compress.prune.head_importance",

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from compress.export import export_onnx
-from compress.export.runtime.answering import ExportError, Runtime, example
+from compress.export.runtime.answering import ExportError, Runtime
+from compress.export.runtime.given_example import example
 from eval.cost.latency import latency
 from eval.data.loading import load_task
 from eval.errors import UserError

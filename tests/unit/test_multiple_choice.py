@@ -18,7 +18,7 @@ from compress.engine.steps import problems
 from compress.export import export_onnx, export_web
 from compress.export.check.gate import compare
 from compress.export.runtime.answering import ExportError, Runtime
-from compress.export.runtime.answering import example as read_line
+from compress.export.runtime.given_example import example as read_line
 from compress.recipe.blocks import TaskBlock
 from compress.recipe.checks import augment_problems
 from compress.sample_loss import SampleLoss

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from compress.export import export_onnx
-from compress.export.runtime.answering import ExportError, Runtime, default_threads, example
+from compress.export.runtime.answering import ExportError, Runtime, default_threads
 from compress.export.runtime.bundle import PARTS, kind_parts, predict_program
+from compress.export.runtime.given_example import example
 from compress.export.runtime.manifest import with_digest
 from compress.export.runtime.program import main, read_lines
 from compress.export.targets.target_registry import library_of

@@ -14,24 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from compress.export.runtime.batch_threads import engines_for_threads, on_threads
+from compress.export.runtime.batch_threads import BATCH_TOKENS, CALL_TOKENS, engines_for_threads, on_threads, worth_it
+from compress.export.runtime.given_example import example, text_of
 from compress.export.runtime.manifest import library_for, read_manifest
 from compress.export.runtime.windows import WINDOW, Window, in_order, windows
 from compress.export.targets.library import Engine, ExportError
 from eval.encoding import TASK_IDS, Array, Feature, Inputs, TextEncoder
-from eval.files.json_text import JsonError, parse_json
 from eval.inference import Answer, Predictions, answered, cheapest_batches, joined
-from eval.kinds.kind_registry import kind_of
-from eval.kinds.reading import Reading
 from eval.one_line import first_line
 
 MOST_THREADS = 1024
-BATCH_TOKENS = 512
-"""Most tokens of a batch for each thread: with more, what a layer passes on no longer fits into a core's cache."""
-CALL_TOKENS = 16
-"""What a call costs beside its tokens, in tokens of a thread: between those of float32 and of int8 products."""
-MANY = 16
-"""Batches for each thread from which it pays to load the network once more, so that each thread has its own batches."""
 
 
 class Runtime:
@@ -57,6 +49,7 @@ class Runtime:
         weight_files: Names of the network's files.
         threads: Threads of one product; None if the library chooses.
         max_tokens: Most tokens that fit into one input of the network; None in exports from before it was recorded.
+        answered_tokens: Tokens that it was given so far.
 
     Raises:
         ExportError: If a file is missing, damaged or of a later version, the runtime's library is missing or cannot
@@ -97,6 +90,7 @@ class Runtime:
         self.threads: int | None = asked or None
         self.engine = engine or library.open(self.folder, asked, spinning)
         self.session = self.engine.session
+        self.answered_tokens = 0
 
     @property
     def chosen_on(self) -> dict[str, str]:
@@ -197,16 +191,24 @@ class Runtime:
         def ready(window: Window) -> tuple[list[dict[str, Any]], list[Feature], list[list[int]], bool]:
             held = self.examples(window.items, window.first)
             features = self.encoder.encode(held)
-            lengths = [len(feature.ids) for feature in features]
-            threads = self.threads or 1
-            many = sum(lengths) >= MANY * BATCH_TOKENS * threads and bool(self.batch_engines)
-            at_once = 1 if many else threads
-            plan = cheapest_batches(lengths, BATCH_TOKENS * at_once, CALL_TOKENS * at_once, batch_size)
-            return held, features, list(plan), many
+            return held, features, *self.batches([len(feature.ids) for feature in features], batch_size)
 
         with ThreadPoolExecutor(max_workers=1) as thread:
             for held, features, batches, many in in_order(thread, ready, parts, 1) if beside else map(ready, parts):
                 yield answered(self, held, features, batches, self.forward_many if many else None)
+
+    def batches(self, lengths: Sequence[int], batch_size: int | None = None) -> tuple[list[list[int]], bool]:
+        """Return the batches of inputs that cost least together, and whether several of them run at a time.
+
+        Args:
+            lengths: Of the inputs, in tokens.
+            batch_size: Most inputs of a batch.
+        """
+        threads, tokens = self.threads or 1, sum(lengths)
+        several = worth_it(tokens, self.answered_tokens, threads) and bool(self.batch_engines)
+        self.answered_tokens += tokens
+        at_once = 1 if several else threads
+        return list(cheapest_batches(lengths, BATCH_TOKENS * at_once, CALL_TOKENS * at_once, batch_size)), several
 
     @property
     def _cores_are_free(self) -> bool:
@@ -245,7 +247,7 @@ class Runtime:
         if not kind.causal:
             raise ExportError(f"a {kind.name} export writes no text after a prompt")
         tokenizer, end = self.encoder.tokenizer, self.encoder.settings.end_id
-        text = _text(prompt, "prompt")
+        text = text_of(prompt, "prompt")
         try:
             return str(kind.generate(tokenizer, end, self._next, text, new_tokens, self.max_tokens, **how))
         except ValueError as error:
@@ -316,68 +318,6 @@ class ExportDecoding:
         before, self.sources = self.sources, self.sources[rows]
         moved = self.engine.widths if np.array_equal(before, self.sources) else self.past
         self.past |= {name: self.past[name].take(rows, axis=0) for name in moved}
-
-
-def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, Any]:
-    """Turn a line into an example, or check the fields of an example.
-
-    Args:
-        item: A mapping; or a line: a JSON object with the fields of the data, a text, words with white space between
-            them (tagging), or two texts with a tab between them (pairs; question and context), or a text and its
-            choices with tabs between them (multiple-choice). For embedding a line is one text, and an object may hold
-            ``text`` or ``text_a`` and ``text_b``.
-        kind: Kind of task.
-        pair: Whether examples are pairs of texts.
-
-    Raises:
-        ExportError: If a field is missing or is no text, or a line has too few tabs or too many.
-    """
-    asked = kind_of(kind)
-    fields = asked.given(pair)
-    values = _fields_of(item, fields, asked) if isinstance(item, str) else item
-    if not isinstance(values, Mapping):
-        raise ExportError(f"expected a text or an object with {' and '.join(fields)}, got {type(item).__name__}")
-    if asked.others and asked.others[0] in values:
-        fields = asked.others
-    missing = [field for field in fields if field not in values]
-    if missing:
-        raise ExportError(f"lacks {' and '.join(missing)}; its fields are {', '.join(map(str, values)) or 'none'}")
-    least = asked.lists
-    checked = {
-        field: _texts(values[field], field, least[field]) if field in least else _text(values[field], field)
-        for field in fields
-    }
-    return {**values, **checked}
-
-
-def _fields_of(line: str, fields: tuple[str, ...], kind: Reading) -> dict[str, Any]:
-    """Return the fields of a line."""
-    if line.lstrip().startswith("{"):
-        try:
-            found = parse_json(line)
-        except JsonError:
-            found = None
-        # A lone text may look like JSON; two texts in one line never do.
-        if isinstance(found, dict) and (len(fields) > 1 or not found.keys().isdisjoint({fields[0], *kind.others})):
-            return found
-    try:
-        return kind.read_line(line, fields)
-    except ValueError as error:
-        raise ExportError(str(error)) from None
-
-
-def _texts(value: Any, field: str, least: int) -> list[str]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ExportError(f"{field} must be a list of texts, got {type(value).__name__}")
-    if len(value) < least:
-        raise ExportError(f"{field} must be a list of {least} texts or more, got {len(value)}")
-    return [_text(text, f"each of {field}") for text in value]
-
-
-def _text(value: Any, field: str) -> str:
-    if not isinstance(value, str):
-        raise ExportError(f"{field} must be a text, got {type(value).__name__}")
-    return value.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no character
 
 
 def default_threads() -> int:

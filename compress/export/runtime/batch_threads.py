@@ -13,6 +13,31 @@ from eval.encoding import Inputs
 
 Found = TypeVar("Found")
 
+BATCH_TOKENS = 512
+"""Most tokens of a batch for each thread: with more, what a layer passes on no longer fits into a core's cache."""
+CALL_TOKENS = 16
+"""What a call costs beside its tokens, in tokens of a thread: between those of float32 and of int8 products."""
+BATCHES_BEFORE = 16
+"""Batches for each thread before which the network is not loaded once more: a short run would not earn it."""
+BATCHES_TOGETHER = 2
+"""Batches for each thread that texts given together must make."""
+
+
+def worth_it(tokens: int, before: int, threads: int) -> bool:
+    """Return whether threads with batches of their own pay for these texts.
+
+    Args:
+        tokens: Of the texts given together.
+        before: Tokens that the same model answered before.
+        threads: How many there are.
+
+    Examples:
+        >>> worth_it(3_000, 0, 2), worth_it(3_000, 14_000, 2), worth_it(1_000, 14_000, 2), worth_it(17_000, 0, 2)
+        (False, True, False, True)
+    """
+    batch = BATCH_TOKENS * threads
+    return tokens >= BATCHES_TOGETHER * batch and before + tokens >= BATCHES_BEFORE * batch
+
 
 def engines_for_threads(engine: Engine, threads: int) -> list[Engine]:
     """Return an engine for each thread, of the same network; none if there is one thread or the library cannot."""

@@ -39,6 +39,7 @@ PARTS = (
     "compress.export.runtime.manifest",
     "compress.export.runtime.windows",
     "compress.export.runtime.batch_threads",
+    "compress.export.runtime.given_example",
     "compress.export.runtime.answering",
     "compress.export.runtime.task_set",
     "compress.export.runtime.many_processes",

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from compress.export.runtime.answering import BATCH_TOKENS, CALL_TOKENS, Runtime
+from compress.export.runtime.answering import Runtime
+from compress.export.runtime.batch_threads import BATCH_TOKENS, CALL_TOKENS
 from compress.export.runtime.manifest import tasks_of
 from compress.export.runtime.windows import WINDOW, Window, windows
 from compress.export.targets.library import ExportError
