@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from compress.shortcuts.recipe_text import Answers, known_examples, recipe_text, teacher_facts
+from compress.shortcuts.recipe_text import Answers, known_classes, known_examples, recipe_text, teacher_facts
 from compress.terminal.next_command import say_next
 from eval.cost.machine import bf16_is_fast, cpu_features
 from eval.data.beir import is_beir
@@ -90,7 +90,8 @@ def _ask(
     export = {target: {"int8": int8}}
     # On a GPU the number format is chosen by itself; to ask torch for one would take seconds.
     bf16 = bf16_is_fast(cpu_features()) and which("nvidia-smi") is None
-    return Answers(task, data, teacher, finetune, layers, export, **known, examples=known_examples(data), bf16=bf16)
+    known |= {"examples": known_examples(data), "classes": known_classes(data, task)}
+    return Answers(task, data, teacher, finetune, layers, export, **known, bf16=bf16)
 
 
 def _until_known(question: str, default: str) -> str:

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from compress.shortcuts.recommendation import Recommendation, finetuning, recommend
+from eval.data.columns import usual_column
+from eval.data.readers import read
+from eval.errors import UserError
 from eval.files.json_text import read_json
 from eval.kinds.kind_registry import kind_of, own_kinds
 
@@ -30,6 +33,7 @@ class Answers:
         teacher_layers: Layers of the teacher, if they are known.
         teacher_width: Its hidden size, likewise.
         examples: Training examples, with labels and without, if they are known.
+        classes: How many labels or tags there are to choose from, if it is known; by default as many as ``labels``.
         labels: Class names or tags in the order of the model's outputs; by default those in the data, sorted.
         max_length: Most tokens of one input; by default the kind's.
         unlabelled: A file of texts that only the teacher answers.
@@ -49,6 +53,7 @@ class Answers:
     teacher_layers: int | None = None
     teacher_width: int | None = None
     examples: int | None = None
+    classes: int | None = None
     labels: tuple[str, ...] = ()
     max_length: int | None = None
     unlabelled: str | None = None
@@ -74,9 +79,8 @@ class Answers:
     @property
     def advice(self) -> Recommendation:
         """What is recommended for such a student."""
-        return recommend(
-            self.kind, self.layers, self.teacher_layers, self.examples, len(self.labels) or None, self.quick
-        )
+        classes = len(self.labels) or self.classes
+        return recommend(self.kind, self.layers, self.teacher_layers, self.examples, classes, self.quick)
 
 
 def teacher_facts(teacher: str) -> dict[str, Any]:
@@ -95,12 +99,31 @@ def teacher_facts(teacher: str) -> dict[str, Any]:
 
 def known_examples(data: str) -> int | None:
     """Return about how many training examples a local file or folder has, a line each; None where lines do not tell."""
+    file = _training_file(data)
+    if file is None:
+        return None
+    with file.open("rb") as lines:
+        return max(0, sum(1 for line in lines if line.strip()) - LINES[file.suffix])
+
+
+def known_classes(data: str, kind: str) -> int | None:
+    """Return how many labels or tags the training examples of a local file or folder have; None if they do not tell."""
+    file, asked = _training_file(data), kind_of(kind)
+    if file is None or not asked.labelled or asked.truth is None:
+        return None
+    try:
+        values = [row.values.get(usual_column(asked.truth, row.values) or "") for row in read(file)]
+    except UserError:
+        return None  # 'compress check' says what is wrong with it
+    found = {label for value in values for label in (value if isinstance(value, list) else [value])} - {None}
+    return len(found) or None
+
+
+def _training_file(data: str) -> Path | None:
+    """Return a local file of which a line is an example: what was given, or the training split of a folder."""
     place = Path(data)
     found = [place] if place.is_file() else sorted(place.glob("train.*"))
-    if not found or found[0].suffix not in LINES:
-        return None
-    with found[0].open("rb") as lines:
-        return max(0, sum(1 for line in lines if line.strip()) - LINES[found[0].suffix])
+    return found[0] if found and found[0].suffix in LINES else None
 
 
 def recipe_text(answers: Answers, file: str) -> str:

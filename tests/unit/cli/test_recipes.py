@@ -29,6 +29,35 @@ class TestInit:
         assert [block.settings.int8 for block in recipe.export] == ([True] if kind != "masked-lm" else [])
         assert "#" in out.read_text(encoding="utf-8")
 
+    @pytest.mark.parametrize(("labels", "soft"), [(29, False), (30, True)])
+    @pytest.mark.parametrize("name", ["intents.csv", "folder/train.jsonl"])
+    def test_many_labels_in_the_data_take_soft_targets(self, call, tmp_path, labels, soft, name):
+        file, out = tmp_path / name, tmp_path / "new.yaml"
+        file.parent.mkdir(exist_ok=True)
+        rows = [(f"text {number}", f"intent {number % labels}") for number in range(90)]
+        if name.endswith("csv"):
+            text = "utterance,category\n" + "".join(f"{text},{label}\n" for text, label in rows)
+        else:
+            text = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+        file.write_text(text, encoding="utf-8")
+        data = file if name.endswith("csv") else file.parent
+        flags = (
+            "--task",
+            "classification",
+            "--data",
+            data,
+            "--teacher",
+            "a/b",
+            "--finetune",
+            "--layers",
+            "3",
+            "--int8",
+        )
+        assert call("init", *flags, "--out", out)[0] == 0
+        made = out.read_text(encoding="utf-8")
+        assert ('"temperature": 2.0' in made) == soft
+        assert (f"{labels} labels are many" in made) == soft
+
     def test_the_recipe_passes_check(self, call, place, tmp_path):
         out = tmp_path / "new.yaml"
         flags = ("--task", "classification", "--data", place / "data", "--teacher", place / "teacher", "--layers", 2)
