@@ -119,7 +119,7 @@ def tiny_step(number, step, own_training):
 
 
 def tiny_augmentation(block, kind, folder):
-    """Return what makes augmentation quick: few copies, two texts, of words for a tagger."""
+    """Return what makes augmentation quick: few copies, two texts, of words for a tagger, words of a tiny network."""
     values = [] if block is None or block.rule is None else ["augment.copies=2"]
     if block is not None and block.unlabelled is not None:
         file, lines = ("unlabelled.txt", "some text\nmore text\n")
@@ -127,6 +127,10 @@ def tiny_augmentation(block, kind, folder):
             file, lines = "unlabelled.jsonl", '{"tokens": ["some", "text"]}\n{"tokens": ["more", "text", "."]}\n'
         (folder / file).write_text(lines)
         values.append(f"augment.unlabelled={folder / file}")
+    if block is not None and block.model is not None:
+        (folder / "words").mkdir()
+        save_taskmodel(tiny_taskmodel("bert", tiny_spec("masked-lm")), folder / "words")
+        values.append(f"augment.model={folder / 'words'}")
     return values
 
 
