@@ -35,6 +35,7 @@ from eval.proof.paired_statistics import (
     non_inferior,
 )
 from eval.proof.role import role_of
+from eval.ranking.index_fields import Approximation
 from eval.ranking.indexed import index_size
 from eval.result import Result
 from eval.result_values import Comparison
@@ -326,6 +327,7 @@ def _answered(
         file_bytes=weight_bytes,
         folder_bytes=folder_bytes(folder) if folder is not None else None,
         index=index_size(model, examples, predictions.logits),
+        approximation=_approximation(spec, predictions.answers, examples),
         layers=None if predictions.layers is None else float(np.mean(predictions.layers)),
         seconds=seconds,
         machine=machine(),
@@ -333,6 +335,16 @@ def _answered(
         training_seed=getattr(model, "training_seed", None),
         kept=kept,
     )
+
+
+def _approximation(spec: TaskSpec, answers: Sequence[dict[str, Any]], examples: Examples) -> Approximation | None:
+    """Return what approximate search finds of what exact search does, where answers hold both rankings."""
+    kind = kind_of(spec.kind)
+    if not (kind.searches and any("exact" in answer for answer in answers)):
+        return None
+    exact = [{"ranking": answer["exact"]} for answer in answers]
+    found = kind.agreement(list(zip(answers, exact, strict=True)))
+    return Approximation(found["top_10"], score(spec, exact, examples)[spec.metric])
 
 
 def size_of(model: Predictor) -> tuple[Size | None, int | None]:

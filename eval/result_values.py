@@ -15,7 +15,7 @@ from eval.cost.timing import Median
 from eval.predictions import Kept
 from eval.proof.paired_statistics import Interval, McNemar, Number, Verdict
 from eval.proof.role import Role
-from eval.ranking.index_fields import IndexSize
+from eval.ranking.index_fields import Approximation, IndexSize
 from eval.slices import Confusion, Slice
 from eval.stress.stress_rows import Perturbed, Stressed
 from eval.task import TaskSpec
@@ -106,6 +106,7 @@ class ResultValues(_Part):
         file_bytes: Bytes of the model files in its folder.
         folder_bytes: Bytes of the whole folder.
         index: What the index of the documents takes, where they were held in another form than float32 vectors.
+        approximation: What an approximate search of that index finds of what an exact one does.
         layers: Layers that an example ran through, on average, of a model with early exits.
         latency: Timings of this model and of its references, taken alternately.
         same_engine: Name of the reference's own export for the engine and number format of this one, which ``latency``
@@ -146,6 +147,7 @@ class ResultValues(_Part):
     file_bytes: int | None = None
     folder_bytes: int | None = None
     index: IndexSize | None = Field(default=None, exclude_if=lambda value: value is None)
+    approximation: Approximation | None = Field(default=None, exclude_if=lambda value: value is None)
     layers: float | None = None
     latency: tuple[LatencyRow, ...] = ()
     same_engine: str | None = None

@@ -30,6 +30,8 @@ MetricName = Annotated[str, WrapValidator(_metric)]
 """The name of a metric; a function given in its place becomes an ``OwnMetric``."""
 Pooling = Literal["mean", "first", "max", "weighted_mean", "last"]
 """How the last states of a text's tokens become its vector."""
+BM25 = "bm25"
+"""The first stage of a reranking task that no other is named for."""
 SELECT = "select"
 """The split that chooses, once roles were assigned (``eval.data.roles``)."""
 
@@ -62,6 +64,7 @@ class TaskSpec(BaseModel):
             by; higher values prefer longer texts.
         negatives: For retrieval and reranking: documents of the first stage, the best that are not relevant, that are
             learned from beside the relevant ones of each training query.
+        first_stage: For reranking: what finds the documents that are sorted: ``bm25``, or the folder of an embedder.
 
     Examples:
         >>> TaskSpec(kind="classification", labels=("bad", "good"), pair=True).outputs
@@ -89,6 +92,7 @@ class TaskSpec(BaseModel):
     beams: int = Field(default=1, ge=1, le=64, exclude_if=lambda value: value == 1)
     length_penalty: float = Field(default=1.0, ge=0, exclude_if=lambda value: value == 1)
     negatives: int = Field(default=4, ge=1, exclude_if=lambda value: value == 4)
+    first_stage: str = Field(default=BM25, exclude_if=lambda value: value == BM25)
 
     @model_validator(mode="after")
     def _one_threshold_each(self) -> TaskSpec:

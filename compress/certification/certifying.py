@@ -137,6 +137,8 @@ def certify(
 
 def _candidate(folder: Path, model: str | None, index: IndexForm | None) -> tuple[Recipe, str, Result]:
     """Return the recipe of a run, the name of the model that is asked for, and its result with this index."""
+    if index is not None and index.approximate:
+        raise UserError("--index: a certificate speaks of exact search; leave approximate out of the form")
     if not (folder / RECIPE_FILE).is_file():
         raise UserError(f"{folder}: no {RECIPE_FILE} here; give the folder that 'compress run' wrote")
     recipe = read_recipe(folder / RECIPE_FILE)

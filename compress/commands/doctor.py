@@ -25,6 +25,7 @@ OWN_EXTRAS = {
     "adapters": ("peft", "LoRA, fine-tuning a few matrices over a base (PEFT)"),
     "search": ("optuna", "the search within a budget, compress search (Optuna)"),
     "retrieval": ("bm25s", "the first stage of reranking, BM25 (bm25s)"),
+    "approximate": ("usearch", "approximate search in an index of vectors, HNSW (usearch)"),
     "docs": ("mkdocs", "the site of the documents, and running its notebooks (MkDocs)"),
     "dev": ("hypothesis", "tests, type checks and style checks"),
 }

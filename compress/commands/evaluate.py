@@ -48,6 +48,14 @@ def evaluate(
             "may be repeated.",
         ),
     ] = None,
+    first_stage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="bm25|FOLDER",
+            help="For reranking: what finds the documents that are sorted, bm25 or the folder of an embedder; by "
+            "default as the model's own task says.",
+        ),
+    ] = None,
     stress: Annotated[
         bool, typer.Option("--stress", help="Answer perturbed texts too: typos, casing, negation, length.")
     ] = False,
@@ -86,7 +94,7 @@ def evaluate(
     if problems:
         raise UserError(*problems)
     columns = named_columns(kind_of(task or spec_of(candidate).kind), text, label)
-    wanted = task_for(spec_of(candidate), data, task, metric, columns)
+    wanted = task_for(spec_of(candidate), data, task, metric, columns, first_stage)
     candidate = answering(candidate, wanted.spec)
     reference = None
     if against is not None:

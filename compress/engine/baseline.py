@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eval.kinds.kind_registry import kind_of
+from eval.naming import public_name
 from eval.scores import score
+from eval.task import BM25
 
 if TYPE_CHECKING:
     from compress.artifact.record import Record
@@ -116,7 +118,7 @@ def weak_teacher_notes(recipe: Recipe, own: Result | None) -> list[str]:
 
 
 def first_stage_notes(spec: TaskSpec, examples: Sequence[Example], own: Result | None) -> list[str]:
-    """Return what the metric is before any model is asked, where a first stage answers, and whether a model is above.
+    """Return the metric of a first stage by itself, where there is one, with its name, and whether a model is above it.
 
     Args:
         spec: The task.
@@ -127,7 +129,8 @@ def first_stage_notes(spec: TaskSpec, examples: Sequence[Example], own: Result |
     if not answers:
         return []
     alone = score(spec, answers, examples)[spec.metric]
-    note = f"The order of the first stage alone has {spec.metric} {alone:.4f}."
+    named = spec.first_stage if spec.first_stage == BM25 else public_name(spec.first_stage)
+    note = f"The order of the first stage alone ({named}) has {spec.metric} {alone:.4f}."
     if own is not None and own.scores[spec.metric] <= alone:
         note += f" {own.name} is not above it, so on this data it brings nothing, whatever it retains of its teacher."
     return [note]

@@ -9,6 +9,7 @@ from compress.augment.tagger import DATA
 from compress.reading.yaml_places import Location
 from compress.recipe.step_order import step_problems
 from eval.kinds.kind_registry import kind_of
+from eval.ranking.neighbour_graph import lacking
 
 if TYPE_CHECKING:
     from compress.augment.block import AugmentBlock
@@ -177,6 +178,8 @@ def index_problems(kind: str, forms: Sequence[IndexForm]) -> Iterator[str]:
     titles = [form.title for form in forms]
     if titles and not (kind_of(kind).searches and kind_of(kind).vectors):
         yield f"a {kind} task searches no vectors; leave it out"
+    if any(form.approximate for form in forms) and (problem := lacking()):
+        yield problem
     if twice := sorted({title for title in titles if titles.count(title) > 1}):
         yield f"{', '.join(twice)}: stands there twice; say it once"
 

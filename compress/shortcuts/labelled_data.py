@@ -82,6 +82,7 @@ def _search_for_model(
     if problems or kind is None:
         raise UserError(*problems)
     how = as_made_for(spec, kind)
+    how.pop("first_stage", None)  # the recipe that is written names none
     notes = [f"{source} has documents and queries, so the model is judged by its rankings (kind: {kind})."]
     queries, divided = with_choosing(load_task("retrieval", source, **({} if spec.pair else how)), pairs=spec.pair)
     if divided:

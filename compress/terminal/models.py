@@ -121,8 +121,14 @@ def task_for(
     kind: str | None = None,
     metric: str | None = None,
     columns: Mapping[str, str] | None = None,
+    first_stage: str | None = None,
 ) -> Task:
-    """Read data for a model, with the labels and lengths that the model was made with."""
+    """Read data for a model, with the labels and lengths that it was made with, and with another first stage if wanted.
+
+    Raises:
+        UserError: The data, or the first stage of the task, cannot be read.
+    """
+    from compress.export.embedder import open_embedder
     from eval.data.arguments import as_made_for
     from eval.data.loading import load_task
     from eval.kinds.kind_registry import kind_of
@@ -138,7 +144,8 @@ def task_for(
         columns=columns or {},
         # Vectors are judged by whatever this data knows of them.
         metric=named_metric(metric) if metric else (known_metric(spec) if same and not vectors else None),
-        **as_made_for(spec, kind),
+        embedder=open_embedder,
+        **as_made_for(spec, kind) | ({} if first_stage is None else {"first_stage": first_stage}),
     )
     own = spec.labels or None if same else None
     try:

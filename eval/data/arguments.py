@@ -12,7 +12,7 @@ from eval.errors import UserError, did_you_mean
 from eval.kinds.kind_registry import kind_of
 from eval.metrics.own_metric import Function
 from eval.scores import unfit
-from eval.task import TaskSpec
+from eval.task import BM25, TaskSpec
 
 Weights = Literal["balanced"] | Mapping[str, float]
 
@@ -33,6 +33,7 @@ def specification(kind: str, metric: str | Function | None, **given: Any) -> Tas
         "has no vectors": () if own.vectors else ("pooling", "normalize", *(() if own.writes else ("prompt",))),
         "writes no text": () if own.writes else ("target_length", "beams", "length_penalty"),
         "searches no documents": () if own.searches else ("negatives",),
+        "sorts no documents of a first stage": () if own.searches and not own.vectors else ("first_stage",),
     }
     if named := [(name, why) for why, names in of_others.items() for name in names if given.get(name) is not None]:
         raise UserError(*(f"{name}: {kind} {why}; leave it out" for name, why in named))
@@ -81,7 +82,7 @@ def as_made_for(spec: TaskSpec, kind: str | None = None) -> dict[str, Any]:
     if kind_of(spec.kind).writes and kind in (None, spec.kind):
         how |= {name: getattr(spec, name) for name in ("prompt", "target_length", "beams", "length_penalty")}
     if kind_of(spec.kind).searches and kind in (None, spec.kind):
-        how["negatives"] = spec.negatives
+        how |= {"negatives": spec.negatives} | ({} if spec.first_stage == BM25 else {"first_stage": spec.first_stage})
     return how
 
 

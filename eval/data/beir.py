@@ -28,6 +28,10 @@ logger = logging.getLogger(__name__)
 CORPUS, QUERIES, JUDGEMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 FILES: Mapping[str, tuple[str, ...]] = {"train": ("train",), "validation": ("dev", "validation"), "test": ("test",)}
 """Names of the file of judgements of each split."""
+CHARACTERS = 20
+"""Characters of a token that hardly any text has: one that has more for each token that is read is surely longer."""
+USUAL_TOKENS = 512
+"""Tokens that most embedders read, where the task leaves it to the model."""
 NAMED = 3
 """Offenders that a message names."""
 
@@ -87,6 +91,28 @@ def beir_rows(folder: Path) -> dict[str, list[Row]]:
     rows = {split: list(_queries(files[split], found, queries, corpus)) for split, found in judged.items()}
     _tell(folder, documents, queries, rows)
     return rows | {"unlabeled": [Row(f"{folder / CORPUS}: {name}", {"text": text}) for name, text in documents.items()]}
+
+
+def tell_long(name: str, queries: Iterable[Mapping[str, Any]], most_tokens: int) -> None:
+    """Tell how many documents are surely longer than what is read of them; their tokens are not counted for it.
+
+    Args:
+        name: What the log calls the data.
+        queries: Examples, of which those with a ``corpus`` hold the documents.
+        most_tokens: Tokens of a document that are read.
+    """
+    most = CHARACTERS * most_tokens
+    for corpus in {query["corpus"] for query in queries if "corpus" in query}:
+        if long := sum(len(text) > most for text in corpus.texts):
+            logger.warning(
+                "%s: %s of %s have more than %s characters, longer than the %s tokens that are read (max_length); "
+                "the rest of each is truncated",
+                name,
+                f"{long:,}",
+                quantity(len(corpus.texts), "document"),
+                f"{most:,}",
+                f"{most_tokens:,}",
+            )
 
 
 def qrels(queries: Iterable[Mapping[str, Any]]) -> str:

@@ -7,15 +7,19 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from eval.data.arguments import Weights, specification, wrong_arguments
+from eval.data.beir import USUAL_TOKENS, tell_long
 from eval.data.columns import named_columns
 from eval.data.item_checks import Checker
+from eval.data.nearest import with_nearest
 from eval.data.sources import find_sources, in_memory, is_dataset, is_frame, is_rows, unread_split
 from eval.data.split_reading import read_splits, truths
 from eval.errors import UserError, did_you_mean
+from eval.inference import Predictor
 from eval.kinds.kind import Kind
 from eval.kinds.kind_registry import kind_of
 from eval.metrics.own_metric import Function, OwnMetric
@@ -186,6 +190,7 @@ def load_task(
     beams: int | None = None,
     length_penalty: float | None = None,
     negatives: int | None = None,
+    first_stage: str | None = None,
     class_weights: Weights | None = None,
     choose_thresholds: bool | None = None,
     on_bad: str = "refuse",
@@ -194,6 +199,7 @@ def load_task(
     limit: Mapping[str, int] | None = None,
     seed: int = 13,
     keep_labels: bool = False,
+    embedder: Callable[[str], Predictor] | None = None,
 ) -> Task:
     """Read a data set and say what it asks.
 
@@ -229,6 +235,8 @@ def load_task(
         beams: For seq2seq: beginnings that a beam search keeps; by default 1, which takes the likeliest token.
         length_penalty: For seq2seq with beams: as in ``TaskSpec``; by default 1.
         negatives: For retrieval and reranking: as in ``TaskSpec``; by default 4.
+        first_stage: For reranking: what finds the documents that are sorted: ``bm25``, by default, or the folder of an
+            embedder, which ``embedder`` opens.
         class_weights: ``balanced`` (n / (classes * count), over the whole train split), or the weight of some labels,
             where others weigh 1; for multilabel that of its examples, against those without it.
         choose_thresholds: For multilabel: whether whatever is trained gets, for each label, the probability from which
@@ -241,6 +249,8 @@ def load_task(
         limit: Most examples of a split; a sample is drawn.
         seed: Draws the samples.
         keep_labels: For embedding: whether ``train`` keeps its labels, to learn from them without a teacher.
+        embedder: Opens the folder that ``first_stage`` names, as ``compress.export.embedder.open_embedder`` does: a
+            model of kind retrieval.
 
     A ``test`` split whose first item has no label counts as unlabelled. Items of ``unlabeled`` never keep one.
 
@@ -275,6 +285,7 @@ def load_task(
         beams=beams,
         length_penalty=length_penalty,
         negatives=negatives,
+        first_stage=first_stage,
         choose_thresholds=choose_thresholds,
     )
     columns, label_map, limit = dict(columns or {}), dict(label_map or {}), dict(limit or {})
@@ -301,6 +312,9 @@ def load_task(
     if misfit:
         raise UserError(f"metric: {misfit}")
     splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
+    said = spec.max_length if "max_length" in spec.model_fields_set else USUAL_TOKENS
+    tell_long(str(data), chain.from_iterable(splits.values()), said)
+    splits = with_nearest(spec.first_stage, embedder, splits)
     splits = _arranged(checker.kind, spec, splits)
     named = (files or {}).values() if data is None else [data]
     return Task(spec, splits, "" if in_memory(data) else ", ".join(map(str, named)))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from eval.data.loading import Task, balanced_weights
 from eval.data.readers import format_of
 from eval.errors import UserError, quantity
+from eval.examples import TEXTS
 from eval.kinds.kind_registry import kind_of
 from eval.task import SELECT, Example, Examples
 
@@ -149,7 +150,8 @@ def uncarved(task: Task, share: float = SHARE, most: int = MOST, salt: str = SAL
     """
     kind, has = kind_of(task.spec.kind), f"train has {quantity(len(task.train), 'example')}"
     if kind.searches and not any(kind.truth in example for example in task.train):
-        return f"{has} to learn from, pairs of texts, and {kind.named} task is scored on queries with their judgements"
+        what = "pairs of texts" if any(TEXTS[0] in example for example in task.train) else "single texts"
+        return f"{has} to learn from, {what}, and {kind.named} task is scored on queries with their judgements"
     fit = _groups(task)
     labelled = sum(map(len, fit.values()))
     if labelled < (least := math.ceil(LEAST / share)):

@@ -27,13 +27,14 @@ class RankedDocuments(Kind):
     """Queries, the documents among which each is answered, and those that are relevant to it.
 
     A query has ``id``, ``text``, ``corpus`` and, as its truth, ``relevant``, the grade of each judged document. Its
-    prediction is ``ranking``, the ids of the best documents, with their ``scores``.
+    prediction is ``ranking``, the ids of the best documents, with their ``scores``; of an approximate search,
+    ``exact`` is the ranking of the exact one.
     """
 
     fields = ("id", "text", "corpus", "relevant")
     truth = "relevant"
     searches = True
-    unscored = ("scores",)
+    unscored = ("scores", "exact")
     max_length = 256
     metric = "ndcg@10"
     no_augment = "is not augmented; put more documents into its corpus instead"

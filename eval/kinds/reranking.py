@@ -18,7 +18,7 @@ PAIRS = 4096
 
 
 class Reranking(RankedDocuments, Regression):
-    """One score for a query and a document, by which the first 100 documents of BM25 are sorted again.
+    """One score for a query and a document, by which the first 100 documents of a first stage are sorted again.
 
     Training reads pairs of texts with the grade as label, and 0 for documents of the first stage that are not relevant.
     By itself, as for a latency or an export's gate, a query is one input: with the first of its documents.

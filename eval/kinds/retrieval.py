@@ -12,6 +12,7 @@ from eval.kinds.embedding import Embedding
 from eval.kinds.ranked_documents import RANKED, RankedDocuments, Read, by_corpus, relevant_pairs
 
 if TYPE_CHECKING:
+    from eval.ranking.document_set import Corpus
     from eval.ranking.vector_index import IndexForm
 
 CHUNK = 1024
@@ -73,10 +74,14 @@ class Retrieval(RankedDocuments, Embedding):
                     held.add(documents)
             ranked, scores = (best.places, best.scores) if held is None else held.search(queries, RANKED + 1)
             for row, place in enumerate(places):
-                name, text = examples[place]["id"], examples[place]["text"]
-                others = [i for i, at in enumerate(ranked[row]) if not corpus.is_query(int(at), name, text)]
+                others = _others(corpus, examples[place], ranked[row])
                 ids = [corpus.ids[ranked[row][i]] for i in others]
                 found[place] = self.answer_of(ids, scores[row][others])
+            if held is not None and held.form.approximate:
+                exact, _ = held.search(queries, RANKED + 1, exact=True)
+                for row, place in enumerate(places):
+                    others = _others(corpus, examples[place], exact[row])
+                    found[place] |= {"exact": [corpus.ids[exact[row][i]] for i in others][:RANKED]}
         return found
 
     def text_pairs(self, examples: Sequence[Example]) -> list[Example]:
@@ -86,3 +91,8 @@ class Retrieval(RankedDocuments, Embedding):
             for example in examples
             for query, document, grade in relevant_pairs(example)
         ]
+
+
+def _others(corpus: Corpus, query: Example, ranked: Array) -> list[int]:
+    """Return which of the ranked documents are not the query itself."""
+    return [i for i, at in enumerate(ranked) if not corpus.is_query(int(at), query["id"], query["text"])]

@@ -32,6 +32,19 @@ class IndexSize:
 
 
 @dataclass(frozen=True)
+class Approximation:
+    """What approximate search finds of what exact search finds, among the same vectors.
+
+    Attributes:
+        top_10: Share of the ten best documents of exact search, a mean over queries.
+        exact: The primary metric with exact search.
+    """
+
+    top_10: float
+    exact: float
+
+
+@dataclass(frozen=True)
 class IndexFields:
     """The fields of ``eval.ranking.vector_index.IndexForm``, which checks them.
 

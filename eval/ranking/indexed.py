@@ -96,7 +96,7 @@ def index_size(model: Any, examples: Sequence[Example], outputs: Sequence[Array]
     form: IndexForm | None = getattr(model, "index", None)
     if form is None or not len(examples):
         return None
-    return form.fields.size(documents_of(examples), int(outputs[0].shape[-1]))
+    return form.size(documents_of(examples), int(outputs[0].shape[-1]))
 
 
 def indexed(models: Sequence[Any], forms: Sequence[IndexForm]) -> list[Any]:

@@ -1,8 +1,9 @@
-"""An index of documents' vectors that take fewer bytes: 8-bit integers or signs, fewer dimensions, exact search."""
+"""An index of documents' vectors that take fewer bytes: 8-bit integers or signs, fewer dimensions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from eval.errors import UserError
 from eval.examples import Array
 from eval.ranking.best import Best, largest, unit
-from eval.ranking.index_fields import IndexFields
+from eval.ranking.index_fields import IndexFields, IndexSize
+from eval.ranking.neighbour_graph import GRAPH_BYTES, TYPES, NeighbourGraph
 
 Codes = tuple[Array, ...]
 """What is held of some documents: arrays with a row for each of them."""
@@ -35,7 +37,10 @@ class IndexForm(BaseModel):
             trained so (Matryoshka) lose little by it.
         rescore: For ``binary``: how candidates are held for the second stage. ``binary`` takes their signs again and
             adds no bytes; ``int8`` and ``float32`` are held beside the signs. None leaves the second stage out.
-        candidates: For ``rescore``: documents of a query that the second stage ranks.
+        candidates: For ``rescore``: documents of a query that the second stage ranks. For ``approximate``: those that
+            are found in the graph and ranked by products.
+        approximate: Whether documents are found by walking through a graph (HNSW, by the library ``usearch``), and not
+            by comparing all of them; for ``float32`` and ``int8``.
 
     Examples:
         >>> IndexForm(vectors="binary", dimensions=256, rescore="int8").title
@@ -48,29 +53,39 @@ class IndexForm(BaseModel):
     dimensions: int | None = Field(default=None, ge=1)
     rescore: Vectors | None = None
     candidates: int = Field(default=400, ge=1)
+    # Left out of files while it says nothing, so those of other forms stay what they were.
+    approximate: bool = Field(default=False, exclude_if=lambda value: not value)
 
     @model_validator(mode="after")
     def _rescores_signs(self) -> IndexForm:
+        if self.approximate and self.vectors not in TYPES:
+            raise ValueError(f"approximate: a graph holds {' or '.join(TYPES)} vectors, not {self.vectors}")
         if self.rescore is not None and self.vectors != "binary":
             raise ValueError(f"rescore: {self.vectors} vectors are ranked by their products at once; leave it out")
-        if self.rescore is None and "candidates" in self.model_fields_set:
+        if self.rescore is None and not self.approximate and "candidates" in self.model_fields_set:
             raise ValueError("candidates: nothing ranks them again; say how they are held: rescore, or leave it out")
         return self
 
     @property
     def title(self) -> str:
         """What reports call it."""
-        return self.fields.title
+        found = f", {self.candidates} found by approximate search" if self.approximate else ""
+        return f"{self.fields.title}{found}"
 
     @property
     def fields(self) -> IndexFields:
-        """Its fields, as a certificate has them."""
+        """Its fields as a certificate has them, which speaks of exact search."""
         candidates = None if self.rescore is None else self.candidates
         return IndexFields(self.vectors, self.dimensions, self.rescore, candidates)
 
+    def size(self, documents: int, width: int) -> IndexSize:
+        """Return what so many documents take, of an embedder with so many dimensions; of a graph about as much."""
+        found = self.fields.size(documents, width)
+        return replace(found, bytes=found.bytes + documents * GRAPH_BYTES) if self.approximate else found
+
     def bytes_of(self, documents: int, width: int) -> int:
         """Return the bytes that the vectors of so many documents take, of an embedder with so many dimensions."""
-        return self.fields.size(documents, width).bytes
+        return self.size(documents, width).bytes
 
 
 def int8_codes(rows: Array) -> Codes:
@@ -124,7 +139,7 @@ PRODUCTS: Mapping[str, Callable[[Array, Codes], Array]] = {
 
 
 class VectorIndex:
-    """Documents by their vectors, in one of the forms, for exact search with numpy.
+    """Documents by their vectors, in one of the forms, for exact search with numpy, or approximate search.
 
     Args:
         form: How vectors are held.
@@ -141,6 +156,7 @@ class VectorIndex:
     def __init__(self, form: IndexForm) -> None:
         self.form = form
         self._parts: list[list[Codes]] = []
+        self._graph: NeighbourGraph | None = None
 
     def add(self, vectors: Array) -> None:
         """Take further documents; as many as are added at a time are compared with queries at a time.
@@ -149,12 +165,16 @@ class VectorIndex:
             vectors: ``[n, d]``, of any length.
 
         Raises:
-            UserError: They have fewer dimensions than the form holds.
+            UserError: They have fewer dimensions than the form holds, or the library of approximate search is lacking.
         """
         rows = self._cut(vectors)
-        self._parts.append([CODED[form](rows) for form in self.form.fields.held])
+        held = [CODED[form](rows) for form in self.form.fields.held]
+        if self.form.approximate:
+            self._graph = self._graph or NeighbourGraph(self.form.vectors, rows.shape[1], self.form.candidates)
+            self._graph.add(held[0][0])
+        self._parts.append(held)
 
-    def search(self, queries: Array, count: int) -> tuple[list[Array], list[Array]]:
+    def search(self, queries: Array, count: int, exact: bool = False) -> tuple[list[Array], list[Array]]:
         """Return the places of the best documents of each query, best first, and their scores.
 
         Of equal scores the document that was added first is the better one. Scores are cosines, of what is held.
@@ -162,22 +182,33 @@ class VectorIndex:
         Args:
             queries: Vectors, ``[q, d]``, of any length.
             count: Documents of each; all of them, or of ``candidates``, where there are fewer.
+            exact: Whether all documents are compared although the form says ``approximate``.
         """
         asked, form = self._cut(queries), self.form
+        if self._graph is not None and not exact:
+            near = self._graph.near(CODED[form.vectors](asked)[0], max(count, form.candidates))
+            return self._all_ranked_again(asked, near, count)
         first = hamming if form.vectors == "binary" else PRODUCTS[form.vectors]
         best = Best(len(asked), count if form.rescore is None else max(count, form.candidates))
         for part in self._parts:
             best.add(first(asked, part[0]))
         if form.rescore is None:
             return best.places, best.scores
-        pairs = zip(asked, best.places, strict=True)
-        found = [self._ranked_again(one[None], np.sort(places), count) for one, places in pairs]
-        return [places for places, _ in found], [scores for _, scores in found]
+        return self._all_ranked_again(asked, [np.sort(places) for places in best.places], count)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all that is held of the documents."""
-        return sum(array.nbytes for part in self._parts for codes in part for array in codes)
+        """Bytes of all that is held of the documents; of a graph those of a file, and what ranks what it finds."""
+        arrays = [array for part in self._parts for codes in part for array in codes]
+        if self._graph is None:
+            return sum(array.nbytes for array in arrays)
+        return self._graph.bytes + sum(array.nbytes for array in arrays if array.ndim == 1)  # it has the vectors
+
+    def _all_ranked_again(self, queries: Array, near: list[Array], count: int) -> tuple[list[Array], list[Array]]:
+        """Return the best of the documents near each query, whose places are in order."""
+        pairs = zip(queries, near, strict=True)
+        found = [self._ranked_again(one[None], places, count) for one, places in pairs]
+        return [places for places, _ in found], [scores for _, scores in found]
 
     def _ranked_again(self, query: Array, places: Array, count: int) -> tuple[Array, Array]:
         """Return the best of some documents, whose places are in order, by products with what is held of them."""

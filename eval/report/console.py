@@ -19,6 +19,7 @@ from eval.report.summary import (
     headline,
     number,
     role_sentences,
+    search_sentences,
     short,
     verdict,
     with_reference,
@@ -124,7 +125,7 @@ def to_text(results: Sequence[ResultValues], batch: int = 1, width: int | None =
         width: Columns that there are; by default those of standard output.
     """
     console = _plain_console(width)
-    for sentence in role_sentences(results):
+    for sentence in (*role_sentences(results), *search_sentences(results)):
         console.print()
         console.print(Text(plain(sentence + ".")))
     for result in results:

@@ -31,7 +31,16 @@ from eval.report.page_tables import (
 )
 from eval.report.pictures import Picture, picture
 from eval.report.plots import Point, loss_by_step, tradeoff, training_curves
-from eval.report.summary import count, family, headline, role_sentences, shipped, verdict, with_reference
+from eval.report.summary import (
+    count,
+    family,
+    headline,
+    role_sentences,
+    search_sentences,
+    shipped,
+    verdict,
+    with_reference,
+)
 from eval.report.templating import render_template
 from eval.report.under_stress import sentences_of, stress_headings, stress_rows
 from eval.result_values import ResultValues
@@ -118,7 +127,7 @@ def page(
         "result_page.html.j2",
         title=title,
         about=_about(results[0]),
-        roles=role_sentences(results),
+        roles=[*role_sentences(results), *search_sentences(results)],
         headline=headline(leading),
         verdict=Line(pill(leading), verdict(leading)) if compared else None,
         tiles=tiles(leading),

@@ -143,6 +143,16 @@ def role_sentences(results: Sequence[ResultValues]) -> list[str]:
     return found
 
 
+def search_sentences(results: Sequence[ResultValues]) -> list[str]:
+    """Return what each approximate search finds, beside exact search among the same vectors; no full stop."""
+    return [
+        f"{result.name}: approximate search finds {percent(found.top_10)} of the ten documents that exact search ranks "
+        f"first; {result.metric} {number(result.score)}, with exact search {number(found.exact)}"
+        for result in results
+        if (found := result.approximation) is not None
+    ]
+
+
 def difference(result: ResultValues) -> str:
     """Return candidate minus reference with its interval, such as ``-0.0040 [-0.0092, +0.0011]``."""
     if result.comparison is None:

@@ -76,7 +76,7 @@ def test_every_model_is_measured_by_its_rankings(scene):
 def test_a_reranker_is_told_what_its_first_stage_has(scene):
     folder, kind = scene
     page = (folder / "run" / "report.html").read_text(encoding="utf-8")
-    assert ("The order of the first stage alone has ndcg@10 " in page) == (kind == "reranking")
+    assert ("The order of the first stage alone (bm25) has ndcg@10 " in page) == (kind == "reranking")
 
 
 def test_exports_are_measured_with_the_forms_of_an_index_too(scene):

@@ -113,7 +113,11 @@ def test_what_a_first_stage_has_without_a_model(reached, more):
     found = [{"candidates": ["a", "b"], "relevant": {name: 1}} for name in ("a", "b")]
     own = SimpleNamespace(name="small", scores={"ndcg@10": reached})
     (note,) = first_stage_notes(tiny_spec("reranking"), found, own)
-    assert note.startswith(f"The order of the first stage alone has ndcg@10 0.8155.{more}")
+    assert note.startswith(f"The order of the first stage alone (bm25) has ndcg@10 0.8155.{more}")
     assert (" small" in note) == bool(more)
     assert first_stage_notes(tiny_spec("reranking"), found, None) == [note.partition(" small")[0]]
+    nearest = tiny_spec("reranking").model_copy(update={"first_stage": "/home/ann/embedder"})
+    assert first_stage_notes(nearest, found, None) == [
+        "The order of the first stage alone (embedder) has ndcg@10 0.8155."
+    ]
     assert not first_stage_notes(tiny_spec("retrieval"), found, own)

@@ -146,6 +146,18 @@ def test_a_document_of_a_million_words_costs_no_more_than_its_beginning(tmp_path
     assert all(len(answer["ranking"]) == 3 for answer in result.kept.answers)
 
 
+@pytest.mark.parametrize(("given", "tokens", "count"), [({}, 512, 1), ({"max_length": 32}, 32, 2)])
+def test_documents_that_are_cut_are_counted_in_one_line(tmp_path, caplog, given, tokens, count):
+    corpus = [*FILMS, {"_id": "h", "text": "long " * 200}, {"_id": "i", "text": "longer " * 10_000}]
+    write(tmp_path, corpus, ASKED, RIGHT)
+    with caplog.at_level(logging.WARNING, logger="eval.data.beir"):
+        load_task("retrieval", tmp_path, **given)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path}: {count} of 4 documents have more than {20 * tokens:,} characters, longer than the {tokens} "
+        "tokens that are read (max_length); the rest of each is truncated"
+    ]
+
+
 def test_an_empty_document_is_counted_and_ranked(tmp_path, caplog):
     task, said = counted(tmp_path, caplog, corpus=[*FILMS, {"_id": "h", "text": ""}])
     assert f"{tmp_path / 'corpus.jsonl'}: 1 documents have no text, such as 'h'" in said

@@ -171,6 +171,9 @@ def test_pairs_of_queries_and_documents_are_not_said_to_lack_labels(kind: str) -
         f"pairs of texts, and a {kind} task is scored on queries with their judgements. Give both qrels/dev.tsv and "
         "qrels/test.tsv; the queries of dev then choose."
     )
+    documents = Examples([{"text": f"text {n}"} for n in range(64)], "train")
+    alone = assign_roles(replace(task, splits={**task.splits, "train": documents})).notes[-1]
+    assert f"train has 64 examples to learn from, single texts, and a {kind} task is scored on queries" in alone
     silent = assign_roles(replace(task, splits={"train": task.train})).notes
     assert "a part is carved" not in silent[0]
     assert "scored on queries with their judgements." in silent[0]
