@@ -85,7 +85,7 @@ def of_table(
     rows = iter(read(file))
     first = next(rows, None)
     if first is None:
-        return
+        raise UserError(f"{file}: is empty; put rows below the names of the columns into it")
     columns = matched_columns(asked, first.values, dict(zip(fields, text, strict=False)), labelled=False)
     columns = {field: columns.get(field, field) for field in fields}
     if not first.problem and (lacking := [name for name in columns.values() if name not in first.values]):

@@ -30,6 +30,16 @@ TEXT, TEXTS = ("text",), ("text_a", "text_b")
 """Fields of an example of one text, and of two."""
 
 
+def with_title(text: str, title: str | None) -> str:
+    """Return the text of a document as every model reads it: its title in front, no white space around it.
+
+    Examples:
+        >>> with_title("a warm film", "Films"), with_title(" a warm film", None)
+        ('Films a warm film', 'a warm film')
+    """
+    return f"{title or ''} {text}".strip()
+
+
 @dataclass(slots=True)
 class Feature:
     """One row of model input; a long example gives several.

@@ -25,7 +25,7 @@ def predict(
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Lines to answer.")] = None,
     file: Annotated[
         Path | None,
-        typer.Option(help="A file of lines, or a table (.csv, .tsv, .parquet); without it or texts, standard input."),
+        typer.Option(help="Lines (.jsonl: JSON objects), or a table (.csv, .tsv, .parquet); else standard input."),
     ] = None,
     text: Annotated[
         list[str] | None,
@@ -74,7 +74,7 @@ def predict(
                 as_csv = out is not None and out.suffix == ".csv"
                 found = prediction.of_table(file, kind, pair, text or (), answer, as_csv)
             else:
-                found = answer(texts or _lines(file, opened))
+                found = answer(texts or _lines(file, opened, kind, pair))
             _write(found, out)
     except ExportError as error:
         raise UserError(*str(error).splitlines()) from error
@@ -83,12 +83,10 @@ def predict(
 def _opened(model: Path, processes: int, **how: Any) -> tuple[tuple[str, bool], Answering]:
     """Return what a model reads, kind and whether pairs, and what answers with it."""
     if is_export(model) or not (model / "config.json").is_file():
-        from compress.export.runtime.manifest import read_manifest, tasks_of
+        from compress.export.runtime.manifest import asked_of
         from compress.export.runtime.many_processes import json_lines
 
-        first = tasks_of(model)[:1] if is_export(model) else ()
-        task = read_manifest(model.joinpath(*first))["task"]
-        return (task["kind"], task["pair"]), lambda items: json_lines(model, items, processes, **how)
+        return asked_of(model), lambda items: json_lines(model, items, processes, **how)
     wrong = [
         ("--processes", processes != 1),
         ("--batch-size", how["batch_size"]),
@@ -104,13 +102,14 @@ def _opened(model: Path, processes: int, **how: Any) -> tuple[tuple[str, bool], 
     return (artifact.task.kind, artifact.task.pair), lambda items: of_model(artifact, items, how["chunk"])
 
 
-def _lines(file: Path | None, opened: ExitStack) -> Iterator[str]:
+def _lines(file: Path | None, opened: ExitStack, kind: str, pair: bool) -> Iterator[str | dict[str, Any]]:
+    from compress.export.runtime.given_example import file_items
     from compress.export.runtime.program import read_lines
 
     if file is None or str(file) == "-":
         return read_lines(sys.stdin.buffer)
     try:
-        return read_lines(opened.enter_context(file.open("rb")))
+        return file_items(str(file), read_lines(opened.enter_context(file.open("rb"))), kind, pair)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
 

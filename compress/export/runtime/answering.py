@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from compress.export.runtime.batch_threads import BATCH_TOKENS, CALL_TOKENS, engines_for_threads, on_threads, worth_it
-from compress.export.runtime.given_example import example, text_of
+from compress.export.runtime.given_example import example, most_told, text_of
 from compress.export.runtime.manifest import library_for, read_manifest
 from compress.export.runtime.windows import WINDOW, Window, in_order, windows
 from compress.export.targets.library import Engine, ExportError
@@ -284,8 +284,7 @@ class Runtime:
             except ExportError as error:
                 problems.append(f"example {number}: {error}")
         if problems:
-            shown = problems[:20] + ([f"and {len(problems) - 20} more"] if len(problems) > 20 else [])
-            raise ExportError("\n".join(shown))
+            raise ExportError("\n".join(most_told(problems)))
         return found
 
 

@@ -77,4 +77,31 @@ def test_mistakes(call, place, export, table, tmp_path):
     assert code == 2
     assert "bad.csv:2: has 1 cell," in err
     (tmp_path / "empty.csv").write_text("", encoding="utf-8")
-    assert call("predict", export, "--file", tmp_path / "empty.csv") == (0, "", "")
+    for name, cure in (("empty.csv", "put rows below"), ("empty.txt", "put what"), ("empty.jsonl", "put what")):
+        (tmp_path / name).write_text("", encoding="utf-8")
+        code, out, err = call("predict", export, "--file", tmp_path / name)
+        assert (code, out) == (2, "")
+        assert f"{name}: is empty; {cure}" in err
+
+
+def test_a_file_of_json_lines_holds_objects_alone(call, export, tmp_path):
+    lines = ["{not json", "[1, 2]", '{"_id": "q"}', '{"text": null}', "", '{"text": "a film"}']
+    (tmp_path / "films.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    code, out, err = call("predict", export, "--file", tmp_path / "films.jsonl")
+    assert (code, out) == (2, "")
+    for said in (
+        "films.jsonl:1: is not JSON",
+        "films.jsonl:2: must be a JSON object {...}, not [1, 2]",
+        "films.jsonl:3: lacks text; its fields are _id",
+        "films.jsonl:4: text must be a text, got NoneType",
+        "each line of a .jsonl file must be a JSON object with 'text'; plain lines belong into a .txt",
+    ):
+        assert said in err
+    assert "films.jsonl:5" not in err, "a line without a word is left out"
+    (tmp_path / "films.jsonl").write_text("{not json\n" * 30, encoding="utf-8")
+    err = call("predict", export, "--file", tmp_path / "films.jsonl")[2]
+    assert (err.count("is not JSON"), "and 10 more" in err) == (20, True)
+    (tmp_path / "films.jsonl").write_text("\n".join(lines[-2:]), encoding="utf-8")
+    assert call("predict", export, "--file", tmp_path / "films.jsonl") == call("predict", export, "a film")
+    (tmp_path / "films.txt").write_text("\n".join(lines[:3]), encoding="utf-8")
+    assert call("predict", export, "--file", tmp_path / "films.txt")[1].count("label") == 3, "lines may look like JSON"
