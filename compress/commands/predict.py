@@ -44,6 +44,10 @@ def predict(
         float | None,
         typer.Option(callback=finite, help="Of a model with early exits: 0 runs every layer, 1 one; as exported."),
     ] = None,
+    prompt_name: Annotated[
+        str | None,
+        typer.Option(metavar="query|document", help="Of an embedder: what all texts are, for its prompt."),
+    ] = None,
 ) -> None:
     """Answer lines of text, or the rows of a table: one JSON object a line, in their order.
 
@@ -68,7 +72,9 @@ def predict(
     # At a terminal every line is answered at once; else many together are faster.
     chunk = 1 if not texts and file is None and out is None and sys.stdin.isatty() else None
     try:
-        (kind, pair), answer = _opened(model, count, chunk=chunk, batch_size=batch_size, speed=speed)
+        (kind, pair), answer = _opened(
+            model, count, chunk=chunk, batch_size=batch_size, speed=speed, prompt_name=prompt_name
+        )
         with ExitStack() as opened:
             if file is not None and table:
                 as_csv = out is not None and out.suffix == ".csv"
@@ -99,7 +105,9 @@ def _opened(model: Path, processes: int, **how: Any) -> tuple[tuple[str, bool], 
     from compress.prediction import of_model
 
     artifact = Artifact.from_pretrained(str(model))
-    return (artifact.task.kind, artifact.task.pair), lambda items: of_model(artifact, items, how["chunk"])
+    return (artifact.task.kind, artifact.task.pair), lambda items: of_model(
+        artifact, items, how["chunk"], how["prompt_name"]
+    )
 
 
 def _lines(file: Path | None, opened: ExitStack, kind: str, pair: bool) -> Iterator[str | dict[str, Any]]:

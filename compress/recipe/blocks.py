@@ -49,16 +49,14 @@ class TaskBlock(Block):
         stride: Tokens that neighbouring windows of a long input share.
         truncation: Which text of a pair is truncated; by default the longest, for multiple-choice the text.
         truncation_side: The end at which a text is truncated.
-        pooling: For embedding: how a text's vector is made of its tokens; by default as the folder of the model says,
-            or the mean.
+        pooling: For embedding: how a text's vector is made of its tokens; by default what the folder says, or mean.
         normalize: For embedding: whether vectors are scaled to length 1; by default likewise, or they are.
-        prompt: For embedding: what is put before each text; by default likewise, or nothing. For seq2seq likewise, such
-            as ``summarize: `` of T5.
+        prompt: For embedding: what is put before each text; by default likewise, or nothing. For seq2seq likewise.
+        query_prompt: For embedding: what is put before queries (E5: ``query: ``); by default likewise, or ``prompt``.
+        document_prompt: Likewise before documents, such as ``passage: ``.
         target_length: For seq2seq: most tokens that are written, and of a target that are learned; by default 128.
-        beams: For seq2seq: beginnings that a beam search keeps; by default 1, which takes the likeliest token each
-            time.
-        length_penalty: For seq2seq with beams: the power of its length that the score of a text is divided by; by
-            default 1.
+        beams: For seq2seq: beginnings that a beam search keeps; by default 1, the likeliest token each time.
+        length_penalty: For seq2seq with beams: the power of its length that its score is divided by; by default 1.
         negatives: For retrieval and reranking: documents of the first stage, the best that are not relevant, that are
             learned from beside the relevant ones of each training query; by default 4.
         class_weights: Weight of each label in the task loss, or ``balanced``.
@@ -83,6 +81,8 @@ class TaskBlock(Block):
     pooling: Pooling | None = None
     normalize: bool | None = None
     prompt: str | None = None
+    query_prompt: str | None = None
+    document_prompt: str | None = None
     target_length: int | None = Field(default=None, ge=2)
     beams: int | None = Field(default=None, ge=1)
     length_penalty: float | None = Field(default=None, ge=0)

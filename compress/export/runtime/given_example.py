@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from compress.export.targets.library import ExportError
-from eval.examples import TEXT, with_title
+from eval.examples import ROLES, TEXT, with_title
 from eval.files.json_text import JsonError, parse_json
 from eval.kinds.kind_registry import kind_of
 from eval.kinds.reading import Reading
@@ -27,7 +27,7 @@ def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, A
             them (tagging), or two texts with a tab between them (pairs; question and context), or a text and its
             choices with tabs between them (multiple-choice). For embedding a line is one text, and an object may hold
             ``text`` or ``text_a`` and ``text_b``. The ``title`` of a document, as a line of a corpus has it, is put
-            before its text, as where documents are searched.
+            before its text, as where documents are searched. ``prompt_name`` says whether it is a query or a document.
         kind: Kind of task.
         pair: Whether examples are pairs of texts.
 
@@ -49,11 +49,25 @@ def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, A
         field: _texts_of(values[field], field, least[field]) if field in least else text_of(values[field], field)
         for field in fields
     }
+    if asked.vectors and "prompt_name" in values:
+        check_role(values["prompt_name"], kind)
     if asked.vectors and fields == TEXT and not values.keys().isdisjoint(DOCUMENT):
         title = values.get("title")
         checked["text"] = with_title(checked["text"], None if title is None else text_of(title, "title"))
         values = {field: value for field, value in values.items() if field != "title"}
     return {**values, **checked}
+
+
+def check_role(role: Any, kind: str) -> None:
+    """Refuse what no text of a kind of task can be.
+
+    Raises:
+        ExportError: It is neither a query nor a document, or the kind knows none.
+    """
+    if not kind_of(kind).vectors:
+        raise ExportError(f"prompt_name: is for embedders, and this is {kind_of(kind).named} model; leave it out")
+    if role not in ROLES:
+        raise ExportError(f"prompt_name: got {str(role)[:60]!r}, must be {' or '.join(ROLES)}")
 
 
 def file_items(file: str, lines: Iterable[str], kind: str, pair: bool) -> Iterator[str | dict[str, Any]]:

@@ -15,6 +15,7 @@ from compress.export.runtime.given_example import file_items
 from compress.export.runtime.manifest import asked_of
 from compress.export.runtime.many_processes import json_lines, process_count
 from compress.export.targets.library import ExportError
+from eval.examples import ROLES
 from eval.files.full_disk import full_disk
 from eval.files.streams import guard_streams
 
@@ -43,6 +44,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=_count, default=None, help="threads (the physical cores)")
     parser.add_argument("--processes", type=_processes, default=1, help="of one thread each; auto: one a core (1)")
     parser.add_argument("--speed", type=float, default=None, help="early exits: 0 runs all layers, 1 one (as exported)")
+    parser.add_argument("--prompt-name", choices=ROLES, default=None, help="embedders: what all texts are")
     parser.add_argument(
         "--generate", type=_count, default=None, help="write so many tokens after each text (causal-lm)"
     )
@@ -69,7 +71,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
                     sys.stdout.buffer.write(json.dumps({"text": written}, ensure_ascii=False).encode() + b"\n")
                 sys.stdout.buffer.flush()
                 return 0
-            settings = {"threads": given.threads, "batch_size": given.batch_size, "speed": given.speed}
+            settings = {name: getattr(given, name) for name in ("threads", "batch_size", "speed", "prompt_name")}
             sys.stdout.buffer.writelines(json_lines(folder, lines, given.processes, **settings))
             sys.stdout.buffer.flush()
         return 0

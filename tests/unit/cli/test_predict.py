@@ -61,6 +61,15 @@ def test_a_model_folder_predicts_as_its_export_does(call, place, export, table):
     assert json.loads(call("predict", place / "teacher", "a good film")[1])["label"] in ("bad", "good")
 
 
+def test_only_an_embedder_has_prompts(call, place, export):
+    for model in (place / "teacher", export):
+        code, _, err = call("predict", model, "a", "--prompt-name", "query")
+        assert (code, err) == (
+            2,
+            "prompt_name: is for embedders, and this is a classification model; leave it out\n",
+        )
+
+
 def test_mistakes(call, place, export, table, tmp_path):
     code, _, err = call("predict", export, "--file", table, "--text", "said")
     assert code == 2
