@@ -33,29 +33,35 @@ def is_table(file: Path) -> bool:
     return format_of(file) in TABLES
 
 
-def of_model(model: Any, items: Iterable[Item], chunk: int | None = None) -> Iterator[bytes]:
+def of_model(
+    model: Any, items: Iterable[Item], chunk: int | None = None, prompt_name: str | None = None
+) -> Iterator[bytes]:
     """Answer lines with a network in torch.
 
     Args:
         model: An artifact.
         items: As ``Runtime.stream`` takes them.
         chunk: Examples that are read before the first of them is answered.
+        prompt_name: As of ``Runtime``.
 
     Raises:
         ExportError: If an example lacks a field or is no text; its number is counted from 1.
     """
-    from compress.export.runtime.given_example import example
+    from compress.export.runtime.given_example import check_role, example
     from eval.inference import predict
     from eval.task import Examples
 
     spec = model.task
     if kind_of(spec.kind).masks:
         raise ExportError(f"a {spec.kind} model gives logits, not answers")
+    if prompt_name is not None:
+        check_role(prompt_name, spec.kind)
+    said = {} if prompt_name is None else {"prompt_name": prompt_name}
     for window in windows(items, chunk or AT_ONCE):
         examples = []
         for number, item in enumerate(window.items, start=window.first):
             try:
-                examples.append(example(item, spec.kind, spec.pair))
+                examples.append(example(item, spec.kind, spec.pair) | said)
             except ExportError as error:
                 raise ExportError(f"example {number}: {error}") from None
         for answer in predict(model, Examples(examples)).answers:
@@ -85,7 +91,7 @@ def of_table(
     rows = iter(read(file))
     first = next(rows, None)
     if first is None:
-        return
+        raise UserError(f"{file}: is empty; put rows below the names of the columns into it")
     columns = matched_columns(asked, first.values, dict(zip(fields, text, strict=False)), labelled=False)
     columns = {field: columns.get(field, field) for field in fields}
     if not first.problem and (lacking := [name for name in columns.values() if name not in first.values]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from eval.kinds.kind_registry import kind_names
@@ -49,6 +49,8 @@ class EncoderSettings:
         thresholds: From where on something is answered: for multilabel the probability of each label, for qa-with-null
             by how much the null score may exceed that of the best span; empty for the usual ones of the kind.
         prompt: Text that is put before each text.
+        query_prompt: What is put before queries in its place; None for the same.
+        document_prompt: Likewise before documents.
         end_id: For causal-lm, the token id that stands between texts; for seq2seq, the one that ends what is written.
         start_id: For seq2seq, the token id that the decoder begins with.
         target_length: For seq2seq, most tokens that are written.
@@ -72,6 +74,8 @@ class EncoderSettings:
     pad_side: str = "right"
     thresholds: tuple[float, ...] = ()
     prompt: str = ""
+    query_prompt: str | None = None
+    document_prompt: str | None = None
     end_id: int = 0
     start_id: int = 0
     target_length: int = 0
@@ -80,6 +84,24 @@ class EncoderSettings:
     triples: tuple[str, ...] = ()
     branches: int = 0
 
+    @property
+    def has_prompts(self) -> bool:
+        """Whether anything is put before texts."""
+        return bool(self.prompt or self.query_prompt or self.document_prompt)
+
+    def prompt_of(self, role: str) -> str:
+        """Return what is put before a text.
+
+        Args:
+            role: ``query``, ``document``, or empty where nobody knows what it is.
+        """
+        own = {"query": self.query_prompt, "document": self.document_prompt}.get(role)
+        return self.prompt if own is None else own
+
+    def prompted(self, role: str) -> EncoderSettings:
+        """Return the settings for texts that all are queries, or all documents."""
+        return replace(self, prompt=self.prompt_of(role), query_prompt=None, document_prompt=None)
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderSettings:
         """Build settings from JSON values; lists become tuples.
@@ -87,7 +109,8 @@ class EncoderSettings:
         Raises:
             ValueError: If fields are unknown, missing, or of another type; all of them at once.
         """
-        kinds = {each.name: str if each.name == "kind" else type(each.default) for each in fields(cls)}
+        texts = [each.name for each in fields(cls) if each.name == "kind" or each.default is None]
+        kinds = {each.name: str if each.name in texts else type(each.default) for each in fields(cls)}
         found: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
@@ -104,7 +127,7 @@ class EncoderSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values; what only some models have is left out while it says nothing."""
-        return {name: value for name, value in asdict(self).items() if value or name not in OF_SOME}
+        return {name: value for name, value in asdict(self).items() if value or not (value is None or name in OF_SOME)}
 
 
 def _fits(value: Any, name: str, kind: type) -> bool:

@@ -114,8 +114,13 @@ class TextEncoder:
         parts = [kind.parts(example, self.settings.pair) for example in examples]
         owners = [index for index, own in enumerate(parts) for _ in own]
         texts = [part for own in parts for part in own]
-        if self.settings.prompt:
-            texts = [self.settings.prompt + text for text in texts]
+        if self.settings.has_prompts:
+            prompts = (
+                self.settings.prompt_of(kind.role(example, place))
+                for example, own in zip(examples, parts, strict=True)
+                for place in range(len(own))
+            )
+            texts = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
         if kind.causal:
             encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
             pairs = zip(owners, encodings, strict=True)

@@ -29,6 +29,19 @@ IGNORED = -100
 TEXT, TEXTS = ("text",), ("text_a", "text_b")
 """Fields of an example of one text, and of two."""
 
+ROLES = ("query", "document")
+"""What a text can be where documents are searched; an example may say it of itself as ``prompt_name``."""
+
+
+def with_title(text: str, title: str | None) -> str:
+    """Return the text of a document as every model reads it: its title in front, no white space around it.
+
+    Examples:
+        >>> with_title("a warm film", "Films"), with_title(" a warm film", None)
+        ('Films a warm film', 'a warm film')
+    """
+    return f"{title or ''} {text}".strip()
+
 
 @dataclass(slots=True)
 class Feature:

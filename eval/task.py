@@ -55,6 +55,9 @@ class TaskSpec(BaseModel):
             from 1, their highest values, or the first or the last token's state.
         normalize: For embedding: whether vectors are scaled to length 1.
         prompt: For embedding and seq2seq: what is put before each text, such as ``query: `` or ``summarize: ``.
+        query_prompt: For embedding: what is put before a text that is known to be a query, as retrieval knows it; None
+            for ``prompt``.
+        document_prompt: Likewise before a document.
         thresholds: For multilabel: the probability from which each label is answered; empty for 0.5. For qa-with-null:
             by how much the null score may exceed that of the best span; empty for 0.
         choose_thresholds: Whether whatever is trained gets thresholds that are best for the examples that choose.
@@ -86,6 +89,8 @@ class TaskSpec(BaseModel):
     normalize: bool = True
     # Left out of files while they say nothing, so those of other tasks, and their digests, stay what they were.
     prompt: str = Field(default="", exclude_if=lambda value: not value)
+    query_prompt: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    document_prompt: str | None = Field(default=None, exclude_if=lambda value: value is None)
     thresholds: tuple[float, ...] = Field(default=(), exclude_if=lambda value: not value)
     choose_thresholds: bool = Field(default=False, exclude_if=lambda value: not value)
     target_length: int = Field(default=128, ge=2, exclude_if=lambda value: value == 128)

@@ -29,6 +29,8 @@ FLAGS = {
     "lasttoken": "pooling_mode_lasttoken",
 }
 """The same as flags, which older versions write and all read."""
+QUERY, DOCUMENTS = "query", ("document", "passage", "corpus")
+"""Names of the prompts of queries and of documents, of which the first that says something counts."""
 PARTS = ("Transformer", "Pooling", "Normalize")
 """The modules that a vector may be made by, in this order; the last may be missing."""
 STATIC = "StaticEmbedding"
@@ -46,8 +48,8 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 def said_by(folder: Path, config: Any) -> dict[str, Any] | None:
     """Return the fields of a task that a folder of sentence-transformers says; None if it is no such folder.
 
-    They are ``pooling``, ``normalize`` and ``prompt``, and ``max_length`` where the folder limits it. Its prompts are
-    kept in the config.
+    They are ``pooling``, ``normalize`` and ``prompt``, ``query_prompt`` and ``document_prompt`` where they are others,
+    and ``max_length`` where the folder limits it. Its prompts are kept in the config.
 
     Args:
         folder: A model folder.
@@ -94,10 +96,23 @@ def said_by(folder: Path, config: Any) -> dict[str, Any] | None:
     kept = {"prompts": prompts, "default_prompt_name": default}
     if any(prompts.values()):
         setattr(config, FIELD, {**(getattr(config, FIELD, None) or {}), **kept})
-    said = {"pooling": MODES[modes[0]], "normalize": "Normalize" in paths, "prompt": prompts.get(default or "", "")}
+    said = {"pooling": MODES[modes[0]], "normalize": "Normalize" in paths, **_prompts_of(prompts, default or "")}
     if said["pooling"] == "last" and classifier_place(config) == -1:
         said["pooling"] = "first"  # the classifier token of XLNet
     return said if length is None else {**said, "max_length": max(4, min(int(length), max_tokens(config)))}
+
+
+def _prompts_of(prompts: dict[str, str], default: str) -> dict[str, str]:
+    """Return the prompts of a task, as ``encode``, ``encode_query`` and ``encode_document`` of the library take them.
+
+    A folder with a prompt for one of queries and documents has none for the other. The library writes empty ones by
+    itself, so with no text in either the default stands before both.
+    """
+    usual, query = prompts.get(default, ""), prompts.get(QUERY, "")
+    document = next(filter(None, (prompts.get(name) for name in DOCUMENTS)), "")
+    if query == document and query in ("", usual):
+        return {"prompt": usual}
+    return {"prompt": usual, "query_prompt": query, "document_prompt": document}
 
 
 def as_said(source: str, config: Any, task: TaskSpec) -> TaskSpec:
@@ -229,12 +244,20 @@ def _write_modules(folder: Path, parts: list[tuple[str, str]]) -> None:
 
 
 def _write_prompts(folder: Path, config: Any, task: TaskSpec) -> None:
-    """Write prompts, of which the task's own is the one that is used by default, and that cosines compare."""
+    """Write prompts, of which the task's own is the one that is used by default, and that cosines compare.
+
+    Those of queries and documents stand under the names that every version of the library looks for first.
+    """
     kept = {name: (getattr(config, FIELD, None) or {}).get(name) for name in KEPT}
-    prompts = {"query": "", "document": "", **(kept["prompts"] or {})}
+    own = {QUERY: task.query_prompt, DOCUMENTS[0]: task.document_prompt}
+    prompts = {**(kept["prompts"] or {}), **{name: task.prompt if own[name] is None else own[name] for name in own}}
     default = kept["default_prompt_name"]
     if task.prompt != prompts.get(default or "", ""):
-        default = next((name for name, text in prompts.items() if text == task.prompt), "text") if task.prompt else None
+        default = (
+            next((name for name in kept["prompts"] or () if prompts[name] == task.prompt), "text")
+            if task.prompt
+            else None
+        )
         prompts |= {default: task.prompt} if default else {}
     values = {"prompts": prompts, "default_prompt_name": default, "similarity_fn_name": "cosine"}
     _write(folder / COVERED[3], {"model_type": "SentenceTransformer", **values})

@@ -32,6 +32,8 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
         pad_side=str(tokenizer.padding_side),
         thresholds=task.thresholds,
         prompt=task.prompt,
+        query_prompt=task.query_prompt,
+        document_prompt=task.document_prompt,
         end_id=int(tokenizer.eos_token_id or 0) if kind.causal or kind.writes else 0,
         triples=tuple(getattr(model.config, "triples", ())),
         branches=int(getattr(model.config, "branches", 0)),

@@ -25,7 +25,7 @@ def predict(
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Lines to answer.")] = None,
     file: Annotated[
         Path | None,
-        typer.Option(help="A file of lines, or a table (.csv, .tsv, .parquet); without it or texts, standard input."),
+        typer.Option(help="Lines (.jsonl: JSON objects), or a table (.csv, .tsv, .parquet); else standard input."),
     ] = None,
     text: Annotated[
         list[str] | None,
@@ -43,6 +43,10 @@ def predict(
     speed: Annotated[
         float | None,
         typer.Option(callback=finite, help="Of a model with early exits: 0 runs every layer, 1 one; as exported."),
+    ] = None,
+    prompt_name: Annotated[
+        str | None,
+        typer.Option(metavar="query|document", help="Of an embedder: what all texts are, for its prompt."),
     ] = None,
 ) -> None:
     """Answer lines of text, or the rows of a table: one JSON object a line, in their order.
@@ -68,13 +72,15 @@ def predict(
     # At a terminal every line is answered at once; else many together are faster.
     chunk = 1 if not texts and file is None and out is None and sys.stdin.isatty() else None
     try:
-        (kind, pair), answer = _opened(model, count, chunk=chunk, batch_size=batch_size, speed=speed)
+        (kind, pair), answer = _opened(
+            model, count, chunk=chunk, batch_size=batch_size, speed=speed, prompt_name=prompt_name
+        )
         with ExitStack() as opened:
             if file is not None and table:
                 as_csv = out is not None and out.suffix == ".csv"
                 found = prediction.of_table(file, kind, pair, text or (), answer, as_csv)
             else:
-                found = answer(texts or _lines(file, opened))
+                found = answer(texts or _lines(file, opened, kind, pair))
             _write(found, out)
     except ExportError as error:
         raise UserError(*str(error).splitlines()) from error
@@ -83,12 +89,10 @@ def predict(
 def _opened(model: Path, processes: int, **how: Any) -> tuple[tuple[str, bool], Answering]:
     """Return what a model reads, kind and whether pairs, and what answers with it."""
     if is_export(model) or not (model / "config.json").is_file():
-        from compress.export.runtime.manifest import read_manifest, tasks_of
+        from compress.export.runtime.manifest import asked_of
         from compress.export.runtime.many_processes import json_lines
 
-        first = tasks_of(model)[:1] if is_export(model) else ()
-        task = read_manifest(model.joinpath(*first))["task"]
-        return (task["kind"], task["pair"]), lambda items: json_lines(model, items, processes, **how)
+        return asked_of(model), lambda items: json_lines(model, items, processes, **how)
     wrong = [
         ("--processes", processes != 1),
         ("--batch-size", how["batch_size"]),
@@ -101,16 +105,19 @@ def _opened(model: Path, processes: int, **how: Any) -> tuple[tuple[str, bool], 
     from compress.prediction import of_model
 
     artifact = Artifact.from_pretrained(str(model))
-    return (artifact.task.kind, artifact.task.pair), lambda items: of_model(artifact, items, how["chunk"])
+    return (artifact.task.kind, artifact.task.pair), lambda items: of_model(
+        artifact, items, how["chunk"], how["prompt_name"]
+    )
 
 
-def _lines(file: Path | None, opened: ExitStack) -> Iterator[str]:
+def _lines(file: Path | None, opened: ExitStack, kind: str, pair: bool) -> Iterator[str | dict[str, Any]]:
+    from compress.export.runtime.given_example import file_items
     from compress.export.runtime.program import read_lines
 
     if file is None or str(file) == "-":
         return read_lines(sys.stdin.buffer)
     try:
-        return read_lines(opened.enter_context(file.open("rb")))
+        return file_items(str(file), read_lines(opened.enter_context(file.open("rb"))), kind, pair)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
 

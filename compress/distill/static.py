@@ -169,7 +169,9 @@ class StaticDistillation(OwnNetworkDistillation):
         """Return the new network with random weights; it takes the mean, and no prompt, which its teacher has read."""
         task = student.task
         if kind_of(task.kind).vectors:
-            task = task.model_copy(update={"pooling": "mean", "prompt": ""})
+            task = task.model_copy(
+                update={"pooling": "mean", "prompt": "", "query_prompt": None, "document_prompt": None}
+            )
         return build_taskmodel(self.config(student), student.tokenizer, task, seed=seed, name=student.name)
 
     def begin(self, student: TaskModel, network: TaskModel, inputs: Inputs) -> dict[str, Any]:

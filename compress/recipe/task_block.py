@@ -32,6 +32,8 @@ class TaskBlock(Block):
         normalize: For embedding: whether vectors are scaled to length 1; by default likewise, or they are.
         prompt: For embedding: what is put before each text; by default likewise, or nothing. For seq2seq likewise, such
             as ``summarize: `` of T5.
+        query_prompt: For embedding: what is put before queries (E5: ``query: ``); by default likewise, or ``prompt``.
+        document_prompt: Likewise before documents, such as ``passage: ``.
         target_length: For seq2seq: most tokens that are written, and of a target that are learned; by default 128.
         beams: For seq2seq: beginnings that a beam search keeps; by default 1, which takes the likeliest token each
             time.
@@ -63,6 +65,8 @@ class TaskBlock(Block):
     pooling: Pooling | None = None
     normalize: bool | None = None
     prompt: str | None = None
+    query_prompt: str | None = None
+    document_prompt: str | None = None
     target_length: int | None = Field(default=None, ge=2)
     beams: int | None = Field(default=None, ge=1)
     length_penalty: float | None = Field(default=None, ge=0)

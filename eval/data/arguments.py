@@ -14,6 +14,8 @@ from eval.metrics.own_metric import Function
 from eval.scores import unfit
 from eval.task import BM25, TaskSpec
 
+PROMPTS = ("query_prompt", "document_prompt")
+"""Arguments for what stands before texts whose role is known."""
 Weights = Literal["balanced"] | Mapping[str, float]
 
 
@@ -30,7 +32,9 @@ def specification(kind: str, metric: str | Function | None, **given: Any) -> Tas
     """
     own = kind_of(kind)
     of_others = {
-        "has no vectors": () if own.vectors else ("pooling", "normalize", *(() if own.writes else ("prompt",))),
+        "has no vectors": ()
+        if own.vectors
+        else ("pooling", "normalize", *PROMPTS, *(() if own.writes else ("prompt",))),
         "writes no text": () if own.writes else ("target_length", "beams", "length_penalty"),
         "searches no documents": () if own.searches else ("negatives",),
         "sorts no documents of a first stage": () if own.searches and not own.vectors else ("first_stage",),
@@ -79,6 +83,7 @@ def as_made_for(spec: TaskSpec, kind: str | None = None) -> dict[str, Any]:
     }
     if kind_of(spec.kind).vectors and (kind in (None, spec.kind) or spec.kind in kind_of(str(kind)).alike):
         how |= {"pooling": spec.pooling, "normalize": spec.normalize, "prompt": spec.prompt}
+        how |= {name: text for name in PROMPTS if (text := getattr(spec, name)) is not None}
     if kind_of(spec.kind).writes and kind in (None, spec.kind):
         how |= {name: getattr(spec, name) for name in ("prompt", "target_length", "beams", "length_penalty")}
     if kind_of(spec.kind).searches and kind in (None, spec.kind):

@@ -18,6 +18,7 @@ from typing import Any
 
 from eval.data.readers import read_jsonl
 from eval.errors import UserError, few, quantity
+from eval.examples import with_title
 from eval.files.rows import NOT_UTF8, Row, text_lines
 from eval.kinds.kind_registry import own_kinds
 from eval.kinds.values import BadItemError, plain_text, shown
@@ -142,7 +143,7 @@ def _texts(file: Path, problems: list[str]) -> dict[str, str]:
             twice.append(name)
         else:
             try:
-                found[name] = plain_text("text", f"{title or ''} {text}".strip())
+                found[name] = plain_text("text", with_title(text, title))
             except BadItemError as error:
                 bad.append(f"{row.where}: {error}")
     problems += few(bad, NAMED, "bad line")

@@ -186,6 +186,8 @@ def load_task(
     pooling: str | None = None,
     normalize: bool | None = None,
     prompt: str | None = None,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
     target_length: int | None = None,
     beams: int | None = None,
     length_penalty: float | None = None,
@@ -231,6 +233,8 @@ def load_task(
             mean.
         normalize: For embedding: whether vectors are scaled to length 1; by default likewise, or they are.
         prompt: For embedding: what is put before each text; by default likewise, or nothing. For seq2seq likewise.
+        query_prompt: For embedding: what is put before queries in its place; by default likewise, or ``prompt``.
+        document_prompt: Likewise before documents.
         target_length: For seq2seq: most tokens that are written, and of a target that are learned; by default 128.
         beams: For seq2seq: beginnings that a beam search keeps; by default 1, which takes the likeliest token.
         length_penalty: For seq2seq with beams: as in ``TaskSpec``; by default 1.
@@ -281,6 +285,8 @@ def load_task(
         pooling=pooling,
         normalize=normalize,
         prompt=prompt,
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
         target_length=target_length,
         beams=beams,
         length_penalty=length_penalty,

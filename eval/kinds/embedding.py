@@ -82,6 +82,11 @@ class Embedding(Kind):
         del pair
         return [example[field] for field in self.inputs(example)]
 
+    def role(self, example: Example, place: int) -> str:
+        """Return what the example says of itself as ``prompt_name``, if it does."""
+        del place
+        return str(example.get("prompt_name", ""))
+
     def decode(
         self, settings: Reads, examples: Sequence[Example], features: Sequence[Feature], outputs: Sequence[Array]
     ) -> tuple[list[Answer], list[Array]]:

@@ -70,6 +70,11 @@ class Reading:
         """Return what the tokenizer reads of an example: a text, two, or words; one for each input."""
         return [(example["text_a"], example["text_b"]) if pair else example["text"]]
 
+    def role(self, example: Example, place: int) -> str:
+        """Return what the text at a place of an example is: ``query`` or ``document``; empty where nothing tells."""
+        del example, place
+        return ""
+
     def truncates(self, settings: Reads, room: Callable[[int], int]) -> tuple[int, str]:
         """Return how many tokens windows share, and which of two texts is cut.
 

@@ -41,6 +41,16 @@ class Retrieval(RankedDocuments, Embedding):
         del pair
         return [example[field] for field in (TEXTS if TEXTS[0] in example else TEXT)]
 
+    def role(self, example: Example, place: int) -> str:
+        """Return that the first of a pair is a query, and a text one that has a corpus or says so; else a document."""
+        if TEXTS[0] in example:
+            return ("query", "document")[place]
+        return "query" if "corpus" in example else super().role(example, place) or "document"
+
+    def plain(self, example: Example) -> Example:
+        """Return what is read, and of a query that it is one."""
+        return {**super().plain(example), "prompt_name": "query"} if "corpus" in example else example
+
     def completed(
         self,
         examples: Sequence[Example],

@@ -61,6 +61,7 @@ MODULES = (
     "eval.data.loading",
     "eval.data.roles",
     "eval.errors",
+    "eval.examples",
     "eval.files.typed_json",
     "eval.generation.beam_search",
     "eval.generation.generating",

@@ -43,6 +43,23 @@ def vectors(*rows, **fields):
     return [{"vectors": [list(map(float, row))], **fields} for row in rows]
 
 
+@pytest.mark.parametrize("kind", ["embedding", "retrieval"])
+def test_a_line_of_a_corpus_is_read_as_where_documents_are_searched(kind, tmp_path):
+    documents = [{"_id": "d", "title": "Films", "text": " a warm film"}, {"_id": "e", "title": None, "text": "dull "}]
+    write(tmp_path, corpus=documents, queries=[{"_id": "q", "text": "which?"}])
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    (query,) = load_task("retrieval", tmp_path).test
+    lines = (tmp_path / "corpus.jsonl").read_text().splitlines()
+    for given in (lines, documents):
+        read = [example(item, kind, False) for item in given]
+        assert tuple(each["text"] for each in read) == query["corpus"].texts
+        assert [example(each, kind, False) for each in read] == read, "a title is put in front once"
+    assert example(lines[0], "classification", False)["text"] == " a warm film"
+    with pytest.raises(ExportError, match="title must be a text, got int"):
+        example({"text": "x", "title": 3}, kind, False)
+
+
 class TestData:
     def test_pairs_with_numbers_are_scored_by_spearman(self, tmp_path):
         task = load_task("embedding", write(tmp_path, train=PAIRS, validation=PAIRS))

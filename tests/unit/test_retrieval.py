@@ -5,12 +5,16 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from compress.cli import main
 from compress.engine.model_memory import with_memory
+from compress.export import Runtime, export_onnx
+from compress.export.check.verification import verify
+from compress.export.targets.library import ExportError
 from eval import UserError, load_task, measure
 from eval.encoding import TextEncoder
 from eval.inference import predict
@@ -72,6 +76,47 @@ def test_a_model_is_measured_and_compared_by_query(kind):
     assert len(result.kept.values) == 12
     assert result.scores["ndcg@10"] == pytest.approx(np.mean(result.kept.values))
     assert 0 <= result.comparison.agreement["top_10"] < 1
+
+
+def test_queries_and_documents_have_their_own_prompts(tmp_path):
+    prompts = {"query_prompt": "the good ", "document_prompt": "a film "}
+    task = tiny_task("retrieval", examples=8)
+    plain = tiny_taskmodel("bert", task.spec)
+    prompted = replace(plain, task=task.spec.model_copy(update=prompts))
+
+    def ids(model, *examples):
+        return [feature.ids for feature in model.encoder.encode(examples)]
+
+    query, document = task.test[0], {"text": task.test[0]["corpus"].texts[0]}
+    read = [{"text": prompts["query_prompt"] + query["text"]}, {"text": prompts["document_prompt"] + document["text"]}]
+    assert ids(prompted, query, document) == ids(plain, *read)
+    pair = {"text_a": query["text"], "text_b": document["text"]}
+    assert ids(prompted, pair) == ids(plain, *read), "as what learns from pairs reads them"
+    assert ids(prompted, prompted.encoder.kind.plain(query)) == ids(plain, read[0])
+    export_onnx(prompted, tmp_path / "onnx", examples=task.test)
+    runtime = Runtime(tmp_path / "onnx")
+    assert (runtime.encoder.settings.query_prompt, runtime.task["document_prompt"]) == tuple(prompts.values())
+    expected, found = (measure(model, task).scores for model in (prompted, runtime))
+    assert found == pytest.approx(expected)
+    assert measure(plain, task).kept != measure(prompted, task).kept
+    assert not [problem for found in verify(tmp_path / "onnx") if found.ran for problem in found.problems]
+    text = "which film"
+    vectors = {
+        name: predict(plain, [{"text": before + text}]).logits
+        for name, before in (("query", prompts["query_prompt"]), ("document", prompts["document_prompt"]))
+    }
+    np.testing.assert_allclose(runtime.predict([text]).logits, vectors["document"], atol=1e-5)
+    for name, vector in vectors.items():
+        asked = Runtime(tmp_path / "onnx", prompt_name=name)
+        np.testing.assert_allclose(asked.predict([text]).logits, vector, atol=1e-5)
+        np.testing.assert_allclose(predict(asked, [{"text": text}]).logits, vector, atol=1e-5)
+        given = [json.dumps({"text": text, "prompt_name": name})]
+        np.testing.assert_allclose(runtime.predict(given).logits, vector, atol=1e-5)
+        program = [sys.executable, str(tmp_path / "onnx" / "predict.py"), "--prompt-name", name, text]
+        ran = subprocess.run(program, capture_output=True, text=True, check=True)
+        np.testing.assert_allclose(json.loads(ran.stdout)["vectors"], vector[0], atol=1e-5)
+    with pytest.raises(ExportError, match="prompt_name: got 'passage', must be query or document"):
+        runtime.predict([{"text": text, "prompt_name": "passage"}])
 
 
 def write(folder, corpus, queries, qrels):

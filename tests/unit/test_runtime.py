@@ -346,6 +346,13 @@ def test_main_writes_json_lines(made, tmp_path, capsysbinary):
     assert [json.loads(line)["label"] for line in printed] == [
         answer["label"] for answer in Runtime(folder).predict(examples).answers
     ]
+    (tmp_path / "lines.jsonl").write_text('{"text": "x"}\n[1]\n{"txt": 1}\n')
+    assert main(folder, ["--file", str(tmp_path / "lines.jsonl")]) == 2
+    told = capsysbinary.readouterr().err.decode()
+    assert f"{tmp_path}/lines.jsonl:2: must be a JSON object {{...}}, not [1]\n{tmp_path}/lines.jsonl:3: lacks" in told
+    (tmp_path / "lines.jsonl").write_text("")
+    assert main(folder, ["--file", str(tmp_path / "lines.jsonl")]) == 2
+    assert "lines.jsonl: is empty" in capsysbinary.readouterr().err.decode()
     assert main(tmp_path, ["x"]) == 2
     assert "no export.json here" in capsysbinary.readouterr().err.decode()
     with pytest.raises(SystemExit) as caught:

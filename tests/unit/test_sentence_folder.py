@@ -77,6 +77,36 @@ class TestReading:
         pair = predict(prompted, [{"text_a": "film", "text_b": "day"}]).logits[0]
         assert np.allclose(pair, vectors(plain, ["a good film", "a good day"]), atol=1e-6)
 
+    @pytest.mark.parametrize(
+        ("prompts", "default", "prompt", "query", "document"),
+        [
+            ({"query": "query: ", "document": "passage: "}, None, "", "query: ", "passage: "),
+            ({"query": "query: ", "passage": "passage: "}, None, "", "query: ", "passage: "),
+            ({"query": "query: ", "document": "", "corpus": "text: "}, None, "", "query: ", "text: "),
+            ({"query": "find: "}, None, "", "find: ", ""),
+            ({"query": "find: ", "document": ""}, "query", "find: ", "find: ", ""),
+            ({"query": "find: "}, "query", "find: ", "find: ", ""),
+            ({"passage": "p: ", "other": "o: "}, "other", "o: ", "", "p: "),
+            ({"query": "", "document": "", "text": "t: "}, "text", "t: ", None, None),
+            ({"query": "t: ", "document": "t: "}, "query", "t: ", None, None),
+            ({"clustering": "c: "}, None, "", None, None),
+        ],
+    )
+    def test_queries_and_documents_have_the_prompts_that_the_library_takes(
+        self, prompts, default, prompt, query, document, tmp_path
+    ):
+        foreign(tmp_path / "theirs", more={"prompts": prompts, "default_prompt_name": default})
+        model = load_model(tmp_path / "theirs", tiny_spec("retrieval"))
+        expected = (prompt, query, document)
+        assert (model.task.prompt, model.task.query_prompt, model.task.document_prompt) == expected
+        Artifact.from_model(model).save(tmp_path / "ours")
+        for task in (None, tiny_spec("retrieval")):
+            again = load_model(tmp_path / "ours", task).task
+            assert (again.prompt, again.query_prompt, again.document_prompt) == expected
+        written = json.loads((tmp_path / "ours" / "config_sentence_transformers.json").read_text())["prompts"]
+        assert written["query"] == (prompt if query is None else query)
+        assert written["document"] == (prompt if document is None else document)
+
     def test_another_vector_than_the_folders_is_refused(self, tmp_path):
         foreign(tmp_path, more={"prompts": {"query": "find: "}, "default_prompt_name": "query"})
         wanted = TaskSpec(kind="embedding", metric="spearman", pooling="first", normalize=False, prompt="look: ")
@@ -216,6 +246,16 @@ class TestTheLibraryItself:
         found = library.SentenceTransformer(str(tmp_path), device="cpu")
         assert found.default_prompt_name == "text"
         assert np.allclose(found.encode(TEXTS), vectors(model), atol=1e-5)
+
+    @pytest.mark.parametrize("default", [None, "query"])
+    def test_it_reads_queries_and_documents_as_we_do(self, default, library, tmp_path):
+        told = {"prompts": {"query": "a good ", "passage": "the very "}, "default_prompt_name": default}
+        model = load_model(foreign(tmp_path / "theirs", more=told), tiny_spec("retrieval"))
+        save_taskmodel(model, tmp_path / "ours")
+        found = library.SentenceTransformer(str(tmp_path / "ours"), device="cpu")
+        for name, encode in (("query", found.encode_query), ("document", found.encode_document)):
+            rows = predict(model, [{"text": text, "prompt_name": name} for text in TEXTS]).logits
+            assert np.allclose(encode(TEXTS), np.concatenate(rows), atol=1e-5)
 
     def test_we_give_the_vectors_of_its_own_folder(self, library, tmp_path):
         """The library saves the folder anew, in the form of its own version."""

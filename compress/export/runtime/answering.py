@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from compress.export.runtime.batch_threads import BATCH_TOKENS, CALL_TOKENS, engines_for_threads, on_threads, worth_it
-from compress.export.runtime.given_example import example, text_of
+from compress.export.runtime.given_example import check_role, example, most_told, text_of
 from compress.export.runtime.manifest import library_for, read_manifest
 from compress.export.runtime.windows import WINDOW, Window, in_order, windows
 from compress.export.targets.library import Engine, ExportError
@@ -38,6 +38,8 @@ class Runtime:
             other busy sessions.
         speed: For a model with early exits, the uncertainty up to which an input leaves, 0 to 1; 0 runs every layer.
             By default that of the export.
+        prompt_name: For an embedder, what all texts are: ``query`` or ``document``. By default an export of retrieval
+            takes a text for a document, and one of embedding for neither.
         engine: What runs the network in the place of the library that the export was made for.
 
     Attributes:
@@ -53,7 +55,7 @@ class Runtime:
 
     Raises:
         ExportError: If a file is missing, damaged or of a later version, the runtime's library is missing or cannot
-            load the model, or it has no such ``speed``.
+            load the model, or it has no such ``speed`` or ``prompt_name``.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Runtime:
         name: str | None = None,
         spinning: bool = True,
         speed: float | None = None,
+        prompt_name: str | None = None,
         engine: Engine | None = None,
     ) -> None:
         self.folder = Path(folder)
@@ -75,6 +78,9 @@ class Runtime:
             self.encoder = TextEncoder.from_folder(self.folder, library.tokenizer)
         except Exception as error:  # tokenizers raises bare Exceptions
             raise ExportError(f"{self.folder}: the tokenizer cannot be read ({first_line(error)})") from error
+        if prompt_name is not None:
+            check_role(prompt_name, self.encoder.settings.kind)
+            self.encoder.settings = self.encoder.settings.prompted(prompt_name)
         if speed is not None and self.manifest.get("speed") is None:
             raise ExportError(f"{self.folder}: has no early exits whose speed can be set")
         if threads is not None and not 0 <= threads <= MOST_THREADS:
@@ -284,8 +290,7 @@ class Runtime:
             except ExportError as error:
                 problems.append(f"example {number}: {error}")
         if problems:
-            shown = problems[:20] + ([f"and {len(problems) - 20} more"] if len(problems) > 20 else [])
-            raise ExportError("\n".join(shown))
+            raise ExportError("\n".join(most_told(problems)))
         return found
 
 

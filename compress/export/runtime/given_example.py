@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from compress.export.targets.library import ExportError
+from eval.examples import ROLES, TEXT, with_title
 from eval.files.json_text import JsonError, parse_json
 from eval.kinds.kind_registry import kind_of
 from eval.kinds.reading import Reading
+
+JSON_LINES = ".jsonl"
+"""The ending of a file that holds a JSON object a line."""
+MOST_TOLD = 20
+"""Examples that a message names."""
+DOCUMENT = ("_id", "title")
+"""Fields by which a line of a corpus is known."""
 
 
 def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, Any]:
@@ -18,7 +26,8 @@ def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, A
         item: A mapping; or a line: a JSON object with the fields of the data, a text, words with white space between
             them (tagging), or two texts with a tab between them (pairs; question and context), or a text and its
             choices with tabs between them (multiple-choice). For embedding a line is one text, and an object may hold
-            ``text`` or ``text_a`` and ``text_b``.
+            ``text`` or ``text_a`` and ``text_b``. The ``title`` of a document, as a line of a corpus has it, is put
+            before its text, as where documents are searched. ``prompt_name`` says whether it is a query or a document.
         kind: Kind of task.
         pair: Whether examples are pairs of texts.
 
@@ -36,11 +45,82 @@ def example(item: str | Mapping[str, Any], kind: str, pair: bool) -> dict[str, A
     if missing:
         raise ExportError(f"lacks {' and '.join(missing)}; its fields are {', '.join(map(str, values)) or 'none'}")
     least = asked.lists
-    checked = {
+    checked: dict[str, Any] = {
         field: _texts_of(values[field], field, least[field]) if field in least else text_of(values[field], field)
         for field in fields
     }
+    if asked.vectors and "prompt_name" in values:
+        check_role(values["prompt_name"], kind)
+    if asked.vectors and fields == TEXT and not values.keys().isdisjoint(DOCUMENT):
+        title = values.get("title")
+        checked["text"] = with_title(checked["text"], None if title is None else text_of(title, "title"))
+        values = {field: value for field, value in values.items() if field != "title"}
     return {**values, **checked}
+
+
+def check_role(role: Any, kind: str) -> None:
+    """Refuse what no text of a kind of task can be.
+
+    Raises:
+        ExportError: It is neither a query nor a document, or the kind knows none.
+    """
+    if not kind_of(kind).vectors:
+        raise ExportError(f"prompt_name: is for embedders, and this is {kind_of(kind).named} model; leave it out")
+    if role not in ROLES:
+        raise ExportError(f"prompt_name: got {str(role)[:60]!r}, must be {' or '.join(ROLES)}")
+
+
+def file_items(file: str, lines: Iterable[str], kind: str, pair: bool) -> Iterator[str | dict[str, Any]]:
+    """Yield what a file gives to answer: its lines, or of a ``.jsonl`` the examples that its objects are.
+
+    Args:
+        file: Its name.
+        lines: Its lines; those of a ``.jsonl`` without a word are left out, as everywhere.
+        kind: Kind of task.
+        pair: Whether examples are pairs of texts.
+
+    Raises:
+        ExportError: The file is empty, or lines of a ``.jsonl`` are no such objects; all of them at once.
+    """
+    empty = True
+    for item in _objects(file, lines, kind, pair) if file.endswith(JSON_LINES) else lines:
+        empty = False
+        yield item
+    if empty:
+        raise ExportError(f"{file}: is empty; put what shall be answered into it, one line each")
+
+
+def _objects(file: str, lines: Iterable[str], kind: str, pair: bool) -> Iterator[dict[str, Any]]:
+    """Yield the examples before the first line that is none; then read on, to tell all such lines."""
+    problems: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found = example(_object(line), kind, pair)
+        except (ExportError, JsonError) as error:
+            problems.append(f"{file}:{number}: {error}")
+        else:
+            if not problems:
+                yield found
+    if problems:
+        asked = kind_of(kind)
+        forms = " or ".join(" and ".join(map(repr, form)) for form in (asked.given(pair), asked.others) if form)
+        allowed = f"each line of a {JSON_LINES} file must be a JSON object with {forms}; plain lines belong into a .txt"
+        raise ExportError("\n".join([*most_told(problems), allowed]))
+
+
+def _object(line: str) -> dict[str, Any]:
+    value = parse_json(line)
+    if not isinstance(value, dict):
+        raise ExportError(f"must be a JSON object {{...}}, not {line.strip()[:40]}")
+    return value
+
+
+def most_told(problems: Sequence[str]) -> list[str]:
+    """Return the first ``MOST_TOLD`` problems, and how many more there are."""
+    left = len(problems) - MOST_TOLD
+    return [*problems[:MOST_TOLD], *([f"and {left} more"] if left > 0 else [])]
 
 
 def _fields_of(line: str, fields: tuple[str, ...], kind: Reading) -> dict[str, Any]:

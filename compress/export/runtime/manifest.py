@@ -59,6 +59,16 @@ def tasks_of(folder: Path) -> tuple[str, ...]:
     return tuple(_manifest(folder).get("tasks") or ())
 
 
+def asked_of(folder: Path) -> tuple[str, bool]:
+    """Return what an export reads, of several tasks the first: the kind of task, and whether examples are pairs.
+
+    Raises:
+        ExportError: As ``read_manifest`` does.
+    """
+    task = read_manifest(folder.joinpath(*tasks_of(folder)[:1]))["task"]
+    return task["kind"], task["pair"]
+
+
 def whole_manifest(folder: Path) -> dict[str, Any]:
     """Return ``export.json`` of an export folder whose files are all there and whole.
 

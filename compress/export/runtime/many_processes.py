@@ -48,6 +48,7 @@ def json_lines(
     chunk: int | None = None,
     batch_size: int | None = None,
     speed: float | None = None,
+    prompt_name: str | None = None,
 ) -> Iterator[bytes]:
     """Answer lines; yields lines of JSON, one or many at a time, in the order of the lines.
 
@@ -62,15 +63,16 @@ def json_lines(
         chunk: As in ``Runtime.stream``, of one process.
         batch_size: As in ``Runtime.stream``.
         speed: As of ``Runtime``.
+        prompt_name: Likewise.
 
     Raises:
         ExportError: As ``Runtime`` and ``Runtime.stream`` do; or a process ended before its answers came.
     """
     if processes == 1:
-        for answer in opened(folder, threads, speed=speed).stream(lines, chunk, batch_size):
+        for answer in opened(folder, threads, speed=speed, prompt_name=prompt_name).stream(lines, chunk, batch_size):
             yield _json_line(answer)
         return
-    share = partial(_share_answered, folder, batch_size, speed)
+    share = partial(_share_answered, folder, batch_size, speed, prompt_name)
     pool = _Processes(processes, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
     try:
         yield from in_order(pool, share, windows(lines, SHARE), 2 * processes - 1)
@@ -107,15 +109,17 @@ def _json_line(answer: Mapping[str, Any]) -> bytes:
     return json.dumps(answer, ensure_ascii=False).encode() + b"\n"
 
 
-def _share_answered(folder: Path, batch_size: int | None, speed: float | None, window: Window) -> bytes:
+def _share_answered(
+    folder: Path, batch_size: int | None, speed: float | None, prompt_name: str | None, window: Window
+) -> bytes:
     """Answer lines in a process of their own."""
-    parts = _opened(folder, speed).by_window([window], batch_size)
+    parts = _opened(folder, speed, prompt_name).by_window([window], batch_size)
     return b"".join(_json_line(answer) for part in parts for answer in part.answers)
 
 
 @cache
-def _opened(folder: Path, speed: float | None) -> Runtime | TaskSet:
-    return opened(folder, 1, spinning=False, speed=speed)
+def _opened(folder: Path, speed: float | None, prompt_name: str | None) -> Runtime | TaskSet:
+    return opened(folder, 1, spinning=False, speed=speed, prompt_name=prompt_name)
 
 
 def _end_with_parent() -> None:

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from compress.export.runtime.answering import Runtime
+from compress.export.runtime.given_example import file_items
+from compress.export.runtime.manifest import asked_of
 from compress.export.runtime.many_processes import json_lines, process_count
 from compress.export.targets.library import ExportError
+from eval.examples import ROLES
 from eval.files.full_disk import full_disk
 from eval.files.streams import guard_streams
 
@@ -36,11 +39,12 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         return 1
     parser = argparse.ArgumentParser(description="Answer texts: one JSON object a line, in the order of the texts.")
     parser.add_argument("text", nargs="*", help="a line (see README.md); without any, standard input is read")
-    parser.add_argument("--file", type=Path, help="a UTF-8 file with one line a text")
+    parser.add_argument("--file", type=Path, help="a UTF-8 file, a text a line; .jsonl: a JSON object")
     parser.add_argument("--batch-size", type=_count, default=None, help="most inputs of a batch (as many as are fast)")
     parser.add_argument("--threads", type=_count, default=None, help="threads (the physical cores)")
     parser.add_argument("--processes", type=_processes, default=1, help="of one thread each; auto: one a core (1)")
     parser.add_argument("--speed", type=float, default=None, help="early exits: 0 runs all layers, 1 one (as exported)")
+    parser.add_argument("--prompt-name", choices=ROLES, default=None, help="embedders: what all texts are")
     parser.add_argument(
         "--generate", type=_count, default=None, help="write so many tokens after each text (causal-lm)"
     )
@@ -56,15 +60,18 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     try:
         with given.file.open("rb") if given.file else nullcontext(sys.stdin.buffer) as stream:
             lines = given.text or read_lines(stream)
+            if given.file:
+                lines = file_items(str(given.file), lines, *asked_of(folder))
             if given.generate:
                 how = {name: getattr(given, name) for name in ("seed", "top_k", "top_p", "temperature")}
                 runtime = Runtime(folder, given.threads)
                 for line in lines:
-                    written = runtime.generate(line, given.generate, **how)
+                    prompt = line if isinstance(line, str) else line["text"]
+                    written = runtime.generate(prompt, given.generate, **how)
                     sys.stdout.buffer.write(json.dumps({"text": written}, ensure_ascii=False).encode() + b"\n")
                 sys.stdout.buffer.flush()
                 return 0
-            settings = {"threads": given.threads, "batch_size": given.batch_size, "speed": given.speed}
+            settings = {name: getattr(given, name) for name in ("threads", "batch_size", "speed", "prompt_name")}
             sys.stdout.buffer.writelines(json_lines(folder, lines, given.processes, **settings))
             sys.stdout.buffer.flush()
         return 0

@@ -134,7 +134,12 @@ class TaskSet:
 
 
 def opened(
-    folder: Path, threads: int | None = None, *, spinning: bool = True, speed: float | None = None
+    folder: Path,
+    threads: int | None = None,
+    *,
+    spinning: bool = True,
+    speed: float | None = None,
+    prompt_name: str | None = None,
 ) -> Runtime | TaskSet:
     """Return what answers from an export: of one task, or of several.
 
@@ -143,12 +148,15 @@ def opened(
         threads: As of ``Runtime``.
         spinning: Likewise.
         speed: Likewise; exports of several tasks have none.
+        prompt_name: Likewise.
 
     Raises:
         ExportError: As ``Runtime`` and ``TaskSet`` do.
     """
     if not tasks_of(folder):
-        return Runtime(folder, threads, spinning=spinning, speed=speed)
+        return Runtime(folder, threads, spinning=spinning, speed=speed, prompt_name=prompt_name)
+    if prompt_name is not None:
+        raise ExportError(f"{folder}: prompt_name: is for embedders, and this holds several tasks; leave it out")
     if speed is not None:
         raise ExportError(f"{folder}: has no early exits whose speed can be set")
     return TaskSet(folder, threads, spinning=spinning)

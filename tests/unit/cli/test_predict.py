@@ -61,6 +61,15 @@ def test_a_model_folder_predicts_as_its_export_does(call, place, export, table):
     assert json.loads(call("predict", place / "teacher", "a good film")[1])["label"] in ("bad", "good")
 
 
+def test_only_an_embedder_has_prompts(call, place, export):
+    for model in (place / "teacher", export):
+        code, _, err = call("predict", model, "a", "--prompt-name", "query")
+        assert (code, err) == (
+            2,
+            "prompt_name: is for embedders, and this is a classification model; leave it out\n",
+        )
+
+
 def test_mistakes(call, place, export, table, tmp_path):
     code, _, err = call("predict", export, "--file", table, "--text", "said")
     assert code == 2
@@ -77,4 +86,31 @@ def test_mistakes(call, place, export, table, tmp_path):
     assert code == 2
     assert "bad.csv:2: has 1 cell," in err
     (tmp_path / "empty.csv").write_text("", encoding="utf-8")
-    assert call("predict", export, "--file", tmp_path / "empty.csv") == (0, "", "")
+    for name, cure in (("empty.csv", "put rows below"), ("empty.txt", "put what"), ("empty.jsonl", "put what")):
+        (tmp_path / name).write_text("", encoding="utf-8")
+        code, out, err = call("predict", export, "--file", tmp_path / name)
+        assert (code, out) == (2, "")
+        assert f"{name}: is empty; {cure}" in err
+
+
+def test_a_file_of_json_lines_holds_objects_alone(call, export, tmp_path):
+    lines = ["{not json", "[1, 2]", '{"_id": "q"}', '{"text": null}', "", '{"text": "a film"}']
+    (tmp_path / "films.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    code, out, err = call("predict", export, "--file", tmp_path / "films.jsonl")
+    assert (code, out) == (2, "")
+    for said in (
+        "films.jsonl:1: is not JSON",
+        "films.jsonl:2: must be a JSON object {...}, not [1, 2]",
+        "films.jsonl:3: lacks text; its fields are _id",
+        "films.jsonl:4: text must be a text, got NoneType",
+        "each line of a .jsonl file must be a JSON object with 'text'; plain lines belong into a .txt",
+    ):
+        assert said in err
+    assert "films.jsonl:5" not in err, "a line without a word is left out"
+    (tmp_path / "films.jsonl").write_text("{not json\n" * 30, encoding="utf-8")
+    err = call("predict", export, "--file", tmp_path / "films.jsonl")[2]
+    assert (err.count("is not JSON"), "and 10 more" in err) == (20, True)
+    (tmp_path / "films.jsonl").write_text("\n".join(lines[-2:]), encoding="utf-8")
+    assert call("predict", export, "--file", tmp_path / "films.jsonl") == call("predict", export, "a film")
+    (tmp_path / "films.txt").write_text("\n".join(lines[:3]), encoding="utf-8")
+    assert call("predict", export, "--file", tmp_path / "films.txt")[1].count("label") == 3, "lines may look like JSON"
