@@ -12,6 +12,7 @@ from benchmarks import (
     distillation_step,
     generation,
     multitask,
+    processes,
     static_vectors,
     tinybert_step,
     vector_index,
@@ -225,3 +226,16 @@ def test_the_long_texts_of_a_task_are_kept_split_by_split(tmp_path):
     with pytest.raises(SystemExit, match=r"train\.jsonl: is missing"):
         long_reviews.written(tmp_path / "away", tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.slow
+def test_throughput_by_processes(tmp_path, monkeypatch, capsys):
+    task = tiny_task("classification")
+    export(tiny_taskmodel("bert", task.spec), tmp_path / "export", examples=task.validation)
+    monkeypatch.delenv("COMPRESS_DATA", raising=False)
+    monkeypatch.setattr(processes, "usable_cores", lambda: 2)
+    monkeypatch.setattr(sys, "argv", ["benchmark", str(tmp_path / "export"), "--lines", "20", "--rounds", "1"])
+    processes.main()
+    printed = capsys.readouterr().out
+    assert [line.split(" | ")[0].strip("| ") for line in printed.splitlines()[2:5]] == list(processes.ways(2))
+    assert "20 lines, 1 rounds; fp32, 0." in printed
