@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from compress.cli import main
 from compress.engine.model_memory import with_memory
 from compress.export import Runtime, export_onnx
+from compress.export.check.gate import compare
 from compress.export.check.verification import verify
 from compress.export.targets.library import ExportError
 from eval import UserError, load_task, measure
@@ -247,3 +249,15 @@ def test_documents_are_read_once_for_all_forms_as_far_as_their_vectors_may_be_he
     assert little.vectors(texts, read) is little.vectors(texts, read)
     other = [{"text": text} for text in corpus.texts[2:4]]
     assert little.vectors(other, read) is not little.vectors(other, read)
+
+
+def test_of_a_reranker_the_gate_compares_the_order_of_documents():
+    queries = list(tiny_task("reranking").test)
+    model = tiny_taskmodel("bert", tiny_spec("reranking"))
+    turned = SimpleNamespace(name="turned", encoder=model.encoder, forward=lambda inputs: -model.forward(inputs))
+    same = compare(model, model, queries, tolerance=None, agreement=0.9)
+    assert (same.agreement, same.problems) == (1.0, ())
+    other = compare(turned, model, queries, tolerance=None, agreement=0.9)
+    assert {len(query["candidates"]) for query in queries} == {15}
+    assert other.agreement == 0.5, "of fifteen documents, the ten best and the ten worst have five in common"
+    assert other.problems[-1].startswith("50.00% of the predictions on")

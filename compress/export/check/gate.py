@@ -12,7 +12,7 @@ from compress.export.check.probes import odd_examples, synthetic_examples
 from eval.differences import Seen
 from eval.encoding import Array, Feature, Inputs
 from eval.errors import quantity
-from eval.inference import Predictor
+from eval.inference import Predictor, completed, predict
 from eval.kinds.kind_registry import kind_of
 from eval.progress.stages import counted
 
@@ -27,6 +27,8 @@ SAME_TEXTS = 0.98
 """Share of the tokens of a text that a float32 export must write as its model does; near ties may turn."""
 SYNTHETIC, SYNTHETIC_EXACT = 200, 32
 """Synthetic texts on which 8-bit predictions are compared, of which a few may turn, and those where none may."""
+RANKED_QUERIES, RANKED_DOCUMENTS = 10, 20
+"""Queries of a reranker whose order is compared, and how many of the first documents of each are sorted."""
 BATCH = 8
 
 
@@ -37,7 +39,8 @@ class GateReport:
     Attributes:
         examples: Real examples that were compared; synthetic ones come on top.
         agreement: Share of equal predictions: labels, choices, tags, masked tokens, starts and ends of answers, or
-            close scores and vectors; of written texts the share of tokens in common, as a mean over texts.
+            close scores and vectors; of written texts the share of tokens in common, as a mean over texts; where a
+            reranker sorts the documents of queries, the share of the ten best that are the same.
         agreement_needed: The least that passes.
         max_abs_difference: Largest difference of a logit.
         mean_abs_difference: Mean difference of the logits.
@@ -145,6 +148,8 @@ def compare(
         share = texts if limit is None else share
         if limit is not None and texts < SAME_TEXTS:
             seen.problems.append(f"texts are {texts:.2%} the same tokens as the model's, needed are {SAME_TEXTS:.0%}")
+    elif limit is None:
+        share = _ranks_alike(export, reference, real, share)
     problems = list(dict.fromkeys(seen.problems))
     if limit is not None and not seen.largest <= limit:
         problems.append(f"logits differ by up to {seen.largest:.3g}, allowed is {limit:.3g}")
@@ -182,6 +187,17 @@ def _texts_alike(export: Any, reference: Any, examples: Sequence[Example]) -> fl
         pairs = zip(reference.write(inputs), export.write(inputs), strict=True)
         found += [kind.in_common(one, other) for one, other in pairs]
     return float(np.mean(found)) if found else 1.0
+
+
+def _ranks_alike(export: Predictor, reference: Predictor, examples: Sequence[Example], otherwise: float) -> float:
+    """Return the share of the best documents that two rerankers have in common; ``otherwise`` without queries."""
+    kind = reference.encoder.kind
+    if not kind.searches or kind.vectors:
+        return otherwise
+    asked = [example for example in examples if example.get("candidates")][:RANKED_QUERIES]
+    few = [{**example, "candidates": example["candidates"][:RANKED_DOCUMENTS]} for example in asked]
+    orders = [completed(model, few, predict(model, few)).answers for model in (reference, export)]
+    return kind.agreement(list(zip(*orders, strict=True)))["top_10"] if few else otherwise
 
 
 def _in_two_parts(export: Predictor, examples: Sequence[Example]) -> float:
