@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from compress.shortcuts.recommendation import Recommendation, finetuning, recommend
-from eval.data.columns import usual_column
-from eval.data.readers import read
 from eval.errors import UserError
 from eval.files.json_text import read_json
 from eval.kinds.kind_registry import kind_of, own_kinds
@@ -108,6 +106,9 @@ def known_examples(data: str) -> int | None:
 
 def known_classes(data: str, kind: str) -> int | None:
     """Return how many labels or tags the training examples of a local file or folder have; None if they do not tell."""
+    from eval.data.columns import usual_column
+    from eval.data.readers import read
+
     file, asked = _training_file(data), kind_of(kind)
     if file is None or not asked.labelled or asked.truth is None:
         return None
