@@ -18,7 +18,6 @@ from typing import Any
 
 from eval.data.readers import read_jsonl
 from eval.errors import UserError, few, quantity
-from eval.examples import with_title
 from eval.files.rows import NOT_UTF8, Row, text_lines
 from eval.kinds.kind_registry import own_kinds
 from eval.kinds.values import BadItemError, plain_text, shown
@@ -124,6 +123,8 @@ def qrels(queries: Iterable[Mapping[str, Any]]) -> str:
 
 def _texts(file: Path, problems: list[str]) -> dict[str, str]:
     """Return the text of each id, a title in front of it."""
+    from eval.examples import with_title  # which needs numpy, and the help of the command line does without
+
     found: dict[str, str] = {}
     twice: list[str] = []
     bad: list[str] = []
