@@ -57,9 +57,8 @@ def report(found: Any) -> str:
         ratio = paired_ratio(found["seconds"][ONE], seconds)
         gain = "" if name == ONE else f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
         lines.append(f"| {name} | {found['lines'] / median(seconds):,.0f} | {gain} |")
-    told = (
-        f"{found['lines']:,} lines, {len(found['seconds'][ONE])} rounds; {found['scheme']}, {found['megabytes']:.1f} MB"
-    )
+    rounds, size = len(found["seconds"][ONE]), f"{found['megabytes']:.1f} MB"
+    told = f"{found['lines']:,} lines, {rounds} rounds; {found['scheme']}, {size}"
     return "\n".join([*lines, "", f"{told}; {in_one_line(found['machine'])}; commit {found['commit']}."])
 
 

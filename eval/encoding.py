@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,10 @@ class TextEncoder:
         except ValueError as error:
             raise ValueError(f"encoder.json: {error}") from error
         return cls(Tokenizer.from_file(str(folder / tokenizer)), settings)
+
+    def of_kind(self, kind: str) -> TextEncoder:
+        """Return the same encoder for another kind of task, as an embedder's serves a search."""
+        return TextEncoder(Tokenizer.from_str(self.source), replace(self.settings, kind=kind))
 
     def save(self, folder: str | Path) -> None:
         """Write ``tokenizer.json`` and ``encoder.json`` into ``folder``."""

@@ -38,20 +38,15 @@ def open_embedder(folder: str) -> Predictor:
 
 
 def _exported(folder: str) -> Predictor:
-    from tokenizers import Tokenizer
-
     from compress.export.runtime.answering import Runtime
     from compress.export.targets.library import ExportError
-    from eval.encoding import TextEncoder
 
     try:
         model = Runtime(folder, spinning=False)
     except ExportError as error:
         raise UserError(*str(error).splitlines()) from error
-    own = model.encoder.settings
-    _refuse_others(folder, own.kind)
-    if own.kind != SEARCHES:
-        model.encoder = TextEncoder(Tokenizer.from_str(model.encoder.source), replace(own, kind=SEARCHES))
+    _refuse_others(folder, model.encoder.settings.kind)
+    model.encoder = model.encoder.of_kind(SEARCHES)
     return model
 
 

@@ -102,16 +102,11 @@ def answering(model: Any, spec: TaskSpec) -> Any:
     """Return a model as one for a task of another kind, if it answers that as it is, as an embedder does retrieval."""
     from eval.kinds.kind_registry import kind_of
 
-    own = model.encoder.settings
-    if own.kind not in kind_of(spec.kind).alike:
+    if model.encoder.settings.kind not in kind_of(spec.kind).alike:
         return model
     if not is_export(model.folder or ""):
         return replace(model, task=spec)
-    from tokenizers import Tokenizer
-
-    from eval.encoding import TextEncoder
-
-    model.encoder = TextEncoder(Tokenizer.from_str(model.encoder.source), replace(own, kind=spec.kind))
+    model.encoder = model.encoder.of_kind(spec.kind)
     return model
 
 

@@ -318,9 +318,10 @@ def load_task(
     if misfit:
         raise UserError(f"metric: {misfit}")
     splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
-    said = spec.max_length if "max_length" in spec.model_fields_set else USUAL_TOKENS
-    tell_long(str(data), chain.from_iterable(splits.values()), said)
-    splits = with_nearest(spec.first_stage, embedder, splits)
+    if checker.kind.searches:
+        said = spec.max_length if "max_length" in spec.model_fields_set else USUAL_TOKENS
+        tell_long(str(data), chain.from_iterable(splits.values()), said)
+        splits = with_nearest(spec.first_stage, embedder, splits)
     splits = _arranged(checker.kind, spec, splits)
     named = (files or {}).values() if data is None else [data]
     return Task(spec, splits, "" if in_memory(data) else ", ".join(map(str, named)))
