@@ -1,12 +1,14 @@
 """Speedup of exports over their teacher, in eager torch and as its own export, and their score.
 
     python -m benchmarks.against_teacher TEACHER EXPORT… --data FOLDER [--speeds 0.5 0.7] [--threads 1 2] [--limit N]
+                                         [--also openvino-int8]
 
 All are timed alternately in one run with the same number of threads (``eval.cost.timing``): latency at batch size 1,
 each sentence at its own length, from token ids to logits; and throughput on the validation split, from texts to
 predictions, of all in batches of similar length. The teacher's own exports, float32 and int8, are what a user has
-without compression: the speedup over the one in the same number format is what compression brought. --fill puts the
-table into docs/results/combined.md, at the place called --name; --limit takes so many examples of each split.
+without compression: the speedup over the fastest in the same number format, in each of the two cases, is what
+compression brought. --also exports the teacher for other runtimes as well; --fill puts the table into
+docs/results/combined.md, at the place called --name; --limit takes so many examples of each split.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pydantic import TypeAdapter
 from benchmarks.archive import keep
 from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
+from compress.engine.preparation import CALIBRATION
 from compress.engine.reference_exports import always_for, reference_exports
 from compress.export.runtime.answering import Runtime
 from eval.cost.latency import LatencyRow, StreamRow, latency, stream
@@ -46,7 +49,7 @@ class Row:
 
     Attributes:
         name: The model.
-        own_export: The teacher's own export in its number format; None for the teacher and its exports.
+        own_exports: The teacher's own exports in its number format; empty for the teacher and its exports.
         megabytes: Size of what is loaded.
         score: The task's metric on the validation split.
         alone: Latency at batch size 1.
@@ -54,7 +57,7 @@ class Row:
     """
 
     name: str
-    own_export: str | None
+    own_exports: tuple[str, ...]
     megabytes: float
     score: float
     alone: LatencyRow
@@ -76,15 +79,20 @@ def rows(models: Mapping[str, Predictor], own: Mapping[str, Predictor], task: Ta
     found = []
     for name, model in everything.items():
         result = measure(model, task)
-        against = own.get(form(model)) if name in models and isinstance(model, Runtime) else None
-        known = None if against is None else against.name
-        found.append(Row(name, known, (result.bytes or 0) / 1e6, result.score, alone[name], streamed[name]))
+        compressed = isinstance(model, Runtime) and name in models
+        against = tuple(other.name for other in own.values() if compressed and scheme(other) == scheme(model))
+        found.append(Row(name, against, (result.bytes or 0) / 1e6, result.score, alone[name], streamed[name]))
     return found
+
+
+def scheme(model: Runtime) -> str:
+    """Return the number format of an export."""
+    return str(model.manifest["scheme"])
 
 
 def form(model: Runtime) -> str:
     """Return target and number format of an export, such as ``onnx-int8``."""
-    return f"{model.manifest.get('target', 'onnx')}{'-int8' if model.manifest['scheme'] == 'int8' else ''}"
+    return f"{model.manifest.get('target', 'onnx')}{'-int8' if scheme(model) == 'int8' else ''}"
 
 
 def table(measured: Sequence[Row]) -> str:
@@ -96,14 +104,17 @@ def table(measured: Sequence[Row]) -> str:
     heads += [f"speedup over {TEACHER}", "over its own export"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in measured:
-        slower = (teacher, known.get(row.own_export or ""))
+        own = [known[name] for name in row.own_exports]
         cells = [str(row.alone.threads), row.name, f"{row.megabytes:.1f}", f"{row.score:.4f}"]
         cells += [f"{row.score / teacher.score:.1%}", f"{1000 / row.alone.examples_per_second:.2f}"]
         cells += [f"{row.alone.p50_ms:.2f}"]
-        cells += ["" if other is None else _ratio(other.alone.round_ms, row.alone.round_ms) for other in slower]
+        alone = min((other.alone for other in own), key=lambda one: one.p50_ms, default=None)
+        streamed = max((other.stream for other in own), key=lambda one: one.examples_per_second, default=None)
+        cells += [_ratio(teacher.alone.round_ms, row.alone.round_ms)]
+        cells += ["" if alone is None else _ratio(alone.round_ms, row.alone.round_ms)]
         cells += [f"{row.stream.examples_per_second:.0f}"]
-        passes = row.stream.pass_seconds
-        cells += ["" if other is None else _ratio(other.stream.pass_seconds, passes) for other in slower]
+        cells += [_ratio(teacher.stream.pass_seconds, row.stream.pass_seconds)]
+        cells += ["" if streamed is None else _ratio(streamed.pass_seconds, row.stream.pass_seconds)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -137,6 +148,9 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="folder of the task's data")
     parser.add_argument("--speeds", type=float, nargs="*", default=[], help="of exports with early exit")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, len(os.sched_getaffinity(0))])
+    parser.add_argument(
+        "--also", nargs="*", default=[], help="more of the teacher's own exports, such as openvino-int8"
+    )
     parser.add_argument("--seconds", type=float, default=20.0, help="per model and case")
     parser.add_argument("--limit", type=int, help="examples of each split (default: all)")
     parser.add_argument("--name", choices=NAMES, default=NAMES[0], help="(%(default)s)")
@@ -146,14 +160,15 @@ def main() -> None:
     splits = [name for name in ("validation", "test") if any(Path(given.data).glob(f"{name}.*"))]
     limit = {} if given.limit is None else dict.fromkeys(splits, given.limit)
     task = load_task(teacher.task.kind, data=given.data, metric=teacher.task.metric, limit=limit)
+    calibration = None if task.train is None else task.train.sample(CALIBRATION, seed=0)
     measured: list[Row] = []
     for threads in given.threads:
         torch.set_num_threads(threads)
         models: dict[str, Predictor] = {TEACHER: teacher}
         for folder in given.exports:
             models |= opened(folder, given.speeds, threads)
-        forms = {form(model) for model in models.values() if isinstance(model, Runtime)}
-        own = reference_exports(teacher, forms, threads, always=always_for(teacher.task.kind))
+        forms = {form(model) for model in models.values() if isinstance(model, Runtime)} | set(given.also)
+        own = reference_exports(teacher, forms, threads, calibration, always_for(teacher.task.kind))
         measured += rows(models, own.models, task, given.seconds)
     plain = TypeAdapter(list[Row]).dump_python(measured, mode="json")
     found = {"machine": machine(), "load": load_average(), "rows": plain}

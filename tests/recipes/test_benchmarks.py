@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from benchmarks.static_vectors import Measured
 from compress.artifact.artifact import Artifact
 from compress.export import export, export_onnx
 from eval import load_task
+from eval.cost.latency import LatencyRow, StreamRow
 from eval.cost.memory import PeakMemory
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
@@ -85,6 +87,20 @@ def test_the_benchmark_of_exports_against_their_teacher_runs(tmp_path, monkeypat
     assert teacher.split(" | ")[1] == against_teacher.TEACHER
     assert export.split(" | ")[1] == "the same in ONNX"
     assert export.split(" | ")[4] == "100.0%"
+
+
+def test_a_compressed_model_is_held_against_the_fastest_of_its_teachers_own_exports_in_each_case():
+    def row(name: str, alone_ms: float, pass_seconds: float, own: tuple[str, ...] = ()) -> against_teacher.Row:
+        alone = LatencyRow(name, 1, "data", 3, alone_ms, None, None, 1000 / alone_ms, 1.0, "a machine")
+        stream = StreamRow(name, 16, 10, 3, pass_seconds, 10 / pass_seconds, "a machine", (pass_seconds,) * 3)
+        return against_teacher.Row(name, own, 1.0, 0.9, replace(alone, round_ms=(alone_ms,) * 3, threads=1), stream)
+
+    own = ("first, onnx-int8", "first, openvino-int8")
+    measured = [row(against_teacher.TEACHER, 80.0, 60.0), row("small", 1.0, 1.0, own)]
+    measured += [row(own[0], 9.0, 5.0), row(own[1], 6.0, 7.0)]
+    cells = against_teacher.table(measured).splitlines()[3].split(" | ")
+    assert cells[7:9] == ["80.0 [80.0, 80.0]", "6.0 [6.0, 6.0]"], "OpenVINO answers one sentence faster"
+    assert [cell.strip(" |") for cell in cells[10:]] == ["60.0 [60.0, 60.0]", "5.0 [5.0, 5.0]"], "ONNX Runtime a batch"
 
 
 @pytest.mark.slow
