@@ -64,7 +64,7 @@ class Row:
     stream: StreamRow
 
 
-def rows(models: Mapping[str, Predictor], own: Mapping[str, Predictor], task: Task, seconds: float) -> list[Row]:
+def rows(models: Mapping[str, Predictor], own: Mapping[str, Runtime], task: Task, seconds: float) -> list[Row]:
     """Time all models alternately, for ``seconds`` per model and case.
 
     Args:
@@ -79,8 +79,8 @@ def rows(models: Mapping[str, Predictor], own: Mapping[str, Predictor], task: Ta
     found = []
     for name, model in everything.items():
         result = measure(model, task)
-        compressed = isinstance(model, Runtime) and name in models
-        against = tuple(other.name for other in own.values() if compressed and scheme(other) == scheme(model))
+        numbers = scheme(model) if isinstance(model, Runtime) and name in models else None
+        against = tuple(other.name for other in own.values() if scheme(other) == numbers)
         found.append(Row(name, against, (result.bytes or 0) / 1e6, result.score, alone[name], streamed[name]))
     return found
 

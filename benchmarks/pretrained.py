@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.archive import RESULTS, keep
 from benchmarks.data import chinese_lists
-from benchmarks.study import MISSING
+from benchmarks.study import not_measured
 from compress.recipe import read_recipe
 from eval.files.writing import atomic_folder
 from teachers.pretraining.pretrain import RECORD, pretrain
@@ -72,10 +72,9 @@ def networks(out: Path, text: str) -> Path:
 def report(found: Mapping[str, Any]) -> str:
     """Return a Markdown table, from what this program keeps in benchmarks/results."""
     lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
-    for name in names():
-        cells = _cells(found["models"][name]) if name in found["models"] else [MISSING, "", "", "", ""]
-        lines.append(f"| {' | '.join([name, *cells])} |")
-    return "\n".join(lines)
+    known = [name for name in names() if name in found["models"]]
+    lines += [f"| {' | '.join([name, *_cells(found['models'][name])])} |" for name in known]
+    return "\n".join([*lines, *not_measured(name for name in names() if name not in known)])
 
 
 def kept(out: Path) -> dict[str, Any]:

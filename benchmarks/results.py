@@ -6,7 +6,8 @@ It prepares the inputs of the page's studies (students of general distillation, 
 a small Chinese base), runs the studies, each in its own folder below ``--out``, and puts their tables into the page,
 between ``<!-- study NAME -->`` and ``<!-- end -->``, and their plots into docs/results/plots. Tables are made from the
 records in benchmarks/results alone (``benchmarks.archive``): a row of which there is a record is not run again, and one
-without is "being measured". A page takes hours on two cores, and several machines may share them: commit the records.
+without is named below the table as not measured yet. A page takes hours on two cores, and several machines may share
+them: commit the records.
 ``--table`` runs nothing and writes the tables; ``python -m benchmarks.figures`` does so for all pages.
 """
 

@@ -24,7 +24,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -50,8 +50,10 @@ logger = logging.getLogger("benchmarks.study")
 
 EXPORTS = ("onnx-int8", "onnx")
 """The export whose size and speed the table shows: the first of these that exists."""
-MISSING = "being measured"
-"""The score of a row without a record."""
+MISSING = "not measured yet"
+"""What is said of rows without a record."""
+NOTHING = {"", "none"}
+"""Cells that say nothing: a column of them is left out."""
 LAST = "results.json"
 """The file that a run writes last: a folder that has it is finished."""
 TOLD = ("ACCELERATE_MIXED_PRECISION", "OMP_NUM_THREADS")
@@ -290,9 +292,10 @@ def _made(study: Study) -> dict[str, Any]:
 
 
 def table(study: Study, found: Mapping[str, Outcome]) -> str:
-    """Return the study as a Markdown table, and below it how many comparisons stand in it.
+    """Return the study as a Markdown table, and below it how many comparisons stand in it and which rows are missing.
 
-    A difference is bold if it is significant at 5%, on either side, after Holm's correction for all of the table.
+    A difference is bold if it is significant at 5%, on either side, after Holm's correction for all of the table. A
+    column that says nothing of any row is left out.
     """
     compared = _comparisons(study, found)
     corrected = holm([min(1.0, 2 * min(one.p_value, 1 - one.p_value)) for one in compared.values()])
@@ -303,13 +306,12 @@ def table(study: Study, found: Mapping[str, Outcome]) -> str:
     heads = ["method", "score", "% of teacher score [95%]", *(f"against {name} [95%]" for name in study.baselines)]
     heads += ["parameters", "MACs at 128", "MB", "training s"]
     heads += ["export", "export score", "export, % of teacher score [95%]", "export MB", "speedup, batch 1"]
-    cells = {row: _cells(study, row, outcome, against) for row, outcome in found.items()}
-    depths = {row: [one.layers for one in outcome.students if one.layers is not None] for row, outcome in found.items()}
-    if any(depths.values()):  # of models that leave early
-        heads.append("mean layers")
-        cells = {row: [*own, f"{mean(depths[row]):.2f}" if depths[row] else ""] for row, own in cells.items()}
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    lines += [f"| {' | '.join([row, *own])} |" for row, own in cells.items()]
+    heads += ["mean layers"]  # of models that leave early
+    missing = [row for row, outcome in found.items() if outcome.missing]
+    rows = [[row, *_cells(study, row, outcome, against)] for row, outcome in found.items() if not outcome.missing]
+    told = [place for place in range(len(heads)) if place < 2 or any(row[place] not in NOTHING for row in rows)]
+    lines = [f"| {' | '.join(cells[place] for place in told)} |" for cells in (heads, *rows)]
+    lines.insert(1, "|" + "---|" * len(told))
     notes = []
     if len(compared) > 1:
         notes.append(
@@ -321,7 +323,13 @@ def table(study: Study, found: Mapping[str, Outcome]) -> str:
         )
     if notes:
         lines += ["", " ".join(notes)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *not_measured(missing)])
+
+
+def not_measured(names: Iterable[str]) -> list[str]:
+    """Return the lines that name rows without a record; none if there are no such rows."""
+    missing = "; ".join(f"*{name}*" for name in names)
+    return ["", f"{MISSING.capitalize()}: {missing}."] if missing else []
 
 
 def block(study: Study, found: Mapping[str, Outcome]) -> str:
@@ -329,7 +337,7 @@ def block(study: Study, found: Mapping[str, Outcome]) -> str:
     runs = [run for outcome in found.values() for run in outcome.runs.values()]
     results = [run.student for run in runs if run.student is not None]
     if not runs:
-        return f"*{len(found)} rows, all {MISSING}: `benchmarks/studies/{study.name}.yaml`.*"
+        return f"*{len(found)} rows, {MISSING}: `benchmarks/studies/{study.name}.yaml`.*"
     told = [f"{result.examples:,} examples of {result.split}" for result in results]
     told += [in_one_line(result.machine) for result in results]
     commits = sorted({run.made.get("commit", "") for run in runs} - {""})
@@ -359,7 +367,7 @@ def _comparisons(study: Study, found: Mapping[str, Outcome]) -> dict[tuple[str, 
 
 def _cells(study: Study, row: str, outcome: Outcome, against: dict[tuple[str, str], str]) -> list[str]:
     if not outcome.students:
-        return [MISSING if outcome.missing else f"not run: {outcome.failure}"] + [""] * (10 + len(study.baselines))
+        return [f"not run: {outcome.failure}"] + [""] * (11 + len(study.baselines))
     scores = [result.score for result in outcome.students]
     spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
     size = outcome.students[0].size
@@ -369,15 +377,16 @@ def _cells(study: Study, row: str, outcome: Outcome, against: dict[tuple[str, st
     cells.append(f"{size.macs / 1e6:.0f} M" if size and size.macs is not None else "")
     cells.append(f"{(outcome.students[0].bytes or 0) / 1e6:.1f}")
     cells.append(f"{mean(outcome.seconds):.0f}" if any(outcome.seconds) else "")  # empty if nothing is trained
+    depths = [one.layers for one in outcome.students if one.layers is not None]
+    depth = f"{mean(depths):.2f}" if depths else ""
     if not outcome.exports:
-        return [*cells, "none", "", "", "", ""]
+        return [*cells, "none", "", "", "", "", depth]
     speed = [ratio for result in outcome.exports if (ratio := result.speedup())]
     cells.append("int8" if outcome.exports[0].name == EXPORTS[0] else "float32")
     cells.append(f"{mean(result.score for result in outcome.exports):.4f}")
     cells.append(shown(retained(outcome, "export")))
     cells.append(f"{(outcome.exports[0].bytes or 0) / 1e6:.1f}")
-    cells.append(f"{mean(speed):.1f}" if speed else "")
-    return cells
+    return [*cells, f"{mean(speed):.1f}" if speed else "", depth]
 
 
 def retained(outcome: Outcome, name: Literal["student", "export"]) -> Interval | None:

@@ -96,7 +96,7 @@ def test_what_does_not_follow_is_told_and_written_anew(made):
     assert document.read_text().split() == (
         f"It masks 15% of tokens and `0.77`; it scores {score:.4f} with {export.value:.1%} of the teacher.".split()
     )
-    assert "| other | being measured |" in page.read_text()
+    assert "\n\nNot measured yet: *other*.\n" in page.read_text()
     assert f"{score:.4f} ± " in page.read_text()
 
 
@@ -105,7 +105,7 @@ def test_no_table_stands_without_data(made, tmp_path):
     empty, table = Archive(tmp_path / "empty"), "| a | b |\n|---|---|\n| x | 0.5 |\n"
     assert table_problems(page, empty) == ["page.md: the table of s is not what its data give"]
     write_all(empty)
-    assert "*2 rows, all being measured: `benchmarks/studies/s.yaml`.*" in page.read_text()
+    assert "*2 rows, not measured yet: `benchmarks/studies/s.yaml`.*" in page.read_text()
     assert table_problems(page, empty) == []
     assert table_problems(page, archive) == ["page.md: the table of s is not what its data give"], "the line goes"
     page.write_text(f"{table}\n\n| recipe | `1.yaml` |\n|---|---|\n| words | alone |\n")
