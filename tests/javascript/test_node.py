@@ -109,13 +109,18 @@ def test_scores_vectors_and_networks_of_our_own(node, tmp_path):
     early, (static, _, _) = with_exits(speed=0.4), distilled(dense_size=16)
     texts = [{"text": example["text"]} for example in tiny_task().validation]
     two = [{"text_a": one["text"], "text_b": other["text"]} for one, other in pairwise(texts)]
-    cases = [(scores, texts), (vectors, two), (early, texts), (static, texts)]
+    roles = {"prompt": "of: ", "query_prompt": "query: ", "document_prompt": "the film is: "}
+    prompted = tiny_taskmodel("bert", TaskSpec(kind="embedding", metric="nearest", max_length=32, **roles))
+    named = [*texts[:4], *({**text, "prompt_name": role} for text in texts[:4] for role in ("query", "document"))]
+    cases = [(scores, texts), (vectors, two), (early, texts), (static, texts), (prompted, named)]
     jobs = [job(model, tmp_path / str(number), examples) for number, (model, examples) in enumerate(cases)]
     for (model, examples), found in zip(cases, node(HERE / "node.mjs", jobs), strict=True):
         for own, read in zip(predict(model, examples, batch_size=1).answers, found["answers"], strict=True):
             for key in own.keys() & {"score", "probability", "vectors"}:
                 assert np.asarray(read[key]) == pytest.approx(np.asarray(own[key]), abs=1e-5)
             assert own.get("label") == read.get("label")
+    plain, query = (found["answers"][place]["vectors"][0] for place in (0, 4))
+    assert plain != pytest.approx(query, abs=1e-3), "a prompt changes the vector"
 
 
 def test_sets_of_labels_are_those_of_python(node, tmp_path):

@@ -17,6 +17,7 @@ from compress.export.targets.target_registry import BUILT_IN, get_target
 from compress.export.targets.web import ASSETS, FETCH, PACKAGES, missing_assets
 from compress.export.targets.web_readme import pipeline_of
 from eval.errors import UserError
+from eval.task import TaskSpec
 from teachers.taskmodel import save_taskmodel
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
@@ -189,6 +190,10 @@ def test_the_readme_names_the_way_that_works(tmp_path):
     text = (tmp_path / "web" / "README.md").read_text(encoding="utf-8")
     assert 'model.answer({ text_a: "a text", text_b: "another" })' in text
     assert "have no place for xlnet with pairs; use `model.js`" in text
+    spec = TaskSpec(kind="embedding", metric="nearest", max_length=32, query_prompt="query: ")
+    export_web(tiny_taskmodel("bert", spec), tmp_path / "search")
+    text = (tmp_path / "search" / "README.md").read_text(encoding="utf-8")
+    assert 'model.answer({ text: "a text", prompt_name: "query" })' in text
 
 
 def test_every_target_is_called_as_it_is_listed():

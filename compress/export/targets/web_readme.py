@@ -21,6 +21,8 @@ KNOWN = {
 """Families for which transformers.js 4.3 has a class of each pipeline, of those that this toolkit has."""
 PAIR = '{ text_a: "a text", text_b: "another" }'
 """An example of two texts that are read together."""
+QUERY = '{ text: "a text", prompt_name: "query" }'
+"""An example for an embedder that has prompts for queries and documents."""
 
 
 def pipeline_of(family: str, kind: str, pair: bool) -> str | None:
@@ -45,7 +47,8 @@ def web_readme(manifest: Mapping[str, Any], family: str, fetch: str) -> str:
     """
     settings = manifest["encoder"]
     kind, pair = settings["kind"], settings["pair"]
-    example = PAIR if pair else kind_of(kind).web_example
+    roles = any(settings.get(f"{role}_prompt") is not None for role in ("query", "document"))
+    example = QUERY if roles else PAIR if pair else kind_of(kind).web_example
     size = manifest["files"][manifest["model"]]["bytes"] / 1e6
     return f"""# {escape(manifest["name"])}
 

@@ -36,6 +36,7 @@ class Model {
   /**
    * Answer one example.
    * @param {string|object} example A text, or `{text}`, `{text_a, text_b}` (pairs; embedding), `{tokens}` (tagging).
+   *   For embedding also `prompt_name`, `query` or `document`: what the texts are, for a model that has prompts for them.
    * @returns {Promise<object>} `{label, probability, probabilities}`, `{labels, probabilities}` (multilabel; by label),
    *   `{score}`, `{tokens, tags}`, or `{vectors}`, with the cosine of two as `score`.
    */
@@ -47,9 +48,10 @@ class Model {
       return { tokens, tags: await this.tags(tokens) };
     }
     if (kind === "embedding") {
+      const prompt = this.promptOf(given.prompt_name);
       const vectors = [];
       for (const text of "text_a" in given ? [given.text_a, given.text_b] : [given.text]) {
-        vectors.push(await this.run(this.encode((this.settings.prompt ?? "") + text)));
+        vectors.push(await this.run(this.encode(prompt + text)));
       }
       return vectors.length === 2 ? { vectors, score: cosine(...vectors) } : { vectors };
     }
@@ -67,6 +69,14 @@ class Model {
     const probabilities = softmax(output);
     const best = largest(probabilities);
     return { label: labels[best], probability: probabilities[best], probabilities };
+  }
+
+  /** Return what is put before a text that is a query, a document, or (`undefined`) neither. */
+  promptOf(role) {
+    if (![undefined, "query", "document"].includes(role)) {
+      throw new Error(`prompt_name: got ${JSON.stringify(role)}, must be query or document`);
+    }
+    return this.settings[`${role}_prompt`] ?? this.settings.prompt ?? "";
   }
 
   /** Return the framed tokens of one text or two, no more than the model takes. */
