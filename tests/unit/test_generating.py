@@ -20,6 +20,7 @@ from compress.export.check.verification import verify
 from compress.export.runtime import ExportError, Runtime
 from compress.onnx_graph.cached_decoder import trace_with_cache
 from compress.prune.heads import HeadPruning
+from compress.quantize.weights import WeightQuantization
 from eval.errors import CompressError, UserError
 from eval.generation.generating import continued, shares
 from eval.measurement import measure
@@ -73,6 +74,15 @@ def test_greedy_text_is_that_of_torch(trained, exported, folder):
     runtime = Runtime(exported / folder)
     for prompt in PROMPTS:
         assert runtime.generate(prompt, 24) == torch_text(trained[1], prompt, 24)
+
+
+@pytest.mark.parametrize("number_format", ["int8", "int4"])
+def test_greedy_text_of_packed_weights_is_that_of_torch(number_format, trained, tmp_path):
+    task, model = trained
+    packed = run(Recipe(steps=(WeightQuantization(format=number_format),)), model, Inputs(train=task.train))
+    export(packed, tmp_path / "out", "generator", examples=task.validation)
+    runtime = Runtime(tmp_path / "out")
+    assert [runtime.generate(one, 24) for one in PROMPTS] == [torch_text(packed, one, 24) for one in PROMPTS]
 
 
 @pytest.mark.parametrize(
