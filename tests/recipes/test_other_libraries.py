@@ -31,7 +31,9 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 folders, texts, pairs = json.loads(sys.argv[1])
 found = {name: SentenceTransformer(folders[name], device="cpu").encode(texts).tolist() for name in ("pruned", "static")}
 found["model2vec"] = StaticModel.from_pretrained(folders["static"]).encode(texts).tolist()
-for name in ("scores", "classes"):
+search = SentenceTransformer(folders["search"], device="cpu")
+found |= {"query": search.encode_query(texts).tolist(), "document": search.encode_document(texts).tolist()}
+for name in ("scores", "classes", "reranker"):
     found[name] = CrossEncoder(folders[name], device="cpu").predict(pairs).tolist()
 print("RESULT " + json.dumps(found))
 """
@@ -62,8 +64,15 @@ def test_they_give_our_numbers(python, tmp_path):
         "pruned": run(Recipe(steps=(LayerPruning(keep=(0, 2)),)), teacher, inputs, dry_run_first=False),
         "static": run(Recipe(steps=(static,)), teacher, inputs, dry_run_first=False),
     }
-    for name, kind in (("scores", "regression"), ("classes", "classification")):
-        source = tiny_taskmodel("bert", tiny_task(kind, pair=True).spec)
+    prompts = {"query_prompt": "query: ", "document_prompt": "the film is: "}
+    specs = {
+        "scores": tiny_task("regression", pair=True).spec,
+        "classes": tiny_task("classification", pair=True).spec,
+        "search": tiny_task("retrieval").spec.model_copy(update=prompts),
+        "reranker": tiny_task("reranking").spec,
+    }
+    for name, spec in specs.items():
+        source = tiny_taskmodel("bert", spec)
         models[name] = run(Recipe(steps=(LayerPruning(keep=(0, 2)),)), source, Inputs(), dry_run_first=False)
     folders = {name: str(model.save(tmp_path / name)) for name, model in models.items()}
     command = [str(python), "-c", THEIRS, json.dumps([folders, TEXTS, PAIRS])]
@@ -75,6 +84,9 @@ def test_they_give_our_numbers(python, tmp_path):
         own = np.stack([rows[0] for rows in predict(models[name], [{"text": text} for text in TEXTS]).logits])
         assert np.allclose(found[name], own, atol=1e-5), name
     assert np.allclose(found["model2vec"], found["static"], atol=1e-5)
-    for name in ("scores", "classes"):
+    for role in ("query", "document"):
+        asked = [{"text": text, "prompt_name": role} for text in TEXTS]
+        assert np.allclose(found[role], np.concatenate(predict(models["search"], asked).logits), atol=1e-5), role
+    for name in ("scores", "classes", "reranker"):
         own = np.stack(predict(models[name], [{"text_a": a, "text_b": b} for a, b in PAIRS]).logits)
         assert np.allclose(found[name], own.reshape(np.shape(found[name])), atol=1e-5), name
