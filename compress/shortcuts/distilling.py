@@ -17,6 +17,7 @@ from compress.recipe.from_yaml import read_recipe
 from compress.shortcuts.labelled_data import given_data
 from compress.shortcuts.recipe_text import Answers, recipe_text
 from eval.cost.machine import bf16_is_fast, cpu_features
+from eval.data.arguments import unusual
 from eval.data.judging import with_train
 from eval.errors import UserError
 from eval.files.writing import atomic_write
@@ -118,6 +119,7 @@ def shrink(
         examples=len(task.train) + _lines(unlabelled),
         labels=spec.labels,
         max_length=spec.max_length,
+        reads=unusual(task.spec),
         unlabelled=None if unlabelled is None else str(Path(unlabelled).resolve()),
         margin=margin,
         briefly=True,

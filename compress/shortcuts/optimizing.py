@@ -20,6 +20,7 @@ from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import recipe_from_plain
 from compress.shortcuts.labelled_data import given_data
 from compress.terminal.output import duration
+from eval.data.arguments import unusual
 from eval.data.judging import RANGES, with_test
 from eval.data.loading import Task
 from eval.errors import CompressError, UserError
@@ -117,6 +118,7 @@ def _recipe(
 ) -> dict[str, Any]:
     """Return the recipe, which has no steps: the model itself is exported."""
     task: dict[str, Any] = {"kind": spec.kind, "data": str(data.resolve()), "max_length": spec.max_length}
+    task |= unusual(spec)
     if spec.labels:
         task["labels"] = list(spec.labels)
     settings = {} if agreement is None else {"agreement": agreement}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class Answers:
         classes: How many labels or tags there are to choose from, if it is known; by default as many as ``labels``.
         labels: Class names or tags in the order of the model's outputs; by default those in the data, sorted.
         max_length: Most tokens of one input; by default the kind's.
+        reads: Further fields of the task block, such as ``truncation_side``, that differ from the kind's defaults.
         unlabelled: A file of texts that only the teacher answers.
         margin: Loss of the score that still counts as no worse.
         briefly: Whether only what a first look needs is measured: latency of one text a time, and no memory.
@@ -54,6 +56,7 @@ class Answers:
     classes: int | None = None
     labels: tuple[str, ...] = ()
     max_length: int | None = None
+    reads: Mapping[str, Any] = field(default_factory=dict)
     unlabelled: str | None = None
     margin: float = 0.01
     briefly: bool = False
@@ -155,8 +158,9 @@ def _task(answers: Answers) -> str:
 
     kind = kind_of(answers.kind)
     lengths = f"  max_length: {answers.max_length or kind.max_length}      # tokens of {kind.longer}"
-    if kind.stride != Kind.stride:
+    if kind.stride != Kind.stride and "stride" not in answers.reads:
         lengths += f"\n  stride: {kind.stride}          # tokens that neighbouring windows share"
+    lengths += "".join(f"\n  {name}: {_quoted(value)}" for name, value in answers.reads.items())
     data = f"data: {_quoted(answers.data)}"
     if answers.one_file:
         data = f"files: {{train: {_quoted(answers.data)}}}      # what chooses and what reports is taken out of it"

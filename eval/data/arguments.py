@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from eval.errors import UserError, did_you_mean
 from eval.kinds.kind_registry import kind_of
 from eval.metrics.own_metric import Function
-from eval.scores import unfit
+from eval.scores import default_metric, unfit
 from eval.task import BM25, TaskSpec
 
 PROMPTS = ("query_prompt", "document_prompt")
@@ -89,6 +89,26 @@ def as_made_for(spec: TaskSpec, kind: str | None = None) -> dict[str, Any]:
     if kind_of(spec.kind).searches and kind in (None, spec.kind):
         how |= {"negatives": spec.negatives} | ({} if spec.first_stage == BM25 else {"first_stage": spec.first_stage})
     return how
+
+
+def unusual(spec: TaskSpec) -> dict[str, Any]:
+    """Return the arguments of ``load_task``, apart from ``max_length``, that a model's task needs to be read again.
+
+    What the kind of task has by default is left out.
+
+    Args:
+        spec: The model's task, of data that was read for it.
+
+    Examples:
+        >>> from eval.task import TaskSpec
+        >>> spec = TaskSpec(kind="classification", metric="matthews", labels=("no", "yes"), truncation_side="left")
+        >>> unusual(spec)
+        {'truncation_side': 'left', 'metric': 'matthews'}
+    """
+    usual = specification(spec.kind, None)
+    made = {name: value for name, value in as_made_for(spec).items() if value != getattr(usual, name)}
+    made.pop("max_length", None)
+    return made if spec.metric == default_metric(spec.kind, spec.pair) else {**made, "metric": spec.metric}
 
 
 def wrong_arguments(

@@ -160,12 +160,13 @@ class SeenError(Exception):
 
 @pytest.fixture
 def not_run(monkeypatch):
-    """The recipe of a distillation is shown instead of run."""
+    """The recipe of a distillation or of an export is shown instead of run."""
 
     def run(recipe, folder, *, resume):
         raise SeenError(recipe)
 
-    monkeypatch.setattr(distilling, "run_recipe", run)
+    for shortcut in (distilling, module):
+        monkeypatch.setattr(shortcut, "run_recipe", run)
 
 
 @pytest.mark.usefixtures("not_run")
@@ -176,6 +177,29 @@ def test_the_recipe_of_a_distillation_is_tracked_and_kept_without(tmp_path):
             shrink("m", rows, layers=1, track=given)
         assert raised.value.args[0].trackers == seen
     assert "track" not in (tmp_path / "runs" / "m-1l" / "recipe.yaml").read_text()
+
+
+@pytest.mark.usefixtures("not_run")
+@pytest.mark.parametrize(
+    ("kind", "family", "reads"),
+    [
+        ("classification", "bert", {"truncation_side": "left", "metric": "matthews"}),
+        ("qa", "bert", {"stride": 8}),
+        ("embedding", "bert", {"pooling": "max", "normalize": False, "prompt": "about: "}),
+        ("seq2seq", "t5", {"prompt": "reverse: ", "target_length": 40, "beams": 4}),
+    ],
+)
+def test_the_recipe_reads_texts_as_the_model_was_made_to_read_them(kind, family, reads, tmp_path):
+    task = tiny_task(kind, examples=COUNT)
+    made = tiny_taskmodel(family, task.spec.model_copy(update=reads))
+    (tmp_path / "m").mkdir()
+    save_taskmodel(made, tmp_path / "m")
+    rows = [dict(example) for example in task.train]
+    for call, more in ((shrink, {"layers": 1}), (optimize, {})):
+        with pytest.raises(SeenError) as raised:
+            call("m", rows, **more)
+        block = raised.value.args[0].task
+        assert {name: getattr(block, name) for name in reads} == reads
 
 
 @pytest.mark.slow
