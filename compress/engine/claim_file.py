@@ -67,9 +67,24 @@ def fix_claim(out: Path, claim: Claim, reference: Any, models: Sequence[Any]) ->
     for earlier in known:
         if replace(earlier, time=now.time) == now:
             return earlier
-    rows = [asdict(fixed) for fixed in (*known, now)]
-    atomic_write(out / CLAIM_FILE, canonical(rows) + b"\n")
+    _write([*known, now], out)
     return now
+
+
+def carry_claims(run: Path, out: Path) -> None:
+    """Count the claims of another run as those of a run that takes over its steps: they were made of the same data.
+
+    Args:
+        run: Folder of the other run.
+        out: Folder of the run that takes over.
+
+    Raises:
+        UserError: If a file is damaged.
+    """
+    own = read_claims(out)
+    carried = [fixed for fixed in read_claims(run) if fixed not in own]
+    if carried:
+        _write(sorted([*carried, *own], key=lambda fixed: fixed.time), out)
 
 
 def read_claims(out: Path) -> list[Fixed]:
@@ -87,6 +102,10 @@ def read_claims(out: Path) -> list[Fixed]:
         return [read_as(row, Fixed) for row in (values if isinstance(values, list) else [values])]
     except WrongTypeError as error:
         raise UserError(f"{file}: {error}; {cure}") from error
+
+
+def _write(claims: Sequence[Fixed], out: Path) -> None:
+    atomic_write(out / CLAIM_FILE, canonical([asdict(fixed) for fixed in claims]) + b"\n")
 
 
 def folders_of(model: Any) -> list[Path]:

@@ -18,7 +18,7 @@ from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
 from compress.engine.baseline import BASELINE, baseline_notes, first_stage_notes, weak_teacher_notes, without_teacher
 from compress.engine.beside_scores import with_more
-from compress.engine.claim_file import claim_of, fix_claim
+from compress.engine.claim_file import carry_claims, claim_of, fix_claim
 from compress.engine.kept_results import answered_once, keep_results, kept_results, measured_from
 from compress.engine.looks import carry_looks, look, read_looks, told
 from compress.engine.preflight import foresee, result_name
@@ -121,6 +121,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False, reuse: 
             trackers.enter_context(tracked(recipe, out))
             prepared = _prepared(recipe, seen, out)
             if reuse is not None:
+                carry_claims(Path(reuse), out)
                 carry_looks(Path(reuse), out)
         return _carried_out(recipe, prepared, out, earlier)
 

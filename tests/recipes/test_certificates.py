@@ -163,12 +163,15 @@ def test_looks_of_an_evaluation_and_of_a_run_whose_steps_are_taken_over_are_cert
         looks = [one | {"claim": ""} for one in json.loads((copied / "looks.json").read_text())]
         (copied / "looks.json").write_text(json.dumps(looks))
     assert main(["eval", str(copied / "model"), "--data", str(scene / "data"), "--no-latency"]) == 0
-    text = (scene / "recipe.yaml").read_text().replace("0.05", "0.1").replace("stress: true, ", "")
+    text = (scene / "recipe.yaml").read_text().replace("stress: true, ", "")
     done = run_recipe(parse_recipe(text), tmp_path / "again", reuse=copied)
     assert "The split test was opened 3 times" in " ".join(done.notes)
     certify(done.folder, tmp_path / "model.cert", model="onnx-int8")
     report = recheck(tmp_path / "model.cert", level=1)
     assert report.word == Word.VALID, report
+    wider = run_recipe(parse_recipe(text.replace("0.05", "0.1")), tmp_path / "wider", reuse=done.folder)
+    with pytest.raises(UserError, match=r"margin moved afterwards: a later claim says 0\.1, .* 0\.05"):
+        certify(wider.folder, tmp_path / "wider.cert", model="onnx-int8")
 
 
 def test_a_selection_is_refused(copied):
