@@ -20,6 +20,8 @@ from eval.errors import UserError
 from eval.files.typed_json import json_digest
 from eval.result import RESULT_FILE, Result
 from teachers.home import home
+from teachers.signals.model_teacher import ModelTeacher
+from teachers.taskmodel import TaskModel
 
 if TYPE_CHECKING:
     from eval.inference import Predictor
@@ -123,5 +125,9 @@ def _kept(folder: Path, name: str, made_from: str | None) -> Result | None:
 
 
 def _identity(model: Any) -> str:
-    """Return the digest of the files of a model; of one that lies in no folder, that of its weights, if it has one."""
-    return digest_of_files(model) if folders_of(model) else str(getattr(model, "digest", ""))
+    """Return the digest of the files of a model; of one that lies in no folder, that of its content, if it has one."""
+    if folders_of(model):
+        return digest_of_files(model)
+    if isinstance(model, TaskModel):  # its weights are not all: thresholds, say, were chosen on other examples
+        return ModelTeacher(model).digest
+    return str(getattr(model, "digest", ""))

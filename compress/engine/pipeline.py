@@ -56,7 +56,7 @@ from teachers.training.tracking import tracked_as
 if TYPE_CHECKING:
     from compress.engine.preview import Preview
     from eval.inference import Predictor
-    from eval.task import Examples
+    from eval.task import Examples, TaskSpec
 
 
 logger = logging.getLogger("compress.engine.pipeline")
@@ -250,12 +250,7 @@ def evaluate(
         models += dict.fromkeys(own.models.values())
     examples, claim = scored_examples(task, roles.report), ""
     everything = [*([] if reference is None else [reference]), *models]
-    asked_for = {
-        "task": task.spec.model_dump(mode="json"),
-        "examples": examples.digest,
-        "split": roles.report,
-        "seed": recipe.seed,
-    }
+    asked_for = _asked_for(task.spec, examples, roles.report, recipe.seed)
     made_from = measured_from(
         everything,
         **asked_for,
@@ -277,14 +272,23 @@ def evaluate(
     how = (task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
     shared: dict[str, str | None] = {}
     if reference is not None and not isinstance(task.spec.metric, OwnMetric):  # whose code may change
-        also = {"groups": examples.groups, "versions": library_versions()}
-        shared[reference.name] = measured_from([reference], **asked_for, **also)
+        shared[reference.name] = measured_from([reference], **asked_for, versions=library_versions())
     once = answered_once(out, made_from, shared)
     results = measure_together(models, *how, once)
     known = {model.name: model for model in everything}
     wanted = {"stress": block.stress, "attributions": attributed, "memory": block.measures_memory}
     results = with_more(results, known, task, roles.report, recipe.seed, runnable, **wanted)
     return keep_results(out, results, made_from), notes
+
+
+def _asked_for(spec: TaskSpec, examples: Examples, split: str, seed: int) -> dict[str, Any]:
+    """Return what a score and its interval depend on beside the models, as plain JSON values."""
+    asked = {"task": spec.model_dump(mode="json"), "examples": examples.digest, "split": split, "seed": seed}
+    if examples.groups is not None:
+        asked["groups"] = examples.groups
+    if isinstance(spec.metric, OwnMetric):
+        asked["metric_code"] = spec.metric.code
+    return asked
 
 
 def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:

@@ -126,7 +126,7 @@ class PairedDifference:
         """
         if not self.known or not 0 < margin < self.effect:
             return None
-        return examples_needed(min(1.0, self.counts.share), margin / self.effect)
+        return examples_needed(self.counts.share, margin / self.effect)
 
     def smallest_margin(self, confidence: float = 0.95) -> float:
         """Return the smallest margin that these units would show as often; NaN where there is no interval."""

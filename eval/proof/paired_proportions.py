@@ -50,7 +50,7 @@ class Discordance:
     @property
     def share(self) -> float:
         """Share of examples on which exactly one of the two is right."""
-        return (self.only_candidate + self.only_reference) / self.examples
+        return min(1.0, (self.only_candidate + self.only_reference) / self.examples)  # counts of weights may round
 
 
 def score_interval(counts: Discordance, confidence: float = 0.95) -> Interval:

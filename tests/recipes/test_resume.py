@@ -1,14 +1,16 @@
 """What a run keeps is found again only while what it was made from is the same; what trains nothing may change."""
 
+import importlib
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from compress.artifact.artifact import load
 from compress.cli import main
 from compress.engine import steps
-from compress.engine.kept_results import SO_FAR
+from compress.engine.kept_results import SO_FAR, measured_from
 from compress.engine.pipeline import run_recipe
 from compress.engine.preflight import result_name
 from compress.recipe import parse_recipe
@@ -206,7 +208,7 @@ def test_the_teacher_answers_once_for_all_runs_on_the_same_examples(scene, monke
     assert "teacher" in asked
 
 
-@pytest.mark.parametrize("change", ["margin: 0.02, ", "another processor", "an export", "predictions"])
+@pytest.mark.parametrize("change", ["margin: 0.02, ", "another processor", "an export", "predictions", "groups"])
 def test_a_measurement_of_something_else_is_made_anew(scene, monkeypatch, change):
     measured = []
     together = "compress.engine.pipeline.measure_together"
@@ -216,6 +218,10 @@ def test_a_measurement_of_something_else_is_made_anew(scene, monkeypatch, change
         recipe = RECIPE.replace("agreement: 0.0", "agreement: 0.1")
     elif change == "predictions":
         (scene / "out" / "results" / "onnx" / "predictions.jsonl").write_text("")
+    elif change == "groups":
+        file = scene / "data" / "test.jsonl"
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        file.write_text("".join(json.dumps(row | {"group": str(n // 3)}) + "\n" for n, row in enumerate(rows)))
     elif change == "another processor":
         monkeypatch.setattr("compress.engine.kept_results.cpu_name", lambda: "another processor")
     else:
@@ -223,6 +229,30 @@ def test_a_measurement_of_something_else_is_made_anew(scene, monkeypatch, change
     assert resume(scene, recipe) == 0
     assert resume(scene, recipe) == 0
     assert measured == [1]
+
+
+def test_another_text_of_an_own_metric_is_another_measurement(scene, monkeypatch):
+    monkeypatch.syspath_prepend(str(scene))
+    text = "def own_cost(y_true, y_pred):\n    return -{} * float((y_true != y_pred).mean())\n"
+    (scene / "own_cost_of_a_test.py").write_text(text.format(1))
+    recipe = RECIPE.replace("max_length: 32", 'max_length: 32, metric: "own_cost_of_a_test:own_cost"')
+    recipe = recipe.replace("baseline: true", "baseline: false").replace("[distill.logits: {alpha: 0.9}]", "[]")
+    first = run_recipe(parse_recipe(recipe), scene / "costs").results[0]
+    (scene / "own_cost_of_a_test.py").write_text(text.format(50))
+    importlib.reload(importlib.import_module("own_cost_of_a_test"))
+    second = run_recipe(parse_recipe(recipe), scene / "costs", resume=True).results[0]
+    assert first.score < 0
+    assert second.score == pytest.approx(50 * first.score)
+
+
+def test_thresholds_that_were_chosen_otherwise_make_another_model():
+    task = tiny_task("multilabel")
+    model = tiny_taskmodel("bert", task.spec)
+    thresholds = [(0.5,) * len(task.spec.labels), (0.4,) * len(task.spec.labels)]
+    low, high = (replace(model, task=task.spec.model_copy(update={"thresholds": each})) for each in thresholds)
+    assert low.digest == high.digest
+    assert measured_from([low]) != measured_from([high])
+    assert measured_from([low]) == measured_from([replace(low)])
 
 
 @pytest.mark.parametrize("old", ["export: [onnx: {int8: true, agreement: 0.0}]"])
