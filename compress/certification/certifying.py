@@ -131,8 +131,17 @@ def certify(
         ("--model", where),
         *(("--teacher", at) for one in teachers for at in folders_of(one)),
     ]
-    named += [("--data", recipe.task.data)] if recipe.task is not None and recipe.task.data else []
+    named += [("--data", place) for place in _data_of(recipe)]
     return Certified(out, said, signed, tuple(str(word) for pair in named for word in pair))
+
+
+def _data_of(recipe: Recipe) -> list[str]:
+    """Return the one place from which the data of a recipe can be read again; none if its files lie here and there."""
+    if recipe.task is None or recipe.task.data:
+        return [recipe.task.data] if recipe.task is not None and recipe.task.data else []
+    files = list((recipe.task.files or {}).values())
+    folders = {str(Path(file).parent) for file in files}
+    return files if len(files) == 1 else sorted(folders) if len(folders) == 1 else []
 
 
 def _candidate(folder: Path, model: str | None, index: IndexForm | None) -> tuple[Recipe, str, Result]:

@@ -201,6 +201,7 @@ def _provenance(looked: Looked) -> dict[str, Any]:
     told = {
         "recipe": plain,
         "task": {name: value for name, value in plain["task"].items() if name != "data"},
+        "only_files": plain["task"].get("data") is None,
         "keep_labels": recipe.teacher is not None and recipe.teacher.finetune is not None,
         "split": "auto" if block is None else block.split,
         "select": "auto" if block is None else block.select,

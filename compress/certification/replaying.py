@@ -116,9 +116,15 @@ def roles_of(contents: Contents, data: str | Path) -> Roles:
     from eval.files.typed_json import typed
 
     told = contents.provenance
-    block = dict(told.get("task") or {}) | {"data": str(data)}
-    if isinstance(block.get("files"), dict):  # wherever they lay, here they are in the folder that was given
-        block["files"] = {split: str(Path(data) / Path(str(name)).name) for split, name in block["files"].items()}
+    block = dict(told.get("task") or {})
+    files, place = block.get("files"), Path(data)
+    if isinstance(files, dict) and len(files) == 1 and place.is_file():
+        block["files"] = dict.fromkeys(files, str(place))
+    elif isinstance(files, dict):  # wherever they lay, here they are in the folder that was given, or beside the file
+        folder = place.parent if place.is_file() else place
+        block["files"] = {split: str(folder / Path(str(name)).name) for split, name in files.items()}
+    if not told.get("only_files"):
+        block["data"] = str(data)
     task = typed(block, TaskBlock, "provenance.json: task", "the certificate says how its data was read")
     seed, keep = told.get("seed"), told.get("keep_labels")
     read: Task = task.load(seed if isinstance(seed, int) else 13, bool(keep))

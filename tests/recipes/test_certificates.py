@@ -174,6 +174,22 @@ def test_looks_of_an_evaluation_and_of_a_run_whose_steps_are_taken_over_are_cert
         certify(wider.folder, tmp_path / "wider.cert", model="onnx-int8")
 
 
+def test_data_of_one_file_is_found_again_and_nothing_beside_it_is_read(scene, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    task = tiny_task("classification", examples=90)
+    write_data(replace(task, splits={"films": task.train, "test": task.test}), tmp_path / "d")
+    text = (scene / "recipe.yaml").read_text().replace("stress: true, ", "")
+    recipe = parse_recipe(text)
+    files = {"train": "d/films.jsonl"}
+    recipe = recipe.model_copy(update={"task": recipe.task.model_copy(update={"data": None, "files": files})})
+    done = run_recipe(recipe, tmp_path / "run")
+    certified = certify(done.folder, tmp_path / "model.cert", model="onnx-int8")
+    assert certified.checked_with[-2:] == ("--data", "d/films.jsonl")
+    for data in ("d/films.jsonl", "d"):
+        report = recheck(certified.file, model=done.exports["onnx-int8"], teacher=scene / "teacher", data=data, level=2)
+        assert report.word == Word.VALID, report
+
+
 def test_a_selection_is_refused(copied):
     file = copied / "results" / "onnx-int8" / "result.json"
     values = json.loads(file.read_text())
