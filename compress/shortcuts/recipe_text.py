@@ -119,8 +119,8 @@ def known_classes(data: str, kind: str) -> int | None:
         values = [row.values.get(usual_column(asked.truth, row.values) or "") for row in read(file)]
     except UserError:
         return None  # 'compress check' says what is wrong with it
-    found = {label for value in values for label in (value if isinstance(value, list) else [value])} - {None}
-    return len(found) or None
+    several = (value if isinstance(value, list | Mapping) else [value] for value in values if value is not None)
+    return len({str(label) for labels in several for label in labels}) or None
 
 
 def _training_file(data: str) -> Path | None:

@@ -51,6 +51,7 @@ MODULES = (
     "compress.student.student",
     "compress.testing",
     "compress.testing.battery",
+    "eval.data.arguments",
     "eval.attribution.agreement_rows",
     "eval.certificate.canonical",
     "eval.cost.size",
