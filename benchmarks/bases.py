@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compress.export.runtime.manifest import sha256
+from eval.files.home import home
 from eval.files.writing import atomic_folder, exclusive
-from teachers.home import home
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def measure(
         raise UserError(*problems)
     result = once(model.name, partial(_answered, model, model.name, task, examples, split, batch_size, seed))
     kept = kept_of(result)
-    role, chosen_on = role_of(examples.digest, model, against, split)
+    role, chosen_on = role_of(examples, model, against, split, task.spec.kind)
     result = result.model_copy(update={"role": role, "chosen_on": chosen_on})
     parts = groups(task.spec, model.encoder, examples)
     rows: list[LatencyRow] = []

@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from eval.errors import did_you_mean
+from eval.files.home import home
 from eval.files.writing import atomic_folder, exclusive
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
 from teachers.anatomy.families import FAMILIES
-from teachers.home import home
 from teachers.pretraining.settings import NetworkBlock, TokenizerBlock
 
 VERSION = 1

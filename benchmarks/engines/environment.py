@@ -42,8 +42,8 @@ class Environment:
         """
         if not self.name:
             return sys.executable
+        from eval.files.home import home
         from eval.files.writing import exclusive
-        from teachers.home import home
 
         folder = home() / "environments" / self.name
         made_of = "\n".join((sys.version, *site.getsitepackages(), *self.requirements))

@@ -16,9 +16,9 @@ from compress.augment.rule import Rule
 from compress.augment.text_files import read_unlabelled
 from eval.errors import CompressError
 from eval.files.full_disk import full_disk
+from eval.files.home import home
 from eval.files.writing import atomic_file
 from eval.task import Example, Examples, TaskSpec
-from teachers.home import home
 
 logger = logging.getLogger("compress.augment")
 

@@ -77,7 +77,7 @@ def extras() -> dict[str, tuple[str, str]]:
 def diagnosis() -> dict[str, Any]:
     """Return everything ``compress doctor`` says, as plain JSON."""
     from eval.cost.machine import machine
-    from teachers.home import home
+    from eval.files.home import home
 
     here = machine(accelerator=True)
     folder = home()

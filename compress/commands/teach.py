@@ -80,7 +80,7 @@ def teach(
         raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
 
     from compress.engine.tracked_run import tracked
-    from teachers.home import home
+    from eval.files.home import home
 
     with tracked(wanted, home()):
         kept = _teach(wanted, wanted.teacher, shape, out)

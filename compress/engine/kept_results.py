@@ -17,9 +17,9 @@ from compress.engine.preflight import result_name
 from compress.engine.run_folder import RESULTS
 from eval.cost.machine import cpu_name
 from eval.errors import UserError
+from eval.files.home import home
 from eval.files.typed_json import json_digest
 from eval.result import RESULT_FILE, Result
-from teachers.home import home
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import TaskModel
 

@@ -47,6 +47,7 @@ from eval.measurement import scored_examples
 from eval.metrics.own_metric import OwnMetric
 from eval.naming import public_name
 from eval.progress.stages import stage, whole
+from eval.proof.known_examples import remember
 from eval.ranking.indexed import indexed
 from eval.result import Result
 from teachers.taskmodel import TaskModel
@@ -129,6 +130,9 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False, reuse: 
 def _carried_out(recipe: Recipe, prepared: Prepared, out: Path, earlier: Path | None) -> Run:
     for note in prepared.roles.notes if prepared.roles is not None else ():
         logger.info("data: %s", note)
+    if prepared.task is not None:
+        used = prepared.inputs
+        remember(prepared.task.spec.kind, used.train, used.validation, used.calibration, prepared.task.select)
     artifact = run(recipe, prepared.student, prepared.inputs, folder=out / STEPS, dry_run_first=False, reuse=earlier)
     artifact = replace(artifact, name=recipe.name, folder=out / MODEL)
     save_result(artifact, out)

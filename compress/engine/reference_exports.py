@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from compress.engine.provenance import export_made_from
 from eval.errors import CompressError, UserError
+from eval.files.home import home
 from eval.files.typed_json import json_digest
 from eval.files.writing import exclusive
 from eval.kinds.kind_registry import kind_of
 from eval.progress.stages import under_way
-from teachers.home import home
 
 if TYPE_CHECKING:
     from compress.export.runtime.answering import Runtime

@@ -1,42 +1,61 @@
-"""The role of a score: final, or of a selection, since something of the model was chosen on the very same examples."""
+"""The role of a score: final, or of a selection, since something of the model was chosen on the same examples."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
+
+from eval.proof.known_examples import met
+from eval.task import Examples
 
 Role = Literal["final", "selection"]
 APART = ("train", "select")
 """Splits that train or choose: no score on them is final, whatever was drawn from them, and whatever a model says."""
 
 
-def role_of(digest: str, model: Any, reference: Any = None, split: str = "") -> tuple[Role, dict[str, str]]:
-    """Return the role of a model's score, and what was chosen on these very examples.
+SHARED = 0.05
+"""Share of the examples from which on a set that trained or chose makes a score one of a selection. Official splits of
+many data sets repeat a few examples; their certificate counts them."""
+
+
+def role_of(
+    examples: Examples, model: Any, reference: Any = None, split: str = "", kind: str | None = None
+) -> tuple[Role, dict[str, str]]:
+    """Return the role of a model's score, and what was chosen on these examples, or on many of them.
 
     A model says what it was chosen on as ``chosen_on``: what was chosen -> ``Examples.digest`` of the examples that
-    chose it, those that trained it included. One that says nothing is believed.
+    chose it, those that trained it included. One that says nothing is believed. A set that shares more than ``SHARED``
+    of the examples is recognised where its examples are known (``eval.proof.known_examples``).
 
     Args:
-        digest: ``Examples.digest`` of the examples that are answered.
+        examples: Those that are answered.
         model: A predictor, or its result.
         reference: What it is compared with, likewise.
         split: Name of the split that they are.
+        kind: Kind of task; without it only the very same set is recognised.
 
     Returns:
         The role, and what was chosen -> the digest.
 
     Examples:
+        >>> from eval.task import Examples
         >>> class Model:
-        ...     name, chosen_on = "small", {"best epoch": "3f", "export gate": "a0"}
-        >>> role_of("a0", Model())
-        ('selection', {'export gate': 'a0'})
-        >>> role_of("77", Model())
+        ...     name, chosen_on = "small", {"export gate": Examples([{"text": "a warm film"}]).digest}
+        >>> role_of(Examples([{"text": "a warm film"}]), Model())[0]
+        'selection'
+        >>> role_of(Examples([{"text": "a dull film"}]), Model())
         ('final', {})
     """
-    found = {what: used for what, used in _said(model).items() if used == digest}
+    said = _said(model)
     if reference is not None:
-        found |= {f"{what}, {reference.name}": used for what, used in _said(reference).items() if used == digest}
+        said |= {f"{what}, {reference.name}": used for what, used in _said(reference).items()}
+    found = {what: used for what, used in said.items() if used == examples.digest}
+    if kind is not None:
+        for what, used in said.items():
+            shared = () if what in found else met(kind, examples, used)
+            if len(shared) > SHARED * len(examples):
+                found[f"{what} on {len(shared):,} of the {len(examples):,}"] = used
     if split in APART:
-        found |= {f"the split {split}": digest}
+        found |= {f"the split {split}": examples.digest}
     return ("selection" if found else "final"), found
 
 

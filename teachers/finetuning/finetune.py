@@ -18,7 +18,9 @@ from pydantic import BaseModel, ConfigDict
 
 from eval.data.loading import Task
 from eval.errors import CompressError, UserError
+from eval.files.home import home
 from eval.files.typed_json import read_typed
+from eval.proof.known_examples import remember
 from eval.task import Examples
 from teachers.adapters.adapter_block import AdapterBlock
 from teachers.adapters.installing import install
@@ -30,7 +32,6 @@ from teachers.finetuning.auxiliary_lm import VERSION as AUXILIARY_LM
 from teachers.finetuning.auxiliary_lm import WithLanguageModel
 from teachers.finetuning.frozen_features import kept_features
 from teachers.finetuning.strategies import clashes
-from teachers.home import home
 from teachers.losses.catalogue import NamedLoss, named
 from teachers.losses.task_loss import TaskLoss
 from teachers.renamed import recorded
@@ -103,6 +104,7 @@ def finetune(
     if "encoder" in training.freeze:  # once the pooler was frozen with it
         identity["pooler"] = "trained"
     folder = kept_place(f"{task.spec.kind}-", identity, model)
+    remember(task.spec.kind, task.train, task.select)
     student = replace(model, name=name)
     base_chosen = {f"{what}, base": digest for what, digest in model.chosen_on.items()}
     before = {"chosen_on": base_chosen} if base_chosen else {}

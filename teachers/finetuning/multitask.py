@@ -13,6 +13,8 @@ from typing import Any
 
 from eval.data.loading import Task
 from eval.errors import UserError
+from eval.files.home import home
+from eval.proof.known_examples import remember
 from teachers.anatomy.encoder import share_encoder
 from teachers.finetuning.finetune import (
     FACTS,
@@ -24,7 +26,6 @@ from teachers.finetuning.finetune import (
     task_identity,
     training_identity,
 )
-from teachers.home import home
 from teachers.losses.catalogue import NamedLoss
 from teachers.losses.loss import Objective
 from teachers.losses.task_loss import TaskLoss
@@ -147,6 +148,8 @@ def finetune_together(
     identity = {"together": VERSION, "lessons": list(training_tasks.items()), **training_identity(training, seed)}
     key = key_of(identity)
     folder = home() / "teachers" / f"together-{key}"
+    for task in tasks.values():
+        remember(task.spec.kind, task.train, task.select)
 
     def teach(working: Path) -> list[dict[str, Any]]:
         logger.info("training teachers %s in %s", key, folder)

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from eval.data.sources import Source, find_sources
 from eval.errors import UserError
+from eval.files.home import home
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import embedding_parts, family_of, mixes_neighbours, model_inputs, new_config
 from teachers.anatomy.families import FAMILIES
 from teachers.anatomy.forms.linear_form import LinearAuto
-from teachers.home import home
 from teachers.pretraining.inputs import check_inputs
 from teachers.pretraining.objectives.prefix_lm import TYPES
 from teachers.pretraining.settings import NetworkBlock, Pretraining

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from eval.data.sources import Source, find_sources
 from eval.errors import UserError
+from eval.files.home import home
 from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import kind_of
 from eval.naming import without_paths
@@ -32,7 +33,6 @@ from teachers.anatomy.encoder import (
 )
 from teachers.anatomy.pooling import FIELD as POOLING
 from teachers.file_digests import config_values, has_config
-from teachers.home import home
 from teachers.pretraining.earlier_heads import HEADS, earlier_heads
 from teachers.pretraining.inputs import check_inputs, digests, given_sources
 from teachers.pretraining.network import (

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from eval.errors import UserError
+from eval.files.home import home
 from eval.files.writing import exclusive
 from eval.inference import Answer, predict
 from eval.kinds.kind_registry import kind_of
@@ -24,7 +25,6 @@ from teachers.anatomy.encoder import attention_width, has_plain_attention, shape
 from teachers.anatomy.head_bias import score_bias
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.file_digests import config_values
-from teachers.home import home
 from teachers.number_format import Precision, mixed_precision
 from teachers.signals.cached_reader import CachedReader, write_signals
 from teachers.signals.hooks import NOTHING, Signals, SignalSpec

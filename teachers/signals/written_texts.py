@@ -11,11 +11,11 @@ from pathlib import Path
 
 from eval.encoding import TextEncoder
 from eval.errors import UserError
+from eval.files.home import home
 from eval.files.writing import exclusive
 from eval.inference import batches_for
 from eval.progress.stages import counted
 from eval.task import Examples
-from teachers.home import home
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import TaskModel
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eval.files.home import home
 from eval.files.writing import atomic_folder
-from teachers.home import home
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

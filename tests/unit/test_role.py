@@ -10,9 +10,11 @@ from compress.artifact.artifact import Artifact
 from compress.artifact.record import Record, choices
 from compress.testing.tiny import tiny_task, tiny_taskmodel
 from eval.measurement import measure, pair
+from eval.proof.known_examples import met, remember
 from eval.proof.role import role_of
 from eval.report.card import model_card
 from eval.report.console import to_text
+from eval.task import Examples
 from teachers.finetuning.finetune import finetune
 from teachers.training.config import Training
 
@@ -22,24 +24,53 @@ class Said:
         self.name, self.chosen_on = name, chosen_on
 
 
+def examples_of(*numbers):
+    return Examples([{"text": f"film {number}", "label": "good"} for number in numbers])
+
+
+A, B, C = examples_of(1, 2, 3), examples_of(4, 5), examples_of(6)
+
+
 def test_a_model_that_says_nothing_is_believed():
-    assert role_of("a0", object()) == ("final", {})
+    assert role_of(A, object()) == ("final", {})
 
 
 def test_what_was_chosen_on_these_examples_is_named_of_both_sides():
-    model, teacher = Said("small", gate="a0", epoch="77"), Said("teacher", epoch="a0", training="12")
-    assert role_of("a0", model, teacher) == ("selection", {"gate": "a0", "epoch, teacher": "a0"})
-    assert role_of("12", model, teacher) == ("selection", {"training, teacher": "12"})
-    assert role_of("3f", model, teacher) == ("final", {})
+    model = Said("small", gate=A.digest, epoch="77")
+    teacher = Said("teacher", epoch=A.digest, training=B.digest)
+    assert role_of(A, model, teacher) == ("selection", {"gate": A.digest, "epoch, teacher": A.digest})
+    assert role_of(B, model, teacher) == ("selection", {"training, teacher": B.digest})
+    assert role_of(C, model, teacher) == ("final", {})
 
 
 @pytest.mark.parametrize("split", ["train", "select"])
 def test_what_trains_or_chooses_reports_nothing_final(split):
     """Calibration on a part of ``train`` leaves the digest of that part alone."""
-    assert role_of("a0", Said("small", calibration="a part"), split=split) == (
+    assert role_of(A, Said("small", calibration="a part"), split=split) == (
         "selection",
-        {f"the split {split}": "a0"},
+        {f"the split {split}": A.digest},
     )
+
+
+def test_examples_that_trained_are_recognised_among_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path))
+    trained, few = examples_of(*range(60)), examples_of(*range(58, 158))
+    many = Examples([{**example, "label": "bad"} for example in examples_of(*range(50, 150))])
+    model = Said("teacher", training=trained.digest)
+    assert role_of(many, model, kind="classification") == ("final", {}), "another machine knows nothing of them"
+    remember("classification", trained, None, Examples(()))
+    found = {"training on 10 of the 100": trained.digest}
+    assert role_of(many, model, kind="classification") == ("selection", found), "whatever their labels are"
+    assert role_of(few, model, kind="classification") == ("final", {}), "official splits repeat a few, too"
+    assert met("classification", few, trained.digest) == (0, 1)
+
+
+def test_a_disk_that_refuses_is_no_error(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "file"))
+    remember("classification", A)
+    assert "examples are not remembered" in caplog.text
+    assert met("classification", A, A.digest) == ()
 
 
 def record(technique, **values):

@@ -1,4 +1,4 @@
-"""Where teachers and caches live outside of the repository."""
+"""The folder for teachers, caches and what is remembered from run to run: ``COMPRESS_HOME``."""
 
 from __future__ import annotations
 
