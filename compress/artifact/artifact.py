@@ -243,8 +243,7 @@ def load_model(
     if not is_artifact(source):
         prepare(source)
         found = load_taskmodel(source, task, seed=seed, accept_incomplete=accept_incomplete)
-        made_for = (found.model.config.architectures or ["a model without a head"])[0]
-        if not new_head and not made_for.endswith(kind_of(found.task.kind).head):
+        if not new_head and (made_for := made_without_head(found)):
             raise UserError(_headless(source, made_for, found.task.kind))
         return found
     artifact = load(source)
@@ -257,6 +256,20 @@ def load_model(
     task = as_said(str(source), artifact.model.config, task)
     task = keeping_thresholds(in_own_order(str(source), artifact.model.config, task), artifact.task)
     return replace(artifact, task=task)
+
+
+def made_without_head(model: TaskModel) -> str:
+    """Return what a loaded model was made for, where its head is random as yet; empty if it was trained.
+
+    Of models that predict words nothing is said: their classes have many names, and their heads come with the base.
+    """
+    kind = kind_of(model.task.kind)
+    if kind.truth is None or kind.writes:
+        return ""
+    if isinstance(model, Artifact):
+        return "a model for another kind of task" if model.lineage[-1].technique == HEAD else ""
+    made_for = (model.model.config.architectures or ["a model without a head"])[0]
+    return "" if made_for.endswith(kind.head) else made_for
 
 
 def _headless(source: str | Path, made_for: str, kind: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compress.artifact.artifact import load, load_model
+from compress.artifact.artifact import load, load_model, made_without_head
 from compress.artifact.store import is_artifact
 from compress.engine.baseline import BASELINE, without_teacher
 from compress.engine.beside_scores import unattributed
@@ -24,6 +24,7 @@ from eval.errors import UserError
 from eval.inference import predict
 from eval.kinds.kind_registry import kind_of
 from eval.measurement import scored_examples
+from eval.naming import public_name
 from teachers.training.tracking import tracker_problems
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ def _evaluate_problems(
     reference: Predictor | None = None
     if block.against == "teacher":
         reference = None if prepared is None else prepared.reference
+        yield from _headless(recipe, prepared)
         yield from _uncovered(task, roles.report, prepared)
     elif block.against != "none":
         try:
@@ -140,6 +142,20 @@ def _evaluate_problems(
     yield from _index_problems(block, made)
     if block.baseline and prepared is not None and made is not None:  # else the steps' own problems say it
         yield from ((("evaluate", "baseline"), f"evaluate.baseline: {one}") for one in _baseline(recipe, prepared))
+
+
+def _headless(recipe: Recipe, prepared: Prepared | None) -> Iterator[Found]:
+    """Find teachers that are to be compared with, and whose head nobody trains."""
+    block = recipe.teacher
+    if block is None or prepared is None or any((block.finetune, block.pretrain, block.new, block.shape)):
+        return
+    for source, model in zip(block.models, prepared.teachers, strict=False):
+        if made_for := made_without_head(model):
+            yield (
+                ("teacher", "model"),
+                f"teacher.model: {public_name(source)} is {made_for}, without a trained head for {model.task.kind}, so "
+                "its answers are random; add finetune: {epochs: 3}, or evaluate: {against: none} if it gives layers",
+            )
 
 
 def _model_problems(block: EvaluateBlock, task: Task, models: Sequence[Predictor]) -> Iterator[Found]:

@@ -289,9 +289,10 @@ def _queries(kind: KindName, chance: random.Random, split: str, examples: int) -
     texts = [f"{person} lives in {place} and likes the {THINGS[at % 7]} ." for at, (person, place) in enumerate(whose)]
     corpus = Corpus([f"{person}-{place}" for person, place in whose], texts)
     found: list[Example] = []
+    word = {"train": "very ", "validation": "quite "}.get(split, "")  # no query stands in two splits
     for number in range(examples):
         person, place = chance.choice(whose)
-        query: dict[str, Any] = {"id": f"{split}-{number}", "text": f"{person} is in {place}", "corpus": corpus}
+        query: dict[str, Any] = {"id": f"{split}-{number}", "text": f"{person} is {word}in {place}", "corpus": corpus}
         if kind == "reranking":
             query["candidates"] = [f"{one}-{other}" for one, other in whose if one == person or other == place]
         found.append({**query, "relevant": {f"{person}-{place}": 1}})

@@ -222,7 +222,7 @@ def group_of(kind: str, example: Example) -> str:
     """Return what an example has in common with those that must be on its side: its group, else what is read."""
     asked = kind_of(kind)
     group = example.get("group") or asked.group_of(example)
-    read = {name: value for name, value in example.items() if name not in asked.gold}
+    read = {name: value for name, value in example.items() if name not in asked.gold and name != "id"}
     return json.dumps(read if group is None else ["group", group], sort_keys=True, ensure_ascii=False)
 
 
