@@ -62,7 +62,8 @@ def open_model(
         threads: Threads of one product of an export; by default its own.
 
     Raises:
-        UserError: If it is none of these, does not answer the task, or has no 8-bit products to emulate.
+        UserError: If it is none of these, does not answer the task, has no trained head for it, or no 8-bit products to
+            emulate.
     """
     if arithmetic is not None and not is_export(source):
         raise UserError(
@@ -79,10 +80,10 @@ def open_model(
             return Runtime(source, threads, name=name, spinning=False)  # other models are timed beside it
         except ExportError as error:
             raise UserError(*str(error).splitlines()) from error
-    from compress.artifact.artifact import Artifact
+    from compress.artifact.artifact import load_model
 
-    artifact = Artifact.from_pretrained(source, task, accept_incomplete=accept_incomplete)
-    return artifact if name is None else replace(artifact, name=name)
+    found = load_model(source, task, accept_incomplete=accept_incomplete, new_head=task is None)
+    return found if name is None else replace(found, name=name)
 
 
 def spec_of(model: Any) -> TaskSpec:
