@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pandas
 import pytest
 from accelerate import tracking
 
-import compress.shortcuts.distilling as distilling
 import compress.shortcuts.optimizing as module
+import compress.shortcuts.own_folder as own_folder
 from compress import Artifact, optimize, recheck, shrink
 from compress.cli import main
 from compress.export import tune
@@ -68,23 +69,27 @@ def test_a_csv_with_other_names_by_the_command(tmp_path, capsys, caplog, noteboo
     with caplog.at_level(logging.INFO):
         flags = ["--agreement", "0.5", "--track", "notebook"]
         assert main(["optimize", "m", "--data", "reviews.csv", *flags, "--json"]) == 0
-    assert ("project", "m") in notebook.told
+    assert ("project", "m-optimized") in notebook.told
     assert curve(notebook.told, "results/fastest/accuracy")
     told = json.loads(capsys.readouterr().out)
     out = tmp_path / "runs" / "m-optimized"
-    assert told["export"] == "runs/m-optimized/run/fastest"
+    assert told["export"] == "runs/m-optimized/fastest"
     assert "found text = sentence, label = sentiment" in caplog.text
     assert [result["name"] for result in told["results"]] == ["teacher", "fastest", "teacher, onnx"]
     assert {result["role"] for result in told["results"]} == {"final"}
     assert any(note.startswith("validation is the only split with labels") for note in told["notes"])
-    assert any(note.startswith("Use runs/m-optimized/run/fastest: onnx ") for note in told["notes"])
+    assert any(note.startswith("Use runs/m-optimized/fastest: onnx ") for note in told["notes"])
     following = (
         "Next, for about twice the speed again: compress distill m --data reviews.csv --layers 1, which needs about"
     )
     assert any(note.startswith(following) for note in told["notes"])
     assert (out / "run" / "report.html").is_file()
     assert recheck(out / "model.cert", level=1).word is Word.VALID
-    assert (out / "run" / "fastest" / "README.md").read_text().count("ertified on") == 1
+    for export in (out / "fastest", out / "run" / "fastest"):
+        assert (export / "README.md").read_text().count("ertified on") == 1
+    assert recheck(out / "model.cert", model=out / "fastest", level=2).word is not Word.OTHER_MODEL
+    network = next(out.glob("run/fastest/*.onnx")).name
+    assert (out / "fastest" / network).samefile(out / "run" / "fastest" / network), "it takes no room twice"
     assert main(["optimize", "m", "--data", "reviews.csv", "--agreement", "0.5"]) == 0  # nothing is made again
     assert "certificate: runs/m-optimized/model.cert" in capsys.readouterr().out
 
@@ -98,7 +103,7 @@ def test_a_frame_and_a_model_of_the_trainer_models(tmp_path, family):
     frame = pandas.DataFrame({"Review": [row["text"] for row in rows], "y": [row["label"] for row in rows]})
     done = optimize("m", frame, text="Review", out="out", agreement=0.5)
     assert "labels: bad = LABEL_0, good = LABEL_1 (in alphabetical order; the model names none)" in done.notes
-    assert done.export == tmp_path.__class__("out/run/fastest")
+    assert done.export == tmp_path.__class__("out/fastest")
     assert recheck(done.certificate, level=1).word is Word.VALID
     assert done.chosen.milliseconds > 0
     assert any("compress.shrink('m', data, text='Review', layers=1), which" in note for note in done.notes)
@@ -165,8 +170,7 @@ def not_run(monkeypatch):
     def run(recipe, folder, *, resume):
         raise SeenError(recipe)
 
-    for shortcut in (distilling, module):
-        monkeypatch.setattr(shortcut, "run_recipe", run)
+    monkeypatch.setattr(own_folder, "run_recipe", run)
 
 
 @pytest.mark.usefixtures("not_run")
@@ -177,6 +181,93 @@ def test_the_recipe_of_a_distillation_is_tracked_and_kept_without(tmp_path):
             shrink("m", rows, layers=1, track=given)
         assert raised.value.args[0].trackers == seen
     assert "track" not in (tmp_path / "runs" / "m-1l" / "recipe.yaml").read_text()
+
+
+def begin(out):
+    """Make as if a run had begun that ``distill`` wrote the recipe of."""
+    (out / "run").mkdir()
+    shutil.copy(out / "recipe.yaml", out / "run")
+
+
+@pytest.mark.usefixtures("not_run")
+def test_data_of_a_call_that_ran_nothing_is_replaced_and_else_is_kept(tmp_path):
+    rows, out = model(tmp_path / "m"), tmp_path / "runs" / "m-1l"
+
+    def call(rows):
+        with pytest.raises((SeenError, UserError)) as raised:
+            shrink("m", rows, layers=1)
+        return raised.value
+
+    assert isinstance(call(rows), SeenError)
+    (out / "data" / ".DS_Store").write_bytes(b"\xff\xfe")
+    (out / "data" / "notes.txt").write_bytes(b"\xff\xfe")
+    assert isinstance(call(rows), SeenError), "files that were not written are not compared"
+    said = "holds other data, which was not written by an earlier call; name another folder with --out (in Python: out)"
+    assert str(call(rows[2:])) == f"runs/m-1l/data: {said}"
+    (out / "data" / "notes.txt").unlink()
+    assert isinstance(call(rows[2:]), SeenError)
+    assert sum(len(file.read_text().splitlines()) for file in (out / "data").glob("*.jsonl")) == len(rows) - 2
+    begin(out)
+    assert str(call(rows)).startswith("runs/m-1l/data: holds other data, from an earlier call whose run is beside it;")
+    shutil.rmtree(out / "run")
+    (out / "data" / "train.jsonl").write_text("{}\n")
+    assert str(call(rows)) == f"runs/m-1l/data: {said}", "what the user changed is not written over"
+
+
+@pytest.mark.usefixtures("not_run")
+def test_a_recipe_that_was_changed_is_not_written_over(tmp_path):
+    rows, file = model(tmp_path / "m"), tmp_path / "runs" / "m-1l" / "recipe.yaml"
+
+    def call(**how):
+        with pytest.raises((SeenError, UserError)) as raised:
+            shrink("m", rows, layers=1, **how)
+        return raised.value
+
+    assert isinstance(call(margin=0.02), SeenError)
+    first = file.read_text()
+    assert "# compress run runs/m-1l/recipe.yaml --out runs/m-1l-2      writes" in first
+    assert isinstance(call(), SeenError), "no run was made of it"
+    assert file.read_text() == first.replace("margin: 0.02", "margin: 0.01")
+    file.write_text(f"# mine\n{file.read_text()}")
+    assert isinstance(call(), SeenError)
+    assert file.read_text().startswith("# mine\n")
+    changed = file.read_text().replace("seed: 13", "seed: 14")
+    file.write_text(changed)
+    (tmp_path / "runs" / "m-1l-2").mkdir()
+    assert str(call()) == (
+        "runs/m-1l/recipe.yaml: has other settings and was not left so by an earlier call, so it is not written over; "
+        "run it by 'compress run runs/m-1l/recipe.yaml --out runs/m-1l-3', or name another folder with --out "
+        "(in Python: out)"
+    )
+    assert file.read_text() == changed
+    file.unlink()
+    assert isinstance(call(), SeenError)
+    begin(file.parent)
+    kept = file.read_text()
+    assert "runs/m-1l/run: holds a run of another recipe" in str(call(quick=True))
+    assert file.read_text() == kept
+
+
+def test_the_recipe_of_an_export_is_not_called_like_another_result(tmp_path, not_run):
+    rows = model(tmp_path / "teacher")
+    with pytest.raises(SeenError) as raised:
+        optimize("teacher", rows)
+    assert raised.value.args[0].name == "teacher-optimized"
+
+
+def test_where_a_folder_has_no_name_the_next_run_has_one(tmp_path):
+    folder = own_folder.OwnFolder(Path())
+    assert folder.beside() == tmp_path.with_name(f"{tmp_path.name}-2")
+
+
+def test_an_export_is_reached_where_the_disk_has_no_links(tmp_path, monkeypatch):
+    def refuse(source, place):
+        raise OSError
+
+    monkeypatch.setattr(own_folder.os, "link", refuse)
+    (tmp_path / "file").write_text("kept")
+    own_folder._linked(str(tmp_path / "file"), str(tmp_path / "other"))
+    assert (tmp_path / "other").read_text() == "kept"
 
 
 @pytest.mark.usefixtures("not_run")
@@ -212,6 +303,8 @@ def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch, notebook):
     assert main(["distill", "m", "--data", "r.csv", *flags]) == 0
     assert any(curve(notebook.told, name) for name in ("1-distill.best_of/loss", "1-distill.best_of/1/loss"))
     told = json.loads(capsys.readouterr().out)
+    again = "compress run runs/m-1l/recipe.yaml --out runs/m-1l-2"
+    assert told["notes"][-1].endswith(f"change it and run it again with: {again}")
     text = (tmp_path / told["recipe"]).read_text()
     assert "# A third of the layers or fewer: the first ones.\n" in text
     assert "student: {from: teacher, layers: [0]}" in text
@@ -224,6 +317,9 @@ def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch, notebook):
     assert any("106 train, 20 choose, 54 report" in note for note in told["notes"])
     assert any(note.startswith("106 examples are few: 5 epochs") for note in told["notes"])
     assert Artifact.from_pretrained(told["model"]).size().parameters < Artifact.from_pretrained("m").size().parameters
+    assert main([*again.split()[1:], "--json"]) == 0, "the command that was printed works"
+    assert main(["compare", "runs/m-1l", "runs/m-1l-2", "--json"]) == 0
+    assert main(["certify", "runs/m-1l", "--model", "fastest"]) == 0
     assert recheck(told["certificate"], level=1).word is Word.VALID
 
 
