@@ -105,11 +105,23 @@ def _task_for_model(spec: TaskSpec, data: Any, columns: Mapping[str, str], divid
         how["metric"] = known_metric(spec)
     if not kind_of(spec.kind).labelled:
         task, note = divide(load_task(spec.kind, data, **how))
-        return task, [note] if note else []
+        return task, [said for said in (_without_classifier(task), note) if said]
     found = load_task(spec.kind, data, **how)
     names, assumed = label_names(found.spec.labels, spec.labels)
     task, note = divide(load_task(spec.kind, data, labels=spec.labels, label_map=names, **how))
     return task, [said for said in (assumed, note) if said]
+
+
+def _without_classifier(task: Task) -> str:
+    """Return by what a model of vectors is judged where texts have a class, as for a classifier."""
+    kind = kind_of(task.spec.kind)
+    classes = any(kind.truth in example for split in task.splits.values() for example in split)
+    if not kind.vectors or task.spec.pair or not classes:
+        return ""
+    return (
+        "The model gives vectors and has no classifier, so it is judged by how often the nearest other text has the "
+        f"same label (metric: {task.spec.metric}); compress teach makes a classifier of it."
+    )
 
 
 def _json_lines(split: Examples) -> str:

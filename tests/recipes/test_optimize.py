@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,7 +73,7 @@ def test_a_csv_with_other_names_by_the_command(tmp_path, capsys, caplog, noteboo
     told = json.loads(capsys.readouterr().out)
     out = tmp_path / "runs" / "m-optimized"
     assert told["export"] == "runs/m-optimized/fastest"
-    assert "found text = sentence, label = sentiment" in caplog.text
+    assert "took column 'sentence' as text, column 'sentiment' as label" in caplog.text
     assert [result["name"] for result in told["results"]] == ["teacher", "fastest", "teacher, onnx"]
     assert {result["role"] for result in told["results"]} == {"final"}
     assert any(note.startswith("validation is the only split with labels") for note in told["notes"])
@@ -181,93 +180,6 @@ def test_the_recipe_of_a_distillation_is_tracked_and_kept_without(tmp_path):
             shrink("m", rows, layers=1, track=given)
         assert raised.value.args[0].trackers == seen
     assert "track" not in (tmp_path / "runs" / "m-1l" / "recipe.yaml").read_text()
-
-
-def begin(out):
-    """Make as if a run had begun that ``distill`` wrote the recipe of."""
-    (out / "run").mkdir()
-    shutil.copy(out / "recipe.yaml", out / "run")
-
-
-@pytest.mark.usefixtures("not_run")
-def test_data_of_a_call_that_ran_nothing_is_replaced_and_else_is_kept(tmp_path):
-    rows, out = model(tmp_path / "m"), tmp_path / "runs" / "m-1l"
-
-    def call(rows):
-        with pytest.raises((SeenError, UserError)) as raised:
-            shrink("m", rows, layers=1)
-        return raised.value
-
-    assert isinstance(call(rows), SeenError)
-    (out / "data" / ".DS_Store").write_bytes(b"\xff\xfe")
-    (out / "data" / "notes.txt").write_bytes(b"\xff\xfe")
-    assert isinstance(call(rows), SeenError), "files that were not written are not compared"
-    said = "holds other data, which was not written by an earlier call; name another folder with --out (in Python: out)"
-    assert str(call(rows[2:])) == f"runs/m-1l/data: {said}"
-    (out / "data" / "notes.txt").unlink()
-    assert isinstance(call(rows[2:]), SeenError)
-    assert sum(len(file.read_text().splitlines()) for file in (out / "data").glob("*.jsonl")) == len(rows) - 2
-    begin(out)
-    assert str(call(rows)).startswith("runs/m-1l/data: holds other data, from an earlier call whose run is beside it;")
-    shutil.rmtree(out / "run")
-    (out / "data" / "train.jsonl").write_text("{}\n")
-    assert str(call(rows)) == f"runs/m-1l/data: {said}", "what the user changed is not written over"
-
-
-@pytest.mark.usefixtures("not_run")
-def test_a_recipe_that_was_changed_is_not_written_over(tmp_path):
-    rows, file = model(tmp_path / "m"), tmp_path / "runs" / "m-1l" / "recipe.yaml"
-
-    def call(**how):
-        with pytest.raises((SeenError, UserError)) as raised:
-            shrink("m", rows, layers=1, **how)
-        return raised.value
-
-    assert isinstance(call(margin=0.02), SeenError)
-    first = file.read_text()
-    assert "# compress run runs/m-1l/recipe.yaml --out runs/m-1l-2      writes" in first
-    assert isinstance(call(), SeenError), "no run was made of it"
-    assert file.read_text() == first.replace("margin: 0.02", "margin: 0.01")
-    file.write_text(f"# mine\n{file.read_text()}")
-    assert isinstance(call(), SeenError)
-    assert file.read_text().startswith("# mine\n")
-    changed = file.read_text().replace("seed: 13", "seed: 14")
-    file.write_text(changed)
-    (tmp_path / "runs" / "m-1l-2").mkdir()
-    assert str(call()) == (
-        "runs/m-1l/recipe.yaml: has other settings and was not left so by an earlier call, so it is not written over; "
-        "run it by 'compress run runs/m-1l/recipe.yaml --out runs/m-1l-3', or name another folder with --out "
-        "(in Python: out)"
-    )
-    assert file.read_text() == changed
-    file.unlink()
-    assert isinstance(call(), SeenError)
-    begin(file.parent)
-    kept = file.read_text()
-    assert "runs/m-1l/run: holds a run of another recipe" in str(call(quick=True))
-    assert file.read_text() == kept
-
-
-def test_the_recipe_of_an_export_is_not_called_like_another_result(tmp_path, not_run):
-    rows = model(tmp_path / "teacher")
-    with pytest.raises(SeenError) as raised:
-        optimize("teacher", rows)
-    assert raised.value.args[0].name == "teacher-optimized"
-
-
-def test_where_a_folder_has_no_name_the_next_run_has_one(tmp_path):
-    folder = own_folder.OwnFolder(Path())
-    assert folder.beside() == tmp_path.with_name(f"{tmp_path.name}-2")
-
-
-def test_an_export_is_reached_where_the_disk_has_no_links(tmp_path, monkeypatch):
-    def refuse(source, place):
-        raise OSError
-
-    monkeypatch.setattr(own_folder.os, "link", refuse)
-    (tmp_path / "file").write_text("kept")
-    own_folder._linked(str(tmp_path / "file"), str(tmp_path / "other"))
-    assert (tmp_path / "other").read_text() == "kept"
 
 
 @pytest.mark.usefixtures("not_run")
