@@ -10,7 +10,7 @@ from compress.certification.contents_of_run import Looked, contents_of
 from compress.engine.claim_file import folders_of, read_claims
 from compress.engine.preflight import result_name
 from compress.engine.preparation import read_roles, teachers_of
-from compress.engine.run_folder import MODEL, PAGE, RECIPE_FILE, RESULTS
+from compress.engine.run_folder import MODEL, PAGE, RECIPE_FILE, RESULTS, run_in
 from compress.export.check.verification import verify
 from compress.export.runtime.manifest import MANIFEST, read_manifest
 from compress.export.targets.library import ExportError
@@ -82,7 +82,7 @@ def certify(
             those of a selection, the claim was moved afterwards, or a model was changed since.
         CompressError: The export does not pass its gate or is not verified.
     """
-    folder, out = Path(run), Path(out)
+    folder, out = run_in(Path(run), measured=True), Path(out)
     recipe, name, result = _candidate(folder, model, index)
     reference = _reference(folder, recipe, result)
     where = folder / (MODEL if name == recipe.name else name)
@@ -148,15 +148,14 @@ def _candidate(folder: Path, model: str | None, index: IndexForm | None) -> tupl
     """Return the recipe of a run, the name of the model that is asked for, and its result with this index."""
     if index is not None and index.approximate:
         raise UserError("--index: a certificate speaks of exact search; leave approximate out of the form")
-    if not (folder / RECIPE_FILE).is_file():
-        raise UserError(f"{folder}: no {RECIPE_FILE} here; give the folder that 'compress run' wrote")
     recipe = read_recipe(folder / RECIPE_FILE)
     exports = [f"{block.target}{kind}" for block in recipe.export for kind in ("-int8", "")]
     there = [name for name in exports if (folder / RESULTS / name).is_dir()]
     names = [*there, recipe.name]
     chosen = model or _leading(folder, names, there)
     if chosen not in names or not (folder / RESULTS / result_name(chosen)).is_dir():
-        raise UserError(f"--model: {folder} has no result of {chosen!r}{did_you_mean(chosen, names)}")
+        known = [name for name in names if (folder / RESULTS / result_name(name)).is_dir()]
+        raise UserError(f"--model: {folder} has no result of {chosen!r}{did_you_mean(chosen, known)}")
     measured = folder / RESULTS / result_name(chosen if index is None else indexed_name(chosen, index))
     if index is not None and not measured.is_dir():
         raise UserError(f"--index: {_not_measured(recipe, chosen, index)}")

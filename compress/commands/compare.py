@@ -21,7 +21,8 @@ def compare(
 ) -> None:
     """Compare finished runs: what each ships, what that costs, which settings differ, which answers differ.
 
-    Runs that were measured on other examples or against another teacher are listed, but not ranked together.
+    Runs that were measured on other examples or against another teacher are listed, but not ranked together. Folders
+    that hold no finished run are left out, which is said.
     """
     if out is not None and out.is_dir():
         raise UserError(f"--out: {out} is a folder; name an HTML file")
@@ -31,7 +32,7 @@ def compare(
     from eval.certificate.canonical import without_nan
     from eval.report.runs import cells, grouped, headings, plain, told_apart
 
-    found = read_runs(runs)
+    found, left_out = read_runs(runs)
     examples = {}
     for run in found:
         digest = run.figures.result.digest
@@ -41,7 +42,7 @@ def compare(
     recipes = {run.figures.name: run.recipe for run in found}
     names = [run.name for group in groups for run in group.runs]
     settings = differing_settings([recipes[name] for name in names])
-    notes = told_apart(groups)
+    notes = [*left_out, *told_apart(groups)]
     if out is not None:
         from eval.report.runs_page import write_runs_page
 

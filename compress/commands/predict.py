@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compress.terminal.models import is_export
+from compress.terminal.models import is_export, require_folder
 from compress.terminal.options import finite
 from eval.errors import UserError
 
@@ -88,6 +88,7 @@ def predict(
 
 def _opened(model: Path, processes: int, **how: Any) -> tuple[tuple[str, bool], Answering]:
     """Return what a model reads, kind and whether pairs, and what answers with it."""
+    require_folder(model)
     if is_export(model) or not (model / "config.json").is_file():
         from compress.export.runtime.manifest import asked_of
         from compress.export.runtime.many_processes import json_lines

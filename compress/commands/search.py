@@ -53,9 +53,8 @@ def search(
         if winner.certificate is not None:
             typer.echo(f"certificate: {winner.certificate}")
     typer.echo(f"page: {found.page}")
-    exports = [file.parent for one in found.winners for file in sorted(one.folder.glob("*/export.json"))]
-    if exports:
-        say_next_predict(exports[0])
+    if export := next(filter(None, (winner.export for winner in found.winners)), None):
+        say_next_predict(export)
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compress.commands.run import Json
-from compress.terminal.models import is_export, with_data
+from compress.terminal.models import is_export, require_folder, with_data
 from compress.terminal.output import table, write_json
 from eval.errors import CompressError, UserError
 
@@ -36,8 +36,11 @@ def verify(
     It fails if one answers otherwise or cannot run the export, and if none is installed: what did not run has not been
     verified.
     """
+    require_folder(export)
     if not is_export(export):
-        raise UserError(f"{export}: no export.json here; give a folder that 'compress export' wrote")
+        from compress.export.runtime.manifest import no_export
+
+        raise UserError(no_export(export))
     if data is not None and against is None:
         raise UserError("--data: is for --against, and there is none; add --against MODEL")
 

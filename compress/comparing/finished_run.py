@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compress.engine.preparation import read_roles
-from compress.engine.run_folder import RECIPE_FILE, RESULTS
+from compress.engine.run_folder import RECIPE_FILE, RESULTS, place_of_run, unmeasured
 from compress.export.runtime.manifest import MANIFEST
 from compress.recipe import Recipe, read_recipe
 from eval.errors import CompressError, UserError
@@ -16,9 +16,6 @@ from eval.report.runs import RunFigures
 from eval.report.summary import shipped
 from eval.result import RESULT_FILE, Result
 from eval.task import Examples
-
-INSIDE = "run"
-"""Where ``compress optimize`` and ``compress distill`` keep their run."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +31,27 @@ class FinishedRun:
     figures: RunFigures
 
 
-def read_runs(folders: Sequence[Path]) -> list[FinishedRun]:
-    """Read the folders of runs.
+def read_runs(folders: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
+    """Read the folders of runs; return them, and why each of the others is left out: it holds no finished run.
 
     Raises:
-        UserError: With every folder that holds no finished run, is damaged, or was named twice.
+        UserError: With every folder that does not exist, is damaged, or was named twice, or if fewer than two are left.
     """
     found: list[FinishedRun] = []
     problems = [f"{folder}: was given twice" for folder in _twice(folders)]
-    for folder, name in zip(folders, distinct_names([str(folder) for folder in folders]), strict=True):
+    left_out = {folder: why for folder in folders if (why := unmeasured(folder))}
+    kept = [folder for folder in folders if folder not in left_out]
+    problems += [why for folder, why in left_out.items() if not folder.exists()]
+    for folder, name in zip(kept, distinct_names([str(folder) for folder in kept]), strict=True):
         try:
-            found.append(_read(folder, name))
+            found.append(_read(place_of_run(folder), name))
         except UserError as error:
             problems += error.problems
     if not problems and len(found) < 2:
         problems.append("compare: needs the folders of two runs or more")
     if problems:
-        raise UserError(*problems)
-    return found
+        raise UserError(*problems, *left_out.values())
+    return found, [f"Left out: {why}" for why in left_out.values()]
 
 
 def examples_of(run: FinishedRun) -> Examples | None:
@@ -69,15 +69,8 @@ def _twice(folders: Sequence[Path]) -> list[Path]:
     return [folder for number, folder in enumerate(folders) if places[number] in places[:number]]
 
 
-def _read(folder: Path, name: str) -> FinishedRun:
-    inside = folder / INSIDE
-    home = inside if not (folder / RECIPE_FILE).is_file() and (inside / RECIPE_FILE).is_file() else folder
-    if not (home / RECIPE_FILE).is_file():
-        raise UserError(f"{folder}: holds no run (no {RECIPE_FILE}); give folders that 'compress run' wrote")
-    files = sorted((home / RESULTS).glob(f"*/{RESULT_FILE}"))
-    if not files:
-        raise UserError(f"{folder}: its models were not measured; go on with it by 'compress run … --resume'")
-    results = [Result.load(file.parent) for file in files]
+def _read(home: Path, name: str) -> FinishedRun:
+    results = [Result.load(file.parent) for file in sorted((home / RESULTS).glob(f"*/{RESULT_FILE}"))]
     exports = [path.parent.name for path in home.glob(f"*/{MANIFEST}")]
     result = shipped(results, exports) or results[0]
     reference = result.comparison.reference if result.comparison else None

@@ -30,8 +30,10 @@ from compress.engine.run_folder import (
     PAGE,
     RESULTS_FILE,
     STEPS,
+    place_of_run,
     provisional,
     refuse_other_run,
+    run_in,
     save_result,
     steps_to_reuse,
     take,
@@ -103,7 +105,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False, reuse: 
         UserError: If recipe, data, teacher or folder are unusable.
         CompressError: If training, export or the disk fails.
     """
-    out = Path(out)
+    out = place_of_run(Path(out)) if resume else Path(out)
     if how_many() > 1:
         raise UserError(
             "a recipe is run by one process; start it without torchrun. What several processes can do is train its "
@@ -111,7 +113,8 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False, reuse: 
         )
     refuse_several(recipe)
     refuse_other_run(recipe, out, resume)
-    earlier = None if reuse is None else steps_to_reuse(Path(reuse), out)
+    reuse = None if reuse is None else run_in(Path(reuse))
+    earlier = None if reuse is None else steps_to_reuse(reuse, out)
     plan = [CHECK, *(step.name for step in recipe.steps)]
     plan += [EXPORT] if recipe.export else []
     plan += [MEASURE] if recipe.evaluate is not None else []
@@ -122,8 +125,8 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False, reuse: 
             trackers.enter_context(tracked(recipe, out))
             prepared = _prepared(recipe, seen, out)
             if reuse is not None:
-                carry_claims(Path(reuse), out)
-                carry_looks(Path(reuse), out)
+                carry_claims(reuse, out)
+                carry_looks(reuse, out)
         return _carried_out(recipe, prepared, out, earlier)
 
 

@@ -18,7 +18,9 @@ from compress.reading.yaml_places import Document, read_yaml
 from compress.recipe import Recipe, recipe_to_plain, recipe_to_yaml
 from eval.errors import CompressError, UserError
 from eval.files.full_disk import full_disk
+from eval.files.paths import no_folder
 from eval.files.writing import atomic_write, clear_leftovers, is_unfinished
+from eval.result import RESULT_FILE
 
 if TYPE_CHECKING:
     from compress.artifact.artifact import Artifact
@@ -28,8 +30,49 @@ logger = logging.getLogger("compress.engine.run_folder")
 RECIPE_FILE, STEPS, MODEL = "recipe.yaml", "steps", "model"
 RESULTS, RESULTS_FILE, PAGE = "results", "results.json", "report.html"
 """What stands in the folder of a run."""
+INSIDE = "run"
+"""Where ``compress optimize`` and ``compress distill`` keep their run in the folder that they write."""
 FREE = ("export", "evaluate", "ablate", "track")
 """Parts of a recipe that may change from one run to the next in the same folder: they train no model of it anew."""
+
+
+def place_of_run(folder: Path) -> Path:
+    """Return where the run of a folder lies: in ``run`` of what ``optimize`` and ``distill`` wrote, else there."""
+    inside = folder / INSIDE
+    return inside if (inside / RECIPE_FILE).is_file() and not (folder / RESULTS_FILE).is_file() else folder
+
+
+def no_run(folder: Path) -> str:
+    """Return why a folder, or its ``run``, holds no run; nothing if it holds one."""
+    if not folder.exists():
+        return no_folder(folder)
+    if (place_of_run(folder) / RECIPE_FILE).is_file():
+        return ""
+    return f"{folder}: holds no run (no {RECIPE_FILE} here); give the folder that 'compress run' wrote"
+
+
+def unmeasured(folder: Path) -> str:
+    """Return why a folder holds no run whose models were measured; nothing if it holds one."""
+    if why := no_run(folder):
+        return why
+    if any((place_of_run(folder) / RESULTS).glob(f"*/{RESULT_FILE}")):
+        return ""
+    return f"{folder}: its models were not measured; go on with it by 'compress run … --resume'"
+
+
+def run_in(folder: Path, measured: bool = False) -> Path:
+    """Return where the run of a folder lies; see ``place_of_run``.
+
+    Args:
+        folder: What the user named.
+        measured: Whether its models must have been measured.
+
+    Raises:
+        UserError: There is no such folder, or it holds no such run.
+    """
+    if problem := unmeasured(folder) if measured else no_run(folder):
+        raise UserError(problem)
+    return place_of_run(folder)
 
 
 def refuse_other_run(recipe: Recipe, out: Path, resume: bool) -> None:
@@ -77,8 +120,8 @@ def steps_to_reuse(run: Path, out: Path) -> Path:
     Raises:
         UserError: If it is no folder of a run, or the same.
     """
-    if lacking := [name for name in (RECIPE_FILE, STEPS) if not (run / name).exists()]:
-        raise UserError(f"{run}: holds no {' and no '.join(lacking)}, so there are no steps of a run to --reuse")
+    if not (run / STEPS).exists():
+        raise UserError(f"{run}: holds no {STEPS}, so there are no steps of a run to --reuse")
     if run.resolve() == out.resolve():
         raise UserError(f"{run}: is --out as well as --reuse; to go on with the run it holds take --resume")
     return run / STEPS

@@ -157,7 +157,8 @@ def dry_run(
                 continue
             where = f"step {index + 1}, {step.name} (in the dry run)"
             try:
-                outcome = apply_step(step.for_dry_run(), artifact, few, recipe.seed + index)
+                with unsaid(step):
+                    outcome = apply_step(step.for_dry_run(), artifact, few, recipe.seed + index)
                 _verify(step, outcome.model, inputs)
             except UserError as error:
                 found += [(index, f"{where}: {sentence}") for sentence in error.problems]
@@ -168,6 +169,21 @@ def dry_run(
             record = Record(technique=step.name, config=config, export_scheme=outcome.export_scheme, weights_after="")
             artifact = with_record(artifact, outcome.model, record)
     return artifact, found
+
+
+@contextlib.contextmanager
+def unsaid(step: Technique) -> Iterator[None]:
+    """Keep a step from telling what came of it in a dry run: what it chose there is not what it will choose.
+
+    Warnings are told.
+    """
+    own = logging.getLogger(type(step).__module__)
+    level = own.level
+    own.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        own.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from compress.artifact.artifact import Artifact
 from compress.artifact.record import Record
 from compress.engine.preparation import build_student
-from compress.engine.steps import DRY_RUN_EXAMPLES, apply_step, problems, with_record
+from compress.engine.steps import DRY_RUN_EXAMPLES, apply_step, problems, unsaid, with_record
 from compress.export.folder import export, in_8_bits
 from compress.export.runtime.answering import Runtime
 from compress.export.runtime.manifest import read_manifest
@@ -186,7 +186,8 @@ def untrained(recipe: Recipe, student: Artifact, inputs: Inputs) -> Artifact:
             step = step.model_copy(update={"recover": False, "objective": None})
         elif isinstance(step, TrainedTechnique):
             step, given = step.for_dry_run(), small
-        outcome = apply_step(step, artifact, given, recipe.seed + index)
+        with unsaid(step):
+            outcome = apply_step(step, artifact, given, recipe.seed + index)
         record = Record(
             technique=step.name, config=recorded(step), export_scheme=outcome.export_scheme, weights_after=""
         )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compress.export.runtime.manifest import MANIFEST
+
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
@@ -137,6 +139,12 @@ class Winner:
         exports = [result for result in held if (self.folder / result.name).is_dir()]
         in_8_bits = [result for result in exports if result.name.endswith("-int8")]
         return next(iter([*in_8_bits, *exports, *held]), None)
+
+    @property
+    def export(self) -> Path | None:
+        """The folder of the export that was judged; None if it was the model itself."""
+        place = None if self.result is None else self.folder / self.result.name
+        return place if place is not None and (place / MANIFEST).is_file() else None
 
     @property
     def p_value(self) -> float:

@@ -10,26 +10,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compress.artifact.artifact import Artifact
-from compress.certification.certifying import certify
-from compress.engine.pipeline import run_recipe
+from compress.engine.run_folder import MODEL
 from compress.export.targets.target_registry import FASTEST
-from compress.recipe.from_yaml import read_recipe
 from compress.shortcuts.labelled_data import given_data
+from compress.shortcuts.own_folder import OwnFolder
 from compress.shortcuts.recipe_text import Answers, recipe_text
 from eval.cost.machine import bf16_is_fast, cpu_features
 from eval.data.arguments import unusual
 from eval.data.judging import with_train
 from eval.errors import UserError
-from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import kind_of
 from eval.naming import public_name
 from teachers.anatomy.encoder import layer_count
 
 if TYPE_CHECKING:
     from eval.result import Result
-
-CERTIFICATE = "model.cert"
-RECIPE = "recipe.yaml"
 
 
 @dataclass(frozen=True)
@@ -106,8 +101,8 @@ def shrink(
     if problems:
         raise UserError(*problems)
     name = Path(model).name or "model"
-    folder = Path(out) if out is not None else Path("runs") / f"{name}-{wanted}l"
-    task, place, notes = given_data(spec, data, text, label, with_train, folder / "data")
+    own = OwnFolder(Path(out) if out is not None else Path("runs") / f"{name}-{wanted}l")
+    task, place, notes = given_data(spec, data, text, label, with_train, own)
     answers = Answers(
         kind=task.spec.kind,
         data=str(place.resolve()),
@@ -127,16 +122,12 @@ def shrink(
         quick=quick,
         bf16=bf16_is_fast(cpu_features()) and not torch.cuda.is_available(),
     )
-    file = folder / RECIPE
-    atomic_write(file, recipe_text(answers, str(file)).encode())
-    run = folder / "run"
     trackers = (track,) if isinstance(track, str) else tuple(track)
-    recipe = read_recipe(file).model_copy(update={"track": trackers})
-    done = run_recipe(recipe, run, resume=run.exists())
-    certified = certify(run, folder / CERTIFICATE, model=FASTEST)
-    use = f"Use {done.exports[FASTEST]}; the recipe is {file}: change it and run it again with compress run."
+    recipe = own.keep_recipe(recipe_text(answers, str(own.recipe), own.beside()))
+    done, export, certified = own.finish(recipe.model_copy(update={"track": trackers}))
+    use = f"Use {export}; the recipe is {own.recipe}: change it and run it again with: {own.again}"
     said = (*notes, *answers.advice.why, *done.notes, f"{certified.sentence}.", use)
-    return Shrunk(run / "model", done.exports[FASTEST], file, done.results, done.page, certified.file, said)
+    return Shrunk(own.run / MODEL, export, own.recipe, done.results, done.page, certified.file, said)
 
 
 def _lines(file: str | Path | None) -> int:

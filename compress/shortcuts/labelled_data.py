@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from compress.shortcuts.own_folder import OwnFolder
 from eval.data.arguments import as_made_for
 from eval.data.beir import CORPUS, FILES, JUDGEMENTS, QUERIES, is_beir, qrels, searching_kind
 from eval.data.columns import named_columns
 from eval.data.judging import label_names, with_choosing
 from eval.data.loading import Task, load_task
 from eval.errors import UserError
-from eval.files.writing import atomic_folder
 from eval.kinds.kind_registry import kind_of
 from eval.scores import known_metric
-from eval.task import TaskSpec
+from eval.task import Examples, TaskSpec
 
 logger = logging.getLogger("compress.shortcuts.labelled_data")
 
@@ -40,9 +40,9 @@ class Given(NamedTuple):
 
 
 def given_data(
-    spec: TaskSpec, data: Any, text: str | Sequence[str] | None, label: str | None, divide: Divide, folder: Path
+    spec: TaskSpec, data: Any, text: str | Sequence[str] | None, label: str | None, divide: Divide, own: OwnFolder
 ) -> Given:
-    """Read data for a model, and keep it in a folder; documents stay where they are, unless their queries are divided.
+    """Read data for a model, and keep it; documents stay where they are, unless their queries are divided.
 
     Args:
         spec: The model's task.
@@ -50,25 +50,25 @@ def given_data(
         text: The column with the text; two for a pair.
         label: The column with the label.
         divide: Gives it the splits that are needed.
-        folder: Where the splits are written as JSON lines, unless they are there.
+        own: Where the splits are written as JSON lines, unless they are there.
 
     Raises:
         UserError: With every error of the data, or if the folder holds other data.
         CompressError: If the disk refuses.
     """
     if is_beir(data):
-        found = _search_for_model(spec, Path(data), text, label, folder)
+        found = _search_for_model(spec, Path(data), text, label, own)
     else:
         task, notes = _task_for_model(spec, data, named_columns(kind_of(spec.kind), text, label), divide)
-        _keep(task, folder)
-        found = Given(task, folder, notes)
+        own.keep_data({f"{name}.jsonl": _json_lines(split) for name, split in task.splits.items()})
+        found = Given(task, own.data, notes)
     for note in found.notes:
         logger.info("%s", note)
     return found
 
 
 def _search_for_model(
-    spec: TaskSpec, source: Path, text: str | Sequence[str] | None, label: str | None, folder: Path
+    spec: TaskSpec, source: Path, text: str | Sequence[str] | None, label: str | None, own: OwnFolder
 ) -> Given:
     """Return the documents and queries of a folder for an embedder or a reranker; the folder, unless it was divided."""
     kind = searching_kind(spec.kind)
@@ -93,8 +93,8 @@ def _search_for_model(
             **{name: (source / name).read_text(encoding="utf-8") for name in (CORPUS, QUERIES)},
             **{f"{JUDGEMENTS}/{FILES[name][0]}.tsv": qrels(found) for name, found in judged.items()},
         }
-        _keep_files(files, folder)
-        source, notes = folder, [*notes, divided]
+        own.keep_data(files)
+        source, notes = own.data, [*notes, divided]
     return Given(load_task(kind, source, **how) if spec.pair else queries, source, notes)
 
 
@@ -105,29 +105,24 @@ def _task_for_model(spec: TaskSpec, data: Any, columns: Mapping[str, str], divid
         how["metric"] = known_metric(spec)
     if not kind_of(spec.kind).labelled:
         task, note = divide(load_task(spec.kind, data, **how))
-        return task, [note] if note else []
+        return task, [said for said in (_without_classifier(task), note) if said]
     found = load_task(spec.kind, data, **how)
     names, assumed = label_names(found.spec.labels, spec.labels)
     task, note = divide(load_task(spec.kind, data, labels=spec.labels, label_map=names, **how))
     return task, [said for said in (assumed, note) if said]
 
 
-def _keep(task: Task, folder: Path) -> None:
-    """Write the splits as JSON lines, unless they are there."""
-    files = {
-        f"{name}.jsonl": "".join(json.dumps(dict(example), ensure_ascii=False) + "\n" for example in split)
-        for name, split in task.splits.items()
-    }
-    _keep_files(files, folder)
+def _without_classifier(task: Task) -> str:
+    """Return by what a model of vectors is judged where texts have a class, as for a classifier."""
+    kind = kind_of(task.spec.kind)
+    classes = any(kind.truth in example for split in task.splits.values() for example in split)
+    if not kind.vectors or task.spec.pair or not classes:
+        return ""
+    return (
+        "The model gives vectors and has no classifier, so it is judged by how often the nearest other text has the "
+        f"same label (metric: {task.spec.metric}); compress teach makes a classifier of it."
+    )
 
 
-def _keep_files(files: Mapping[str, str], folder: Path) -> None:
-    if folder.is_dir():
-        there = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
-        if {name: file.read_text(encoding="utf-8") for name, file in there.items()} != files:
-            raise UserError(f"{folder}: holds other data, from an earlier call; name another folder with out")
-        return
-    with atomic_folder(folder, "the data") as beside:
-        for name, text in files.items():
-            (beside / name).parent.mkdir(exist_ok=True)
-            (beside / name).write_text(text, encoding="utf-8")
+def _json_lines(split: Examples) -> str:
+    return "".join(json.dumps(dict(example), ensure_ascii=False) + "\n" for example in split)

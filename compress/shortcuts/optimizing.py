@@ -12,13 +12,12 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from compress.artifact.artifact import Artifact
-from compress.certification.certifying import certify
-from compress.engine.pipeline import run_recipe
 from compress.export.check.gate import SYNTHETIC
 from compress.export.check.probes import synthetic_examples
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import recipe_from_plain
 from compress.shortcuts.labelled_data import given_data
+from compress.shortcuts.own_folder import OwnFolder
 from compress.terminal.output import duration
 from eval.data.arguments import unusual
 from eval.data.judging import RANGES, with_test
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 SECONDS = 2.0
 """Time for each row of the report."""
-CERTIFICATE = "model.cert"
 
 
 @dataclass(frozen=True)
@@ -90,27 +88,26 @@ def optimize(
     """
     artifact = Artifact.from_pretrained(str(model))
     name = Path(model).name or "model"
-    folder = Path(out) if out is not None else Path("runs") / f"{name}-optimized"
+    called = f"{name}-optimized"  # never what results call another model, such as 'teacher'
+    own = OwnFolder(Path(out) if out is not None else Path("runs") / called)
     if data is None:
         problems = ["text, label: name columns of data; give data, or leave them out"] * bool(text or label)
         problems += ["track: without data no score is measured; give data, or leave it out"] * bool(track)
         if problems:
             raise UserError(*problems)
-        return _on_synthetic_texts(artifact, folder, agreement)
-    task, place, notes = given_data(artifact.task, data, text, label, with_test, folder / "data")
-    plain = _recipe(str(model), name, place, task.spec, margin, agreement)
-    recipe = recipe_from_plain(plain | ({"track": track} if track else {}), name)
-    done = run_recipe(recipe, folder / "run", resume=(folder / "run").exists())
-    certified = certify(folder / "run", folder / CERTIFICATE, model=FASTEST)
+        return _on_synthetic_texts(artifact, own.export, agreement)
+    task, place, notes = given_data(artifact.task, data, text, label, with_test, own)
+    plain = _recipe(str(model), called, place, task.spec, margin, agreement)
+    done, export, certified = own.finish(recipe_from_plain(plain | ({"track": track} if track else {}), called))
     found = next(result for result in done.results if result.name == FASTEST)
-    chosen = _chosen(done.exports[FASTEST])
+    chosen = _chosen(export)
     said = (
         *notes,
         *done.notes,
         f"{certified.sentence}.",
-        *_recommended(found, chosen, done.exports[FASTEST], _following(str(model), data, text, label, artifact, task)),
+        *_recommended(found, chosen, export, _following(str(model), data, text, label, artifact, task)),
     )
-    return Optimized(done.exports[FASTEST], chosen, done.results, done.page, certified.file, said)
+    return Optimized(export, chosen, done.results, done.page, certified.file, said)
 
 
 def _recipe(
@@ -132,13 +129,13 @@ def _recipe(
     }
 
 
-def _on_synthetic_texts(artifact: Artifact, folder: Path, agreement: float | None) -> Optimized:
+def _on_synthetic_texts(artifact: Artifact, export: Path, agreement: float | None) -> Optimized:
     from compress.export.tune import AGREEMENT, tune
 
     texts = Examples(synthetic_examples(artifact.encoder, SYNTHETIC), "validation")
     found = tune(
         artifact,
-        folder / FASTEST,
+        export,
         Task(artifact.task, {"validation": texts}),
         agreement=AGREEMENT if agreement is None else agreement,
         synthetic=True,

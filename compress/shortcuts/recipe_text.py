@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from compress.shortcuts.recommendation import Recommendation, finetuning, recommend
@@ -130,9 +131,15 @@ def _training_file(data: str) -> Path | None:
     return found[0] if found and found[0].suffix in LINES else None
 
 
-def recipe_text(answers: Answers, file: str) -> str:
-    """Return a recipe with comments; ``file`` is the name under which it will be kept."""
-    blocks = [_head(answers, file), _task(answers), _teacher(answers), _student(answers), _steps(answers)]
+def recipe_text(answers: Answers, file: str, out: Path | None = None) -> str:
+    """Return a recipe with comments.
+
+    Args:
+        answers: What it is for.
+        file: The name under which it will be kept.
+        out: The folder that ``compress run`` is told to write; by default its own, ``runs/NAME``.
+    """
+    blocks = [_head(answers, file, out), _task(answers), _teacher(answers), _student(answers), _steps(answers)]
     if not kind_of(answers.kind).masks:
         blocks += [_export(answers), _evaluate(answers)]
     return "\n".join(blocks)
@@ -142,11 +149,12 @@ def _quoted(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _head(answers: Answers, file: str) -> str:
+def _head(answers: Answers, file: str, out: Path | None) -> str:
+    file, told = quote(file), "" if out is None else f" --out {quote(str(out))}"
     return f"""\
 # compress check {file}    finds every error before any compute
 # compress plan {file}     predicts sizes, optimizer steps and time
-# compress run {file}      writes model, exports and report to runs/{answers.name}
+# compress run {file}{told}      writes model, exports and report to {out or f"runs/{answers.name}"}
 # Environment variables work in every value: ${{NAME}} or ${{NAME:-default}}.
 name: {answers.name}
 seed: 13

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eval.errors import UserError
+from eval.files.paths import no_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,16 @@ def is_export(source: str | Path) -> bool:
     if (Path(source) / "encoder.json").is_file():  # models have none
         raise UserError(f"{source}: is an export, but {EXPORT_FILE} is missing or no file; copy or export it again")
     return False
+
+
+def require_folder(model: Path) -> None:
+    """Refuse a model or an export where there is no such folder.
+
+    Raises:
+        UserError: There is none; a name near it is told.
+    """
+    if not model.exists():
+        raise UserError(no_folder(model))
 
 
 def open_model(

@@ -310,8 +310,8 @@ def load_task(
     checker.labels = None if labels is None else [str(label) for label in labels]
     splits = read_splits(sources, checker, on_bad, keep_labels)
     if checker.found:
-        found = ", ".join(f"{field} = {column}" for field, column in checker.found.items())
-        logger.info("data: found %s; columns: says otherwise", found)
+        found = ", ".join(f"column {column!r} as {field}" for field, column in checker.found.items())
+        logger.info("data: took %s; columns: (or --text, --label) names others", found)
     spec = spec.model_copy(update=_found(spec, checker, metric))
     spec = spec.model_copy(update={"class_weights": _weights(spec, class_weights, splits.get("train", ()))})
     misfit = unfit(spec.metric, spec)

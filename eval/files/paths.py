@@ -18,6 +18,11 @@ def near_path(given: str | Path) -> str:
     return f"; did you mean {str(path.parent / near)!r}?" if near else ""
 
 
+def no_folder(given: str | Path) -> str:
+    """Return the sentence for a folder that does not exist, with the nearest name beside it if one is near."""
+    return f"{given}: there is no such folder{near_path(given)}"
+
+
 def user_path(given: str | Path) -> Path:
     """Return a path with its ``~`` or ``~name`` replaced by that user's home folder.
 

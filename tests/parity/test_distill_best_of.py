@@ -1,5 +1,7 @@
 """``distill.best_of``: each objective is trained as it is alone, and the best on the examples that choose is kept."""
 
+import logging
+
 import pytest
 
 from compress import Inputs, UserError, run
@@ -49,6 +51,18 @@ def test_without_examples_that_choose_the_first_is_trained_alone():
     assert found.digest == alone.digest
     assert list(found.lineage[-1].facts["scores"].values()) == [None]
     assert "no other was trained" in step_notes(found.lineage)[0]
+
+
+def test_the_dry_run_says_nothing_of_what_was_kept(caplog):
+    task = tiny_task("classification")
+    step = BestOf(of=["distill.labels", "distill.labels"], max_steps=1, batch_size=8)
+    inputs = Inputs(train=task.train, validation=task.validation)
+    with caplog.at_level(logging.INFO):
+        run(Recipe(steps=(step,)), tiny_taskmodel("bert", task.spec), inputs)
+    told = [record.getMessage() for record in caplog.records]
+    assert "dry run of 1 steps" in told
+    assert [line.partition(":")[0] for line in told if line.startswith("kept ")] == ["kept distill.labels"]
+    assert not any("no other was trained" in line for line in told)
 
 
 def test_it_stands_in_a_recipe_and_becomes_labels_without_a_teacher():

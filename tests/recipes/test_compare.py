@@ -9,6 +9,8 @@ import pytest
 from compress.cli import main
 from tests.recipes.test_resume import finish
 
+RUN = "give the folder that 'compress run' wrote"
+
 
 @pytest.fixture
 def runs(made_once, tmp_path, monkeypatch):
@@ -70,14 +72,44 @@ def test_changed_data_is_said_and_the_texts_are_left_out(runs, capsys):
 
 def test_every_folder_that_is_no_finished_run_is_named(runs, capsys):
     shutil.rmtree(runs / "other" / "results")
-    assert main(["compare", "out", "data", "other", "out", "recipe.yaml", "--out", "both.html"]) == 2
+    assert main(["compare", "out", "data", "other", "out", "recipe.yaml", "othr", "--out", "both.html"]) == 2
     *lines, last = capsys.readouterr().err.splitlines()
-    assert last == "4 errors"
-    assert [line.split(":")[0] for line in lines] == ["out", "data", "other", "recipe.yaml"]
-    assert [word in line for word, line in zip(("twice", "no run", "not measured", "no run"), lines, strict=True)] == [
-        True
-    ] * 4
+    assert last == "5 errors"
+    assert [line.split(":")[0] for line in lines] == ["out", "othr", "data", "other", "recipe.yaml"]
+    said = ("twice", "there is no such folder; did you mean 'other'?", "no run", "not measured", "no run")
+    assert [word in line for word, line in zip(said, lines, strict=True)] == [True] * 5
     assert not (runs / "both.html").exists()
+
+
+def test_what_is_no_run_is_left_out_and_a_run_is_found_where_distill_keeps_it(runs, capsys):
+    (runs / "student").mkdir()
+    (runs / "other").rename(runs / "student" / "run")
+    shutil.copy(runs / "student" / "run" / "recipe.yaml", runs / "student")
+    shutil.copytree(runs / "out", runs / "unmeasured")
+    shutil.rmtree(runs / "unmeasured" / "results")
+    everything = sorted(path.name for path in runs.iterdir() if path.is_dir())
+    assert main(["compare", *everything, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [run["name"] for run in found["groups"][0]["runs"]] == ["out", "student"]
+    assert f"Left out: teacher: holds no run (no recipe.yaml here); {RUN}" in found["notes"]
+    assert any(note.startswith("Left out: unmeasured: its models were not measured") for note in found["notes"])
+
+
+def test_certify_and_reuse_find_the_run_that_distill_keeps(runs, capsys):
+    (runs / "student").mkdir()
+    shutil.copytree(runs / "out", runs / "student" / "run")
+    shutil.copy(runs / "recipe.yaml", runs / "student")
+    assert main(["certify", "student", "--out", "a.cert", "--model", "onnx-int8"]) == 0
+    assert main(["certify", "student", "--model", "onx-int8"]) == 2
+    assert "--model: student/run has no result of 'onx-int8'; did you mean 'onnx-int8'?" in capsys.readouterr().err
+    assert main(["certify", "studnt"]) == 2
+    assert capsys.readouterr().err == "studnt: there is no such folder; did you mean 'student'?\n"
+    assert main(["run", "recipe.yaml", "--out", "again", "--reuse", "student"]) == 0
+    assert main(["run", "recipe.yaml", "--out", "student", "--resume"]) == 0
+    assert not (runs / "student" / "steps").exists(), "it goes on with the run in it"
+    shutil.rmtree(runs / "student" / "run" / "results")
+    assert main(["certify", "student"]) == 2
+    assert "student: its models were not measured" in capsys.readouterr().err
 
 
 def test_one_run_is_no_comparison(runs, capsys):

@@ -10,8 +10,8 @@ import pandas
 import pytest
 from accelerate import tracking
 
-import compress.shortcuts.distilling as distilling
 import compress.shortcuts.optimizing as module
+import compress.shortcuts.own_folder as own_folder
 from compress import Artifact, optimize, recheck, shrink
 from compress.cli import main
 from compress.export import tune
@@ -68,23 +68,27 @@ def test_a_csv_with_other_names_by_the_command(tmp_path, capsys, caplog, noteboo
     with caplog.at_level(logging.INFO):
         flags = ["--agreement", "0.5", "--track", "notebook"]
         assert main(["optimize", "m", "--data", "reviews.csv", *flags, "--json"]) == 0
-    assert ("project", "m") in notebook.told
+    assert ("project", "m-optimized") in notebook.told
     assert curve(notebook.told, "results/fastest/accuracy")
     told = json.loads(capsys.readouterr().out)
     out = tmp_path / "runs" / "m-optimized"
-    assert told["export"] == "runs/m-optimized/run/fastest"
-    assert "found text = sentence, label = sentiment" in caplog.text
+    assert told["export"] == "runs/m-optimized/fastest"
+    assert "took column 'sentence' as text, column 'sentiment' as label" in caplog.text
     assert [result["name"] for result in told["results"]] == ["teacher", "fastest", "teacher, onnx"]
     assert {result["role"] for result in told["results"]} == {"final"}
     assert any(note.startswith("validation is the only split with labels") for note in told["notes"])
-    assert any(note.startswith("Use runs/m-optimized/run/fastest: onnx ") for note in told["notes"])
+    assert any(note.startswith("Use runs/m-optimized/fastest: onnx ") for note in told["notes"])
     following = (
         "Next, for about twice the speed again: compress distill m --data reviews.csv --layers 1, which needs about"
     )
     assert any(note.startswith(following) for note in told["notes"])
     assert (out / "run" / "report.html").is_file()
     assert recheck(out / "model.cert", level=1).word is Word.VALID
-    assert (out / "run" / "fastest" / "README.md").read_text().count("ertified on") == 1
+    for export in (out / "fastest", out / "run" / "fastest"):
+        assert (export / "README.md").read_text().count("ertified on") == 1
+    assert recheck(out / "model.cert", model=out / "fastest", level=2).word is not Word.OTHER_MODEL
+    network = next(out.glob("run/fastest/*.onnx")).name
+    assert (out / "fastest" / network).samefile(out / "run" / "fastest" / network), "it takes no room twice"
     assert main(["optimize", "m", "--data", "reviews.csv", "--agreement", "0.5"]) == 0  # nothing is made again
     assert "certificate: runs/m-optimized/model.cert" in capsys.readouterr().out
 
@@ -98,7 +102,7 @@ def test_a_frame_and_a_model_of_the_trainer_models(tmp_path, family):
     frame = pandas.DataFrame({"Review": [row["text"] for row in rows], "y": [row["label"] for row in rows]})
     done = optimize("m", frame, text="Review", out="out", agreement=0.5)
     assert "labels: bad = LABEL_0, good = LABEL_1 (in alphabetical order; the model names none)" in done.notes
-    assert done.export == tmp_path.__class__("out/run/fastest")
+    assert done.export == tmp_path.__class__("out/fastest")
     assert recheck(done.certificate, level=1).word is Word.VALID
     assert done.chosen.milliseconds > 0
     assert any("compress.shrink('m', data, text='Review', layers=1), which" in note for note in done.notes)
@@ -165,8 +169,7 @@ def not_run(monkeypatch):
     def run(recipe, folder, *, resume):
         raise SeenError(recipe)
 
-    for shortcut in (distilling, module):
-        monkeypatch.setattr(shortcut, "run_recipe", run)
+    monkeypatch.setattr(own_folder, "run_recipe", run)
 
 
 @pytest.mark.usefixtures("not_run")
@@ -212,6 +215,8 @@ def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch, notebook):
     assert main(["distill", "m", "--data", "r.csv", *flags]) == 0
     assert any(curve(notebook.told, name) for name in ("1-distill.best_of/loss", "1-distill.best_of/1/loss"))
     told = json.loads(capsys.readouterr().out)
+    again = "compress run runs/m-1l/recipe.yaml --out runs/m-1l-2"
+    assert told["notes"][-1].endswith(f"change it and run it again with: {again}")
     text = (tmp_path / told["recipe"]).read_text()
     assert "# A third of the layers or fewer: the first ones.\n" in text
     assert "student: {from: teacher, layers: [0]}" in text
@@ -224,6 +229,9 @@ def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch, notebook):
     assert any("106 train, 20 choose, 54 report" in note for note in told["notes"])
     assert any(note.startswith("106 examples are few: 5 epochs") for note in told["notes"])
     assert Artifact.from_pretrained(told["model"]).size().parameters < Artifact.from_pretrained("m").size().parameters
+    assert main([*again.split()[1:], "--json"]) == 0, "the command that was printed works"
+    assert main(["compare", "runs/m-1l", "runs/m-1l-2", "--json"]) == 0
+    assert main(["certify", "runs/m-1l", "--model", "fastest"]) == 0
     assert recheck(told["certificate"], level=1).word is Word.VALID
 
 

@@ -377,7 +377,7 @@ def test_an_evaluation_of_a_model_of_a_run_is_a_look(scene, capsys, model, split
 @pytest.mark.parametrize(
     ("of", "problem"),
     [
-        ("nowhere", "nowhere: holds no recipe.yaml and no steps, so there are no steps of a run to --reuse"),
+        ("nowhere", "nowhere: there is no such folder"),
         (".", ".: holds no steps, so there are no steps of a run"),
         ("out/../longer", "is --out as well as --reuse"),
     ],

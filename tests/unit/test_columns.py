@@ -66,7 +66,10 @@ class TestFiles:
         with caplog.at_level(logging.INFO):
             task = load_task("classification", csv(tmp_path / "reviews.csv", "sentence", "sentiment"))
         assert [dict(item) for item in task.validation] == [{"text": text, "label": label} for text, label in REVIEWS]
-        assert "found text = sentence, label = sentiment; columns: says otherwise" in caplog.text
+        assert (
+            "data: took column 'sentence' as text, column 'sentiment' as label; columns: (or --text, --label) names"
+            in caplog.text
+        )
 
     def test_each_split_may_have_its_own(self, tmp_path):
         csv(tmp_path / "train.csv", "said", "sentiment")

@@ -413,7 +413,7 @@ def test_other_manifests_are_refused(folder, changes, message):
 
 
 def test_what_is_no_export_is_refused(folder, tmp_path):
-    with pytest.raises(ExportError, match=r"no export\.json here"):
+    with pytest.raises(ExportError, match="nowhere: there is no such folder"):
         Runtime(tmp_path / "nowhere")
     for text, message in (("{", "not JSON"), ("[1]", "not the manifest"), ("{}", "not the manifest")):
         (folder / "export.json").write_text(text)

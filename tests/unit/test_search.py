@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from compress.commands import search as search_command
 from compress.recipe import read_recipe
 from compress.recipe.from_yaml import recipe_from_plain
 from compress.search import search, search_page, searching
@@ -199,6 +200,24 @@ def winner(p_value, folder=Path("nowhere")):
     result = {"name": "onnx-int8", "split": "test", "role": "final", "examples": 900, "score": 0.9}
     standing = Standing(0, "a", "a", 2, "trained", {})
     return Winner(standing, folder, (SimpleNamespace(comparison=comparison, **result),))
+
+
+def test_the_export_that_was_judged_is_the_one_to_predict_with(tmp_path, monkeypatch):
+    budget = tmp_path / "budget.yaml"
+    budget.write_text("x: 1")
+    for name in ("onnx", "onnx-int8"):
+        (tmp_path / "a" / name).mkdir(parents=True)
+        (tmp_path / "a" / name / "export.json").write_text("{}")
+    found = SimpleNamespace(folder=tmp_path, page=tmp_path / "search.html", winners=(winner(0.01, tmp_path / "a"),))
+    asked = []
+    monkeypatch.setattr("compress.search.budget.read_budget", lambda _: SimpleNamespace(name="b"))
+    monkeypatch.setattr(searching, "search", lambda *_, **__: found)
+    monkeypatch.setattr(search_command, "read_facts", lambda _: {"outcome": [], "spent": ""})
+    monkeypatch.setattr(search_command, "_live_table", lambda _: None)
+    monkeypatch.setattr(search_command, "say_next_predict", asked.append)
+    search_command.search(budget)
+    assert asked == [tmp_path / "a" / "onnx-int8"]
+    assert winner(0.01, tmp_path / "b").export is None
 
 
 def test_the_certificate_of_a_winner_knows_of_all_others(tmp_path, monkeypatch):

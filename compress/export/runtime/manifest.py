@@ -119,13 +119,21 @@ def library_for(folder: Path, manifest: Mapping[str, Any]) -> Library:
     return library
 
 
+def no_export(folder: Path) -> str:
+    """Return the sentence for a folder without ``export.json``, with the exports one or two levels below it."""
+    if not folder.exists():
+        return f"{folder}: there is no such folder"
+    levels = (sorted(str(each.parent) for each in folder.glob(f"{deep}{MANIFEST}")) for deep in ("*/", "*/*/"))
+    there = next(filter(None, levels), [])
+    cure = f"its exports are {', '.join(there)}" if there else "an export is a folder that 'compress export' wrote"
+    return f"{folder}: no {MANIFEST} here; {cure}"
+
+
 def _manifest(folder: Path) -> dict[str, Any]:
     """Return what ``export.json`` says, of a format that is known here."""
     file = folder / MANIFEST
     if not file.is_file():
-        there = sorted(str(each.parent) for each in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
-        cure = f"its exports are {', '.join(there)}" if there else "an export is a folder that 'compress export' wrote"
-        raise ExportError(f"{folder}: no {MANIFEST} here; {cure}")
+        raise ExportError(no_export(folder))
     try:
         manifest = read_json(file)
     except JsonError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -95,6 +96,7 @@ class TestExportAndPredict:
         assert (code, found["ONNX Runtime"]["passed"]) == (0, True)
         code, _, err = call("verify", place / "teacher")
         assert (code, "no export.json here" in err) == (2, True)
+        assert call("verify", tmp_path / "none") == (2, "", f"{tmp_path}/none: there is no such folder\n")
         code, _, err = call("verify", exported, "--data", place / "data")
         assert (code, err) == (2, "--data: is for --against, and there is none; add --against MODEL\n")
 
@@ -157,6 +159,12 @@ class TestExportAndPredict:
         code, _, err = call("predict", place / "data", "a")
         assert code == 2
         assert "no export.json here" in err
+        shutil.copytree(exported, tmp_path / "out" / "run" / "fastest")
+        for command in (("predict", tmp_path / "out", "a"), ("verify", tmp_path / "out")):
+            wanted = f"{tmp_path}/out: no export.json here; its exports are {tmp_path}/out/run/fastest\n"
+            assert call(*command) == (2, "", wanted)
+        wanted = f"{tmp_path}/outt: there is no such folder; did you mean '{tmp_path}/out'?\n"
+        assert call("predict", tmp_path / "outt", "a") == (2, "", wanted)
         bad = tmp_path / "bad.txt"
         bad.write_bytes(b"fine\n\xff\n")
         code, _, err = call("predict", exported, "--file", bad)

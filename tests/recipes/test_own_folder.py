@@ -1,0 +1,124 @@
+"""What ``optimize`` and ``distill`` leave in their folder, and what a later call may replace there."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import compress.shortcuts.own_folder as own_folder
+from compress import optimize, shrink
+from compress.shortcuts.labelled_data import given_data
+from eval.data.judging import with_train
+from eval.errors import UserError
+from teachers.taskmodel import save_taskmodel
+from tests.recipes.test_optimize import SeenError, model, not_run
+from tests.tiny import tiny_task, tiny_taskmodel
+
+__all__ = ["not_run"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """The working folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+def begin(out):
+    """Make as if a run had begun that ``distill`` wrote the recipe of."""
+    (out / "run").mkdir()
+    shutil.copy(out / "recipe.yaml", out / "run")
+
+
+@pytest.mark.usefixtures("not_run")
+def test_data_of_a_call_that_ran_nothing_is_replaced_and_else_is_kept(tmp_path):
+    rows, out = model(tmp_path / "m"), tmp_path / "runs" / "m-1l"
+
+    def call(rows):
+        with pytest.raises((SeenError, UserError)) as raised:
+            shrink("m", rows, layers=1)
+        return raised.value
+
+    assert isinstance(call(rows), SeenError)
+    (out / "data" / ".DS_Store").write_bytes(b"\xff\xfe")
+    (out / "data" / "notes.txt").write_bytes(b"\xff\xfe")
+    assert isinstance(call(rows), SeenError), "files that were not written are not compared"
+    said = "holds other data, which was not written by an earlier call; name another folder with --out (in Python: out)"
+    assert str(call(rows[2:])) == f"runs/m-1l/data: {said}"
+    (out / "data" / "notes.txt").unlink()
+    assert isinstance(call(rows[2:]), SeenError)
+    assert sum(len(file.read_text().splitlines()) for file in (out / "data").glob("*.jsonl")) == len(rows) - 2
+    begin(out)
+    assert str(call(rows)).startswith("runs/m-1l/data: holds other data, from an earlier call whose run is beside it;")
+    shutil.rmtree(out / "run")
+    (out / "data" / "train.jsonl").write_text("{}\n")
+    assert str(call(rows)) == f"runs/m-1l/data: {said}", "what the user changed is not written over"
+
+
+@pytest.mark.usefixtures("not_run")
+def test_a_recipe_that_was_changed_is_not_written_over(tmp_path):
+    rows, file = model(tmp_path / "m"), tmp_path / "runs" / "m-1l" / "recipe.yaml"
+
+    def call(**how):
+        with pytest.raises((SeenError, UserError)) as raised:
+            shrink("m", rows, layers=1, **how)
+        return raised.value
+
+    assert isinstance(call(margin=0.02), SeenError)
+    first = file.read_text()
+    assert "# compress run runs/m-1l/recipe.yaml --out runs/m-1l-2      writes" in first
+    assert isinstance(call(), SeenError), "no run was made of it"
+    assert file.read_text() == first.replace("margin: 0.02", "margin: 0.01")
+    file.write_text(f"# mine\n{file.read_text()}")
+    assert isinstance(call(), SeenError)
+    assert file.read_text().startswith("# mine\n")
+    changed = file.read_text().replace("seed: 13", "seed: 14")
+    file.write_text(changed)
+    (tmp_path / "runs" / "m-1l-2").mkdir()
+    assert str(call()) == (
+        "runs/m-1l/recipe.yaml: has other settings and was not left so by an earlier call, so it is not written over; "
+        "run it by 'compress run runs/m-1l/recipe.yaml --out runs/m-1l-3', or name another folder with --out "
+        "(in Python: out)"
+    )
+    assert file.read_text() == changed
+    file.unlink()
+    assert isinstance(call(), SeenError)
+    begin(file.parent)
+    kept = file.read_text()
+    assert "runs/m-1l/run: holds a run of another recipe" in str(call(quick=True))
+    assert file.read_text() == kept
+
+
+@pytest.mark.usefixtures("not_run")
+def test_the_recipe_of_an_export_is_not_called_like_another_result(tmp_path):
+    rows = model(tmp_path / "teacher")
+    with pytest.raises(SeenError) as raised:
+        optimize("teacher", rows)
+    assert raised.value.args[0].name == "teacher-optimized"
+
+
+def test_where_a_folder_has_no_name_the_next_run_has_one(tmp_path):
+    folder = own_folder.OwnFolder(Path())
+    assert folder.beside() == tmp_path.with_name(f"{tmp_path.name}-2")
+
+
+def test_an_export_is_reached_where_the_disk_has_no_links(tmp_path, monkeypatch):
+    def refuse(source, place):
+        raise OSError
+
+    monkeypatch.setattr(own_folder.os, "link", refuse)
+    (tmp_path / "file").write_text("kept")
+    own_folder._linked(str(tmp_path / "file"), str(tmp_path / "other"))
+    assert (tmp_path / "other").read_text() == "kept"
+
+
+@pytest.mark.usefixtures("not_run")
+@pytest.mark.parametrize(("pair", "told"), [(False, True), (True, False)])
+def test_an_embedder_with_labels_says_that_it_has_no_classifier(pair, told, tmp_path):
+    task = tiny_task("embedding", pair=pair, examples=60)
+    (tmp_path / "m").mkdir()
+    save_taskmodel(tiny_taskmodel("bert", task.spec), tmp_path / "m")
+    folder = own_folder.OwnFolder(tmp_path / "out")
+    rows = [dict(example) for example in task.train]
+    given = given_data(task.spec, rows, None, "label", with_train, folder)
+    assert given.notes[0].startswith("The model gives vectors and has no classifier, so it is judged by") == told
+    assert ("metric: nearest" in given.notes[0]) == told
