@@ -102,7 +102,7 @@ def shrink(
         raise UserError(*problems)
     name = Path(model).name or "model"
     own = OwnFolder(Path(out) if out is not None else Path("runs") / f"{name}-{wanted}l")
-    task, place, notes = given_data(spec, data, text, label, with_train, own)
+    task, place, notes = given_data(artifact, data, text, label, with_train, own)
     answers = Answers(
         kind=task.spec.kind,
         data=str(place.resolve()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,16 +13,20 @@ from compress.shortcuts.own_folder import OwnFolder
 from eval.data.arguments import as_made_for
 from eval.data.beir import CORPUS, FILES, JUDGEMENTS, QUERIES, is_beir, qrels, searching_kind
 from eval.data.columns import named_columns
-from eval.data.judging import label_names, with_choosing
+from eval.data.judging import Met, label_names, with_choosing
 from eval.data.loading import Task, load_task
+from eval.data.roles import assign_roles
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
+from eval.proof.known_examples import met
+from eval.proof.role import SHARED
 from eval.scores import known_metric
 from eval.task import Examples, TaskSpec
+from teachers.taskmodel import TaskModel
 
 logger = logging.getLogger("compress.shortcuts.labelled_data")
 
-Divide = Callable[[Task], tuple[Task, str]]
+Divide = Callable[[Task, Met], tuple[Task, str]]
 """What gives a task the splits that are needed, and says what it did; see ``eval.data.judging``."""
 
 
@@ -40,12 +45,12 @@ class Given(NamedTuple):
 
 
 def given_data(
-    spec: TaskSpec, data: Any, text: str | Sequence[str] | None, label: str | None, divide: Divide, own: OwnFolder
+    model: TaskModel, data: Any, text: str | Sequence[str] | None, label: str | None, divide: Divide, own: OwnFolder
 ) -> Given:
     """Read data for a model, and keep it; documents stay where they are, unless their queries are divided.
 
     Args:
-        spec: The model's task.
+        model: The model; of its own training examples none is to report.
         data: Whatever ``load_task`` takes.
         text: The column with the text; two for a pair.
         label: The column with the label.
@@ -56,15 +61,41 @@ def given_data(
         UserError: With every error of the data, or if the folder holds other data.
         CompressError: If the disk refuses.
     """
+    spec = model.task
     if is_beir(data):
         found = _search_for_model(spec, Path(data), text, label, own)
     else:
-        task, notes = _task_for_model(spec, data, named_columns(kind_of(spec.kind), text, label), divide)
+        known = partial(_met, spec.kind, model.chosen_on)
+        task, notes = _task_for_model(
+            spec, data, named_columns(kind_of(spec.kind), text, label), lambda read: divide(read, known)
+        )
+        _refuse_known(task, known)
         own.keep_data({f"{name}.jsonl": _json_lines(split) for name, split in task.splits.items()})
         found = Given(task, own.data, notes)
     for note in found.notes:
         logger.info("%s", note)
     return found
+
+
+def _met(kind: str, chosen_on: Mapping[str, str], examples: Examples) -> set[int]:
+    """Return the numbers of the examples that trained a model or chose something of it, where that is known here."""
+    return {place for used in set(chosen_on.values()) for place in met(kind, examples, used)}
+
+
+def _refuse_known(task: Task, known: Met) -> None:
+    """Refuse to report on what the model has met, before anything is computed.
+
+    Raises:
+        UserError: Many of the examples that would report are such.
+    """
+    roles = assign_roles(task)
+    reports = roles.task.splits.get(roles.report, Examples(()))
+    count = len(tuple(known(reports)))
+    if count > SHARED * len(reports):
+        raise UserError(
+            f"{task.source or 'data'}: {count:,} of the {len(reports):,} examples that would report trained the model "
+            "or chose something of it, so their scores would show nothing; give others, as a test split"
+        )
 
 
 def _search_for_model(
@@ -98,7 +129,9 @@ def _search_for_model(
     return Given(load_task(kind, source, **how) if spec.pair else queries, source, notes)
 
 
-def _task_for_model(spec: TaskSpec, data: Any, columns: Mapping[str, str], divide: Divide) -> tuple[Task, list[str]]:
+def _task_for_model(
+    spec: TaskSpec, data: Any, columns: Mapping[str, str], divide: Callable[[Task], tuple[Task, str]]
+) -> tuple[Task, list[str]]:
     """Return the data with the labels of the model, divided, and what was assumed for it."""
     how: dict[str, Any] = {"columns": columns, **as_made_for(spec)}
     if not kind_of(spec.kind).vectors:

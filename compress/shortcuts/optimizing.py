@@ -96,7 +96,7 @@ def optimize(
         if problems:
             raise UserError(*problems)
         return _on_synthetic_texts(artifact, own.export, agreement)
-    task, place, notes = given_data(artifact.task, data, text, label, with_test, own)
+    task, place, notes = given_data(artifact, data, text, label, with_test, own)
     plain = _recipe(str(model), called, place, task.spec, margin, agreement)
     done, export, certified = own.finish(recipe_from_plain(plain | ({"track": track} if track else {}), called))
     found = next(result for result in done.results if result.name == FASTEST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from eval.data.loading import Task
@@ -26,11 +26,25 @@ MOST_RERANKED = 100
 """Queries of ``train`` that choose for a reranker, which reads up to a hundred documents for each after every epoch."""
 
 
-def with_test(task: Task) -> tuple[Task, str]:
+Met = Callable[[Examples], Iterable[int]]
+"""Returns the numbers, from 0, of the examples that a model has met, in training or when something was chosen."""
+
+
+def no_one_met(examples: Examples) -> Iterable[int]:
+    """Return that none of the examples is known to have been met."""
+    del examples
+    return ()
+
+
+def with_test(task: Task, met: Met = no_one_met) -> tuple[Task, str]:
     """Return a task in which other examples report than those that choose, and what was carved for it.
 
     Where one split alone has labels, whatever its name, a tenth of it (at most 512 examples) gives ranges, three tenths
     (at most 2,000) choose, and the rest reports; drawn by a hash of each example's group, as ``carve`` does.
+
+    Args:
+        task: The task.
+        met: Returns the numbers of the examples that the model has met; of an only split none of them reports.
 
     Raises:
         UserError: There are too few examples.
@@ -45,16 +59,21 @@ def with_test(task: Task) -> tuple[Task, str]:
         return replace(task, splits=splits), f"train has too few examples to divide, so all {len(chosen):,} choose."
     name, pool = _only_split(task)
     wanted = {"train": min(RANGES, len(pool) // 10), "validation": min(MOST, 3 * len(pool) // 10), "test": len(pool)}
-    parts = _divided(task, pool, wanted)
+    parts = _divided(task, pool, wanted, met)
     counts = ", ".join(f"{len(part):,} {does}" for part, does in zip(parts.values(), DOES, strict=True))
     return replace(task, splits=parts), f"{name} is the only split with labels, so it was divided: {counts}."
 
 
-def with_train(task: Task) -> tuple[Task, str]:
+def with_train(task: Task, met: Met = no_one_met) -> tuple[Task, str]:
     """Return a task in which some examples train and others report, and what was carved for it.
 
     Where one split alone has labels, whatever its name, three tenths of it (at most 3,000 examples) report, a tenth (at
-    least 20, at most 2,000) chooses, and the rest trains; drawn by a hash of each example's group.
+    least 20, at most 2,000) chooses, and the rest trains; drawn by a hash of each example's group. Where validation and
+    test have labels and nothing trains, test reports and validation is divided.
+
+    Args:
+        task: The task.
+        met: As for ``with_test``.
 
     Raises:
         UserError: There are too few examples.
@@ -64,8 +83,14 @@ def with_train(task: Task) -> tuple[Task, str]:
         return task, ""
     name, pool = _only_split(task)
     chosen = max(LEAST, min(MOST, len(pool) // 10))
+    if name == "validation" and roles.report == "test":
+        parts = _divided(task, pool, {"validation": chosen, "train": len(pool)})
+        said = f"there is no train, so validation was divided: {len(parts['train']):,} train, "
+        return replace(
+            task, splits={**task.splits, **parts}
+        ), f"{said}{len(parts['validation']):,} choose; test reports."
     wanted = {"test": min(MOST_REPORTED, 3 * len(pool) // 10), "validation": chosen, "train": len(pool)}
-    parts = _divided(task, pool, wanted)
+    parts = _divided(task, pool, wanted, met)
     rest = {"unlabeled": task.splits["unlabeled"]} if "unlabeled" in task.splits else {}
     said = f"{name} is the only split with labels, so it was divided: "
     said += f"{len(parts['train']):,} train, {len(parts['validation']):,} choose, {len(parts['test']):,} report."
@@ -119,15 +144,35 @@ def _only_split(task: Task) -> tuple[str, Examples]:
     return name, pool
 
 
-def _divided(task: Task, pool: Examples, wanted: dict[str, int]) -> dict[str, Examples]:
-    """Return new splits of at least so many examples each, filled one after the other by whole groups."""
+def _divided(task: Task, pool: Examples, wanted: dict[str, int], met: Met = no_one_met) -> dict[str, Examples]:
+    """Return new splits of at least so many examples each, filled one after the other by whole groups.
+
+    Raises:
+        UserError: A split would stay empty.
+    """
     groups: dict[str, list[Example]] = defaultdict(list)
-    for example in pool:
-        groups[group_of(task.spec.kind, example)].append(example)
+    known: set[str] = set()
+    seen = frozenset(met(pool))
+    for place, example in enumerate(pool):
+        group = group_of(task.spec.kind, example)
+        groups[group].append(example)
+        if place in seen:
+            known.add(group)
+
+    def order(group: str) -> tuple[bool, str]:
+        return group not in known, hashlib.sha256(f"judging\n{group}".encode()).hexdigest()
+
     parts: dict[str, list[Example]] = {split: [] for split in wanted}
-    for group in sorted(groups, key=lambda group: hashlib.sha256(f"judging\n{group}".encode()).hexdigest()):
-        split = next(split for split in wanted if len(parts[split]) < wanted[split])
+    for group in sorted(groups, key=order):
+        allowed = [split for split in wanted if split != "test" or group not in known]
+        split = next((split for split in allowed if len(parts[split]) < wanted[split]), allowed[-1])
         parts[split] += groups[group]
+    if empty := [split for split, part in parts.items() if not part]:
+        why = f"{len(known):,} of them known to the model" if known else "which are divided whole"
+        raise UserError(
+            f"{task.source or 'data'}: has {quantity(len(groups), 'group')} of examples, {why}, too few for each of "
+            f"{', '.join(wanted)} ({', '.join(empty)} would be empty); give more, or these splits as files"
+        )
     return {split: Examples(part, split) for split, part in parts.items()}
 
 

@@ -1,6 +1,8 @@
 """What ``optimize`` and ``distill`` leave in their folder, and what a later call may replace there."""
 
 import shutil
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,10 @@ from compress import optimize, shrink
 from compress.shortcuts.labelled_data import given_data
 from eval.data.judging import with_train
 from eval.errors import UserError
-from teachers.taskmodel import save_taskmodel
+from eval.proof.role import role_of
+from eval.task import Examples
+from teachers.finetuning.finetune import finetune
+from teachers.training.config import Training
 from tests.recipes.test_optimize import SeenError, model, not_run
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -19,8 +24,9 @@ __all__ = ["not_run"]
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """The working folder."""
+    """The working folder, and that of what is kept."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
 
 
 def begin(out):
@@ -115,10 +121,24 @@ def test_an_export_is_reached_where_the_disk_has_no_links(tmp_path, monkeypatch)
 @pytest.mark.parametrize(("pair", "told"), [(False, True), (True, False)])
 def test_an_embedder_with_labels_says_that_it_has_no_classifier(pair, told, tmp_path):
     task = tiny_task("embedding", pair=pair, examples=60)
-    (tmp_path / "m").mkdir()
-    save_taskmodel(tiny_taskmodel("bert", task.spec), tmp_path / "m")
     folder = own_folder.OwnFolder(tmp_path / "out")
     rows = [dict(example) for example in task.train]
-    given = given_data(task.spec, rows, None, "label", with_train, folder)
+    given = given_data(tiny_taskmodel("bert", task.spec), rows, None, "label", with_train, folder)
     assert given.notes[0].startswith("The model gives vectors and has no classifier, so it is judged by") == told
     assert ("metric: nearest" in given.notes[0]) == told
+
+
+@pytest.mark.usefixtures("not_run")
+@pytest.mark.parametrize("call", [optimize, partial(shrink, layers=1)])
+def test_what_trained_the_model_does_not_report(call, tmp_path):
+    task = tiny_task("classification", examples=150)
+    rows = [dict(example) for example in task.train]
+    learned = replace(task, splits={"train": Examples(rows[:80], "train")})
+    teacher, folder = finetune(tiny_taskmodel("bert", task.spec), learned, Training(max_steps=1, batch_size=4))
+    with pytest.raises(SeenError) as raised:
+        call(folder, rows, out=tmp_path / "out")
+    read = raised.value.args[0].task.load(13)
+    assert role_of(read.test, teacher, kind="classification") == ("final", {})
+    assert len(read.test) >= 40
+    with pytest.raises(UserError, match="40 of the 40 examples that would report trained the model or chose something"):
+        call(folder, {"train": rows[80:], "test": rows[:40]}, out=tmp_path / "other")

@@ -69,6 +69,35 @@ class TestSplits:
         task = load_task("classification", {"train": ROWS[:300], reports: ROWS[300:]})
         assert with_train(task) == (task, "")
 
+    def test_what_the_model_has_met_reports_nothing(self):
+        met = frozenset(row["text"] for row in ROWS[:280])
+
+        def places(pool):
+            return [at for at, row in enumerate(pool) if row["text"] in met]
+
+        for divide in (with_test, with_train):
+            task, _ = divide(load_task("classification", ROWS), places)
+            assert len(task.test) == 120
+            assert not met & {example["text"] for example in task.test}
+            assert {example["text"] for example in task.train} & met
+        with pytest.raises(UserError, match=r"has 400 groups of examples, 400 of them known to the model, too few"):
+            with_test(load_task("classification", ROWS), lambda pool: range(len(pool)))
+
+    @pytest.mark.parametrize("divide", [with_test, with_train])
+    def test_two_groups_are_too_few_for_three_splits(self, divide):
+        rows = [{**row, "group": str(number // 200)} for number, row in enumerate(ROWS)]
+        with pytest.raises(UserError, match=r"has 2 groups of examples, which are divided whole, too few for each of"):
+            divide(load_task("classification", rows))
+
+    def test_a_test_split_reports_though_nothing_trains(self):
+        task, note = with_train(load_task("classification", {"validation": ROWS[:200], "test": ROWS[200:]}))
+        assert note == "there is no train, so validation was divided: 180 train, 20 choose; test reports."
+        assert {name: len(split) for name, split in task.splits.items()} == {
+            "validation": 20,
+            "test": 200,
+            "train": 180,
+        }
+
 
 class TestQueries:
     def test_the_only_judged_split_is_divided(self):
